@@ -1,7 +1,8 @@
-"""How long `prill agree` takes on many rows: `python benchmarks/agreement.py [rows]`, reading and comparing apart.
+"""How long `prill agree` takes on many rows: `python benchmarks/agreement.py [rows]`, reading and
+comparing apart.
 
-Beside it, the usual bootstrap: a Python loop that draws row numbers, counts. Aim: under 2 s for 100,000 rows once read,
-and for 1,300 rows whose scores all differ.
+Beside it, the usual bootstrap: a Python loop that draws row numbers, counts. Aim: under 2 s for
+100,000 rows once read, and for 1,300 rows whose scores all differ.
 """
 
 from __future__ import annotations
@@ -29,14 +30,21 @@ def main() -> None:
     said, truth = (generator.random((2, rows)) < 0.3).tolist()
     with tempfile.TemporaryDirectory() as folder:
         verdicts, labels = Path(folder) / "verdicts.jsonl", Path(folder) / "labels.jsonl"
-        lines = (encode(Verdict(id=str(i), success=yes, score=float(yes), evaluator=judge)) for i, yes in enumerate(said))
+        lines = (
+            encode(Verdict(id=str(i), success=yes, score=float(yes), evaluator=judge))
+            for i, yes in enumerate(said)
+        )
         verdicts.write_bytes(b"".join(lines))
-        labels.write_bytes(b"".join(encode(LabelRecord(id=str(i), success=yes)) for i, yes in enumerate(truth)))
+        labels.write_bytes(
+            b"".join(encode(LabelRecord(id=str(i), success=yes)) for i, yes in enumerate(truth))
+        )
         start = perf_counter()
         read = list(read_verdicts(verdicts)), list(read_labels(labels))
         reading = perf_counter() - start
     likely = generator.random(rows).tolist()
-    graded = [replace(v, score=(p + bool(v.success)) / 2) for v, p in zip(read[0], likely, strict=True)]
+    graded = [
+        replace(v, score=(p + bool(v.success)) / 2) for v, p in zip(read[0], likely, strict=True)
+    ]
     by_task = {str(i): str(i // 5) for i in range(rows)}
     for name, said_so, tasks in (
         ("by row", read[0], None),
@@ -45,12 +53,18 @@ def main() -> None:
     ):
         start = perf_counter()
         agreement(said_so, read[1], tasks=tasks)
-        print(f"{rows} rows, {name:<34} compare {perf_counter() - start:6.2f} s  (read {reading:.2f} s)")
+        print(
+            f"{rows} rows, {name:<34} compare {perf_counter() - start:6.2f} s  (read "
+            f"{reading:.2f} s)"
+        )
     right = np.array(said) == np.array(truth)
     start = perf_counter()
     for _ in range(LOOPED):
         right[generator.integers(0, rows, rows)].mean()
-    print(f"drawing row numbers, one figure: {(perf_counter() - start) / LOOPED * DRAWS:6.2f} s for {DRAWS} draws")
+    print(
+        f"drawing row numbers, one figure: {(perf_counter() - start) / LOOPED * DRAWS:6.2f} s for "
+        f"{DRAWS} draws"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""What an engine costs beside the plain command: `python benchmarks/engines.py`, where Ray is installed.
+"""What an engine costs beside the plain command: `python benchmarks/engines.py`, where Ray is
+installed.
 
-The same trajectories against the same mock endpoint (200 ms an answer), by one process, by two, and by Ray with two workers,
-one after the other; each with `--few` and with `--many` trajectories, so that starting is told apart from judging: the
-difference of the two, by trajectory. The mock shares the machine.
+The same trajectories against the same mock endpoint (200 ms an answer), by one process, by two, and
+by Ray with two workers, one after the other; each with `--few` and with `--many` trajectories, so
+that starting is told apart from judging: the difference of the two, by trajectory. The mock shares
+the machine.
 """
 
 from __future__ import annotations
@@ -28,31 +30,53 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def seconds(base_url: str, folder: Path, count: int, concurrency: int, way: dict[str, Any]) -> float:
+def seconds(
+    base_url: str, folder: Path, count: int, concurrency: int, way: dict[str, Any]
+) -> float:
     """How long one way takes for so many."""
     path = folder / f"t{count}.jsonl"
-    rows = ({"id": str(i), "task": {"goal": f"g {i}"}, "final": {"caption": "The order was placed."}} for i in range(count))
+    rows = (
+        {"id": str(i), "task": {"goal": f"g {i}"}, "final": {"caption": "The order was placed."}}
+        for i in range(count)
+    )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    judge = CaptionJudge(OpenAIModel("mock", base_url=base_url, concurrency=concurrency), GivenCaption())
+    judge = CaptionJudge(
+        OpenAIModel("mock", base_url=base_url, concurrency=concurrency), GivenCaption()
+    )
     start = time.perf_counter()
-    tally = asyncio.run(score_files([path], judge, folder / "v.jsonl", concurrency=concurrency, resume=False, **way))
+    tally = asyncio.run(
+        score_files([path], judge, folder / "v.jsonl", concurrency=concurrency, resume=False, **way)
+    )
     assert tally.made == count and not tally.unscored, tally
     return time.perf_counter() - start
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--few", type=int, default=500)
     parser.add_argument("--many", type=int, default=5_000)
     parser.add_argument("--concurrency", type=int, default=64)
     args = parser.parse_args()
-    print(f"| way | {args.few} | {args.many} | ms each, without the start | start |\n|---|---|---|---|---|")
+    print(
+        f"| way | {args.few} | {args.many} | ms each, without the start | start "
+        "|\n|---|---|---|---|---|"
+    )
     with tempfile.TemporaryDirectory() as folder, MockServer(latency=0.2) as server:
-        seconds(server.base_url, Path(folder), 50, args.concurrency, {})  # what is loaded once is loaded
+        # what is loaded once is loaded
+        seconds(server.base_url, Path(folder), 50, args.concurrency, {})
         for name, way in WAYS.items():
-            few, many = (seconds(server.base_url, Path(folder), n, args.concurrency, way) for n in (args.few, args.many))
+            few, many = (
+                seconds(server.base_url, Path(folder), n, args.concurrency, way)
+                for n in (args.few, args.many)
+            )
             each = (many - few) / (args.many - args.few)
-            print(f"| {name} | {few:.1f} s | {many:.1f} s | {1000 * each:.2f} | {few - args.few * each:.1f} s |", flush=True)
+            print(
+                f"| {name} | {few:.1f} s | {many:.1f} s | {1000 * each:.2f} | "
+                f"{few - args.few * each:.1f} s |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-"""How many one-click episodes of MiniWoB++ a second: prill's environment beside BrowserGym's, on the same tasks.
+"""How many one-click episodes of MiniWoB++ a second: prill's environment beside BrowserGym's, on
+the same tasks.
 
 Run:   python benchmarks/environments.py [--seconds 20] [--rounds 1] [--out FILE.json]
-Needs: Chromium, playwright, miniwob; for BrowserGym's rows also browsergym-miniwob, best in an environment of its own
-       (gym/bin/pip install browsergym-miniwob msgspec; PYTHONPATH=. gym/bin/python benchmarks/environments.py).
-An episode: start with the next seed, look (screenshot and text), click what the goal names, look, read the reward. Tasks:
-click-test, click-test-2, click-button, click-link, in turn. BrowserGym plays as it does by default, and as fast as it can be
-set: no waiting (slow_mo 0, no delay before it looks), and one browser instead of two (its chat window left out).
-Every row is measured in processes of its own, with a first episode that does not count. CPU and memory are those of the whole
-tree of processes, browser included (memory: proportional set size when the time is up). Where other programs run, compare rows
-of one run only.
+Needs: Chromium, playwright, miniwob; for BrowserGym's rows also browsergym-miniwob, best in an
+environment of its own
+       (gym/bin/pip install browsergym-miniwob msgspec; PYTHONPATH=. gym/bin/python
+       benchmarks/environments.py).
+An episode: start with the next seed, look (screenshot and text), click what the goal names, look,
+read the reward. Tasks: click-test, click-test-2, click-button, click-link, in turn. BrowserGym
+plays as it does by default, and as fast as it can be set: no waiting (slow_mo 0, no delay before it
+looks), and one browser instead of two (its chat window left out). Every row is measured in
+processes of its own, with a first episode that does not count. CPU and memory are those of the
+whole tree of processes, browser included (memory: proportional set size when the time is up). Where
+other programs run, compare rows of one run only.
 """
 
 from __future__ import annotations
@@ -73,16 +77,28 @@ class Clock:
         return time.perf_counter() - self.start < self.seconds
 
     def count(self, solved: bool) -> None:
-        self.finished, self.solved, self.stop = self.finished + 1, self.solved + solved, time.perf_counter()
+        self.finished, self.solved, self.stop = (
+            self.finished + 1,
+            self.solved + solved,
+            time.perf_counter(),
+        )
 
     def result(self) -> dict[str, float]:
         cpu, memory = tree()
         took = self.stop - self.start
-        return {"episodes": self.finished, "seconds": took, "solved": self.solved, "cpu": cpu - self.cpu, "memory": memory}
+        return {
+            "episodes": self.finished,
+            "seconds": took,
+            "solved": self.solved,
+            "cpu": cpu - self.cpu,
+            "memory": memory,
+        }
 
 
 def tree() -> tuple[float, float]:
-    """CPU seconds so far and megabytes of memory now, of this process and all that it has started."""
+    """CPU seconds so far and megabytes of memory now, of this process and all that it has
+    started.
+    """
     tick, parents, cpu = os.sysconf("SC_CLK_TCK"), {}, {}
     for folder in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -97,7 +113,9 @@ def tree() -> tuple[float, float]:
     memory = 0
     for pid in found:
         with contextlib.suppress(OSError):
-            pss = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+            pss = re.search(
+                r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE
+            )
             memory += int(pss[1]) if pss else 0
     return sum(cpu.get(pid, 0.0) for pid in found), memory / 1024
 
@@ -114,7 +132,9 @@ async def play_prill(clock: Clock, workers: int, offset: int, images: Path) -> d
         task = await environment.task(name, seed)
         await environment.reset(task)
         role = "link" if name == "click-link" else "button"
-        await environment.step(Action("click", target=f"{role} {json.dumps(wanted(task.goal), ensure_ascii=False)}"))
+        await environment.step(
+            Action("click", target=f"{role} {json.dumps(wanted(task.goal), ensure_ascii=False)}")
+        )
         return (await environment.grade(Trajectory(id="", task=task))).success is True
 
     async def work(environment: MiniWoB, offset: int) -> None:
@@ -125,7 +145,9 @@ async def play_prill(clock: Clock, workers: int, offset: int, images: Path) -> d
 
     await asyncio.gather(*(episode(environment, "click-test", 0) for environment in environments))
     clock.begin()
-    await asyncio.gather(*(work(environment, offset + place) for place, environment in enumerate(environments)))
+    await asyncio.gather(
+        *(work(environment, offset + place) for place, environment in enumerate(environments))
+    )
     result = clock.result()
     await asyncio.gather(*(environment.close() for environment in environments))
     await browser.close()
@@ -156,7 +178,9 @@ async def play_adapter(clock: Clock, offset: int, images: Path) -> dict[str, flo
 
 
 def find_bid(tree: str, name: str) -> str:
-    """The number of the button with that name, or of the element around that text, in BrowserGym's tree."""
+    """The number of the button with that name, or of the element around that text, in BrowserGym's
+    tree.
+    """
     lines = tree.splitlines()
     for place, line in enumerate(lines):
         if f"button {name!r}" in line:
@@ -191,9 +215,13 @@ def play_browsergym(clock: Clock, offset: int, fast: bool) -> dict[str, float]:
             for other in made.values():
                 other.close()
             made.clear()
-            made[name] = gymnasium.make(f"browsergym/miniwob.{name}", disable_env_checker=True, **settings)
+            made[name] = gymnasium.make(
+                f"browsergym/miniwob.{name}", disable_env_checker=True, **settings
+            )
         seen, _ = made[name].reset(seed=seed)
-        text = flatten_axtree_to_str(seen["axtree_object"], seen["extra_element_properties"], True, True, skip_generic=False)
+        text = flatten_axtree_to_str(
+            seen["axtree_object"], seen["extra_element_properties"], True, True, skip_generic=False
+        )
         bid = find_bid(text.replace(", visible", ""), wanted(seen["goal"]))
         _, reward, *_ = made[name].step(f"click({bid!r})")
         return reward > 0
@@ -234,7 +262,10 @@ def measure(args: argparse.Namespace) -> None:
 def row(way: str, processes: int, seconds: float) -> dict[str, float]:
     """One row, in processes of its own."""
     command = [sys.executable, __file__, "--seconds", str(seconds), "--way", way, "--offset"]
-    started = [subprocess.Popen([*command, str(10 * n)], stdout=subprocess.PIPE, text=True) for n in range(processes)]
+    started = [
+        subprocess.Popen([*command, str(10 * n)], stdout=subprocess.PIPE, text=True)
+        for n in range(processes)
+    ]
     results = [json.loads(process.communicate()[0].splitlines()[-1]) for process in started]
     total = {key: sum(result[key] for result in results) for key in SUM}
     return {
@@ -248,9 +279,16 @@ def row(way: str, processes: int, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a row (default 20)")
-    parser.add_argument("--rounds", type=int, default=1, help="times to measure every row; the table shows medians (default 1)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=1,
+        help="times to measure every row; the table shows medians (default 1)",
+    )
     parser.add_argument("--out", help="JSON file for the figures of every round")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("--offset", type=int, default=0, help=argparse.SUPPRESS)
@@ -259,20 +297,36 @@ def main() -> None:
         measure(args)
         return
     names = list(ROWS)
-    if importlib.util.find_spec("browsergym") is None or importlib.util.find_spec("browsergym.miniwob") is None:
+    if (
+        importlib.util.find_spec("browsergym") is None
+        or importlib.util.find_spec("browsergym.miniwob") is None
+    ):
         names = [name for name in names if "BrowserGym" not in name]
-        print("BrowserGym is not installed here, so its rows are left out: pip install browsergym-miniwob", file=sys.stderr)
+        print(
+            "BrowserGym is not installed here, so its rows are left out: pip install "
+            "browsergym-miniwob",
+            file=sys.stderr,
+        )
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for turn in range(args.rounds):
         for name in names:
             measured[name].append(row(*ROWS[name], args.seconds))
             last = measured[name][-1]
-            print(f"round {turn + 1}: {name}: {last['per_second']:.2f}/s, load {last['load']:.1f}", file=sys.stderr, flush=True)
+            print(
+                f"round {turn + 1}: {name}: {last['per_second']:.2f}/s, load {last['load']:.1f}",
+                file=sys.stderr,
+                flush=True,
+            )
     print(f"{'':37} {'episodes/s':>10} {'CPU ms each':>11} {'memory MB':>9} {'solved':>6}")
     for name, rows in measured.items():
-        speed, cpu, memory, solved = (median(r[key] for r in rows) for key in ("per_second", "cpu_ms", "memory_mb", "solved"))
+        speed, cpu, memory, solved = (
+            median(r[key] for r in rows) for key in ("per_second", "cpu_ms", "memory_mb", "solved")
+        )
         print(f"{name:37} {speed:>10.2f} {cpu:>11.0f} {memory:>9.0f} {solved:>6.0%}")
-    print(f"{os.cpu_count()} cores, load average {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
+    print(
+        f"{os.cpu_count()} cores, load average "
+        f"{', '.join(f'{load:.1f}' for load in os.getloadavg())}"
+    )
     if args.out:
         Path(args.out).write_text(json.dumps(measured, indent=1))
 

@@ -1,7 +1,9 @@
-"""What it costs to show judges what they are shown: `python benchmarks/evidence.py FILE`, a file of trajectories.
+"""What it costs to show judges what they are shown: `python benchmarks/evidence.py FILE`, a file of
+trajectories.
 
-For each judge: how many trajectories it would make a call for, and calls, images and prompt tokens for each of these, as
-`prill score --dry-run` guesses them. To compare two versions, run it with each of them on PYTHONPATH.
+For each judge: how many trajectories it would make a call for, and calls, images and prompt tokens
+for each of these, as `prill score --dry-run` guesses them. To compare two versions, run it with
+each of them on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ PLANS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     trajectories = list(prill.read_trajectories(sys.argv[1], on_error="skip"))
-    print(f"{'judge':<20}{'judged':>8}{'calls':>8}{'images':>8}{'prompt tokens':>15}   (means of those judged)")
+    print(
+        f"{'judge':<20}{'judged':>8}{'calls':>8}{'images':>8}{'prompt tokens':>15}   (means of "
+        "those judged)"
+    )
     for name, options in PLANS.items():
         judge: Any = prill.judge(name.split(",")[0], model="m", **options)
         plans = [plan for trajectory in trajectories if (plan := judge.estimate(trajectory)).calls]
         calls, images, tokens = (
-            sum(getattr(plan, part) for plan in plans) / max(1, len(plans)) for part in ("calls", "images", "prompt_tokens")
+            sum(getattr(plan, part) for plan in plans) / max(1, len(plans))
+            for part in ("calls", "images", "prompt_tokens")
         )
         print(f"{name:<20}{len(plans):>8}{calls:>8.2f}{images:>8.2f}{tokens:>15.0f}")
 

@@ -1,12 +1,15 @@
-"""Makes exemplars such as come with prill for the policy `synapse`: plays solutions of the paper's 48 tasks.
+"""Makes exemplars such as come with prill for the policy `synapse`: plays solutions of the paper's
+48 tasks.
 
-    PYTHONPATH=. python benchmarks/exemplars.py DIR                                all of them; what DIR has already stays
-    PYTHONPATH=. python benchmarks/exemplars.py DIR --tasks click-menu,terminal    some tasks
+    PYTHONPATH=. python benchmarks/exemplars.py DIR                                all of them; what
+    DIR has already stays PYTHONPATH=. python benchmarks/exemplars.py DIR --tasks
+    click-menu,terminal    some tasks
 
-Needs the extra `web` and the MiniWoB++ pages, and no language model: below stands what is done for each task, and what the
-page does not reward in full is left out. Pages are put into few words by the code of papers/synapse/prompts. Seeds begin at
-1000; those of the paper, and of `prill papers bench`, are 0 to 49.
-Of the solutions it keeps few that say the most: those from which the solutions of other seeds follow by changing words alone.
+Needs the extra `web` and the MiniWoB++ pages, and no language model: below stands what is done for
+each task, and what the page does not reward in full is left out. Pages are put into few words by
+the code of papers/synapse/prompts. Seeds begin at 1000; those of the paper, and of
+`prill papers bench`, are 0 to 49. Of the solutions it keeps few that say the most: those from which
+the solutions of other seeds follow by changing words alone.
 """
 
 from __future__ import annotations
@@ -66,8 +69,9 @@ TO_THE_LEFT = lines(CLICK("//*[@id='tt']"), 'agent.press("arrowleft")', 'agent.p
 PLACE = "(//li/div[contains(text(), '$')])[1]"
 NAMED = lines(CLICK("//*[@id='username']"), 'agent.press("command+a")', 'agent.type("$1")')
 LOG_IN = lines(typed("//*[@id='password']", "$2"), CLICK("//*[@id='subbtn']"))
-# What is done for each task: a pattern of what is seen or of the goal, and the calls, with the pattern's groups as $1, $2 …
-# The first pattern that is found counts, so what is seen in later turns comes first.
+# What is done for each task: a pattern of what is seen or of the goal, and the calls, with the
+# pattern's groups as $1, $2 … The first pattern that is found counts, so what is seen in later
+# turns comes first.
 SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
     "book-flight": [
         (r'Book offer number "(\d+)"', CLICK("(//button[@class='flight-price'])[$1]")),
@@ -84,11 +88,19 @@ SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
             ),
         ),
     ],
-    "choose-date": [(r'"(\d+)" months back, day "(\d+)"', lines(CLICK("//*[@id='datepicker']"), DATE, SUBMIT))],
+    "choose-date": [
+        (r'"(\d+)" months back, day "(\d+)"', lines(CLICK("//*[@id='datepicker']"), DATE, SUBMIT))
+    ],
     "click-button": [(r'Click on the "(.+)" button', CLICK("//button[text()='$1']"))],
-    "click-button-sequence": [("ONE", lines(CLICK("//button[text()='ONE']"), CLICK("//button[text()='TWO']")))],
-    "click-checkboxes-large": [(r'Boxes to tick: "(.*)"', tick("click_xpath(f\"//label[text()='{name}']/input\")"))],
-    "click-checkboxes-soft": [(r'Boxes to tick: "(.*)"', tick("click_xpath(f\"//label[text()='{name}']/input\")"))],
+    "click-button-sequence": [
+        ("ONE", lines(CLICK("//button[text()='ONE']"), CLICK("//button[text()='TWO']")))
+    ],
+    "click-checkboxes-large": [
+        (r'Boxes to tick: "(.*)"', tick("click_xpath(f\"//label[text()='{name}']/input\")"))
+    ],
+    "click-checkboxes-soft": [
+        (r'Boxes to tick: "(.*)"', tick("click_xpath(f\"//label[text()='{name}']/input\")"))
+    ],
     "click-collapsible": [("Expand the section below", lines(CLICK("//*[@id='area']/h3"), SUBMIT))],
     "click-collapsible-2": [
         (
@@ -119,9 +131,17 @@ SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
         )
     ],
     "click-pie": [
-        (r'click on "(.)"', lines(CLICK("//*[name()='tspan' and text()='+']"), CLICK("//*[name()='tspan' and text()='$1']")))
+        (
+            r'click on "(.)"',
+            lines(
+                CLICK("//*[name()='tspan' and text()='+']"),
+                CLICK("//*[name()='tspan' and text()='$1']"),
+            ),
+        )
     ],
-    "click-scroll-list": [(r'Options to choose: "(.*)"', tick("click_option(f\"//option[text()='{name}']\")"))],
+    "click-scroll-list": [
+        (r'Options to choose: "(.*)"', tick("click_option(f\"//option[text()='{name}']\")"))
+    ],
     "click-shades": [(r"shades of (\w+)", lines(CLICK("//span[@data-color='$1']"), SUBMIT))],
     "click-shape": [(r'figure number "(\d+)"', CLICK("//*[@id='area_svg']/*[$1]"))],
     "click-tab": [(r"Click on (Tab #\d)", CLICK("//a[text()='$1']"))],
@@ -151,8 +171,14 @@ SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
     ],
     "count-shape": [(r'The answer is "(\d+)"', CLICK("//button[text()='$1']"))],
     "email-inbox-nl-turk": [
-        (r'Delete the message by "(\w+)"', CLICK("//div[@class='email-thread'][.//*[text()='$1']]//span[@class='trash']")),
-        (r'Mark the message by "(\w+)"', CLICK("//div[@class='email-thread'][.//*[text()='$1']]//span[@class='star']")),
+        (
+            r'Delete the message by "(\w+)"',
+            CLICK("//div[@class='email-thread'][.//*[text()='$1']]//span[@class='trash']"),
+        ),
+        (
+            r'Mark the message by "(\w+)"',
+            CLICK("//div[@class='email-thread'][.//*[text()='$1']]//span[@class='star']"),
+        ),
         (
             r'Reply to the message by "(\w+)" with the text "(.+?)"',
             lines(
@@ -173,26 +199,42 @@ SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
         ),
     ],
     "enter-date": [
-        (r"Enter (\d+/\d+/\d+)", lines(TO_THE_LEFT, 'for part in "$1".split("/"):', "    agent.type(part)", SUBMIT))
+        (
+            r"Enter (\d+/\d+/\d+)",
+            lines(TO_THE_LEFT, 'for part in "$1".split("/"):', "    agent.type(part)", SUBMIT),
+        )
     ],
     "enter-password": [
-        (r'password "(.+)" into both', lines(typed("//*[@id='password']", "$1"), typed("//*[@id='verify']", "$1"), SUBMIT))
+        (
+            r'password "(.+)" into both',
+            lines(typed("//*[@id='password']", "$1"), typed("//*[@id='verify']", "$1"), SUBMIT),
+        )
     ],
-    "enter-text-dynamic": [(r'Enter "(.+)" into the text field', lines(typed("//*[@id='tt']", "$1"), SUBMIT))],
+    "enter-text-dynamic": [
+        (r'Enter "(.+)" into the text field', lines(typed("//*[@id='tt']", "$1"), SUBMIT))
+    ],
     "enter-time": [
         (
             r"Enter (\d+):(\d\d) (\wM)",
             lines(
-                TO_THE_LEFT, 'hour, minute, half = "$1", "$2", "$3"', 'agent.type(f"{int(hour):02}{minute}{half[0]}")', SUBMIT
+                TO_THE_LEFT,
+                'hour, minute, half = "$1", "$2", "$3"',
+                'agent.type(f"{int(hour):02}{minute}{half[0]}")',
+                SUBMIT,
             ),
         )
     ],
-    "find-word": [(r'The word to type is "(.+)"', lines(typed("//*[@id='answer-input']", "$1"), SUBMIT))],
+    "find-word": [
+        (r'The word to type is "(.+)"', lines(typed("//*[@id='answer-input']", "$1"), SUBMIT))
+    ],
     "focus-text": [("Focus into the textbox", CLICK("//*[@id='tt']"))],
     "focus-text-2": [(r"Focus into the (\d)\w\w input", CLICK("//*[@id='tt$1']"))],
     "grid-coordinate": [(r'the point "(.+)"', CLICK("//*[@id='$1']"))],
     "guess-number": [
-        (r'The next guess is "(\d)"', lines(CLICK("//*[@id='tt']"), 'agent.press("command+a")', 'agent.type("$1")', SUBMIT))
+        (
+            r'The next guess is "(\d)"',
+            lines(CLICK("//*[@id='tt']"), 'agent.press("command+a")', 'agent.type("$1")', SUBMIT),
+        )
     ],
     "identify-shape": [(r'The figure is a "(\w+)"', CLICK("//button[@data-type='$1']"))],
     "login-user-popup": [
@@ -201,7 +243,10 @@ SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
             lines(CLICK("//*[@id='popup-cancel']"), NAMED, LOG_IN),
         ),
         (r'The form is free.* "(.+)", the password is "(.+)"', LOG_IN),
-        (r'waits for the name "(.+)"; ', lines(typed("//*[@id='username']", "$1"), CLICK("//*[@id='password']"))),
+        (
+            r'waits for the name "(.+)"; ',
+            lines(typed("//*[@id='username']", "$1"), CLICK("//*[@id='password']")),
+        ),
     ],
     "multi-layouts": [
         (
@@ -235,16 +280,23 @@ SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
                 "page = (number - 1) // per_page + 1",
                 "if page > 1:",
                 "    agent.click_xpath(f\"//a[text()='{page}']\")",
-                "agent.click_xpath(f\"(//a[@class='search-title'])[{number - (page - 1) * per_page}]\")",
+                "agent.click_xpath(f\"(//a[@class='search-title'])[{number - (page - 1) * "
+                'per_page}]")',
             ),
         )
     ],
     "simple-algebra": [(r'x is "(-?\d+)"', lines(typed("//*[@id='math-answer']", "$1"), SUBMIT))],
     "social-media": [
-        (r'In post "(\d+)", click on "(\w+)"', CLICK("//div[@data-result='$1']//span[@class='$2']")),
+        (
+            r'In post "(\d+)", click on "(\w+)"',
+            CLICK("//div[@data-result='$1']//span[@class='$2']"),
+        ),
         (
             r'In post "(\d+)", open the menu and choose "(.+)"',
-            lines(CLICK("//div[@data-result='$1']//span[@class='more']"), CLICK("//li[contains(text(), '$2')]")),
+            lines(
+                CLICK("//div[@data-result='$1']//span[@class='more']"),
+                CLICK("//li[contains(text(), '$2')]"),
+            ),
         ),
     ],
     "social-media-all": [
@@ -271,14 +323,21 @@ SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
         (
             r'Press "(\w+)" so many times: "(\d+)"',
             lines(
-                CLICK("//span[contains(@class, 'ui-slider-handle')]"), "for time in range($2):", '    agent.press("$1")', SUBMIT
+                CLICK("//span[contains(@class, 'ui-slider-handle')]"),
+                "for time in range($2):",
+                '    agent.press("$1")',
+                SUBMIT,
             ),
         )
     ],
     "use-spinner": [
         (
             r'the arrow "(\w+)" so many times: "(\d+)"',
-            lines("for time in range($2):", "    " + CLICK("//a[contains(@class, 'ui-spinner-$1')]"), SUBMIT),
+            lines(
+                "for time in range($2):",
+                "    " + CLICK("//a[contains(@class, 'ui-spinner-$1')]"),
+                SUBMIT,
+            ),
         )
     ],
 }
@@ -286,7 +345,9 @@ SOLUTIONS["social-media-some"] = SOLUTIONS["social-media-all"]
 
 
 class Solver:
-    """Writes what is done for a task; where code for a page is asked for, that of the prompt's example."""
+    """Writes what is done for a task; where code for a page is asked for, that of the prompt's
+    example.
+    """
 
     name = "by hand"
 
@@ -295,7 +356,12 @@ class Solver:
         self._follower = ExemplarFollower()
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
         """The calls of the present turn."""
         if messages[0].role != "system":
@@ -318,7 +384,9 @@ def empty_memory(task: str) -> ExemplarMemory:
 
 
 async def solved(environment: MiniWoB, task: str, seed: int) -> Exemplar | None:
-    """The solution of a seed as an exemplar; None, and a line that says why, where the page does not reward it."""
+    """The solution of a seed as an exemplar; None, and a line that says why, where the page does
+    not reward it.
+    """
     of = await environment.task(task, seed)
     policy = Synapse(Solver(task, of.goal), SynapseSpec(retrieval=False), opened=empty_memory(task))
     run = await run_episode(policy, environment, of, id=of.id, agent="synapse", max_steps=250)
@@ -326,7 +394,10 @@ async def solved(environment: MiniWoB, task: str, seed: int) -> Exemplar | None:
     if label.note == "raw reward 1":
         one = make_exemplar(run, "oracle")
         # The blocks as they were written, with their loops: what is recorded is what came of them.
-        steps = [replace(step, action=turn.action) for step, turn in zip(one.steps, policy.turns, strict=False)]
+        steps = [
+            replace(step, action=turn.action)
+            for step, turn in zip(one.steps, policy.turns, strict=False)
+        ]
         return replace(one, steps=tuple(steps))
     notes = "; ".join(step.thought for step in run.steps if step.thought)
     print(f"{run.id}: {of.goal!r}: {label.note}, {run.error}: {notes[:300]}", file=sys.stderr)
@@ -350,15 +421,22 @@ def follows(one: Exemplar, other: Exemplar) -> bool:
     if len(one.steps) < len(other.steps):
         return False
     pairs = zip(one.steps, other.steps, strict=False)
-    return all(adapted(mine.action, to_words(mine), to_words(its)) == its.action for mine, its in pairs)
+    return all(
+        adapted(mine.action, to_words(mine), to_words(its)) == its.action for mine, its in pairs
+    )
 
 
 def chosen(found: Sequence[Exemplar]) -> list[Exemplar]:
-    """Few of the solutions: each the one from which most others follow that follow from none before it."""
+    """Few of the solutions: each the one from which most others follow that follow from none before
+    it.
+    """
     kept, open_ = list[Exemplar](), list(found)
     while len(kept) < min(MOST, len(found)) and (open_ or len(kept) < LEAST):
         left = [one for one in found if one not in kept]
-        best = max(left, key=lambda one: (sum(follows(one, other) for other in open_ or found), -len(one.key)))
+        best = max(
+            left,
+            key=lambda one: (sum(follows(one, other) for other in open_ or found), -len(one.key)),
+        )
         kept.append(best)
         open_ = [one for one in open_ if one is not best and not follows(best, one)]
     return sorted(kept, key=found.index)
@@ -366,9 +444,13 @@ def chosen(found: Sequence[Exemplar]) -> list[Exemplar]:
 
 async def main() -> None:
     """Reads the options and writes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--tasks", default=",".join(task_table().exemplars), help="which, with commas between")
+    parser.add_argument(
+        "--tasks", default=",".join(task_table().exemplars), help="which, with commas between"
+    )
     args = parser.parse_args()
     there = (args.folder / EXEMPLARS).is_file()
     kept = list(ExemplarMemory.load(args.folder, TfidfEmbedder()).exemplars) if there else []
@@ -380,7 +462,10 @@ async def main() -> None:
                     continue
                 found = list[Exemplar]()
                 for seed in SEEDS:
-                    if len(found) < ENOUGH and (one := await solved(environment, task, seed)) is not None:
+                    if (
+                        len(found) < ENOUGH
+                        and (one := await solved(environment, task, seed)) is not None
+                    ):
                         found.append(one)
                 few = chosen(found)
                 kept += [*few, *[await key(environment, task, seed) for seed in KEYS]]

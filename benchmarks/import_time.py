@@ -1,4 +1,5 @@
-"""How long `import prill` and `prill --help` take beside an empty Python: `python benchmarks/import_time.py [runs]`.
+"""How long `import prill` and `prill --help` take beside an empty Python:
+`python benchmarks/import_time.py [runs]`.
 
 Prints medians of the wall time in milliseconds, the extra over the empty run, and the ratio.
 Limits: import 200 ms, help 600 ms.

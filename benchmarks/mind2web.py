@@ -1,11 +1,12 @@
-"""Pages a second and memory of cutting recorded pages around candidates, beside lxml that only parses them.
+"""Pages a second and memory of cutting recorded pages around candidates, beside lxml that only
+parses them.
 
     python benchmarks/mind2web.py
 
-The pages are made here, in the sizes of Mind2Web's: thousands of nodes, 100 to 400 KB. Seconds are of the processor. What is
-said of a page: lxml parsing it;
-`RecordedPage` reading it; `RecordedPage` and one view around 50 candidates (an agent's step); `RecordedPage`
-and the
+The pages are made here, in the sizes of Mind2Web's: thousands of nodes, 100 to 400 KB. Seconds are
+of the processor. What is said of a page: lxml parsing it;
+`RecordedPage` reading it; `RecordedPage` and one view around 50 candidates (an agent's step);
+`RecordedPage` and the
 ranker's text of every candidate, one in ten nodes (a step for a ranker).
 """
 
@@ -45,12 +46,18 @@ _WORDS = [
 def page(nodes: int, seed: int) -> tuple[str, list[str]]:
     """A page of about that many nodes, and its candidates."""
     draw = random.Random(seed)
-    parts, open_tags, ids = ['<html backend_node_id="0"><body backend_node_id="1">'], ["html", "body"], []
+    parts, open_tags, ids = (
+        ['<html backend_node_id="0"><body backend_node_id="1">'],
+        ["html", "body"],
+        [],
+    )
     for node in range(2, nodes):
         tag = draw.choice(("div", "div", "span", "ul", "li", "a", "button", "input"))
         words = " ".join(draw.choices(_WORDS, k=3))
         parts.append(
-            f'<{tag} backend_node_id="{node}" class="{words}"' + (f' aria_label="{words}"' if tag == "a" else "") + ">"
+            f'<{tag} backend_node_id="{node}" class="{words}"'
+            + (f' aria_label="{words}"' if tag == "a" else "")
+            + ">"
         )
         if tag in ("a", "button", "span"):
             parts.append(f'<text backend_node_id="{node}t">{words}</text>')
@@ -99,7 +106,10 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[2_000, 5_000, 10_000])
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
-    print("| nodes | KB | what | pages/s | times lxml's parsing | peak MB |\n|---|---|---|---|---|---|")
+    print(
+        "| nodes | KB | what | pages/s | times lxml's parsing | peak MB "
+        "|\n|---|---|---|---|---|---|"
+    )
     for nodes in args.nodes:
         html, candidates = page(nodes, seed=nodes)
         works: dict[str, Callable[[], object]] = {
@@ -112,7 +122,8 @@ def main() -> None:
         for name, work in works.items():
             took = alone if name == "lxml parses" else seconds(work, args.repeat)
             print(
-                f"| {nodes} | {len(html) // 1000} | {name} | {1 / took:.1f} | {took / alone:.1f} | {peak(work):.1f} |",
+                f"| {nodes} | {len(html) // 1000} | {name} | {1 / took:.1f} | {took / alone:.1f} "
+                f"| {peak(work):.1f} |",
                 flush=True,
             )
 

@@ -1,9 +1,10 @@
 """How well and how fast OCR engines read pages: `python benchmarks/ocr.py [pages] [engine …]`.
 
-The pages are drawn here, 1280x720 each, with 40 known lines of 13 to 18 pixels: a dark bar, prices, order numbers, words on
-coloured ground. Where Chromium is installed, pages of HTML are read as well. Printed for each engine: lines read exactly
-(blanks aside), the share of words that it found, and the seconds for a picture, on the wall and of CPU (medians, without the
-first picture, which loads the engine): on a machine that is busy only the latter tell something.
+The pages are drawn here, 1280x720 each, with 40 known lines of 13 to 18 pixels: a dark bar, prices,
+order numbers, words on coloured ground. Where Chromium is installed, pages of HTML are read as
+well. Printed for each engine: lines read exactly (blanks aside), the share of words that it found,
+and the seconds for a picture, on the wall and of CPU (medians, without the first picture, which
+loads the engine): on a machine that is busy only the latter tell something.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from prill.captioner.ocr import ENGINES, OCRCaptioner
 from prill.errors import MissingExtraError, UsageError
 
 WORDS = (
-    "account address basket billing branch cancel checkout comment commit confirm contact coupon customer delivery details "
-    "discount distance downloads favourites filter history invoice language merge message newsletter notifications orders "
-    "payment profile quantity rating receipt refund remove report review save search settings shipping sign status stock "
+    "account address basket billing branch cancel checkout comment commit confirm contact coupon "
+    "customer delivery details "
+    "discount distance downloads favourites filter history invoice language merge message "
+    "newsletter notifications orders "
+    "payment profile quantity rating receipt refund remove report review save search settings "
+    "shipping sign status stock "
     "submit subscription subtotal total tracking update upload warranty wishlist"
 )
 SIZE = (1280, 720)
@@ -50,7 +54,9 @@ def drawn(folder: Path, seed: int) -> tuple[Path, list[str]]:
         y = 66 + 33 * i
         words = " ".join(draw.choices(WORDS.split(), k=4))
         if i % 4 == 1:
-            pen.rectangle([690, y - 4, 1180, y + 22], fill=draw.choice(["#ffe08a", "#d9ecff", "#e4f5dc"]))
+            pen.rectangle(
+                [690, y - 4, 1180, y + 22], fill=draw.choice(["#ffe08a", "#d9ecff", "#e4f5dc"])
+            )
         put(
             24,
             y,
@@ -61,7 +67,8 @@ def drawn(folder: Path, seed: int) -> tuple[Path, list[str]]:
         put(
             700,
             y,
-            f"Order {draw.randint(10**8, 10**9)} of {draw.randint(1, 28)} {draw.choice(['May', 'June', 'July'])}",
+            f"Order {draw.randint(10**8, 10**9)} of {draw.randint(1, 28)} "
+            f"{draw.choice(['May', 'June', 'July'])}",
             draw.randint(13, 16),
             "black",
         )
@@ -71,22 +78,33 @@ def drawn(folder: Path, seed: int) -> tuple[Path, list[str]]:
 
 
 async def rendered(folder: Path, seed: int) -> tuple[Path, list[str]]:
-    """A page of HTML as Chromium shows it, and the lines on it. Raises UsageError without Chromium."""
+    """A page of HTML as Chromium shows it, and the lines on it. Raises UsageError without
+    Chromium.
+    """
     from prill.emulators.browser.chromium import Chromium
 
     draw = random.Random(seed)
     rows = [
-        (" ".join(draw.choices(WORDS.split(), k=3)), f"{draw.randint(1, 999)}.{draw.randint(10, 99)} EUR") for _ in range(18)
+        (
+            " ".join(draw.choices(WORDS.split(), k=3)),
+            f"{draw.randint(1, 999)}.{draw.randint(10, 99)} EUR",
+        )
+        for _ in range(18)
     ]
     cells = "".join(
         f"<tr><td>{name}</td><td>{price}</td><td><button>{draw.choice(WORDS.split())}</button></td></tr>"
         for name, price in rows
     )
-    style = "body{font:15px sans-serif;margin:16px} td{padding:5px 40px 5px 0} tr:nth-child(odd){background:#eef}"
+    style = (
+        "body{font:15px sans-serif;margin:16px} td{padding:5px 40px 5px 0} "
+        "tr:nth-child(odd){background:#eef}"
+    )
     browser = Chromium()
     try:
         page = await (await browser.context(*SIZE)).new_page()
-        await page.set_content(f"<style>{style}</style><h1>Your orders this year</h1><table>{cells}</table>")
+        await page.set_content(
+            f"<style>{style}</style><h1>Your orders this year</h1><table>{cells}</table>"
+        )
         path = folder / f"rendered-{seed}.png"
         await page.screenshot(path=path)
         lines = (await page.inner_text("body")).replace("\t", "\n").splitlines()
@@ -100,7 +118,11 @@ def scores(found: list[str], truth: list[str]) -> tuple[int, int, int]:
     pieces = {"".join(text.split()) for text in found}
     words = [word for line in truth for word in line.split()]
     read = {word for text in found for word in text.split()}
-    return sum("".join(line.split()) in pieces for line in truth), sum(word in read for word in words), len(words)
+    return (
+        sum("".join(line.split()) in pieces for line in truth),
+        sum(word in read for word in words),
+        len(words),
+    )
 
 
 async def measured(engine: OCRCaptioner, pages: list[tuple[Path, list[str]]]) -> str:
@@ -112,13 +134,23 @@ async def measured(engine: OCRCaptioner, pages: list[tuple[Path, list[str]]]) ->
         wall.append(time.perf_counter() - start[0])
         cpu.append(time.process_time() - start[1])
         good, found, of = scores([box.text for box in boxes], truth)
-        exact, lines, recalled, words = exact + good, lines + len(truth), recalled + found, words + of
+        exact, lines, recalled, words = (
+            exact + good,
+            lines + len(truth),
+            recalled + found,
+            words + of,
+        )
     later = slice(1, None) if len(pages) > 1 else slice(None)
-    return f"{exact:>4}/{lines:<4} {recalled / words:>8.3f} {median(wall[later]):>8.1f} {median(cpu[later]):>8.1f}"
+    return (
+        f"{exact:>4}/{lines:<4} {recalled / words:>8.3f} {median(wall[later]):>8.1f} "
+        f"{median(cpu[later]):>8.1f}"
+    )
 
 
 def beside_cpu_torch() -> None:
-    """Lets easyocr import the usual torchvision beside a torch without CUDA: it calls none of what is declared here."""
+    """Lets easyocr import the usual torchvision beside a torch without CUDA: it calls none of what
+    is declared here.
+    """
     if find_spec("torch") is None or find_spec("torchvision") is None:
         return
     import torch
@@ -150,13 +182,18 @@ def main() -> None:
     if "easyocr" in names:
         beside_cpu_torch()
     with tempfile.TemporaryDirectory() as folder:
-        print(f"{'pages':<10} {'engine':<26} {'lines':>9} {'words':>8} {'wall, s':>8} {'CPU, s':>8}")
+        print(
+            f"{'pages':<10} {'engine':<26} {'lines':>9} {'words':>8} {'wall, s':>8} {'CPU, s':>8}"
+        )
         for kind, pages in of_kinds(Path(folder), count):
             for name in ENGINES:
                 if name in names:
                     try:
                         engine = OCRCaptioner(name)
-                        print(f"{kind:<10} {engine.name:<26} {asyncio.run(measured(engine, pages))}", flush=True)
+                        print(
+                            f"{kind:<10} {engine.name:<26} {asyncio.run(measured(engine, pages))}",
+                            flush=True,
+                        )
                     except MissingExtraError as error:
                         print(f"{kind:<10} {name:<26} {error}", flush=True)
 

@@ -1,7 +1,9 @@
-"""What a GPU should take for captions and for LoRA steps, reckoned on paper: `python benchmarks/reckoning.py`.
+"""What a GPU should take for captions and for LoRA steps, reckoned on paper:
+`python benchmarks/reckoning.py`.
 
-Nothing here is measured, and no GPU is needed. Each figure is printed beside its roof (the chip's rates, which nobody reaches)
-with the shares of these rates that are assumed. Where the numbers come from stands beside them.
+Nothing here is measured, and no GPU is needed. Each figure is printed beside its roof (the chip's
+rates, which nobody reaches) with the shares of these rates that are assumed. Where the numbers come
+from stands beside them.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from prill.refine.training.spec import training_spec
 
 # NVIDIA's data sheet of the H200 SXM: dense bfloat16, memory bandwidth, memory.
 FLOPS, BANDWIDTH, MEMORY = 989e12, 4.8e12, 141e9
-# Assumed, not measured: what large products of matrices, reading weights token by token, and training usually reach of these.
+# Assumed, not measured: what large products of matrices, reading weights token by token, and
+# training usually reach of these.
 COMPUTES, READS, TRAINS, FILLED = 0.40, 0.70, 0.35, 0.90
 BYTES = 2  # of a number in bfloat16
 SCREEN = (1280, 720)
-REQUEST, CAPTION = 300, 400  # tokens: prill's request has 216 words; a dense caption of 300 words is assumed
+# tokens: prill's request has 216 words; a dense caption of 300 words is assumed
+REQUEST, CAPTION = 300, 400
 TEXT = 400  # tokens of goal, history and answer in a row to train on: assumed
 
 
@@ -36,11 +40,15 @@ class Language:
     def inputs_and_outputs(self) -> int:
         """Of all matrices of a layer: what an adapter of rank 1 has."""
         own, shared = self.heads * self.head, self.shared_heads * self.head
-        return 2 * (self.hidden + own) + 2 * (self.hidden + shared) + 3 * (self.hidden + self.between)
+        return (
+            2 * (self.hidden + own) + 2 * (self.hidden + shared) + 3 * (self.hidden + self.between)
+        )
 
     @property
     def of_layers(self) -> int:
-        """Parameters of all layers: queries and output, keys and values, and the three matrices in between."""
+        """Parameters of all layers: queries and output, keys and values, and the three matrices in
+        between.
+        """
         attention = 2 * self.hidden * self.head * (self.heads + self.shared_heads)
         return self.layers * (attention + 3 * self.hidden * self.between)
 
@@ -67,19 +75,30 @@ class Eyes:
     window: int  # patches that the other layers see
 
     def flops(self, patches: int) -> float:
-        """To look at a picture once: two a parameter and patch, and the attention (four a pair and number)."""
-        pairs = patches * (self.whole * patches + (self.layers - self.whole) * min(self.window, patches))
+        """To look at a picture once: two a parameter and patch, and the attention (four a pair and
+        number).
+        """
+        pairs = patches * (
+            self.whole * patches + (self.layers - self.whole) * min(self.window, patches)
+        )
         return 2 * self.layers * self.matrices * patches + 4 * self.hidden * pairs
 
 
 # Qwen/Qwen2.5-VL-7B-Instruct, config.json: 8.29e9 parameters in all.
-QWEN25 = Language(layers=28, hidden=3584, between=18944, heads=28, shared_heads=4, head=128, words=152064)
-QWEN25_EYES = Eyes(layers=32, hidden=1280, matrices=4 * 1280**2 + 3 * 1280 * 3420, side=14, whole=4, window=64)
+QWEN25 = Language(
+    layers=28, hidden=3584, between=18944, heads=28, shared_heads=4, head=128, words=152064
+)
+QWEN25_EYES = Eyes(
+    layers=32, hidden=1280, matrices=4 * 1280**2 + 3 * 1280 * 3420, side=14, whole=4, window=64
+)
 QWEN25_ALL = 8.29e9
 # Qwen/Qwen3-VL-8B-Instruct, config.json: 8.77e9 parameters in all.
-QWEN3 = Language(layers=36, hidden=4096, between=12288, heads=32, shared_heads=8, head=128, words=151936)
+QWEN3 = Language(
+    layers=36, hidden=4096, between=12288, heads=32, shared_heads=8, head=128, words=151936
+)
 QWEN3_ALL = 8.77e9
-QWEN3_EYES_RANK = 27 * (1152 + 3 * 1152 + 2 * 1152 + 2 * (1152 + 4304))  # inputs and outputs of its layers that see
+# inputs and outputs of its layers that see
+QWEN3_EYES_RANK = 27 * (1152 + 3 * 1152 + 2 * 1152 + 2 * (1152 + 4304))
 
 
 def picture_tokens(side: int) -> int:
@@ -96,15 +115,18 @@ class Speed:
 
 
 def captions(batch: int) -> Speed:
-    """Captions a second of Qwen2.5-VL-7B: pictures and requests are read once, then words come one at a time for all together.
+    """Captions a second of Qwen2.5-VL-7B: pictures and requests are read once, then words come one
+    at a time for all together.
 
-    A word costs reading all weights that it passes through, and the keys and values of everything before it; the products,
-    where they take longer. Pictures and requests are products of large matrices.
+    A word costs reading all weights that it passes through, and the keys and values of everything
+    before it; the products, where they take longer. Pictures and requests are products of large
+    matrices.
     """
     model, squares = QWEN25, picture_tokens(QWEN25_EYES.side)
     prompt = squares + REQUEST
     reading = QWEN25_EYES.flops(4 * squares) + 2 * model.of_layers * prompt
-    reading += 2 * model.layers * model.heads * model.head * prompt**2  # attention to what is before: half of 4 a pair
+    # attention to what is before: half of 4 a pair
+    reading += 2 * model.layers * model.heads * model.head * prompt**2
     weights = model.of_layers + model.head_of_words
     moved = BYTES * weights + batch * model.kept * (prompt + CAPTION / 2)
 
@@ -132,21 +154,32 @@ class Lora:
 
 
 def lora(preset: str) -> Lora:
-    """With layers computed again: six operations a parameter, token and row (docs/how-to/training.md)."""
+    """With layers computed again: six operations a parameter, token and row
+    (docs/how-to/training.md).
+    """
     spec = training_spec(preset, model="Qwen/Qwen3-VL-8B-Instruct")
     tokens = picture_tokens(16) + TEXT
     flops = 6 * QWEN3_ALL * tokens * spec.batch
-    adapter = spec.rank * (QWEN3.layers * QWEN3.inputs_and_outputs + QWEN3_EYES_RANK * (spec.targets == "all"))
-    # Four bytes each for the adapter, its gradient and AdamW's two moments; of a layer's work only its input stays, and all
-    # of one layer that is computed again (34 bytes a number: arXiv 2205.05198, equation 2); and the words' probabilities.
+    adapter = spec.rank * (
+        QWEN3.layers * QWEN3.inputs_and_outputs + QWEN3_EYES_RANK * (spec.targets == "all")
+    )
+    # Four bytes each for the adapter, its gradient and AdamW's two moments; of a layer's work only
+    # its input stays, and all of one layer that is computed again (34 bytes a number: arXiv
+    # 2205.05198, equation 2); and the words' probabilities.
     work = tokens * (QWEN3.layers * QWEN3.hidden * BYTES + 34 * QWEN3.hidden + 2 * 4 * QWEN3.words)
-    return Lora(flops, flops / (FLOPS * TRAINS), flops / FLOPS, BYTES * QWEN3_ALL + 16 * adapter + work)
+    return Lora(
+        flops, flops / (FLOPS * TRAINS), flops / FLOPS, BYTES * QWEN3_ALL + 16 * adapter + work
+    )
 
 
 def main() -> None:
-    print("Reckoned for one H200, not measured. Expected: 40 % of the products' rate, 70 % of the memory's, 35 % in training.")
     print(
-        f"\nCaptions of {SCREEN[0]} x {SCREEN[1]} by Qwen2.5-VL-7B: {picture_tokens(14):,} + {REQUEST} tokens in, {CAPTION} out"
+        "Reckoned for one H200, not measured. Expected: 40 % of the products' rate, 70 % of the "
+        "memory's, 35 % in training."
+    )
+    print(
+        f"\nCaptions of {SCREEN[0]} x {SCREEN[1]} by Qwen2.5-VL-7B: {picture_tokens(14):,} + "
+        f"{REQUEST} tokens in, {CAPTION} out"
     )
     print("| at once | captions a second | at the roof | times batch 1 |\n|---|---|---|---|")
     one = captions(1).expected
@@ -154,11 +187,19 @@ def main() -> None:
         speed = captions(batch)
         print(f"| {batch} | {speed.expected:.2f} | {speed.roof:.2f} | {speed.expected / one:.1f} |")
     print(f"Room in its memory for {most_at_once():,} at once.")
-    print(f"\nA step of LoRA on Qwen3-VL-8B, {picture_tokens(16) + TEXT:,} tokens a row, a row at once, layers computed again")
-    print("| preset | rows | operations | seconds | at the roof | memory |\n|---|---|---|---|---|---|")
+    print(
+        f"\nA step of LoRA on Qwen3-VL-8B, {picture_tokens(16) + TEXT:,} tokens a row, a row at "
+        "once, layers computed again"
+    )
+    print(
+        "| preset | rows | operations | seconds | at the roof | memory |\n|---|---|---|---|---|---|"
+    )
     for preset in ("paper", "qwen3-vl"):
         step, batch = lora(preset), training_spec(preset, model="m").batch
-        print(f"| {preset} | {batch} | {step.flops:.1e} | {step.expected:.2f} | {step.roof:.2f} | {step.memory / 1e9:.1f} GB |")
+        print(
+            f"| {preset} | {batch} | {step.flops:.1e} | {step.expected:.2f} | {step.roof:.2f} | "
+            f"{step.memory / 1e9:.1f} GB |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""How long `prill report` takes, how much memory, and how quick the page is: `python benchmarks/report.py [--no-browser]`.
+"""How long `prill report` takes, how much memory, and how quick the page is:
+`python benchmarks/report.py [--no-browser]`.
 
-On the 619 runs of AgentRewardBench with key screenshots where they are ($PRILL_DATA, else ../shared/data), and on 2,000
-synthetic runs of 10 steps with pictures of 1280x720; three judges with made-up verdicts. Peak memory is that of the process.
-Aim: 600 trajectories with images in under 20 s and 300 MB. The page is opened in headless Chromium: first paint, the list
-usable, and the time from a key to the drawn trajectory (`j`: the next one, `n`: the next disagreement).
+On the 619 runs of AgentRewardBench with key screenshots where they are ($PRILL_DATA, else
+../shared/data), and on 2,000 synthetic runs of 10 steps with pictures of 1280x720; three judges
+with made-up verdicts. Peak memory is that of the process. Aim: 600 trajectories with images in
+under 20 s and 300 MB. The page is opened in headless Chromium: first paint, the list usable, and
+the time from a key to the drawn trajectory (`j`: the next one, `n`: the next disagreement).
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ def main() -> None:
             count = judged(place)
             for embed in (False, True):
                 page = place / ("embedded.html" if embed else "linked.html")
-                print(f"{name}, {count} trajectories, {page.stem}: {written(place, page, embed)}", flush=True)
+                print(
+                    f"{name}, {count} trajectories, {page.stem}: {written(place, page, embed)}",
+                    flush=True,
+                )
                 if "--no-browser" not in sys.argv:
                     print(f"    {asyncio.run(opened(page))}", flush=True)
 
@@ -71,18 +76,42 @@ def synthetic(folder: Path, count: int) -> None:
     generator = random.Random(0)
     for i in range(count // 2):
         image = Image.effect_noise((320, 180), 60).convert("RGB").resize((1280, 720))
-        ImageDraw.Draw(image).rectangle((100, 80 + i % 500, 700, 200 + i % 500), fill="white", outline="black")
+        ImageDraw.Draw(image).rectangle(
+            (100, 80 + i % 500, 700, 200 + i % 500), fill="white", outline="black"
+        )
         image.save(folder / "images" / f"{i}.webp", quality=75, method=0)
-    with (folder / "trajectories.jsonl").open("wb") as file, (folder / "labels.jsonl").open("wb") as labels:
+    with (
+        (folder / "trajectories.jsonl").open("wb") as file,
+        (folder / "labels.jsonl").open("wb") as labels,
+    ):
         for i in range(count):
             steps = []
             for _ in range(10):
                 shot = str(folder / "images" / f"{generator.randrange(count // 2)}.webp")
-                text = "\n".join(f"link 'entry {n}' [{generator.randrange(9999)}]" for n in range(120))
+                text = "\n".join(
+                    f"link 'entry {n}' [{generator.randrange(9999)}]" for n in range(120)
+                )
                 point = (generator.random(), generator.random())
-                steps.append(Step(Observation(shot, text, "http://shop/list"), Action("click", "click", point=point), "Go on."))
-            task = Task(id=f"k{i // 4}", goal=f"Order item number {i} and confirm", platform="web", site=f"site {i % 7}")
-            item = Trajectory(id=f"run-{i}", task=task, agent=f"agent {i % 3}", steps=tuple(steps), answer="It is ordered.")
+                steps.append(
+                    Step(
+                        Observation(shot, text, "http://shop/list"),
+                        Action("click", "click", point=point),
+                        "Go on.",
+                    )
+                )
+            task = Task(
+                id=f"k{i // 4}",
+                goal=f"Order item number {i} and confirm",
+                platform="web",
+                site=f"site {i % 7}",
+            )
+            item = Trajectory(
+                id=f"run-{i}",
+                task=task,
+                agent=f"agent {i % 3}",
+                steps=tuple(steps),
+                answer="It is ordered.",
+            )
             file.write(encode_trajectory(item, folder.resolve()))
             labels.write(encode(LabelRecord(id=item.id, success=generator.random() < 0.4)))
 
@@ -105,8 +134,12 @@ def verdict(item: Trajectory, name: str, generator: random.Random) -> Verdict:
     info, score = EvaluatorInfo(name, "1", "a-model"), generator.random()
     if generator.random() < 0.03:
         return Verdict(id=item.id, unscored="timeout", reason="no answer in 60 s", evaluator=info)
-    criteria = tuple(Criterion(text=f"criterion {i}", met="met", step=0, reason="seen " * 20) for i in range(4))
-    labels = tuple(StepVerdict(i, "towards", 0.5, "closer to the goal " * 5) for i in range(len(item.steps)))
+    criteria = tuple(
+        Criterion(text=f"criterion {i}", met="met", step=0, reason="seen " * 20) for i in range(4)
+    )
+    labels = tuple(
+        StepVerdict(i, "towards", 0.5, "closer to the goal " * 5) for i in range(len(item.steps))
+    )
     return Verdict(
         id=item.id,
         success=score > 0.5,
@@ -122,7 +155,16 @@ def verdict(item: Trajectory, name: str, generator: random.Random) -> Verdict:
 
 def written(folder: Path, page: Path, embed: bool) -> str:
     """Runs the command in a process of its own, which says its peak memory."""
-    words = ["report", folder / "trajectories.jsonl", "-o", page, "--labels", folder / "labels.jsonl", "--threshold", "0.6"]
+    words = [
+        "report",
+        folder / "trajectories.jsonl",
+        "-o",
+        page,
+        "--labels",
+        folder / "labels.jsonl",
+        "--threshold",
+        "0.6",
+    ]
     words += [
         "--source",
         "human",
@@ -133,7 +175,12 @@ def written(folder: Path, page: Path, embed: bool) -> str:
     program = "import sys; from prill.cli import main; from resource import *; main(sys.argv[1:]); "
     program += "print(getrusage(RUSAGE_SELF).ru_maxrss)"
     start = perf_counter()
-    done = subprocess.run([sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     seconds = perf_counter() - start
     memory = int(done.stdout.split()[-1]) / (1e6 if sys.platform == "darwin" else 1e3)
     return f"{seconds:.1f} s, peak {memory:.0f} MB, page {page.stat().st_size / 1e6:.1f} MB"
@@ -151,12 +198,19 @@ async def opened(page: Path) -> str:
         usable = perf_counter() - start
         await tab.wait_for_load_state("load")
         whole = perf_counter() - start
-        paint = await tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN")
+        paint = await tab.evaluate(
+            "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN"
+        )
         times = {key: await tab.evaluate(WALK, [key, KEYS]) for key in "jnk"}
     finally:
         await browser.close()
-    walks = ", ".join(f"{key} {statistics.median(ms):.0f} (worst {max(ms):.0f})" for key, ms in times.items())
-    return f"first paint {paint:.0f} ms, usable {usable * 1000:.0f} ms, all read {whole * 1000:.0f} ms; a key, in ms: {walks}"
+    walks = ", ".join(
+        f"{key} {statistics.median(ms):.0f} (worst {max(ms):.0f})" for key, ms in times.items()
+    )
+    return (
+        f"first paint {paint:.0f} ms, usable {usable * 1000:.0f} ms, all read "
+        f"{whole * 1000:.0f} ms; a key, in ms: {walks}"
+    )
 
 
 # From the key to the second frame after it: by then what it changed has been painted.

@@ -1,13 +1,15 @@
-"""Whether a small screen policy gets better by its own attempts: `python benchmarks/screen_policy.py OUT`.
+"""Whether a small screen policy gets better by its own attempts:
+`python benchmarks/screen_policy.py OUT`.
 
-A Qwen3-VL of a million random parameters learns MiniWoB++ click tasks from pictures alone: from scripted play first (all
-weights), then from its own attempts, by `prill.filtered_bc` (an adapter). The arms learn from all attempts, from those that
-the page rewarded, and from those of a judge that is wrong in known shares. All play the same fresh seeds, and the study's
-tables compare them.
+A Qwen3-VL of a million random parameters learns MiniWoB++ click tasks from pictures alone: from
+scripted play first (all weights), then from its own attempts, by `prill.filtered_bc` (an adapter).
+The arms learn from all attempts, from those that the page rewarded, and from those of a judge that
+is wrong in known shares. All play the same fresh seeds, and the study's tables compare them.
 
-It needs the extras `train` and `web`, `miniwob` and Chromium. Each stage is prill's own and continues where it was stopped;
-a folder holds one run, so other settings need another folder. Several processes may share the arms. `--steps 2 --teacher 4
---attempts 4 --evaluation 4` tries the chain in a minute, and teaches nothing.
+It needs the extras `train` and `web`, `miniwob` and Chromium. Each stage is prill's own and
+continues where it was stopped; a folder holds one run, so other settings need another folder.
+Several processes may share the arms. `--steps 2 --teacher 4 --attempts 4 --evaluation 4` tries the
+chain in a minute, and teaches nothing.
 """
 
 from __future__ import annotations
@@ -45,8 +47,14 @@ TEMPLATE = """\
 {%- endif -%}
 {%- endmacro -%}
 {%- for turn in messages -%}<|im_start|>{{ turn.role }}{{ words(turn.content) }}<|im_end|>{%- endfor -%}
-{%- if add_generation_prompt -%}<|im_start|>assistant{%- endif -%}"""
-LEARNING: dict[str, Any] = {"learning_rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "beta2": 0.98, "dropout": 0.0}
+{%- if add_generation_prompt -%}<|im_start|>assistant{%- endif -%}"""  # noqa: E501
+LEARNING: dict[str, Any] = {
+    "learning_rate": 2e-3,
+    "schedule": "cosine",
+    "warmup": 0.05,
+    "beta2": 0.98,
+    "dropout": 0.0,
+}
 PRESET = "qwen3-vl"
 TRAINING: dict[str, Any] = {
     "batch": 16,
@@ -60,17 +68,37 @@ POLICY = {"name": "screen", "grammar": "qwen3-vl", "history": 1, "max_tokens": 4
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path, help="folder for everything; the same command resumes")
-    parser.add_argument("--tasks", default="click-dialog-2", help="tasks of MiniWoB++ that a click ends, with commas between")
+    parser.add_argument(
+        "--tasks",
+        default="click-dialog-2",
+        help="tasks of MiniWoB++ that a click ends, with commas between",
+    )
     parser.add_argument("--teacher", type=int, default=60, help="scripted episodes of each task")
     parser.add_argument("--steps", type=int, default=150, help="steps of 16 rows on scripted play")
-    parser.add_argument("--attempts", type=int, default=400, help="own attempts at each task, drawn at temperature 1")
+    parser.add_argument(
+        "--attempts",
+        type=int,
+        default=400,
+        help="own attempts at each task, drawn at temperature 1",
+    )
     parser.add_argument("--own-steps", type=int, help="steps on own attempts (default: as --steps)")
-    parser.add_argument("--evaluation", type=int, default=200, help="fresh episodes of each task, played greedily")
-    parser.add_argument("--fresh", type=int, default=20_000, help="first seed of these episodes; nothing else uses them")
+    parser.add_argument(
+        "--evaluation", type=int, default=200, help="fresh episodes of each task, played greedily"
+    )
+    parser.add_argument(
+        "--fresh",
+        type=int,
+        default=20_000,
+        help="first seed of these episodes; nothing else uses them",
+    )
     parser.add_argument("--seeds", default="0", help="training seeds of the arms")
-    parser.add_argument("--workers", type=int, default=3, help="pages that are open at the same time")
+    parser.add_argument(
+        "--workers", type=int, default=3, help="pages that are open at the same time"
+    )
     args = parser.parse_args(argv)
     print(run(args))
     return 0
@@ -86,13 +114,23 @@ def run(args: argparse.Namespace) -> prill.FilteredBCResult:
     weights = out / "untrained"
     if not (weights / "config.json").exists():
         untrained(rows, weights)
-    base = prill.PresetConfig(PRESET, **TRAINING, **LEARNING, model=str(weights), method="full", steps=args.steps)
-    prill.train(prill.TrainPolicyConfig(rows=rows, output=out / "base", preset=base), progress=told(out / "base.log"))
+    base = prill.PresetConfig(
+        PRESET, **TRAINING, **LEARNING, model=str(weights), method="full", steps=args.steps
+    )
+    prill.train(
+        prill.TrainPolicyConfig(rows=rows, output=out / "base", preset=base),
+        progress=told(out / "base.log"),
+    )
     study = prill.FilteredBCConfig(
         output=out / "study",
         seeds=args.seeds,
         policy={**POLICY, "model": f"local:{out / 'base'}"},
-        episodes={"environment": "miniwob", "tasks": tasks, "max_steps": 1, "workers": args.workers},
+        episodes={
+            "environment": "miniwob",
+            "tasks": tasks,
+            "max_steps": 1,
+            "workers": args.workers,
+        },
         attempts={"seeds": f"0-{args.attempts - 1}", "temperature": 1.0},
         evaluation={"seeds": f"{args.fresh}-{args.fresh + args.evaluation - 1}"},
         training={
@@ -107,16 +145,21 @@ def run(args: argparse.Namespace) -> prill.FilteredBCResult:
         arms=[
             prill.refine.StudyArm(name="self-training"),
             prill.refine.StudyArm(name="filtered", judge="oracle"),
-            prill.refine.StudyArm(name="noisy", judge={"name": "noisy", "false_positives": 0.15, "false_negatives": 0.2}),
+            prill.refine.StudyArm(
+                name="noisy",
+                judge={"name": "noisy", "false_positives": 0.15, "false_negatives": 0.2},
+            ),
         ],
     )
     return prill.filtered_bc(study)
 
 
 class Colour:
-    """Teaches click-color, whose page has no text: clicks the middle of what has the colour that the goal names.
+    """Teaches click-color, whose page has no text: clicks the middle of what has the colour that
+    the goal names.
 
-    Where more than the box has it (white, and black as the borders are), it misses, and the oracle leaves the episode out.
+    Where more than the box has it (white, and black as the borders are), it misses, and the oracle
+    leaves the episode out.
     """
 
     def reset(self, task: prill.Task) -> None:
@@ -129,7 +172,9 @@ class Colour:
             picture = file.convert("RGB")
         top = 100  # below the instruction
         below = picture.crop((0, top, *picture.size))
-        apart = ImageChops.difference(below, Image.new("RGB", below.size, ImageColor.getrgb(self.name))).convert("L")
+        apart = ImageChops.difference(
+            below, Image.new("RGB", below.size, ImageColor.getrgb(self.name))
+        ).convert("L")
         box = ImageOps.invert(apart).point(lambda level: 255 * (level == 255)).getbbox()
         if box is None:
             return prill.Step(observation, prill.Action("stop", "stop"))
@@ -152,10 +197,17 @@ def scripted_rows(out: Path, tasks: Sequence[str], episodes: int, workers: int) 
         print(prill.rollout(config))
     verdicts = out / "teacher-verdicts.jsonl"
     labels = {"name": "oracle", "labels": str(played / "labels.jsonl")}
-    prill.score(prill.ScoreConfig(trajectories=[played / "trajectories.jsonl"], output=verdicts, judge=labels))
+    prill.score(
+        prill.ScoreConfig(
+            trajectories=[played / "trajectories.jsonl"], output=verdicts, judge=labels
+        )
+    )
     policy = prill.TeacherConfig.read(POLICY, "policy")
     filtered = prill.FilterConfig(
-        trajectories=[played / "trajectories.jsonl"], verdicts=verdicts, output=out / "teacher-rows", policy=policy
+        trajectories=[played / "trajectories.jsonl"],
+        verdicts=verdicts,
+        output=out / "teacher-rows",
+        policy=policy,
     )
     if not (out / "teacher-rows").exists():
         print(prill.filter(filtered))
@@ -163,7 +215,9 @@ def scripted_rows(out: Path, tasks: Sequence[str], episodes: int, workers: int) 
 
 
 def untrained(rows: Path, folder: Path) -> None:
-    """A random Qwen3-VL whose tokens are the fixed pieces of the rows, digits and other bytes, with its processor."""
+    """A random Qwen3-VL whose tokens are the fixed pieces of the rows, digits and other bytes, with
+    its processor.
+    """
     mend_torchvision()
     import torch
     import transformers
@@ -247,8 +301,12 @@ def pieces(rows: Iterable[Mapping[str, Any]]) -> list[str]:
             content = turn["content"]
             for part in [{"text": content}] if isinstance(content, str) else content:
                 text = part.get("text") or ""
-                found.update([text] if turn["role"] == "system" else re.findall(_FIXED[turn["role"]], text))
-    return sorted((piece for piece in found if len(piece) > 1), key=lambda piece: (-len(piece), piece))
+                found.update(
+                    [text] if turn["role"] == "system" else re.findall(_FIXED[turn["role"]], text)
+                )
+    return sorted(
+        (piece for piece in found if len(piece) > 1), key=lambda piece: (-len(piece), piece)
+    )
 
 
 def tokenizer(whole: Sequence[str]) -> Any:
@@ -257,7 +315,11 @@ def tokenizer(whole: Sequence[str]) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    bare = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate([*SPECIAL, *alphabet])}, merges=[]))
+    bare = Tokenizer(
+        models.BPE(
+            vocab={token: index for index, token in enumerate([*SPECIAL, *alphabet])}, merges=[]
+        )
+    )
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     bare.decoder = decoders.ByteLevel()
     bare.add_special_tokens(SPECIAL)

@@ -2,11 +2,13 @@
 
     python benchmarks/service.py --clients 256 --requests 20000 --concurrency 64
 
-Clients ask /rm one request after another, as slime does. The limit is what the judge can do: concurrency divided by its
-latency. Printed are the share of that limit, the latencies beside those that the queue explains (clients divided by
-concurrency, times the latency), the memory at the start, in the middle and at the end, and whether every answer was the right
-one. With `--faults 0.1` a tenth of the judge's answers are errors, of which no call is tried again by the judge itself; with
-`--term` the service gets SIGTERM in the middle: then every request that was accepted must have its answer.
+Clients ask /rm one request after another, as slime does. The limit is what the judge can do:
+concurrency divided by its latency. Printed are the share of that limit, the latencies beside those
+that the queue explains (clients divided by concurrency, times the latency), the memory at the
+start, in the middle and at the end, and whether every answer was the right one. With `--faults 0.1`
+a tenth of the judge's answers are errors, of which no call is tried again by the judge itself; with
+`--term` the service gets SIGTERM in the middle: then every request that was accepted must have its
+answer.
 """
 
 import argparse
@@ -52,7 +54,9 @@ def memory(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-async def load(url: str, process: subprocess.Popen[str], options: argparse.Namespace) -> tuple[Outcome, float]:
+async def load(
+    url: str, process: subprocess.Popen[str], options: argparse.Namespace
+) -> tuple[Outcome, float]:
     started = cpu(process.pid)
     outcome, numbers, ended = Outcome(), iter(range(options.requests)), asyncio.Event()
     marks = {options.requests // 100, options.requests // 2, options.requests - 1}
@@ -66,18 +70,25 @@ async def load(url: str, process: subprocess.Popen[str], options: argparse.Names
                 process.send_signal(signal.SIGTERM)
             truth = number % 3 != 0
             page = f"Order {number}. truth={'success' if truth else 'failure'}"
-            label = {"id": f"r{number}", "task": {"goal": f"Buy product {number}"}, "final": {"text": page}}
+            label = {
+                "id": f"r{number}",
+                "task": {"goal": f"Buy product {number}"},
+                "final": {"text": page},
+            }
             while True:
                 began = time.perf_counter()
                 try:
-                    async with session.post(f"{url}/rm", json={"response": "r", "label": label}) as answer:
+                    async with session.post(
+                        f"{url}/rm", json={"response": "r", "label": label}
+                    ) as answer:
                         body = await answer.json()
                         status = answer.status
                 except aiohttp.ClientConnectorError:
                     outcome.turned_away += 1
                     return
                 except aiohttp.ClientError:
-                    # A connection that was idle when the service ended took no request along; any other one did.
+                    # A connection that was idle when the service ended took no request along; any
+                    # other one did.
                     outcome.turned_away += ended.is_set()
                     outcome.dropped += not ended.is_set()
                     return
@@ -101,19 +112,35 @@ async def load(url: str, process: subprocess.Popen[str], options: argparse.Names
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--clients", type=int, default=256)
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--latency", type=float, default=0.2)
-    parser.add_argument("--faults", type=float, default=0.0, help="share of the judge's answers that are errors")
-    parser.add_argument("--term", action="store_true", help="SIGTERM when half of the requests are asked")
+    parser.add_argument(
+        "--faults", type=float, default=0.0, help="share of the judge's answers that are errors"
+    )
+    parser.add_argument(
+        "--term", action="store_true", help="SIGTERM when half of the requests are asked"
+    )
     options = parser.parse_args()
     with MockServer(latency=options.latency, server_error=options.faults) as mock:
         judge = ["--judge", "modular", "--captioner", "text", "--model", "mock", "--retries", "0"]
-        command = [sys.executable, "-m", "prill", "serve", *judge, "--concurrency", str(options.concurrency)]
+        command = [
+            sys.executable,
+            "-m",
+            "prill",
+            "serve",
+            *judge,
+            "--concurrency",
+            str(options.concurrency),
+        ]
         process = subprocess.Popen(
-            [*command, "--port", "0", "--json", "--base-url", mock.base_url], stdout=subprocess.PIPE, text=True
+            [*command, "--port", "0", "--json", "--base-url", mock.base_url],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
         try:
@@ -126,16 +153,28 @@ def main() -> None:
     times = sorted(outcome.seconds)
     limit = options.concurrency / options.latency
     judged = calls / seconds  # failed judgements take as long
-    print(f"{len(times)} answered in {seconds:.1f} s by {options.clients} clients; {judged:.0f} judgements a second")
-    print(f"{judged / limit:.1%} of the limit ({limit:.0f}: {options.concurrency} at a time, {options.latency:g} s each)")
+    print(
+        f"{len(times)} answered in {seconds:.1f} s by {options.clients} clients; {judged:.0f} "
+        "judgements a second"
+    )
+    print(
+        f"{judged / limit:.1%} of the limit ({limit:.0f}: {options.concurrency} at a time, "
+        f"{options.latency:g} s each)"
+    )
     explained = max(1.0, options.clients / options.concurrency) * options.latency
     p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
     print(f"latency: p50 {p50:.2f} s, p99 {p99:.2f} s; the queue explains {explained:.2f} s")
     print(f"memory of the service: {', '.join(f'{size:.0f}' for size in outcome.memory)} MB")
     print(f"CPU of the service: {1000 * outcome.cpu / calls:.1f} ms a judgement")
-    print(f"right {outcome.right}, wrong {outcome.wrong}, 0 without a verdict {outcome.zero_without_verdict}")
+    print(
+        f"right {outcome.right}, wrong {outcome.wrong}, 0 without a verdict "
+        f"{outcome.zero_without_verdict}"
+    )
     print(f"accepted and never answered: {outcome.dropped}")
-    print(f"asked again after 502: {outcome.refused}; calls of the judge: {calls}; turned away: {outcome.turned_away}")
+    print(
+        f"asked again after 502: {outcome.refused}; calls of the judge: {calls}; turned away: "
+        f"{outcome.turned_away}"
+    )
     if options.term:
         print(f"the service ended with exit code {code}")
 

@@ -1,12 +1,15 @@
-"""The reward service under what strangers and judges can do: peak memory, the worst wait for /healthz, seconds to its end.
+"""The reward service under what strangers and judges can do: peak memory, the worst wait for
+/healthz, seconds to its end.
 
     python benchmarks/service_soak.py                  # every case, and 20,000 distinct requests
-    python benchmarks/service_soak.py --minutes 30     # a soak with a tenth of each fault; nothing may be lost, nothing 0
+    python benchmarks/service_soak.py --minutes 30     # a soak with a tenth of each fault; nothing
+    may be lost, nothing 0
 
-A case has a service process of its own. /healthz is asked by another process, twenty times a second, so that its figure is
-that of the service. In the soak, a tenth of the requests each is: at a judge that hangs, that crashes, that gives garbage, of
-clients that send slowly, that hang up, and floods of fifty at once; the rest is plain. Lost is a request that was sent whole,
-by a client that stayed, and has no answer; every verdict is compared with the truth.
+A case has a service process of its own. /healthz is asked by another process, twenty times a
+second, so that its figure is that of the service. In the soak, a tenth of the requests each is: at
+a judge that hangs, that crashes, that gives garbage, of clients that send slowly, that hang up, and
+floods of fifty at once; the rest is plain. Lost is a request that was sent whole, by a client that
+stayed, and has no answer; every verdict is compared with the truth.
 """
 
 import argparse
@@ -57,16 +60,28 @@ class Faulty:
                 except asyncio.CancelledError:
                     continue
         if word == "crash":
-            raise random.choice([KeyError("words"), SystemExit(3), KeyboardInterrupt(), RuntimeError("words")])
+            raise random.choice(
+                [KeyError("words"), SystemExit(3), KeyboardInterrupt(), RuntimeError("words")]
+            )
         good = word != "failure"
-        verdict = Verdict(id=trajectory.id, success=good, score=0.9 if good else 0.1, reason="words " * 50, evaluator=INFO)
+        verdict = Verdict(
+            id=trajectory.id,
+            success=good,
+            score=0.9 if good else 0.1,
+            reason="words " * 50,
+            evaluator=INFO,
+        )
         if word == "garbage":
-            return random.choice([replace(verdict, reason="\ud800"), replace(verdict, id="another"), None])  # type: ignore[return-value]
+            return random.choice(
+                [replace(verdict, reason="\ud800"), replace(verdict, id="another"), None]
+            )  # type: ignore[return-value]
         return verdict
 
 
 def ask_health(url: str, ended: Any, worst: Any, lag: Any) -> None:
-    """Asks until it is told to end, and keeps the longest wait; `lag` is how much too late this process itself woke up."""
+    """Asks until it is told to end, and keeps the longest wait; `lag` is how much too late this
+    process itself woke up.
+    """
     while not ended.is_set():
         began = time.perf_counter()
         try:
@@ -82,7 +97,9 @@ def ask_health(url: str, ended: Any, worst: Any, lag: Any) -> None:
 
 def status(pid: int, name: str) -> float:
     """A line of /proc/PID/status, in MB."""
-    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    lines = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     return int(lines[name].split()[0]) * 1024 / 1e6
 
 
@@ -109,9 +126,21 @@ class Run:
 
 @contextmanager
 def service(*options: str) -> Iterator[Run]:
-    command = [sys.executable, "-m", "prill", "serve", "--judge", f"{__file__}:Faulty", "--port", "0", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "prill",
+        "serve",
+        "--judge",
+        f"{__file__}:Faulty",
+        "--port",
+        "0",
+        "--json",
+    ]
     command += ["--grace", str(GRACE), *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     context = multiprocessing.get_context("spawn")
     ended, worst, lag = context.Event(), context.Value("d", 0.0), context.Value("d", 0.0)
     assert process.stdout is not None
@@ -136,7 +165,9 @@ def noise(size: int) -> str:
     from PIL import Image
 
     out = io.BytesIO()
-    Image.frombytes("RGB", (size, size), os.urandom(3 * size * size)).save(out, "PNG", compress_level=1)
+    Image.frombytes("RGB", (size, size), os.urandom(3 * size * size)).save(
+        out, "PNG", compress_level=1
+    )
     return base64.b64encode(out.getvalue()).decode()
 
 
@@ -144,29 +175,55 @@ def one_picture() -> Iterator[tuple[str, bytes]]:
     picture = noise(1290)
     step = {"observation": {"screenshot": "shot"}, "action": {"kind": "click"}}
     for number in range(3):
-        body = {"items": [{**item("success", str(number), steps=[step] * 199), "images": {"shot": picture}}]}
+        body = {
+            "items": [
+                {**item("success", str(number), steps=[step] * 199), "images": {"shot": picture}}
+            ]
+        }
         yield "/v1/score", json.dumps(body).encode()
 
 
 def large_jobs() -> Iterator[tuple[str, bytes]]:
     for number in range(20):
-        yield "/v1/jobs", json.dumps({"items": [item("hang", str(number), final={"text": "x" * 20_000_000})]}).encode()
+        yield (
+            "/v1/jobs",
+            json.dumps(
+                {"items": [item("hang", str(number), final={"text": "x" * 20_000_000})]}
+            ).encode(),
+        )
 
 
 def long_ids() -> Iterator[tuple[str, bytes]]:
     for number in range(60):
-        yield "/v1/score", json.dumps({"items": [item("success", f"{number}" + "i" * 5_000_000)]}).encode()
+        yield (
+            "/v1/score",
+            json.dumps({"items": [item("success", f"{number}" + "i" * 5_000_000)]}).encode(),
+        )
 
 
 def empty_items() -> Iterator[tuple[str, bytes]]:
-    for unit in (b"{}", b'{"trajectory":{"metadata":{"":0}}}', b'{"trajectory":[[],[]]}', b'""', b"0"):
-        yield "/v1/score", b'{"items":[' + b",".join([unit] * (30_000_000 // (len(unit) + 1))) + b"]}"
+    for unit in (
+        b"{}",
+        b'{"trajectory":{"metadata":{"":0}}}',
+        b'{"trajectory":[[],[]]}',
+        b'""',
+        b"0",
+    ):
+        yield (
+            "/v1/score",
+            b'{"items":[' + b",".join([unit] * (30_000_000 // (len(unit) + 1))) + b"]}",
+        )
 
 
 def large_texts() -> Iterator[tuple[str, bytes]]:
     """At once: each is small enough, all together are not."""
     for number in range(30):
-        yield "/v1/score", json.dumps({"items": [item("success", str(number), final={"text": "x" * 15_000_000})]}).encode()
+        yield (
+            "/v1/score",
+            json.dumps(
+                {"items": [item("success", str(number), final={"text": "x" * 15_000_000})]}
+            ).encode(),
+        )
 
 
 def many_values() -> Iterator[tuple[str, bytes]]:
@@ -178,9 +235,16 @@ def many_values() -> Iterator[tuple[str, bytes]]:
 
 def long_answers() -> Iterator[tuple[str, bytes]]:
     picture = noise(1000)
-    seen = {"type": "computer_call_output", "call_id": "c", "output": {"image_url": f"data:image/png;base64,{picture}"}}
+    seen = {
+        "type": "computer_call_output",
+        "call_id": "c",
+        "output": {"image_url": f"data:image/png;base64,{picture}"},
+    }
     for number in range(20):
-        body = {"responses_create_params": {"input": f"success {number}"}, "response": {"output": [seen]}}
+        body = {
+            "responses_create_params": {"input": f"success {number}"},
+            "response": {"output": [seen]},
+        }
         yield "/verify", json.dumps(body).encode()
 
 
@@ -202,7 +266,9 @@ async def send_all(url: str, requests: Iterator[tuple[str, bytes]], at_once: int
 
     async def client(session: aiohttp.ClientSession) -> None:
         for path, body in requests:
-            async with session.post(url + path, data=body, headers={"content-type": "application/json"}) as answer:
+            async with session.post(
+                url + path, data=body, headers={"content-type": "application/json"}
+            ) as answer:
                 await answer.read()
                 statuses[answer.status] += 1
 
@@ -213,7 +279,12 @@ async def send_all(url: str, requests: Iterator[tuple[str, bytes]], at_once: int
 
 def distinct(count: int) -> Iterator[tuple[str, bytes]]:
     for number in range(count):
-        yield "/rm", json.dumps({"response": "r", "label": item("success", f"r{number}")["trajectory"]}).encode()
+        yield (
+            "/rm",
+            json.dumps(
+                {"response": "r", "label": item("success", f"r{number}")["trajectory"]}
+            ).encode(),
+        )
 
 
 @dataclass
@@ -268,7 +339,11 @@ class Soak:
     async def plain(self, session: Any) -> None:
         number = next(self.numbers)
         truth = number % 3 != 0
-        more = {"final": {"screenshot": f"data:image/png;base64,{noise(200)}"}} if number % 10 == 0 else {}
+        more = (
+            {"final": {"screenshot": f"data:image/png;base64,{noise(200)}"}}
+            if number % 10 == 0
+            else {}
+        )
         label = item("success" if truth else "failure", f"p{number}", **more)["trajectory"]
         while True:
             code, reward = await self.ask(session, "/rm", {"response": "r", "label": label})
@@ -285,17 +360,23 @@ class Soak:
         """A fault beside a good item: the one is unscored, the other has its verdict."""
         number = next(self.numbers)
         code, body = await self.ask(
-            session, "/v1/score", {"items": [item(word, f"{word}{number}"), item("success", f"g{number}")]}
+            session,
+            "/v1/score",
+            {"items": [item(word, f"{word}{number}"), item("success", f"g{number}")]},
         )
         if code == 503:
             self.seen.answers["503"] += 1
             return
         bad, good = body["results"]
-        self.expect((bad["reward"], bad["unscored"]) == (None, reason), f"{word}: {bad['reward']} {bad['unscored']}")
+        self.expect(
+            (bad["reward"], bad["unscored"]) == (None, reason),
+            f"{word}: {bad['reward']} {bad['unscored']}",
+        )
         self.expect(good["reward"] == 1.0, f"beside {word}: {good['reward']} {good['unscored']}")
 
     async def hang(self, session: Any) -> None:
-        # Some refuse to end even when they are cancelled. The service holds four for each slot, and then begins no other.
+        # Some refuse to end even when they are cancelled. The service holds four for each slot, and
+        # then begins no other.
         stubborn = self.stubborn < MAX_STUBBORN and random.random() < 0.02
         self.stubborn += stubborn
         await self.beside(session, "stubborn" if stubborn else "hang", "timeout")
@@ -309,14 +390,21 @@ class Soak:
     async def connect(self, body: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, port = self.run.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        lines = ["POST /rm HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Connection: close"]
+        lines = [
+            "POST /rm HTTP/1.1",
+            "Host: localhost",
+            "Content-Type: application/json",
+            "Connection: close",
+        ]
         writer.write("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode())
         return reader, writer
 
     async def slow(self, session: Any) -> None:
         """Either it is all there in the end, and answered, or the connection ends with 408."""
         number, patient = next(self.numbers), random.random() < 0.5
-        body = json.dumps({"response": "r", "label": item("success", f"s{number}")["trajectory"]}).encode()
+        body = json.dumps(
+            {"response": "r", "label": item("success", f"s{number}")["trajectory"]}
+        ).encode()
         reader, writer = await self.connect(body)
         for byte in body[:20]:
             writer.write(bytes([byte]))
@@ -325,12 +413,18 @@ class Soak:
             writer.write(body[20:])
         answer = await asyncio.wait_for(reader.read(), 120)
         writer.close()
-        right = answer.endswith(b"1.0") or answer.startswith(b"HTTP/1.1 503") if patient else answer.startswith(b"HTTP/1.1 408")
+        right = (
+            answer.endswith(b"1.0") or answer.startswith(b"HTTP/1.1 503")
+            if patient
+            else answer.startswith(b"HTTP/1.1 408")
+        )
         self.expect(right, f"slow: {answer[:20]!r}")
 
     async def gone(self, session: Any) -> None:
         number = next(self.numbers)
-        body = json.dumps({"response": "r", "label": item("success", f"x{number}")["trajectory"]}).encode()
+        body = json.dumps(
+            {"response": "r", "label": item("success", f"x{number}")["trajectory"]}
+        ).encode()
         _, writer = await self.connect(body)
         writer.write(body)
         await writer.drain()
@@ -349,28 +443,42 @@ async def soak(run: Run, options: argparse.Namespace) -> Seen:
 
     work = Soak(run, options.minutes, options.faults)
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=300), connector=connector) as session:
+    async with aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=300), connector=connector
+    ) as session:
         await asyncio.gather(work.watch(), *(work.client(session) for _ in range(options.clients)))
     return work.seen
 
 
 def told(name: str, run: Run, more: str = "") -> bool:
     good = run.peak < MAX_MB and run.worst.value < MAX_HEALTH_SECONDS
-    waits = f"/healthz at worst {1000 * run.worst.value:.0f} ms (the machine itself: {1000 * run.lag.value:.0f} ms)"
+    waits = (
+        f"/healthz at worst {1000 * run.worst.value:.0f} ms (the machine itself: "
+        f"{1000 * run.lag.value:.0f} ms)"
+    )
     print(f"{name}: peak {run.peak:.0f} MB, {waits}{more}", flush=True)
     return good
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, help="soak for so long instead")
-    parser.add_argument("--faults", type=float, default=0.1, help="share of the requests that each fault has in the soak")
+    parser.add_argument(
+        "--faults",
+        type=float,
+        default=0.1,
+        help="share of the requests that each fault has in the soak",
+    )
     parser.add_argument("--clients", type=int, default=32, help="of the soak")
     parser.add_argument("--requests", type=int, default=20_000, help="distinct ones")
     options = parser.parse_args()
     good = []
     if options.minutes:
-        with service("--judge-timeout", "5", "--hold", "60", "--hold-slime", "60", "--body-timeout", "15") as run:
+        with service(
+            "--judge-timeout", "5", "--hold", "60", "--hold-slime", "60", "--body-timeout", "15"
+        ) as run:
             seen = asyncio.run(soak(run, options))
             good.append(told("soak", run))
             print(f"memory on the way: {', '.join(f'{size:.0f}' for size in seen.memory)} MB")
@@ -389,7 +497,9 @@ def main() -> int:
             good.append(seconds < GRACE + 1)
     with service() as run:
         statuses = asyncio.run(send_all(run.url, distinct(options.requests), 32))
-        good.append(told(f"{options.requests:,} distinct requests", run, f", statuses {dict(statuses)}"))
+        good.append(
+            told(f"{options.requests:,} distinct requests", run, f", statuses {dict(statuses)}")
+        )
     return 0 if all(good) else 1
 
 

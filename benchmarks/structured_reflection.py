@@ -1,9 +1,10 @@
-"""Structured reflection on the 13 n-screen tasks of MiniWoB++, with a planner that errs on purpose, beside the paper's figures:
+"""Structured reflection on the 13 n-screen tasks of MiniWoB++, with a planner that errs on purpose,
+beside the paper's figures:
 `PYTHONPATH=. python benchmarks/structured_reflection.py OUT [--seeds 3] [--slips 0,1] [--misjudged 1]`.
 
-No model is needed: `tests.support.programmatic.structured` plans and reflects by program. The figures are counts, so a busy
-machine changes none of them. Give each setting a folder of its own.
-"""
+No model is needed: `tests.support.programmatic.structured` plans and reflects by program. The
+figures are counts, so a busy machine changes none of them. Give each setting a folder of its own.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -32,14 +33,23 @@ from prill.protocols import Learner
 from prill.refine.outcomes import ReflexionResults
 from prill.refine.reflexion import Challenge, PlaySettings, ReflexionProgress, run_reflexion
 from prill.refine.retries import RetrySpec
-from prill.refine.trials import category_means, completion, more_than_lost, paired_t, solved_by, within
+from prill.refine.trials import (
+    category_means,
+    completion,
+    more_than_lost,
+    paired_t,
+    solved_by,
+    within,
+)
 from prill.types import Task, Trajectory
 from tests.support.programmatic.structured import StructuredPlanner
 
 CATEGORY = "n-screen-n-step"
 
 
-def challenge(name: str, seed: int, slips: Sequence[int], misjudged: int, spec: StructuredSpec) -> Challenge[MiniWoB]:
+def challenge(
+    name: str, seed: int, slips: Sequence[int], misjudged: int, spec: StructuredSpec
+) -> Challenge[MiniWoB]:
     """One task and seed; its planner remembers between attempts where it slipped."""
     planner = StructuredPlanner(slips, misjudged=misjudged)
 
@@ -49,20 +59,34 @@ def challenge(name: str, seed: int, slips: Sequence[int], misjudged: int, spec: 
     def learner(lessons: Sequence[str], number: int) -> Learner:
         return StructuredReflection(planner, spec, lessons=lessons)
 
-    return Challenge(name=f"{name}-s{seed}", id=lambda number: f"{name}-s{seed}-a{number}", task=task, learner=learner)
+    return Challenge(
+        name=f"{name}-s{seed}",
+        id=lambda number: f"{name}-s{seed}-a{number}",
+        task=task,
+        learner=learner,
+    )
 
 
-async def played(out: Path, challenges: Sequence[Challenge[Any]], attempts: int, browser: Chromium) -> ReflexionResults:
+async def played(
+    out: Path, challenges: Sequence[Challenge[Any]], attempts: int, browser: Chromium
+) -> ReflexionResults:
     """Every challenge, as often as it takes."""
     environment = MiniWoB(out / "images", browser=browser, text="html", boxes=True)
     play: PlaySettings[Any] = PlaySettings(oracle=lambda one, attempt: one.grade(attempt))
 
     def show(stage: ReflexionProgress) -> None:
-        print(f"\r{stage.move} attempt {stage.attempt + 1}: {stage.done}/{stage.total}   ", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r{stage.move} attempt {stage.attempt + 1}: {stage.done}/{stage.total}   ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
 
     pool: Pool[Any] = Pool([environment])
     try:
-        return await run_reflexion(pool, challenges, None, out, RetrySpec(attempts=attempts), play=play, progress=show)
+        return await run_reflexion(
+            pool, challenges, None, out, RetrySpec(attempts=attempts), play=play, progress=show
+        )
     finally:
         await environment.close()
 
@@ -78,23 +102,34 @@ def repeats(attempt: Trajectory) -> int:
     steps = [step for step in attempt.steps if not step.action.is_final]
     return sum(
         step.action.kind == "click"
-        and clicked(format_line(step.action)) in read_screen(step.observation.text).numbers(memory.hidden(place))
+        and clicked(format_line(step.action))
+        in read_screen(step.observation.text).numbers(memory.hidden(place))
         for place, step in enumerate(steps)
     )
 
 
 def departs(attempt: Trajectory) -> bool:
-    """Whether the actions before the step of its newest lesson are others than those of the attempt before, or were planned."""
+    """Whether the actions before the step of its newest lesson are others than those of the attempt
+    before, or were planned.
+    """
     memory = build_memory(attempt.metadata.get("lessons", ()), Rules(target=clicked))
     steps = attempt.steps[: len(memory.prefix)]
-    return tuple(format_line(step.action) for step in steps) != memory.prefix or any(step.thought != REPLAYED for step in steps)
+    return tuple(format_line(step.action) for step in steps) != memory.prefix or any(
+        step.thought != REPLAYED for step in steps
+    )
 
 
 def tables(results: ReflexionResults, attempts: dict[str, Trajectory]) -> Iterator[str]:
     """What came of it, as Markdown."""
     solved, published = solved_by(results.tasks), read_paper("structured-reflection")
-    paper = {name: [100 * share for share in published.tasks[name]] for name in published.categories[CATEGORY]}
-    shares = {most: completion(solved, most, lambda name: name.rpartition("-s")[0]) for most in range(1, results.attempts + 1)}
+    paper = {
+        name: [100 * share for share in published.tasks[name]]
+        for name in published.categories[CATEGORY]
+    }
+    shares = {
+        most: completion(solved, most, lambda name: name.rpartition("-s")[0])
+        for most in range(1, results.attempts + 1)
+    }
     yield f"| task | {' | '.join(f'T={most}' for most in shares)} | the paper's T=1, 3, 5 |"
     yield "| :--- |" + " ---: |" * len(shares) + " :--- |"
     for name, figures in paper.items():
@@ -102,30 +137,49 @@ def tables(results: ReflexionResults, attempts: dict[str, Trajectory]) -> Iterat
         yield f"| {name} | {ours} | {', '.join(f'{share:.0f}' for share in figures)} |"
     means = [category_means(by, {"mean": paper})["mean"] for by in shares.values()]
     theirs = [sum(figures) / len(paper) for figures in zip(*paper.values(), strict=True)]
-    yield f"| mean | {' | '.join(f'{mean:.1%}' for mean in means)} | {', '.join(f'{mean:.1f}' for mean in theirs)} |"
+    yield (
+        f"| mean | {' | '.join(f'{mean:.1%}' for mean in means)} | "
+        f"{', '.join(f'{mean:.1f}' for mean in theirs)} |"
+    )
     first, last = within(solved, 1), within(solved, results.attempts)
     gained = sum(last[name] and not first[name] for name in solved)
     test = paired_t([float(last[name]) for name in solved], [float(first[name]) for name in solved])
     yield (
-        f"\nfirst against last: {gained} gained, 0 lost of {test.pairs}; paired t {test.t:.1f}, p = {test.p:.1g}; McNemar, one "
-        + (f"tail, p = {more_than_lost(gained, 0):.1g}")
+        f"\nfirst against last: {gained} gained, 0 lost of {test.pairs}; paired t {test.t:.1f}, p "
+        f"= {test.p:.1g}; McNemar, one " + (f"tail, p = {more_than_lost(gained, 0):.1g}")
     )
     later = [attempt for attempt in attempts.values() if "lessons" in attempt.metadata]
-    actions = sum(not step.action.is_final for attempt in attempts.values() for step in attempt.steps)
-    yield f"{len(attempts)} attempts, {actions} actions, {sum(map(planning_calls, attempts.values()))} planning calls"
+    actions = sum(
+        not step.action.is_final for attempt in attempts.values() for step in attempt.steps
+    )
     yield (
-        f"clicks on what was ruled out: {sum(map(repeats, attempts.values()))}; later attempts that left the repeated actions: "
-        + (f"{sum(map(departs, later))} of {len(later)}")
+        f"{len(attempts)} attempts, {actions} actions, "
+        f"{sum(map(planning_calls, attempts.values()))} planning calls"
+    )
+    yield (
+        f"clicks on what was ruled out: {sum(map(repeats, attempts.values()))}; later attempts "
+        "that left the repeated actions: " + (f"{sum(map(departs, later))} of {len(later)}")
     )
 
 
 def main() -> None:
     """Plays, and prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path, metavar="OUT")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds 1000, 1001, … (default 3; the paper: 25)")
-    parser.add_argument("--slips", default="0,1", help="the steps, from 0, at which plans go wrong (default 0,1)")
-    parser.add_argument("--misjudged", type=int, default=1, help="first reflections of a step that are wrong (default 1)")
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="seeds 1000, 1001, … (default 3; the paper: 25)"
+    )
+    parser.add_argument(
+        "--slips", default="0,1", help="the steps, from 0, at which plans go wrong (default 0,1)"
+    )
+    parser.add_argument(
+        "--misjudged",
+        type=int,
+        default=1,
+        help="first reflections of a step that are wrong (default 1)",
+    )
     parser.add_argument("--attempts", type=int, default=5, help="attempts at a task (default 5)")
     args = parser.parse_args()
     slips = [int(part) for part in args.slips.split(",") if part]

@@ -1,17 +1,23 @@
-"""How fast prill asks a judge, against a mock endpoint that answers after 200 ms, beside other ways of asking.
+"""How fast prill asks a judge, against a mock endpoint that answers after 200 ms, beside other ways
+of asking.
 
-Run:   .venv/bin/python benchmarks/throughput.py [--only WAY,WAY] [--seconds 10] [--memory] [--out FILE.json]
-Shows: verdicts a second, CPU a verdict of the client, of the processes it started, and of the server, and peak memory; text
-       only, and with a 1280x720 screenshot each; for prill, prill that keeps transcripts, prill with its requests carried by
-       the SDK's asynchronous client ("over SDK"), a bare loop over aiohttp (the least that any client in Python can do), one
-       over that client of the SDK, a plain loop, and a pool of 10 worker processes (how the original code did it). The server
-       has one core and the client another. "1 process" and "2 processes" are `prill score --processes`, with two cores for
-       the client and the server together; in "1 core" one process and the server have one core together.
-       `ideal` is concurrency / latency. `2 cores` is what two cores of nobody else's could do by the CPU measured, if no
-       process had to wait for another one: it holds on a busy machine too, where the verdicts a second mean nothing.
-       Starting, which is part of the verdicts a second, is left out of the CPU a verdict and shown as seconds of CPU.
-       --memory adds prill's peak memory for 1,000 and for 100,000 trajectories (about three minutes more).
-Every row is measured in a process of its own, all in one run; on a busy machine only the ratios mean anything.
+Run:   .venv/bin/python benchmarks/throughput.py [--only WAY,WAY] [--seconds 10] [--memory] [--out
+FILE.json] Shows: verdicts a second, CPU a verdict of the client, of the processes it started, and
+of the server, and peak memory; text
+       only, and with a 1280x720 screenshot each; for prill, prill that keeps transcripts, prill
+       with its requests carried by the SDK's asynchronous client ("over SDK"), a bare loop over
+       aiohttp (the least that any client in Python can do), one over that client of the SDK, a
+       plain loop, and a pool of 10 worker processes (how the original code did it). The server has
+       one core and the client another. "1 process" and "2 processes" are `prill score --processes`,
+       with two cores for the client and the server together; in "1 core" one process and the server
+       have one core together. `ideal` is concurrency / latency. `2 cores` is what two cores of
+       nobody else's could do by the CPU measured, if no process had to wait for another one: it
+       holds on a busy machine too, where the verdicts a second mean nothing. Starting, which is
+       part of the verdicts a second, is left out of the CPU a verdict and shown as seconds of CPU.
+       --memory adds prill's peak memory for 1,000 and for 100,000 trajectories (about three minutes
+       more).
+Every row is measured in a process of its own, all in one run; on a busy machine only the ratios
+mean anything.
 """
 
 from __future__ import annotations
@@ -38,12 +44,16 @@ _OURS = ("prill", "over SDK", "transcripts", "1 core", "1 process", "2 processes
 
 
 def cores(way: str, apart: int) -> set[int]:
-    """The cores of a program in this row; `apart`: its own one, where client and server have one each."""
+    """The cores of a program in this row; `apart`: its own one, where client and server have one
+    each.
+    """
     return {0} if way == "1 core" else {0, 1} if way.endswith(("process", "processes")) else {apart}
 
 
 def write_input(folder: Path, count: int, images: bool) -> Path:
-    """A trajectory file; each trajectory has a screenshot file of its own name (all are links to one picture)."""
+    """A trajectory file; each trajectory has a screenshot file of its own name (all are links to
+    one picture).
+    """
     picture = folder / "page.png"
     if images and not picture.exists():
         draw_page(picture)
@@ -56,9 +66,17 @@ def write_input(folder: Path, count: int, images: bool) -> Path:
                 if not link.exists():
                     os.link(picture, link)
                 final["screenshot"] = link.name
-            steps = [{"observation": {}, "action": {"kind": "click", "text": f"click button {k}"}} for k in range(5)]
+            steps = [
+                {"observation": {}, "action": {"kind": "click", "text": f"click button {k}"}}
+                for k in range(5)
+            ]
             task = {"id": f"task-{i % 100}", "goal": f"Place order number {i}", "platform": "web"}
-            file.write(json.dumps({"id": str(i), "task": task, "steps": steps, "final": final, "answer": "Done"}) + "\n")
+            file.write(
+                json.dumps(
+                    {"id": str(i), "task": task, "steps": steps, "final": final, "answer": "Done"}
+                )
+                + "\n"
+            )
     return path
 
 
@@ -90,7 +108,9 @@ def judge(base_url: str, concurrency: int, images: bool) -> object:
 
 
 def requests(path: Path, images: bool) -> list[dict[str, object]]:
-    """What the other ways send: the same words and pictures, encoded beforehand and outside the measured time."""
+    """What the other ways send: the same words and pictures, encoded beforehand and outside the
+    measured time.
+    """
     import base64
 
     rows = []
@@ -99,23 +119,44 @@ def requests(path: Path, images: bool) -> list[dict[str, object]]:
         words = f"Judge this.\n{record['task']['goal']}\n" + "x" * 2200 + record["final"]["caption"]
         content: object = words
         if images:
-            data = base64.b64encode((path.parent / record["final"]["screenshot"]).read_bytes()).decode()
+            data = base64.b64encode(
+                (path.parent / record["final"]["screenshot"]).read_bytes()
+            ).decode()
             url = {"url": f"data:image/png;base64,{data}"}
             content = [{"type": "text", "text": words}, {"type": "image_url", "image_url": url}]
-        rows.append({"model": MODEL, "temperature": 0, "max_tokens": 1024, "messages": [{"role": "user", "content": content}]})
+        rows.append(
+            {
+                "model": MODEL,
+                "temperature": 0,
+                "max_tokens": 1024,
+                "messages": [{"role": "user", "content": content}],
+            }
+        )
     return rows
 
 
 def with_prill(
-    base_url: str, path: Path, concurrency: int, images: bool, *, processes: int = 1, transcripts: bool = False
+    base_url: str,
+    path: Path,
+    concurrency: int,
+    images: bool,
+    *,
+    processes: int = 1,
+    transcripts: bool = False,
 ) -> None:
     from prill.scoring.scorer import score_files
 
     with tempfile.TemporaryDirectory() as out:
         evaluator = judge(base_url, concurrency, images)
         folder = Path(out) / "v.transcripts" if transcripts else None
-        settings = {"concurrency": concurrency, "processes": processes} if processes > 1 else {"concurrency": concurrency}
-        tally = asyncio.run(score_files([path], evaluator, Path(out) / "v.jsonl", transcripts=folder, **settings))
+        settings = (
+            {"concurrency": concurrency, "processes": processes}
+            if processes > 1
+            else {"concurrency": concurrency}
+        )
+        tally = asyncio.run(
+            score_files([path], evaluator, Path(out) / "v.jsonl", transcripts=folder, **settings)
+        )
         assert not tally.unscored, tally.unscored
 
 
@@ -134,8 +175,13 @@ def with_prill_over_sdk(base_url: str, path: Path, concurrency: int, images: boo
         http = openai.DefaultAioHttpClient(limits=httpx2.Limits(max_connections=concurrency))
         return openai.AsyncOpenAI(base_url=base_url, api_key="x", max_retries=0, http_client=http)
 
-    async def exchange(self: Endpoint, connection: object, method: str, path: str, body: bytes | None = None) -> Any:
-        sdk, kind = client(asyncio.get_running_loop()), {"headers": {"Content-Type": "application/json"}}
+    async def exchange(
+        self: Endpoint, connection: object, method: str, path: str, body: bytes | None = None
+    ) -> Any:
+        sdk, kind = (
+            client(asyncio.get_running_loop()),
+            {"headers": {"Content-Type": "application/json"}},
+        )
         try:
             answer = await (
                 sdk.get(path, cast_to=httpx2.Response)
@@ -144,7 +190,9 @@ def with_prill_over_sdk(base_url: str, path: Path, concurrency: int, images: boo
             )
         except openai.APIStatusError as error:
             answer = error.response
-        return SimpleNamespace(status=answer.status_code, reason="", headers=answer.headers), answer.content
+        return SimpleNamespace(
+            status=answer.status_code, reason="", headers=answer.headers
+        ), answer.content
 
     Endpoint._exchange = exchange  # type: ignore[method-assign, assignment]
     with_prill(base_url, path, concurrency, images)
@@ -156,12 +204,16 @@ def with_bare_aiohttp(base_url: str, rows: list[dict[str, object]], concurrency:
     async def run() -> None:
         queue = iter(rows)
         connector = aiohttp.TCPConnector(limit=concurrency)
-        async with aiohttp.ClientSession(connector=connector, headers={"Authorization": "Bearer x"}) as session:
+        async with aiohttp.ClientSession(
+            connector=connector, headers={"Authorization": "Bearer x"}
+        ) as session:
 
             async def work() -> None:
                 for row in queue:
                     async with session.post(base_url + "/chat/completions", json=row) as response:
-                        assert "tatus" in (await response.json())["choices"][0]["message"]["content"]
+                        assert (
+                            "tatus" in (await response.json())["choices"][0]["message"]["content"]
+                        )
 
             await asyncio.gather(*(work() for _ in range(concurrency)))
 
@@ -172,7 +224,9 @@ def with_bare_sdk(base_url: str, rows: list[dict[str, object]], concurrency: int
     import openai
 
     async def run() -> None:
-        client = openai.AsyncOpenAI(base_url=base_url, api_key="x", http_client=openai.DefaultAioHttpClient())
+        client = openai.AsyncOpenAI(
+            base_url=base_url, api_key="x", http_client=openai.DefaultAioHttpClient()
+        )
         queue = iter(rows)
 
         async def work() -> None:
@@ -202,7 +256,9 @@ def with_pool(base_url: str, rows: list[dict[str, object]]) -> None:
 
 def cpu_seconds() -> tuple[float, float]:
     """User and system time of this process, and of its finished children."""
-    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own, children = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     return own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime
 
 
@@ -228,11 +284,19 @@ def measure(args: argparse.Namespace) -> None:
     few.write_text("".join(islice(path.open(), 2)))
     ways: dict[str, Callable[[Path, list[dict[str, object]]], None]] = {
         "prill": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
-        "over SDK": lambda path, rows: with_prill_over_sdk(args.base_url, path, args.concurrency, args.images),
-        "transcripts": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images, transcripts=True),
+        "over SDK": lambda path, rows: with_prill_over_sdk(
+            args.base_url, path, args.concurrency, args.images
+        ),
+        "transcripts": lambda path, rows: with_prill(
+            args.base_url, path, args.concurrency, args.images, transcripts=True
+        ),
         "1 core": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
-        "1 process": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
-        "2 processes": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images, processes=2),
+        "1 process": lambda path, rows: with_prill(
+            args.base_url, path, args.concurrency, args.images
+        ),
+        "2 processes": lambda path, rows: with_prill(
+            args.base_url, path, args.concurrency, args.images, processes=2
+        ),
         "bare aiohttp": lambda path, rows: with_bare_aiohttp(args.base_url, rows, args.concurrency),
         "bare SDK": lambda path, rows: with_bare_sdk(args.base_url, rows, args.concurrency),
         "plain loop": lambda path, rows: with_plain_loop(args.base_url, rows),
@@ -252,17 +316,30 @@ def measure(args: argparse.Namespace) -> None:
     print(json.dumps(result))
 
 
-def row(way: str, concurrency: int, images: bool, count: int, latency: float = LATENCY) -> dict[str, Any]:
+def row(
+    way: str, concurrency: int, images: bool, count: int, latency: float = LATENCY
+) -> dict[str, Any]:
     """One row, in a process of its own, against a server of its own."""
     from prill.testing import MockServer
 
     with tempfile.TemporaryDirectory() as folder, MockServer(latency=latency) as server:
         os.sched_setaffinity(server.pid, cores(way, 1))
         path = write_input(Path(folder), count, images)
-        command = [sys.executable, __file__, "--way", way, "--concurrency", str(concurrency), "--input", str(path)]
+        command = [
+            sys.executable,
+            __file__,
+            "--way",
+            way,
+            "--concurrency",
+            str(concurrency),
+            "--input",
+            str(path),
+        ]
         command += ["--base-url", server.base_url] + (["--images"] if images else [])
         before = process_cpu_seconds(server.pid)
-        result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        result = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        )
         result["server_ms"] = 1000 * (process_cpu_seconds(server.pid) - before) / count
     return {"way": way, "concurrency": concurrency, "images": images, **result}
 
@@ -274,7 +351,9 @@ def process_cpu_seconds(pid: int) -> float:
 
 
 def by_cpu(r: dict[str, Any]) -> float:
-    """Verdicts a second of two cores by the CPU that was measured: all of it on both, and no process on more than one."""
+    """Verdicts a second of two cores by the CPU that was measured: all of it on both, and no
+    process on more than one.
+    """
     most = [r["concurrency"] / LATENCY, 2000 / (r["cpu_ms"] + r["children_ms"] + r["server_ms"])]
     most += [1000 / r["cpu_ms"], 1000 / r["server_ms"]]
     return min(most)
@@ -283,22 +362,32 @@ def by_cpu(r: dict[str, Any]) -> float:
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows for reading."""
     lines = [
-        f"{'':12} {'conc.':>5} {'input':>6} {'n':>7} {'verdicts/s':>11} {'of ideal':>9} {'CPU ms':>7} {'children':>8} "
+        f"{'':12} {'conc.':>5} {'input':>6} {'n':>7} {'verdicts/s':>11} {'of ideal':>9} "
+        f"{'CPU ms':>7} {'children':>8} "
         f"{'mock ms':>7} {'2 cores':>8} {'start s':>7} {'MB':>5}"
     ]
     for r in rows:
         ideal = r["per_second"] / (r["concurrency"] / LATENCY)
         kind = "image" if r["images"] else "text"
-        numbers = f"{r['per_second']:>11.1f} {ideal:>9.1%} {r['cpu_ms']:>7.2f} {r['children_ms']:>8.2f} {r['server_ms']:>7.2f} "
+        numbers = (
+            f"{r['per_second']:>11.1f} {ideal:>9.1%} {r['cpu_ms']:>7.2f} "
+            f"{r['children_ms']:>8.2f} {r['server_ms']:>7.2f} "
+        )
         numbers += f"{by_cpu(r):>8.0f} {r['start_s']:>7.2f} {r['peak_mb']:>5.0f}"
         lines.append(f"{r['way']:12} {r['concurrency']:>5} {kind:>6} {r['count']:>7} {numbers}")
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of a row at the ideal rate")
-    parser.add_argument("--only", metavar="WAY,WAY", help="these ways alone, such as '1 process,2 processes'")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="length of a row at the ideal rate"
+    )
+    parser.add_argument(
+        "--only", metavar="WAY,WAY", help="these ways alone, such as '1 process,2 processes'"
+    )
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--out")
     for hidden in ("--way", "--input", "--base-url"):
@@ -336,12 +425,20 @@ def main() -> None:
             if args.only and way not in args.only.split(","):
                 continue
             rows.append(row(way, concurrency, images, round(args.seconds * concurrency / LATENCY)))
-            print(table(rows[-1:]) if len(rows) == 1 else table(rows[-1:]).splitlines()[1], flush=True)
+            print(
+                table(rows[-1:]) if len(rows) == 1 else table(rows[-1:]).splitlines()[1], flush=True
+            )
     if args.memory:
-        print("\nprill, text only, no latency, concurrency 64: peak memory by the length of the input")
+        print(
+            "\nprill, text only, no latency, concurrency 64: peak memory by the length of the input"
+        )
         for count in (1_000, 10_000, 100_000):
             rows.append(row("prill", 64, False, count, latency=0.0))
-            print(f"{count:>8} trajectories: {rows[-1]['peak_mb']:.1f} MB, {rows[-1]['per_second']:.0f} verdicts/s", flush=True)
+            print(
+                f"{count:>8} trajectories: {rows[-1]['peak_mb']:.1f} MB, "
+                f"{rows[-1]['per_second']:.0f} verdicts/s",
+                flush=True,
+            )
     if args.out:
         Path(args.out).write_text(json.dumps(rows, indent=1))
 

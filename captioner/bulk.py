@@ -27,7 +27,16 @@ from prill.protocols import Bounded, Captioner, Engine, RecordedCaptioner
 from prill.scoring.engines import make_engine
 from prill.scoring.items import Stop
 from prill.scoring.scorer import RunTally
-from prill.scoring.shards import Ended, ShardedRun, Shards, StopFile, read_part, shard_path, take_once, unpacked
+from prill.scoring.shards import (
+    Ended,
+    ShardedRun,
+    Shards,
+    StopFile,
+    read_part,
+    shard_path,
+    take_once,
+    unpacked,
+)
 from prill.types import Observation
 
 CONCURRENCY = 16
@@ -35,11 +44,12 @@ CONCURRENCY = 16
 
 @dataclass(slots=True, kw_only=True)
 class CaptionTally(RunTally):
-    """How a run stands. `files` counts the screenshot files that the trajectories name, each once; `seen` those dealt with.
+    """How a run stands. `files` counts the screenshot files that the trajectories name, each once;
+    `seen` those dealt with.
 
-    Of these `passed` were left out before anything was asked, `kept` have their caption in the file already, and `equal` have
-    the content of another one; `made` and `unscored` are captions and failures of this run. `broken` counts lines that are no
-    trajectory.
+    Of these `passed` were left out before anything was asked, `kept` have their caption in the file
+    already, and `equal` have the content of another one; `made` and `unscored` are captions and
+    failures of this run. `broken` counts lines that are no trajectory.
     """
 
     trajectories: int = 0
@@ -64,9 +74,10 @@ class CaptionTally(RunTally):
 
 
 class CaptionOptions(TypedDict, total=False):
-    """How captions are asked for: how many at once (default: the captioner's number, or 16), whether what the file holds is
-    kept (default: yes), and whether failures in it are tried again. After `stop` is set no new picture is begun. The workers of
-    an `engine`, by name or made already, share the calls at once (`prill.scoring.engines`).
+    """How captions are asked for: how many at once (default: the captioner's number, or 16),
+    whether what the file holds is kept (default: yes), and whether failures in it are tried again.
+    After `stop` is set no new picture is begun. The workers of an `engine`, by name or made
+    already, share the calls at once (`prill.scoring.engines`).
     """
 
     concurrency: int | None
@@ -88,8 +99,8 @@ async def caption_files(
 ) -> CaptionTally:
     """Captions the screenshots of trajectory files into a caption file. The same call resumes.
 
-    Screenshots are identified by their content, and captions that the file already holds are kept. A screenshot without a
-    caption gets a line that says why; one that cannot be read gets none.
+    Screenshots are identified by their content, and captions that the file already holds are kept.
+    A screenshot without a caption gets a line that says why; one that cannot be read gets none.
 
     Args:
         paths: Trajectory files, or folders of them.
@@ -97,16 +108,17 @@ async def caption_files(
         output: The caption file.
         last: The most states of each trajectory, counted from its end. None: all.
         limit: The most trajectories to read, from the first on. None: all.
-        **asking: `concurrency` (None: the captioner's own, else 16), `resume` (keep what the file holds; default True),
-            `retry_unscored` (ask again for failures in it), `stop` (an event after which no screenshot is begun), `progress`
-            (called with the tally) and `engine` (workers that share the calls).
+        **asking: `concurrency` (None: the captioner's own, else 16), `resume` (keep what the file
+            holds; default True), `retry_unscored` (ask again for failures in it), `stop` (an event
+            after which no screenshot is begun), `progress` (called with the tally) and `engine`
+            (workers that share the calls).
 
     Returns:
         The tally.
 
     Raises:
-        UsageError: No trajectory could be read, the captioner looks at no images, or the output holds something else, cannot be
-            written or is a pipe.
+        UsageError: No trajectory could be read, the captioner looks at no images, or the output
+            holds something else, cannot be written or is a pipe.
     """
     expect_place(output, "captions, which are continued,")
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
@@ -116,7 +128,9 @@ async def caption_files(
 
 
 class ScreenshotFile(NamedTuple):
-    """A screenshot file, with the page text and the recorded caption of the first state that it shows."""
+    """A screenshot file, with the page text and the recorded caption of the first state that it
+    shows.
+    """
 
     path: str
     text: str
@@ -127,13 +141,18 @@ class ScreenshotFile(NamedTuple):
 def screenshots_in(
     paths: Sequence[str | os.PathLike[str]], *, last: int | None = None, limit: int | None = None
 ) -> Iterator[tuple[Callable[[], Iterator[ScreenshotFile]], CaptionTally]]:
-    """The screenshot files of trajectories in the order in which they come up, each once, and the beginning of a tally.
+    """The screenshot files of trajectories in the order in which they come up, each once, and the
+    beginning of a tally.
 
-    They wait in a temporary database; no picture is opened for it. Raises UsageError where there is none.
+    They wait in a temporary database; no picture is opened for it. Raises UsageError where there is
+    none.
     """
     tally = CaptionTally()
     with closing(scratch_database()) as files, closing(TrajectoryReader(paths, limit)) as reader:
-        files.execute("CREATE TABLE files (number INTEGER PRIMARY KEY, path TEXT UNIQUE, text TEXT, caption TEXT)")
+        files.execute(
+            "CREATE TABLE files (number INTEGER PRIMARY KEY, path TEXT UNIQUE, text TEXT, caption "
+            "TEXT)"
+        )
         for _, item in reader:
             if isinstance(item, BadLine):
                 tally.reject(item)
@@ -142,22 +161,35 @@ def screenshots_in(
             for state in item.observations[-(last or 0) :]:
                 if state.screenshot:
                     row = (state.screenshot, state.text or "", state.caption)
-                    files.execute("INSERT OR IGNORE INTO files (path, text, caption) VALUES (?, ?, ?)", row)
+                    files.execute(
+                        "INSERT OR IGNORE INTO files (path, text, caption) VALUES (?, ?, ?)", row
+                    )
         (tally.files,) = files.execute("SELECT COUNT(*) FROM files").fetchone()
         if not tally.files:
-            raise UsageError(f"{', '.join(map(str, reader.paths))}: no state has a screenshot; there is nothing to caption")
+            raise UsageError(
+                f"{', '.join(map(str, reader.paths))}: no state has a screenshot; there is "
+                "nothing to caption"
+            )
         yield (
-            lambda: (ScreenshotFile(*row) for row in files.execute("SELECT path, text, caption FROM files ORDER BY number")),
+            lambda: (
+                ScreenshotFile(*row)
+                for row in files.execute("SELECT path, text, caption FROM files ORDER BY number")
+            ),
             tally,
         )
 
 
 def expect_pictures(captioner: Captioner, engine: object = None) -> None:
-    """Raises UsageError for a captioner that looks at no pictures; captions that were given with them are taken, but by no
-    engine.
+    """Raises UsageError for a captioner that looks at no pictures; captions that were given with
+    them are taken, but by no engine.
     """
-    if isinstance(captioner, RecordedCaptioner) and (engine is not None or not isinstance(captioner, GivenCaption)):
-        raise UsageError(f"captioner {captioner.name} looks at no pictures: what it gives is in the trajectories already")
+    if isinstance(captioner, RecordedCaptioner) and (
+        engine is not None or not isinstance(captioner, GivenCaption)
+    ):
+        raise UsageError(
+            f"captioner {captioner.name} looks at no pictures: what it gives is in the "
+            "trajectories already"
+        )
 
 
 async def caption_pictures(
@@ -173,19 +205,25 @@ async def caption_pictures(
     progress: Callable[[CaptionTally], None] = lambda tally: None,
     engine: str | Mapping[str, Any] | Engine | None = None,
 ) -> None:
-    """Captions some pictures into a caption file, as `caption_files` does, and counts in `tally`."""
+    """Captions some pictures into a caption file, as `caption_files` does, and counts in
+    `tally`.
+    """
     expect_pictures(captioner, engine)
     elsewhere = None if engine is None else make_engine(engine)
     stop, start = stop or asyncio.Event(), time.monotonic()
     with CaptionLog(output, captioner.name, resume=resume, retry_unscored=retry_unscored) as log:
-        workers = concurrency or (captioner.concurrency if isinstance(captioner, Bounded) else CONCURRENCY)
+        workers = concurrency or (
+            captioner.concurrency if isinstance(captioner, Bounded) else CONCURRENCY
+        )
         try:
             if elsewhere is None:
                 if Shards(log.path, captioner.name).is_there():
                     _gather_left_over(log, captioner.name, resume).end()
                 await _Run(captioner, log, tally, stop, progress).work(pictures, workers)
             else:
-                await _caption_elsewhere(elsewhere, captioner, log, tally, stop, progress, pictures, workers, resume)
+                await _caption_elsewhere(
+                    elsewhere, captioner, log, tally, stop, progress, pictures, workers, resume
+                )
         finally:
             tally.seconds = time.monotonic() - start
             tally.stopped = stop.is_set()
@@ -207,7 +245,9 @@ class _Run:
         return os.path.relpath(path, self.log.path.resolve().parent)
 
     async def work(self, pictures: Iterator[ScreenshotFile], workers: int) -> None:
-        """Captions the files, so many at a time. After a first error no file is begun; it is raised when the others ended."""
+        """Captions the files, so many at a time. After a first error no file is begun; it is raised
+        when the others ended.
+        """
 
         async def one_after_another() -> None:
             with ExitStack() as on_failure:
@@ -218,7 +258,9 @@ class _Run:
                     self.progress(self.tally)
                 on_failure.pop_all()
 
-        for result in await asyncio.gather(*(one_after_another() for _ in range(workers)), return_exceptions=True):
+        for result in await asyncio.gather(
+            *(one_after_another() for _ in range(workers)), return_exceptions=True
+        ):
             if isinstance(result, BaseException):
                 raise result
 
@@ -243,14 +285,24 @@ class _Run:
         place = self._place(path)
         with metered() as meter:
             try:
-                text, cut = unmarked(await self.captioner(Observation(screenshot=path, caption=picture.caption)))
+                text, cut = unmarked(
+                    await self.captioner(Observation(screenshot=path, caption=picture.caption))
+                )
                 if not text.strip():
                     raise NoEvidenceError("the caption is empty")
-                caption = Caption(id=id, captioner=self.captioner.name, image=place, caption=text, truncated=cut)
+                caption = Caption(
+                    id=id, captioner=self.captioner.name, image=place, caption=text, truncated=cut
+                )
                 self.tally.made += 1
                 self.tally.truncated += cut
             except UnscoredError as error:
-                caption = Caption(id=id, captioner=self.captioner.name, image=place, unscored=error.code, reason=str(error))
+                caption = Caption(
+                    id=id,
+                    captioner=self.captioner.name,
+                    image=place,
+                    unscored=error.code,
+                    reason=str(error),
+                )
                 self.tally.fail(error.code, f"{Path(path).name}: {error}")
             finally:
                 self.tally.usage += meter.usage
@@ -267,13 +319,21 @@ class CaptionShard:
     async def __call__(self, part: bytes) -> bytes:
         """Captions what the shard's file does not hold already."""
         todo = read_part(part)
-        ended, tally, path = Ended(todo.number), CaptionTally(), shard_path(self.folder, todo.number)
+        ended, tally, path = (
+            Ended(todo.number),
+            CaptionTally(),
+            shard_path(self.folder, todo.number),
+        )
         try:
             captioner: Captioner = unpacked(todo.setup)
             with CaptionLog(path, captioner.name) as log:
                 run = _Run(captioner, log, tally, StopFile(self.folder), lambda tally: None)
-                run.begun.update(caption.id for caption in _captions(path, log))  # by one that died here
-                await run.work((ScreenshotFile(path, "", None) for path in todo.pictures), todo.shard.share(self.concurrency))
+                # by one that died here
+                run.begun.update(caption.id for caption in _captions(path, log))
+                await run.work(
+                    (ScreenshotFile(path, "", None) for path in todo.pictures),
+                    todo.shard.share(self.concurrency),
+                )
             ended.usage, ended.unreadable = tally.usage, run.unreadable
         except PrillError as error:
             ended.fail(error, self.folder)
@@ -298,7 +358,9 @@ def _captions(shard: Path, log: CaptionLog) -> Iterator[Caption]:
 def _caption(line: bytes, shard: Path, log: CaptionLog) -> Caption:
     """A line of a shard; where pictures are, it says from its own folder."""
     caption = msgspec.json.decode(line, type=Caption)
-    return replace(caption, image=os.path.relpath(shard.parent / caption.image, log.path.resolve().parent))
+    return replace(
+        caption, image=os.path.relpath(shard.parent / caption.image, log.path.resolve().parent)
+    )
 
 
 async def _caption_elsewhere(
@@ -312,7 +374,9 @@ async def _caption_elsewhere(
     workers: int,
     resume: bool,
 ) -> None:
-    """Captions by the workers of an engine. Here is found out which pictures are equal, or have their caption already."""
+    """Captions by the workers of an engine. Here is found out which pictures are equal, or have
+    their caption already.
+    """
     shards = _gather_left_over(log, captioner.name, resume)
     todo: list[str] = []
     await _Run(captioner, log, tally, stop, lambda tally: None, todo).work(pictures, workers)

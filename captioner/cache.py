@@ -15,7 +15,9 @@ from prill.types import Observation
 
 
 def image_id(path: str) -> str:
-    """`sha256:` and the hash of an image file's content; a file that has not changed is read once. Raises InputError."""
+    """`sha256:` and the hash of an image file's content; a file that has not changed is read once.
+    Raises InputError.
+    """
     try:
         stat = Path(path).stat()
     except (OSError, ValueError):
@@ -32,7 +34,8 @@ def _image_id(path: str, modified: int, size: int) -> str:
 class CachedCaptioner:
     """Keeps the captions of another captioner by the content of the image and the captioner's name.
 
-    For captioners that read the screenshot and nothing else. Threads, event loops and processes may share the file.
+    For captioners that read the screenshot and nothing else. Threads, event loops and processes may
+    share the file.
 
     Args:
         captioner: The captioner.
@@ -54,7 +57,9 @@ class CachedCaptioner:
         path = self.path or cache_folder() / "captions.sqlite"
         id = await asyncio.to_thread(image_id, observation.screenshot)
         key = f"{self.name} {id.removeprefix('sha256:')}"
-        return await _in_flight.once(f"{path} {key}", lambda: self._find_or_make(path, key, observation))
+        return await _in_flight.once(
+            f"{path} {key}", lambda: self._find_or_make(path, key, observation)
+        )
 
     async def _find_or_make(self, path: Path, key: str, observation: Observation) -> str:
         known = await asyncio.to_thread(_kept(path).get, key, bytes.decode)
@@ -65,6 +70,7 @@ class CachedCaptioner:
         return text
 
 
-# Kept by the process rather than by captioners: these travel to other processes, open files and locks do not.
+# Kept by the process rather than by captioners: these travel to other processes, open files and
+# locks do not.
 _kept = cache(DiskCache)
 _in_flight = InFlight()

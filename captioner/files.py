@@ -32,9 +32,9 @@ Choice = Literal["accepted", "mended", "rejected"]
 class Caption:
     """One line: what a captioner wrote about a picture, or why it wrote nothing.
 
-    `id` is `sha256:` and the hash of the picture's file; `image` is where one of that content lay, relative to the caption
-    file. `truncated`: the limit of tokens cut it. `choice` is what a person decided about it; `captioner` is then that person,
-    and the caption, if it was mended, theirs.
+    `id` is `sha256:` and the hash of the picture's file; `image` is where one of that content lay,
+    relative to the caption file. `truncated`: the limit of tokens cut it. `choice` is what a person
+    decided about it; `captioner` is then that person, and the caption, if it was mended, theirs.
     """
 
     id: str
@@ -58,7 +58,9 @@ class Caption:
 
 
 class CaptionLog(VerdictLog):
-    """A caption file while it is being written: append-only, repaired after a crash, each picture once when closed."""
+    """A caption file while it is being written: append-only, repaired after a crash, each picture
+    once when closed.
+    """
 
     noun: ClassVar[str] = "caption"
     maker: ClassVar[str] = "captioner"
@@ -66,7 +68,8 @@ class CaptionLog(VerdictLog):
 
 
 def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
-    """Reads the captions of a caption file, in order. Where an image comes twice, the last caption counts.
+    """Reads the captions of a caption file, in order. Where an image comes twice, the last caption
+    counts.
 
     Args:
         path: The caption file. An incomplete last line, left by a crash, is ignored.
@@ -86,7 +89,9 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not line.complete:
                 break
-            raise InputError(f"{path}:{line.number}: no caption: {line_fault(line.data, error, Caption)}") from None
+            raise InputError(
+                f"{path}:{line.number}: no caption: {line_fault(line.data, error, Caption)}"
+            ) from None
         empty = False
         yield caption
     if empty:
@@ -102,9 +107,11 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
 
 
 class FileCaptioner:
-    """Gives the captions of a file that `prill caption` wrote, found by the content of the image: no model is asked.
+    """Gives the captions of a file that `prill caption` wrote, found by the content of the image:
+    no model is asked.
 
-    The file is read once, when the captioner is made, into a temporary database, so that memory does not grow with it.
+    The file is read once, when the captioner is made, into a temporary database, so that memory
+    does not grow with it.
 
     Raises:
         UsageError: The file holds no captions, or those of several captioners.
@@ -115,15 +122,20 @@ class FileCaptioner:
         self.path = path
         self._lock = threading.Lock()
         self._database = scratch_database(self)
-        self._database.execute("CREATE TABLE captions (id TEXT PRIMARY KEY, text TEXT, problem TEXT) WITHOUT ROWID")
+        self._database.execute(
+            "CREATE TABLE captions (id TEXT PRIMARY KEY, text TEXT, problem TEXT) WITHOUT ROWID"
+        )
         names: set[str] = set()
         for caption in read_captions(path):
             names.add(caption.captioner)
             if len(names) > 1:
                 raise UsageError(
-                    f"{path}: holds captions of several captioners ({', '.join(sorted(names))}); keep one in a file"
+                    f"{path}: holds captions of several captioners ({', '.join(sorted(names))}); "
+                    "keep one in a file"
                 )
-            self._database.execute("INSERT OR REPLACE INTO captions VALUES (?, ?, ?)", _row(caption))
+            self._database.execute(
+                "INSERT OR REPLACE INTO captions VALUES (?, ?, ?)", _row(caption)
+            )
         self.name = names.pop()
 
     def __reduce__(self) -> tuple[type[FileCaptioner], tuple[str]]:
@@ -137,13 +149,19 @@ class FileCaptioner:
             InputError: The image is broken.
         """
         if observation.screenshot is None:
-            raise NoEvidenceError("the state has no screenshot, and a caption file goes by screenshots")
+            raise NoEvidenceError(
+                "the state has no screenshot, and a caption file goes by screenshots"
+            )
         id = await asyncio.to_thread(image_id, observation.screenshot)
         with self._lock:
-            row = self._database.execute("SELECT text, problem FROM captions WHERE id = ?", (id,)).fetchone()
+            row = self._database.execute(
+                "SELECT text, problem FROM captions WHERE id = ?", (id,)
+            ).fetchone()
         name = Path(observation.screenshot).name
         if row is None:
-            raise NoEvidenceError(f"{self.path} has no caption of the screenshot {name}; make it with prill caption")
+            raise NoEvidenceError(
+                f"{self.path} has no caption of the screenshot {name}; make it with prill caption"
+            )
         if row[0] is None:
             raise NoEvidenceError(f"{self.path} has no caption of the screenshot {name}: {row[1]}")
         return str(row[0])
@@ -154,4 +172,8 @@ def _row(caption: Caption) -> tuple[str, str | None, str]:
         return caption.id, marked(caption.caption, cut=caption.truncated), ""
     if caption.choice == "rejected":
         return caption.id, None, "it was rejected"
-    return caption.id, None, f"{caption.unscored}: {caption.reason}" if caption.unscored else "it is empty"
+    return (
+        caption.id,
+        None,
+        f"{caption.unscored}: {caption.reason}" if caption.unscored else "it is empty",
+    )

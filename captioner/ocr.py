@@ -31,16 +31,20 @@ EngineName = Literal["rapidocr", "easyocr"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 Row = tuple[str, Sequence[Sequence[float]], float]  # text, corners in pixels, confidence
 Reader = Callable[["Image"], Iterable[Row]]
-# Below it the text is more noise than words; rapidocr's own default, and what easyocr gives to well-read screens.
+# Below it the text is more noise than words; rapidocr's own default, and what easyocr gives to
+# well-read screens.
 CONFIDENCE_FLOOR = {"rapidocr": 0.5, "easyocr": 0.3}
 _EXTRAS = {"rapidocr": "ocr", "easyocr": "easyocr"}
-# easyocr garbles text of small simulators such as MiniWoB++ (160x210) unless it is enlarged; rapidocr enlarges by itself.
+# easyocr garbles text of small simulators such as MiniWoB++ (160x210) unless it is enlarged;
+# rapidocr enlarges by itself.
 _EASYOCR_SHORT_SIDE = 320
 
 
 @dataclass(frozen=True, slots=True)
 class TextBox:
-    """A piece of text that was read. `box` is left, top, right, bottom in fractions of the screen, `confidence` in [0, 1]."""
+    """A piece of text that was read. `box` is left, top, right, bottom in fractions of the screen,
+    `confidence` in [0, 1].
+    """
 
     text: str
     box: tuple[float, float, float, float]
@@ -53,9 +57,10 @@ class OCRCaptioner:
 
     Args:
         engine: `rapidocr`, which needs no torch, or `easyocr`, that of arXiv 2404.06474.
-        threads: The most cores of one reading. Set it where several processes read at a time. None: all.
-        paragraphs: easyocr alone: adjacent pieces of text are one line, in the engine's own order, as that paper's captioner is
-            asked; a screen without text gives "".
+        threads: The most cores of one reading. Set it where several processes read at a time. None:
+            all.
+        paragraphs: easyocr alone: adjacent pieces of text are one line, in the engine's own order,
+            as that paper's captioner is asked; a screen without text gives "".
 
     Raises:
         UsageError: The engine is not known, does not read paragraphs, or `threads` is below 1.
@@ -67,7 +72,9 @@ class OCRCaptioner:
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
-            raise UsageError(f"unknown OCR engine {self.engine!r}; choose one of {', '.join(ENGINES)}")
+            raise UsageError(
+                f"unknown OCR engine {self.engine!r}; choose one of {', '.join(ENGINES)}"
+            )
         if self.paragraphs and self.engine != "easyocr":
             raise UsageError(f"{self.engine} reads no paragraphs; easyocr does")
         if self.threads is not None and self.threads < 1:
@@ -75,8 +82,13 @@ class OCRCaptioner:
 
     @property
     def name(self) -> str:
-        """Engine, its version, and the version of what is made of its findings. Raises MissingExtraError without the engine."""
-        return f"{self.engine}-{engine_version(self.engine)}+{VERSION}" + " paragraphs" * self.paragraphs
+        """Engine, its version, and the version of what is made of its findings. Raises
+        MissingExtraError without the engine.
+        """
+        return (
+            f"{self.engine}-{engine_version(self.engine)}+{VERSION}"
+            + " paragraphs" * self.paragraphs
+        )
 
     async def __call__(self, observation: Observation) -> str:
         """The text of the screenshot.
@@ -98,7 +110,8 @@ class OCRCaptioner:
             path: The image file.
 
         Returns:
-            The pieces of text, with their boxes as left, top, right and bottom in [0, 1], from the top left of the image.
+            The pieces of text, with their boxes as left, top, right and bottom in [0, 1], from the
+            top left of the image.
         """
         return tuple(box for line in lines(await self._boxes(path)) for box in line)
 
@@ -134,7 +147,9 @@ def lines(boxes: Iterable[TextBox]) -> list[tuple[TextBox, ...]]:
 
 
 def as_text(boxes: Iterable[TextBox]) -> str:
-    """One line of text for each line on the screen; pieces that stand apart are divided by ` | `."""
+    """One line of text for each line on the screen; pieces that stand apart are divided by ` |
+    `.
+    """
     return "\n".join(" | ".join(box.text for box in line) for line in lines(boxes))
 
 
@@ -152,7 +167,9 @@ def _overlap(a: TextBox, b: TextBox) -> float:
 
 
 class OCREngine:
-    """An OCR engine with a thread of its own: engines keep state between the parts of one reading."""
+    """An OCR engine with a thread of its own: engines keep state between the parts of one
+    reading.
+    """
 
     def __init__(self, name: EngineName, threads: int | None, paragraphs: bool) -> None:
         self.name = name
@@ -162,12 +179,16 @@ class OCREngine:
         self._reader: Reader | None = None
 
     def read(self, path: str) -> tuple[TextBox, ...]:
-        """The text boxes of an image file, unordered. Runs in `executor` only. Raises InputError."""
+        """The text boxes of an image file, unordered. Runs in `executor` only. Raises
+        InputError.
+        """
         image = open_checked(path)
         if self._reader is None:
             self._reader = _LOADERS[self.name](self.threads, self.paragraphs)
         boxes = (_box(row, image.width, image.height) for row in self._reader(image))
-        return tuple(box for box in boxes if box.text and box.confidence >= CONFIDENCE_FLOOR[self.name])
+        return tuple(
+            box for box in boxes if box.text and box.confidence >= CONFIDENCE_FLOOR[self.name]
+        )
 
 
 _engines: dict[tuple[int, EngineName, int | None, bool], OCREngine] = {}
@@ -175,10 +196,14 @@ _lock = threading.Lock()
 
 
 def shared_engine(name: EngineName, threads: int | None, paragraphs: bool = False) -> OCREngine:
-    """The one engine of this process with these settings; nothing is loaded before its first reading."""
+    """The one engine of this process with these settings; nothing is loaded before its first
+    reading.
+    """
     with _lock:
         # The process id is part of the key because the thread of an engine does not survive a fork.
-        return _engines.setdefault((os.getpid(), name, threads, paragraphs), OCREngine(name, threads, paragraphs))
+        return _engines.setdefault(
+            (os.getpid(), name, threads, paragraphs), OCREngine(name, threads, paragraphs)
+        )
 
 
 def _box(row: Row, width: int, height: int) -> TextBox:
@@ -195,10 +220,13 @@ def _rapidocr(threads: int | None, paragraphs: bool) -> Reader:
         raise MissingExtraError("rapidocr", "ocr") from None
     import numpy
 
-    # box_thresh 0.3 instead of 0.5: at 0.5 a short text alone in a field, such as a typed number, is not found.
+    # box_thresh 0.3 instead of 0.5: at 0.5 a short text alone in a field, such as a typed number,
+    # is not found.
     settings: dict[str, object] = {"Global.log_level": "critical", "Det.box_thresh": 0.3}
     if threads is not None:
-        settings["EngineConfig.onnxruntime.intra_op_num_threads"] = min(threads, os.cpu_count() or 1)
+        settings["EngineConfig.onnxruntime.intra_op_num_threads"] = min(
+            threads, os.cpu_count() or 1
+        )
     # Untyped on purpose: it declares four kinds of result, of which a full reading gives one.
     engine: Callable[..., Any] = RapidOCR(params=settings)
     logging.getLogger("RapidOCR").setLevel(logging.CRITICAL)
@@ -237,14 +265,23 @@ def _easyocr(threads: int | None, paragraphs: bool) -> Reader:
 
     def read(image: Image) -> Iterable[Row]:
         if paragraphs:
-            return [(text, corners, 1.0) for corners, text in engine.readtext(numpy.asarray(image), paragraph=True)]
+            return [
+                (text, corners, 1.0)
+                for corners, text in engine.readtext(numpy.asarray(image), paragraph=True)
+            ]
         scale = max(1.0, _EASYOCR_SHORT_SIDE / min(image.size))
         if scale > 1:
             image = image.resize((round(image.width * scale), round(image.height * scale)))
         rows = engine.readtext(numpy.asarray(image))
-        return [(text, [(x / scale, y / scale) for x, y in corners], confidence) for corners, text, confidence in rows]
+        return [
+            (text, [(x / scale, y / scale) for x, y in corners], confidence)
+            for corners, text, confidence in rows
+        ]
 
     return read
 
 
-_LOADERS: dict[EngineName, Callable[[int | None, bool], Reader]] = {"rapidocr": _rapidocr, "easyocr": _easyocr}
+_LOADERS: dict[EngineName, Callable[[int | None, bool], Reader]] = {
+    "rapidocr": _rapidocr,
+    "easyocr": _easyocr,
+}

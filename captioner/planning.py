@@ -21,7 +21,8 @@ from prill.types import Usage
 
 @dataclass(frozen=True, slots=True)
 class CaptionPlan:
-    """`todo` pictures would be captioned, `kept` have their caption, `equal` are files with the content of another one.
+    """`todo` pictures would be captioned, `kept` have their caption, `equal` are files with the
+    content of another one.
 
     `usage` is without its cost, and None where nobody can say; `problems` say what cannot be used.
     """
@@ -43,7 +44,9 @@ def plan_captions(
     resume: bool = True,
     retry_unscored: bool = False,
 ) -> CaptionPlan:
-    """The plan of `prill.captioner.bulk.caption_files` with the same arguments. Raises what that raises beforehand."""
+    """The plan of `prill.captioner.bulk.caption_files` with the same arguments. Raises what that
+    raises beforehand.
+    """
     expect_pictures(captioner)
     kept, todo, equal, usage, problems, begun = 0, 0, 0, Usage(), list[str](), set[str]()
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
@@ -69,12 +72,23 @@ def plan_captions(
     return CaptionPlan(todo, kept, equal, usage if known else None, tuple(problems))
 
 
-def _lasting(output: str | os.PathLike[str], captioner: Captioner, retry_unscored: bool) -> frozenset[str]:
+def _lasting(
+    output: str | os.PathLike[str], captioner: Captioner, retry_unscored: bool
+) -> frozenset[str]:
     """The pictures whose line in the file would stay."""
     if not os.path.exists(output) or not Path(output).stat().st_size:
         return frozenset()
     latest = {caption.id: caption for caption in read_captions(output)}
-    if other := next((caption.captioner for caption in latest.values() if caption.captioner != captioner.name), None):
-        raise UsageError(f"{output}: holds captions of {other}; choose another file", parameters=("output",))
+    if other := next(
+        (caption.captioner for caption in latest.values() if caption.captioner != captioner.name),
+        None,
+    ):
+        raise UsageError(
+            f"{output}: holds captions of {other}; choose another file", parameters=("output",)
+        )
     again = set(RETRIED)
-    return frozenset(id for id, one in latest.items() if one.unscored is None or not (retry_unscored or one.unscored in again))
+    return frozenset(
+        id
+        for id, one in latest.items()
+        if one.unscored is None or not (retry_unscored or one.unscored in again)
+    )

@@ -18,7 +18,10 @@ class GivenCaption:
             NoEvidenceError: No caption was recorded.
         """
         if (caption := self.recorded(observation)) is None:
-            raise NoEvidenceError("the state has no caption; read its text or its screenshot instead (captioner text, ocr)")
+            raise NoEvidenceError(
+                "the state has no caption; read its text or its screenshot instead (captioner "
+                "text, ocr)"
+            )
         return caption
 
     def recorded(self, observation: Observation) -> str | None:
@@ -41,7 +44,9 @@ class TextState:
             NoEvidenceError: No text was recorded.
         """
         if (text := self.recorded(observation)) is None:
-            raise NoEvidenceError("the state has no text; read its screenshot instead (captioner ocr)")
+            raise NoEvidenceError(
+                "the state has no text; read its screenshot instead (captioner ocr)"
+            )
         return text
 
     def recorded(self, observation: Observation) -> str | None:

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, list_options, read_options
+from prill.config.registry import (
+    Maker,
+    Option,
+    OptionError,
+    Registry,
+    RegistryEntry,
+    list_options,
+    read_options,
+)
 from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.io.store import BadLine, read_trajectories
@@ -18,24 +26,40 @@ from prill.protocols import Captioner, LanguageModel
 CAPTIONERS = Registry(
     "captioner",
     {
-        "given": RegistryEntry("captions that were recorded with the states", "prill.captioner.recorded:GivenCaption"),
-        "text": RegistryEntry("the recorded page text or UI tree", "prill.captioner.recorded:TextState"),
-        "ocr": RegistryEntry("text read on the screenshot, by rapidocr", "prill.captioner.registry:ocr"),
-        "easyocr": RegistryEntry("text read on the screenshot, by easyocr", "prill.captioner.registry:easyocr"),
-        "vlm": RegistryEntry("a vision-language model describes the screenshot", "prill.captioner.vision:VLMCaptioner"),
+        "given": RegistryEntry(
+            "captions that were recorded with the states", "prill.captioner.recorded:GivenCaption"
+        ),
+        "text": RegistryEntry(
+            "the recorded page text or UI tree", "prill.captioner.recorded:TextState"
+        ),
+        "ocr": RegistryEntry(
+            "text read on the screenshot, by rapidocr", "prill.captioner.registry:ocr"
+        ),
+        "easyocr": RegistryEntry(
+            "text read on the screenshot, by easyocr", "prill.captioner.registry:easyocr"
+        ),
+        "vlm": RegistryEntry(
+            "a vision-language model describes the screenshot",
+            "prill.captioner.vision:VLMCaptioner",
+        ),
         "file": RegistryEntry(
-            "captions of prill caption, by the picture; FILE.jsonl for short", "prill.captioner.files:FileCaptioner"
+            "captions of prill caption, by the picture; FILE.jsonl for short",
+            "prill.captioner.files:FileCaptioner",
         ),
     },
     "prill.captioners",
 )
 # A name with one of these endings is that of a caption file.
 CAPTION_FILES = (".jsonl", ".jsonl.gz")
-_Threads = Annotated[int | None, Meta(ge=1, description="most cores for one reading (default: all)")]
+_Threads = Annotated[
+    int | None, Meta(ge=1, description="most cores for one reading (default: all)")
+]
 
 
 class CaptionerConfig(PartConfig):
-    """A captioner by name, with its options and those of its model: `CaptionerConfig("vlm", model="gpt-4o-mini")`."""
+    """A captioner by name, with its options and those of its model:
+    `CaptionerConfig("vlm", model="gpt-4o-mini")`.
+    """
 
     __slots__ = ()
     kind = "captioner"
@@ -50,26 +74,37 @@ class CaptionerConfig(PartConfig):
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of its model, which may stand among its own."""
-        return ModelConfig.options_for({"name": get_name(table.get("model"))}) if "model" in cls.options_for(table) else {}
+        return (
+            ModelConfig.options_for({"name": get_name(table.get("model"))})
+            if "model" in cls.options_for(table)
+            else {}
+        )
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
         """The captioners that have an option, those whose model has it included."""
         tables = ({"name": name, "model": "NAME"} for name in CAPTIONERS.entries)
-        return [table["name"] for table in tables if option in {*cls.options_for(table), *cls.model_options_for(table)}]
+        return [
+            table["name"]
+            for table in tables
+            if option in {*cls.options_for(table), *cls.model_options_for(table)}
+        ]
 
 
 CaptionerLike = CaptionerConfig | str | Mapping[str, Any] | Captioner
 
 
-def make_captioner(captioner: CaptionerLike, *, place: str = "captioner", lax: bool = False, **options: Any) -> Captioner:
+def make_captioner(
+    captioner: CaptionerLike, *, place: str = "captioner", lax: bool = False, **options: Any
+) -> Captioner:
     """Makes a captioner by name, with its options.
 
     Options of the model may stand next to those of a captioner that asks one.
 
     Args:
-        captioner: A name, `module:Object` or `file.py:Object` of your own, a caption file (`FILE.jsonl`), a table with `name`
-            and options, a configuration, or a captioner, which is returned unchanged.
+        captioner: A name, `module:Object` or `file.py:Object` of your own, a caption file
+            (`FILE.jsonl`), a table with `name` and options, a configuration, or a captioner, which
+            is returned unchanged.
         place: Where the description stands, for messages.
         lax: Read numbers and truth values from text, for the command line.
         **options: The captioner's options. Those of a table win over these.
@@ -86,27 +121,44 @@ def make_captioner(captioner: CaptionerLike, *, place: str = "captioner", lax: b
     if isinstance(captioner, Mapping):
         table = dict(captioner)
         if odd := next((key for key in table if key in ("captioner", "place", "lax")), None):
-            raise OptionError(f"{place}: a captioner has no option {odd!r}; its name is `name`", odd)
+            raise OptionError(
+                f"{place}: a captioner has no option {odd!r}; its name is `name`", odd
+            )
         name = table.pop("name", None)
         if not isinstance(name, str) or not name:
-            raise OptionError(f"{place}.name: expected the name of a captioner, got {name!r}", "captioner")
+            raise OptionError(
+                f"{place}.name: expected the name of a captioner, got {name!r}", "captioner"
+            )
         return make_captioner(name, place=place, lax=lax, **{**options, **table})
     if not isinstance(captioner, str):
         if options:
-            raise UsageError(f"{place}: a captioner that is made already takes no options ({', '.join(options)})")
+            raise UsageError(
+                f"{place}: a captioner that is made already takes no options ({', '.join(options)})"
+            )
         if not (callable(captioner) and hasattr(captioner, "name")):
-            raise OptionError(f"{place}: expected a captioner, or its name, got {captioner!r}", "captioner")
+            raise OptionError(
+                f"{place}: expected a captioner, or its name, got {captioner!r}", "captioner"
+            )
         return captioner
     if captioner.endswith(CAPTION_FILES):
         captioner, options = "file", {"path": captioner, **options}
     maker = _maker(captioner, place)
     own = list_options(maker)
-    of_model = [name for name in model_options(options.get("model")) if name in options and name not in own]
+    of_model = [
+        name for name in model_options(options.get("model")) if name in options and name not in own
+    ]
     settings = {name: options.pop(name) for name in of_model} if "model" in own else {}
     parts = {LanguageModel: lambda model, at: _model(model, at, place, lax, settings)}
-    made: Captioner = maker(**read_options(maker, options, f"captioner {captioner!r}", place=f"{place}.", parts=parts, lax=lax))
+    made: Captioner = maker(
+        **read_options(
+            maker, options, f"captioner {captioner!r}", place=f"{place}.", parts=parts, lax=lax
+        )
+    )
     if not (callable(made) and hasattr(made, "name")):
-        raise UsageError(f"{place}: {captioner} gave a {type(made).__name__}: a captioner has a name and __call__")
+        raise UsageError(
+            f"{place}: {captioner} gave a {type(made).__name__}: a captioner has a name and "
+            "__call__"
+        )
     return made
 
 
@@ -119,7 +171,9 @@ def _maker(captioner: str, place: str) -> Maker:
         raise UsageError(f"{place}: {error}") from None
 
 
-def _model(model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]) -> LanguageModel:
+def _model(
+    model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]
+) -> LanguageModel:
     """The captioner's model; its options stand among those of the captioner."""
     try:
         return make_model(model, place=at, lax=lax, **settings)
@@ -136,8 +190,8 @@ def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
         paths: Trajectory files, read in order as far as the first trajectory with an observation.
 
     Returns:
-        `"given"` where its last state has a caption, else `"text"` where it has text, else `"ocr"`; `"given"` where no file has
-        an observation.
+        `"given"` where its last state has a caption, else `"text"` where it has text, else `"ocr"`;
+        `"given"` where no file has an observation.
 
     Raises:
         UsageError: A file cannot be read.

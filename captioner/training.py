@@ -1,11 +1,13 @@
 """Training rows for a captioner: descriptions by a strong model, filtered and optionally reviewed.
 
-arXiv 2404.06474 had 1,263 pairs: descriptions by a strong model, pages in other languages than English left out by language
-detection on their OCR text, wrong ones mended or removed by hand. Here besides: near-duplicates are left out before anything
-is asked, and so is what was cut, declined or is too short.
+arXiv 2404.06474 had 1,263 pairs: descriptions by a strong model, pages in other languages than
+English left out by language detection on their OCR text, wrong ones mended or removed by hand. Here
+besides: near-duplicates are left out before anything is asked, and so is what was cut, declined or
+is too short.
 
-`training_data` leaves in the folder: `captions.jsonl` (all that was asked), `rows.jsonl` with `images/` (TRL's vision format:
-`images`, `prompt`, `completion`), `dropped.jsonl` (each picture that gave no row, and why) and `report.json` (their counts).
+`training_data` leaves in the folder: `captions.jsonl` (all that was asked), `rows.jsonl` with
+`images/` (TRL's vision format: `images`, `prompt`, `completion`), `dropped.jsonl` (each picture
+that gave no row, and why) and `report.json` (their counts).
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 import msgspec
 from msgspec import Meta
 
-from prill.captioner.bulk import CaptionOptions, CaptionTally, ScreenshotFile, caption_pictures, screenshots_in
+from prill.captioner.bulk import (
+    CaptionOptions,
+    CaptionTally,
+    ScreenshotFile,
+    caption_pictures,
+    screenshots_in,
+)
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, read_captions, read_decisions
 from prill.captioner.vision import VLMCaptioner, request_words
@@ -53,21 +61,33 @@ CAPTIONS, DECISIONS, ROWS, DROPPED, REPORT = (
 class TrainingSpec(Config):
     """Settings of a captioner's training rows."""
 
-    language: Annotated[Literal["english", "any"], Meta(description="pages in other languages are left out")] = "english"
-    # Bits of 256 that differ. Of 117,000 pairs among 484 recorded screenshots of web tasks, pairs looked at by eye were up to
-    # 12 the same page with other words in a field or another colour, and different pages began at 14.
+    language: Annotated[
+        Literal["english", "any"], Meta(description="pages in other languages are left out")
+    ] = "english"
+    # Bits of 256 that differ. Of 117,000 pairs among 484 recorded screenshots of web tasks, pairs
+    # looked at by eye were up to 12 the same page with other words in a field or another colour,
+    # and different pages began at 14.
     near: Annotated[
-        int, Meta(ge=-1, le=256, description="pictures that differ in so many of 256 bits are near-duplicates; -1: keep all")
+        int,
+        Meta(
+            ge=-1,
+            le=256,
+            description="pictures that differ in so many of 256 bits are near-duplicates; -1: "
+            "keep all",
+        ),
     ] = 10
     min_chars: Annotated[int, Meta(ge=1, description="shorter captions are left out")] = 80
     request: Annotated[
-        Literal["paper", "prill"], Meta(description="what the trained captioner will be asked: the request of that preset")
+        Literal["paper", "prill"],
+        Meta(description="what the trained captioner will be asked: the request of that preset"),
     ] = "paper"
 
 
 @dataclass(slots=True)
 class TrainingTally:
-    """What became of the pictures: `rows` in all, `mended` of them by a person, `dropped` by reason; `asked` is the run."""
+    """What became of the pictures: `rows` in all, `mended` of them by a person, `dropped` by
+    reason; `asked` is the run.
+    """
 
     asked: CaptionTally
     rows: int = 0
@@ -79,9 +99,12 @@ def _check_folder(root: Path) -> None:
     """Raises UsageError where it is a file, or holds rows of something else."""
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root}: is a file; training data are a folder", parameters=("output",))
-    Checksums(root).check(but=[ROWS, DROPPED, REPORT])  # those are made of the others, again in the end
+    # those are made of the others, again in the end
+    Checksums(root).check(but=[ROWS, DROPPED, REPORT])
     if (root / ROWS).exists() and not (root / CAPTIONS).exists():
-        raise UsageError(f"{root}: holds {ROWS} of something else; choose another folder", parameters=("output",))
+        raise UsageError(
+            f"{root}: holds {ROWS} of something else; choose another folder", parameters=("output",)
+        )
 
 
 async def training_data(
@@ -94,9 +117,11 @@ async def training_data(
     limit: int | None = None,
     **asking: Unpack[CaptionOptions],
 ) -> TrainingTally:
-    """Asks for captions of the screenshots of trajectory files, and writes training rows. The same call resumes.
+    """Asks for captions of the screenshots of trajectory files, and writes training rows. The same
+    call resumes.
 
-    What people decided since the last call (`decisions.jsonl`) is applied. A stopped run writes no rows.
+    What people decided since the last call (`decisions.jsonl`) is applied. A stopped run writes no
+    rows.
 
     Args:
         paths: Trajectory files, or folders of them.
@@ -138,7 +163,9 @@ async def training_data(
     return result
 
 
-async def _write_rows(root: Path, paths: Sequence[str], captioner: Captioner, sieve: _Sieve, tally: TrainingTally) -> None:
+async def _write_rows(
+    root: Path, paths: Sequence[str], captioner: Captioner, sieve: _Sieve, tally: TrainingTally
+) -> None:
     captions = {caption.id: caption for caption in read_captions(root / CAPTIONS)} if paths else {}
     images: dict[str, None] = {}
     decisions = read_decisions(root / DECISIONS)
@@ -156,7 +183,11 @@ async def _write_rows(root: Path, paths: Sequence[str], captioner: Captioner, si
                 ocr = await captioner.read(path) if isinstance(captioner, VLMCaptioner) else ""
                 place = await asyncio.to_thread(copy_image, path, root / "images")
                 images[place.relative_to(root).as_posix()] = None
-                rows.write(encode(_row(place.relative_to(root).as_posix(), id, sieve.spec.request, ocr, text)))
+                rows.write(
+                    encode(
+                        _row(place.relative_to(root).as_posix(), id, sieve.spec.request, ocr, text)
+                    )
+                )
                 tally.rows += 1
                 tally.mended += decision is not None and decision.choice == "mended"
             else:
@@ -172,19 +203,28 @@ async def _write_rows(root: Path, paths: Sequence[str], captioner: Captioner, si
     }
     write_output(root / REPORT, msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     checksums = Checksums(root)
-    checksums.note(*(name for name in (CAPTIONS, ROWS, DROPPED, REPORT, *images) if name not in checksums))
+    checksums.note(
+        *(name for name in (CAPTIONS, ROWS, DROPPED, REPORT, *images) if name not in checksums)
+    )
 
 
-def _row(image: str, id: str, request: Literal["paper", "prill"], ocr: str, text: str) -> dict[str, Any]:
-    """TRL's conversational prompt and completion, with a picture; its path is relative to the file of rows.
+def _row(
+    image: str, id: str, request: Literal["paper", "prill"], ocr: str, text: str
+) -> dict[str, Any]:
+    """TRL's conversational prompt and completion, with a picture; its path is relative to the file
+    of rows.
 
     The code of the quotation is drawn from the picture, so that the same data give the same rows.
     """
-    words = request_words(load_prompt("prill.captioner", "paper" if request == "paper" else "describe"), ocr)
+    words = request_words(
+        load_prompt("prill.captioner", "paper" if request == "paper" else "describe"), ocr
+    )
     words = words.replace(NONCE, id.removeprefix("sha256:")[:8])
     return {
         "images": [image],
-        "prompt": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": words}]}],
+        "prompt": [
+            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": words}]}
+        ],
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
     }
 
@@ -199,7 +239,7 @@ class Dropped:
 
 
 _REFUSAL = re.compile(
-    r"\W*(?:I(?:['’]m| am) (?:sorry|unable|not able)|I (?:cannot|can['’]t|could not|won['’]t)|sorry\b|as an AI\b)",
+    r"\W*(?:I(?:['’]m| am) (?:sorry|unable|not able)|I (?:cannot|can['’]t|could not|won['’]t)|sorry\b|as an AI\b)",  # noqa: E501
     re.IGNORECASE,
 )
 
@@ -230,11 +270,15 @@ class _Sieve:
         return True
 
     def get_text(self, caption: Caption | None, decision: Caption | None) -> str | tuple[str, str]:
-        """The caption for a row; where there is none, why. What a person has accepted or mended is not sieved again."""
+        """The caption for a row; where there is none, why. What a person has accepted or mended is
+        not sieved again.
+        """
         if decision is not None:
             if decision.choice == "rejected" or not decision.caption:
                 return "rejected", f"by {decision.captioner}"
-            return decision.caption if decision.choice == "mended" else without_fence(decision.caption)
+            return (
+                decision.caption if decision.choice == "mended" else without_fence(decision.caption)
+            )
         if caption is None or caption.caption is None:
             return "without a caption", f"{caption.unscored}: {caption.reason}" if caption else ""
         text = without_fence(caption.caption)
@@ -263,7 +307,9 @@ class _Looks:
         self._paths: list[str] = []
 
     def like(self, bits: NDArray[uint64], near: int) -> str | None:
-        """The path of the picture that looks most like this one, if no more than `near` bits differ."""
+        """The path of the picture that looks most like this one, if no more than `near` bits
+        differ.
+        """
         import numpy
 
         if not self._paths:
@@ -289,10 +335,11 @@ def without_fence(text: str) -> str:
 
 
 def image_hashes(path: str) -> NDArray[uint64]:
-    """What a picture looks like, in 256 bits: whether each of 16 x 16 places is darker than the one to its right.
+    """What a picture looks like, in 256 bits: whether each of 16 x 16 places is darker than the one
+    to its right.
 
-    The difference hash of N. Krawetz ("Kind of like that", 2013) with four times as many bits, since pages of one site differ
-    in little. Raises InputError.
+    The difference hash of N. Krawetz ("Kind of like that", 2013) with four times as many bits,
+    since pages of one site differ in little. Raises InputError.
     """
     import numpy
 
@@ -305,29 +352,36 @@ def image_hashes(path: str) -> NDArray[uint64]:
 _WORDS = {
     "english": "the and of with you your from this that are is for by not or at to it be",
     "other": (
-        "der das und nicht mit für auf ist ein eine von zu den im sie wir auch oder werden "  # German
+        # German
+        "der das und nicht mit für auf ist ein eine von zu den im sie wir auch oder werden "
         "le les et une est pour dans sur avec vous votre aux ce pas qui "  # French
         "el los las del una con por su más como este para "  # Spanish
         "il di che della non sono nel gli più "  # Italian
         "da dos uma não mais em seu "  # Portuguese
-        "het een voor op niet zijn naar och att som är inte av til og ikke "  # Dutch, Swedish, Danish
+        # Dutch, Swedish, Danish
+        "het een voor op niet zijn naar och att som är inte av til og ikke "
         "nie się jest na je že bir ve için ile "  # Polish, Czech, Turkish
     ),
 }
 _ENGLISH, _OTHER = (frozenset(_WORDS[name].split()) for name in ("english", "other"))
 _LEAST_LETTERS = 40
-_NAMES = re.compile(r"""^\s*(?:\[[^\]\n]*\]\s*)?\w+ (?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)")""", re.MULTILINE)
+_NAMES = re.compile(
+    r"""^\s*(?:\[[^\]\n]*\]\s*)?\w+ (?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)")""", re.MULTILINE
+)
 
 
 def is_english(text: str) -> bool | None:
     """Tells whether a text is English; None where it is too short to tell.
 
-    A rule, not a model. It is not English when more than a fifth of its letters are of another script than the Latin one, or
-    when frequent words of other languages outnumber those of English, or, where it has none of English, when more than 4 % of
-    its letters have an accent. Of UI trees, whose roles are English in any language, only the names count.
+    A rule, not a model. It is not English when more than a fifth of its letters are of another
+    script than the Latin one, or when frequent words of other languages outnumber those of English,
+    or, where it has none of English, when more than 4 % of its letters have an accent. Of UI trees,
+    whose roles are English in any language, only the names count.
     """
     names = ["".join(match) for match in _NAMES.findall(text)]
-    text = unicodedata.normalize("NFC", "\n".join(names) if len(names) > text.count("\n") / 2 else text)
+    text = unicodedata.normalize(
+        "NFC", "\n".join(names) if len(names) > text.count("\n") / 2 else text
+    )
     letters = [character for character in text if character.isalpha()]
     if len(letters) < _LEAST_LETTERS:
         # Few letters of a script that writes words with few of them tell enough.

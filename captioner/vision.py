@@ -1,9 +1,10 @@
 """A vision-language model as captioner, with the paper's prompt and optional OCR text.
 
-Three presets. `prill` asks for a dense description in hierarchical Markdown, at temperature 0: what arXiv 2404.06474 asked of
-the model that wrote its training data. `paper` is how its own captioner, fine-tuned on them, is asked: a short request, and
-its settings of decoding. The wording of our prompts is our own in both. `original` asks the released captioner in the very
-words that it was trained on, with its frame around what EasyOCR reads.
+Three presets. `prill` asks for a dense description in hierarchical Markdown, at temperature 0: what
+arXiv 2404.06474 asked of the model that wrote its training data. `paper` is how its own captioner,
+fine-tuned on them, is asked: a short request, and its settings of decoding. The wording of our
+prompts is our own in both. `original` asks the released captioner in the very words that it was
+trained on, with its frame around what EasyOCR reads.
 """
 
 from __future__ import annotations
@@ -20,20 +21,31 @@ from prill.captioner.cache import CachedCaptioner, image_id
 from prill.captioner.ocr import EngineName, OCRCaptioner
 from prill.errors import ContextTooLongError, NoEvidenceError, TruncatedError, UsageError
 from prill.models.in_flight import InFlight
-from prill.models.prompts import NONCE, Prompt, content_hash, load_prompt, prompt_set, quoted, shorten
+from prill.models.prompts import (
+    NONCE,
+    Prompt,
+    content_hash,
+    load_prompt,
+    prompt_set,
+    quoted,
+    shorten,
+)
 from prill.protocols import Bounded, Image, LanguageModel, Message, SampledModel, SamplingLimits
 from prill.types import Observation
 
 # Raise it when the same settings would give another caption: verdicts and caption files go by it.
 VERSION = "1"
 PresetName = Literal["prill", "paper", "original"]
-# What ends a caption that ran into its limit of tokens; whoever reads the caption, a judge too, is told by it.
+# What ends a caption that ran into its limit of tokens; whoever reads the caption, a judge too, is
+# told by it.
 CUT = "[The caption was cut off here: the screen may hold more than is described.]"
-# arXiv 2404.06474 as its code has it, with at most 2,048 new tokens. It names no temperature: 1 is transformers' default.
+# arXiv 2404.06474 as its code has it, with at most 2,048 new tokens. It names no temperature: 1 is
+# transformers' default.
 PAPER_DECODING = SamplingLimits(top_p=0.3, top_k=0, repetition_penalty=1.2)
 _PAPER_TEMPERATURE = 1.0
 _MAX_TOKENS = 2048
-# For a request that does not fit the model's window: it is sent once more with so many characters of OCR text.
+# For a request that does not fit the model's window: it is sent once more with so many characters
+# of OCR text.
 _SHORT_OCR = 2000
 _KEPT = 1000
 _OCR = load_prompt("prill.captioner", "ocr")
@@ -52,9 +64,10 @@ class _Scales(Protocol):
 class VLMCaptioner:
     """Captions a screenshot with a vision-language model, which is never told the goal.
 
-    A caption that is cut by `max_tokens`, also with twice as many, ends with `CUT`. The same picture is asked about once by
-    one object (of the last 1,000); the model's own cache of replies, or a caption file, keeps captions for longer. Image
-    tokens are bounded by the model's `max_pixels`.
+    A caption that is cut by `max_tokens`, also with twice as many, ends with `CUT`. The same
+    picture is asked about once by one object (of the last 1,000); the model's own cache of replies,
+    or a caption file, keeps captions for longer. Image tokens are bounded by the model's
+    `max_pixels`.
 
     Raises:
         UsageError: The options do not go together, or the prompt file cannot be used.
@@ -62,27 +75,37 @@ class VLMCaptioner:
 
     model: Annotated[LanguageModel, Meta(description="the model that looks at the screenshot")]
     ocr: Annotated[
-        EngineName | None, Meta(description="OCR engine whose text goes into the request, rapidocr or easyocr (default: none)")
+        EngineName | None,
+        Meta(
+            description="OCR engine whose text goes into the request, rapidocr or easyocr "
+            "(default: none)"
+        ),
     ] = None
     preset: Annotated[
         PresetName,
         Meta(
-            description="the request and decoding: prill's own, those of the captioner of arXiv 2404.06474, or original, in "
+            description="the request and decoding: prill's own, those of the captioner of arXiv "
+            "2404.06474, or original, in "
             "its exact words, for the released weights"
         ),
     ] = "prill"
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a caption")] = _MAX_TOKENS
     seed: Annotated[int, Meta(ge=0, description="of the draws of presets paper and original")] = 0
-    prompt: Annotated[str | None, Meta(description="a prompt file of your own in place of the request")] = None
+    prompt: Annotated[
+        str | None, Meta(description="a prompt file of your own in place of the request")
+    ] = None
 
     _kept: OrderedDict[str, str] = field(default_factory=OrderedDict, init=False, repr=False)
     _in_flight: InFlight = field(default_factory=InFlight, init=False, repr=False)
 
     def __post_init__(self) -> None:
         # What cannot be used is found out now, not at the first screenshot.
-        if self.preset == "original" and (self.ocr not in (None, "easyocr") or self.prompt is not None):
+        if self.preset == "original" and (
+            self.ocr not in (None, "easyocr") or self.prompt is not None
+        ):
             raise UsageError(
-                "preset original has the words and the OCR (easyocr, by paragraphs) that its model was trained on; leave out "
+                "preset original has the words and the OCR (easyocr, by paragraphs) that its "
+                "model was trained on; leave out "
                 "prompt, and any other ocr",
                 parameters=("preset", "ocr", "prompt"),
             )
@@ -164,7 +187,9 @@ class VLMCaptioner:
     async def _complete(self, messages: tuple[Message, ...]) -> str:
         try:
             reply = await self._drawn.complete(
-                messages, max_tokens=self.max_tokens, prompt=content_hash(self.request.text, _OCR.text)
+                messages,
+                max_tokens=self.max_tokens,
+                prompt=content_hash(self.request.text, _OCR.text),
             )
         except TruncatedError as error:
             if not error.text.strip():
@@ -184,16 +209,26 @@ class VLMCaptioner:
         if self.preset == "prill":
             return self.model
         if not isinstance(self.model, SampledModel):
-            raise UsageError(f"model {self.model.name} cannot be sampled, which preset {self.preset} does; use preset prill")
+            raise UsageError(
+                f"model {self.model.name} cannot be sampled, which preset {self.preset} does; use "
+                "preset prill"
+            )
         return self.model.sampled(_PAPER_TEMPERATURE, self.seed, **PAPER_DECODING)
 
 
 def request_words(request: Prompt, ocr: str = "") -> str:
-    """The text of a request, with what OCR found quoted below it, or as it is where the request has a place for it."""
+    """The text of a request, with what OCR found quoted below it, or as it is where the request has
+    a place for it.
+    """
     if "ocr" in request.slots:
-        return request.fill({"ocr": ocr})["user"] + "\n" * (not ocr)  # filling takes blank ends away
+        # filling takes blank ends away
+        return request.fill({"ocr": ocr})["user"] + "\n" * (not ocr)
     words = request.fill({})["user"]
-    return f"{words}\n\n{_OCR.fill({'ocr': quoted('ocr', ocr), 'code': NONCE})['user']}" if ocr else words
+    return (
+        f"{words}\n\n{_OCR.fill({'ocr': quoted('ocr', ocr), 'code': NONCE})['user']}"
+        if ocr
+        else words
+    )
 
 
 def marked(text: str, *, cut: bool) -> str:

@@ -1,4 +1,6 @@
-"""Verdicts as other tools have them: spans of OpenInference, feedback of LangSmith, scores and judgements in logs."""
+"""Verdicts as other tools have them: spans of OpenInference, feedback of LangSmith, scores and
+judgements in logs.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +39,30 @@ def numeric_score(verdict: Verdict) -> float | None:
 
 def annotation(verdict: Verdict) -> Record:
     """A verdict as a record for logs that have a place for any record; what it cost is left out."""
-    judge = {"name": verdict.evaluator.name, "version": verdict.evaluator.version, "model": verdict.evaluator.model}
-    fields = {"success": verdict.success, "score": verdict.score, "unscored": verdict.unscored, "reason": verdict.reason}
+    judge = {
+        "name": verdict.evaluator.name,
+        "version": verdict.evaluator.version,
+        "model": verdict.evaluator.model,
+    }
+    fields = {
+        "success": verdict.success,
+        "score": verdict.score,
+        "unscored": verdict.unscored,
+        "reason": verdict.reason,
+    }
     steps = {} if verdict.steps is None else {"steps": msgspec.to_builtins(verdict.steps)}
     return {"judge": judge, **fields, **steps}
 
 
-def openinference(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]], *, now: int) -> Iterator[bytes]:
-    """Lines of OTLP JSON: for each verdict an EVALUATOR span in the trace that was judged, with the trace's annotation.
+def openinference(
+    verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]], *, now: int
+) -> Iterator[bytes]:
+    """Lines of OTLP JSON: for each verdict an EVALUATOR span in the trace that was judged, with the
+    trace's annotation.
 
-    Spans that were exported cannot be changed; a span that is added is what every collector takes. (openinference-semantic-
-    conventions 0.1.42, `SpanAttributes.TRACE_ANNOTATIONS`, `AnnotationAttributes`)
+    Spans that were exported cannot be changed; a span that is added is what every collector takes.
+    (openinference-semantic- conventions 0.1.42, `SpanAttributes.TRACE_ANNOTATIONS`,
+    `AnnotationAttributes`)
 
     Args:
         verdicts: The verdicts of traces: see `trace_id`.
@@ -58,7 +73,10 @@ def openinference(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, An
 
     def line() -> bytes:
         scopes = [{"scope": {"name": KEY}, "spans": spans}]
-        return msgspec.json.encode({"resourceSpans": [{"resource": service, "scopeSpans": scopes}]}) + b"\n"
+        return (
+            msgspec.json.encode({"resourceSpans": [{"resource": service, "scopeSpans": scopes}]})
+            + b"\n"
+        )
 
     for number, verdict in enumerate(verdicts):
         metadata = ids.get(verdict.id, {})
@@ -83,7 +101,9 @@ def openinference(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, An
 
 
 def trace_id(id: str, metadata: Mapping[str, Any]) -> str | None:
-    """The trace that a trajectory was read from: its metadata's `trace_id`, else the id itself if it is one."""
+    """The trace that a trajectory was read from: its metadata's `trace_id`, else the id itself if
+    it is one.
+    """
     return _first(_TRACE_ID, metadata.get("trace_id"), id)
 
 
@@ -109,22 +129,32 @@ def langsmith(verdicts: Iterable[Verdict], ids: Mapping[str, Mapping[str, Any]])
 
 
 def run_id(id: str, metadata: Mapping[str, Any]) -> str | None:
-    """The run of LangSmith that a trajectory was read from: its metadata's `run_id`, else the id itself if it is one."""
+    """The run of LangSmith that a trajectory was read from: its metadata's `run_id`, else the id
+    itself if it is one.
+    """
     return _first(_RUN_ID, metadata.get("run_id"), id)
 
 
 def inspect_score(verdict: Verdict) -> Record:
-    """A verdict as a score of Inspect: C or I; for what is unscored not a number, with the reason, which no metric counts.
+    """A verdict as a score of Inspect: C or I; for what is unscored not a number, with the reason,
+    which no metric counts.
 
     (inspect_ai 0.3.285, scorer/_metric.py, `Score.unscored`)
     """
     value = float("nan") if verdict.success is None else "C" if verdict.success else "I"
     metadata = {**_judge(verdict), "score": verdict.score, "unscored": verdict.unscored}
-    return {"value": value, "explanation": verdict.reason, "reason": verdict.unscored, "metadata": metadata}
+    return {
+        "value": value,
+        "explanation": verdict.reason,
+        "reason": verdict.unscored,
+        "metadata": metadata,
+    }
 
 
 def browser_use_judgement(verdict: Verdict) -> Record:
-    """A verdict as the judgement of browser-use (0.13, agent/views.py, `JudgementResult`), which has no word for unscored."""
+    """A verdict as the judgement of browser-use (0.13, agent/views.py, `JudgementResult`), which
+    has no word for unscored.
+    """
     failure = "" if verdict.success else verdict.reason
     return {
         "reasoning": verdict.reason,
@@ -149,7 +179,9 @@ def _attributes(verdict: Verdict) -> Iterator[Record]:
         yield {"key": f"{prefix}score", "value": {"doubleValue": score}}
     yield _attribute(f"{prefix}explanation", _comment(verdict))
     yield _attribute(f"{prefix}annotator_kind", "LLM" if verdict.evaluator.model else "CODE")
-    yield _attribute(f"{prefix}metadata", json.dumps({**_judge(verdict), "unscored": verdict.unscored}))
+    yield _attribute(
+        f"{prefix}metadata", json.dumps({**_judge(verdict), "unscored": verdict.unscored})
+    )
 
 
 def _judge(verdict: Verdict) -> Record:
@@ -158,7 +190,11 @@ def _judge(verdict: Verdict) -> Record:
 
 
 def _comment(verdict: Verdict) -> str:
-    return verdict.reason if verdict.unscored is None else f"unscored ({verdict.unscored}): {verdict.reason}"
+    return (
+        verdict.reason
+        if verdict.unscored is None
+        else f"unscored ({verdict.unscored}): {verdict.reason}"
+    )
 
 
 def _attribute(key: str, text: str) -> Record:
@@ -166,4 +202,6 @@ def _attribute(key: str, text: str) -> Record:
 
 
 def _first(form: re.Pattern[str], *values: object) -> str | None:
-    return next((v.lower() for v in values if isinstance(v, str) and form.fullmatch(v.lower())), None)
+    return next(
+        (v.lower() for v in values if isinstance(v, str) and form.fullmatch(v.lower())), None
+    )

@@ -17,17 +17,21 @@ from prill.io.store import BadLine, copy_image, encode, encode_bad_line, encode_
 from prill.types import Action, LabelRecord, Observation, Trajectory
 
 _T = TypeVar("_T")
-# The first word of a call or a command: `pyautogui.foo(…)`, `teleport [3]`, `{"action_type": "teleport"}`.
-_NAME = re.compile(r"""\W*(?:"?(?:action_type|action|name|type)"?\s*[:=]\s*"?)?([^\W\d](?:[\w.:-]{0,58}\w)?)""")
+# The first word of a call or a command: `pyautogui.foo(…)`, `teleport [3]`,
+# `{"action_type": "teleport"}`.
+_NAME = re.compile(
+    r"""\W*(?:"?(?:action_type|action|name|type)"?\s*[:=]\s*"?)?([^\W\d](?:[\w.:-]{0,58}\w)?)"""
+)
 _IMAGES = "images"
 
 
 @dataclass(slots=True)
 class ConversionReport:
-    """How many records were written, and what is wrong with each that could not be. `unmatched` labels are of no trajectory.
+    """How many records were written, and what is wrong with each that could not be. `unmatched`
+    labels are of no trajectory.
 
-    Of the `actions`, `unrecognised` counts those of kind `other` by the name that stands in the record: judges see their text,
-    and no kind, place or answer.
+    Of the `actions`, `unrecognised` counts those of kind `other` by the name that stands in the
+    record: judges see their text, and no kind, place or answer.
     """
 
     trajectories: int = 0
@@ -46,42 +50,55 @@ def convert(
     *,
     keep_broken: bool = False,
 ) -> ConversionReport:
-    """Fills `out` with trajectories.jsonl, labels.jsonl and images/. A broken record is left out and noted.
+    """Fills `out` with trajectories.jsonl, labels.jsonl and images/. A broken record is left out
+    and noted.
 
-    With `keep_broken` a line stands for each trajectory that is broken, so that a run counts it as one.
+    With `keep_broken` a line stands for each trajectory that is broken, so that a run counts it as
+    one.
 
-    Of an id that comes again the first trajectory stays, and no label: nobody knows whose it is. Images are copied under a
-    name made from their content. The two files appear when both are whole, and only if something is in them; without any
-    trajectory neither does, and the folders and images that were made for them are removed. Labels that cannot be found are a
-    problem, not the end. `progress` is called after every record. Raises UsageError when one of the files is there already, or
-    `trajectories` does.
+    Of an id that comes again the first trajectory stays, and no label: nobody knows whose it is.
+    Images are copied under a name made from their content. The two files appear when both are
+    whole, and only if something is in them; without any trajectory neither does, and the folders
+    and images that were made for them are removed. Labels that cannot be found are a problem, not
+    the end. `progress` is called after every record. Raises UsageError when one of the files is
+    there already, or `trajectories` does.
     """
     names = ("trajectories.jsonl", "labels.jsonl")
     for name in names:
         if (out / name).exists():
-            raise UsageError(f"{out / name} exists already; choose another folder", parameters=("output",))
+            raise UsageError(
+                f"{out / name} exists already; choose another folder", parameters=("output",)
+            )
     made = [path for path in (out, *out.parents) if not path.exists()]
     had_images = (out / _IMAGES).exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{out}: cannot be written: {error.strerror}", parameters=("output",)) from None
+        raise UsageError(
+            f"{out}: cannot be written: {error.strerror}", parameters=("output",)
+        ) from None
     images, report = _Images(out / _IMAGES), ConversionReport()
     ids: dict[str, bool] = {}  # whether it came once
 
     def trajectory_line(item: Trajectory) -> bytes | None:
         if item.id in ids:
             ids[item.id] = False
-            report.problems.append(f"id {item.id!r} comes again: the first trajectory stays, labels of that id do not")
+            report.problems.append(
+                f"id {item.id!r} comes again: the first trajectory stays, labels of that id do not"
+            )
             return None
         try:
             line = encode_trajectory(images.with_copies(item), out)
         except InputError as error:
             report.problems.append(f"{item.id!r}: {error}")
-            return encode_bad_line(BadLine(item.id, item.id, str(error), b"")) if keep_broken else None
+            return (
+                encode_bad_line(BadLine(item.id, item.id, str(error), b"")) if keep_broken else None
+            )
         ids[item.id] = True
         report.actions += len(item.steps)
-        report.unrecognised.update(_name(step.action) for step in item.steps if step.action.kind == "other")
+        report.unrecognised.update(
+            _name(step.action) for step in item.steps if step.action.kind == "other"
+        )
         return line
 
     def label_line(label: LabelRecord) -> bytes | None:
@@ -97,7 +114,9 @@ def convert(
             report.labels = _write(partial_files[1], labels, label_line, report.problems, progress)
         except UsageError as error:
             report.problems.append(f"all labels: {error}")
-        for name, partial_file, count in zip(names, partial_files, (report.trajectories, report.labels), strict=True):
+        for name, partial_file, count in zip(
+            names, partial_files, (report.trajectories, report.labels), strict=True
+        ):
             if count and report.trajectories:
                 partial_file.replace(out / name)
     finally:
@@ -150,7 +169,10 @@ class _Images:
 
     def with_copies(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with its screenshots in this folder."""
-        steps = tuple(replace(step, observation=self._with_copy(step.observation)) for step in trajectory.steps)
+        steps = tuple(
+            replace(step, observation=self._with_copy(step.observation))
+            for step in trajectory.steps
+        )
         final = trajectory.final and self._with_copy(trajectory.final)
         return replace(trajectory, steps=steps, final=final)
 

@@ -43,7 +43,8 @@ class Recording:
 
 
 def is_native(path: str | os.PathLike[str]) -> bool:
-    """Whether a file has records of prill's own, or a folder has trajectories; also what comes through a pipe.
+    """Whether a file has records of prill's own, or a folder has trajectories; also what comes
+    through a pipe.
 
     Verdicts in a folder of logs are those of an earlier run.
     """
@@ -56,7 +57,8 @@ def is_native(path: str | os.PathLike[str]) -> bool:
 
 
 def recording_format(path: str | os.PathLike[str], format: FormatLike | None = None) -> str | None:
-    """The name of the format that a file or folder is to be read as; None where it is prill's own, or nobody's.
+    """The name of the format that a file or folder is to be read as; None where it is prill's own,
+    or nobody's.
 
     Args:
         path: The file or folder.
@@ -80,7 +82,8 @@ def opened_recordings(
     goal: str | None = None,
     goals: str | os.PathLike[str] | None = None,
 ) -> Iterator[tuple[list[str], list[Recording]]]:
-    """The paths, with a trajectory file in place of each recording of another format; these are gone after the block.
+    """The paths, with a trajectory file in place of each recording of another format; these are
+    gone after the block.
 
     Args:
         paths: Trajectory files, folders of them, and recordings.
@@ -118,7 +121,9 @@ def opened_recordings(
         yield opened, recordings
 
 
-def expect_trajectories(path: str | os.PathLike[str], format: str, report: ConversionReport) -> None:
+def expect_trajectories(
+    path: str | os.PathLike[str], format: str, report: ConversionReport
+) -> None:
     """Raises UsageError, with what is wrong, where nothing of a recording could be read."""
     if not report.trajectories:
         problems = "".join(f"\nleft out: {problem}" for problem in report.problems[:_MAX_PROBLEMS])
@@ -149,7 +154,9 @@ def read_goals(path: str | os.PathLike[str]) -> Mapping[str, str]:
             try:
                 row = msgspec.json.decode(line, type=_Goal)
             except UNREADABLE as error:
-                raise InputError(f"{path}:{number}: expected an object with id and goal: {error}") from None
+                raise InputError(
+                    f"{path}:{number}: expected an object with id and goal: {error}"
+                ) from None
             goals[row.id] = row.goal
     return goals
 
@@ -166,4 +173,6 @@ def _is_trajectory(value: object) -> bool:
 
 def _is_record(value: object) -> bool:
     """Whether a value is a verdict or a label."""
-    return isinstance(value, dict) and (isinstance(value.get("evaluator"), dict) or {"id", "success"} <= value.keys())
+    return isinstance(value, dict) and (
+        isinstance(value.get("evaluator"), dict) or {"id", "success"} <= value.keys()
+    )

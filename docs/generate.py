@@ -1,7 +1,8 @@
-"""A hook of MkDocs: tables of options made from the code, and pages that lie beside what they describe.
+"""A hook of MkDocs: tables of options made from the code, and pages that lie beside what they
+describe.
 
-A page asks for a table by `<!-- generated: NAME -->`, NAME a key of TABLES. Links between pages are those of
-the repository; where a page has another address on the site, its links are rewritten.
+A page asks for a table by `<!-- generated: NAME -->`, NAME a key of TABLES. Links between pages are
+those of the repository; where a page has another address on the site, its links are rewritten.
 """
 
 from __future__ import annotations
@@ -32,12 +33,18 @@ from prill.refine.training.spec import TrainSpec, presets
 ROOT = Path(__file__).resolve().parents[1]
 # Where files outside docs/ stand on the site.
 OUTSIDE = {"benchmarks/RESULTS.md": "results.md"} | {
-    f"benchmarks/images/{path.name}": f"images/{path.name}" for path in (ROOT / "benchmarks/images").glob("*.svg")
+    f"benchmarks/images/{path.name}": f"images/{path.name}"
+    for path in (ROOT / "benchmarks/images").glob("*.svg")
 }
 _MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 _LINK = re.compile(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)")
 # A model of each kind, to ask for its options.
-_EXAMPLES = {"NAME": "gpt-4o", "embedded": "embedded", "local:DIR": "local:m", "vllm:MODEL": "vllm:m"}
+_EXAMPLES = {
+    "NAME": "gpt-4o",
+    "embedded": "embedded",
+    "local:DIR": "local:m",
+    "vllm:MODEL": "vllm:m",
+}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
@@ -48,7 +55,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Fills in the tables and mends the links of a page; guides come before the reference in a search."""
+    """Fills in the tables and mends the links of a page; guides come before the reference in a
+    search.
+    """
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation"]
     elif page.file.src_uri.startswith("reference/api/"):
@@ -92,7 +101,9 @@ def mend_links(markdown: str, page: str) -> str:
         if not path.is_relative_to(ROOT):
             return match[0]
         source = str(path.relative_to(ROOT))
-        target = OUTSIDE.get(source) or (source.removeprefix("docs/") if source.startswith("docs/") else None)
+        target = OUTSIDE.get(source) or (
+            source.removeprefix("docs/") if source.startswith("docs/") else None
+        )
         return match[0] if target is None else f"{match[1]}{'../' * depth}{target}"
 
     return _LINK.sub(mend, markdown)
@@ -104,7 +115,11 @@ def _options(options: Iterable[Option]) -> Iterator[str]:
         (
             f"`{option.name}`",
             _cell(option.type_name.removesuffix(" | null")),
-            "required" if option.required else "" if option.default is None else f"`{_default(option.default)}`",
+            "required"
+            if option.required
+            else ""
+            if option.default is None
+            else f"`{_default(option.default)}`",
             _cell(option.description),
         )
         for option in options
@@ -131,14 +146,24 @@ def _cell(text: str) -> str:
     return re.sub(r"[\\|<>*_\[\]]", r"\\\g<0>", " ".join(text.split()))
 
 
-def _sections(names: Mapping[str, str], options: Callable[[str], Iterable[Option]]) -> Iterator[str]:
+def _sections(
+    names: Mapping[str, str], options: Callable[[str], Iterable[Option]]
+) -> Iterator[str]:
     for name, what in names.items():
-        yield from (f"### {name}", "", f"{what[:1].upper()}{what[1:]}.", "", *_options(options(name)), "")
+        yield from (
+            f"### {name}",
+            "",
+            f"{what[:1].upper()}{what[1:]}.",
+            "",
+            *_options(options(name)),
+            "",
+        )
 
 
 def _judges() -> Iterator[str]:
     yield from _sections(
-        {name: entry.what for name, entry in JUDGES.entries.items()}, lambda name: judge_options(name).values()
+        {name: entry.what for name, entry in JUDGES.entries.items()},
+        lambda name: judge_options(name).values(),
     )
     yield from ("### Around any judge", "", *_options(list_options(JudgeWrappers).values()))
     yield "Judges that ask a model also take [its options](options.md#models)."
@@ -146,11 +171,15 @@ def _judges() -> Iterator[str]:
 
 def _models() -> Iterator[str]:
     names = {form: what for form, (what, _) in MODELS.items()}
-    yield from _sections(names, lambda form: ModelConfig.options_for({"name": _EXAMPLES[form]}).values())
+    yield from _sections(
+        names, lambda form: ModelConfig.options_for({"name": _EXAMPLES[form]}).values()
+    )
 
 
 def _captioners() -> Iterator[str]:
-    yield from _sections(CAPTIONERS.names(), lambda name: list_options(CAPTIONERS.maker(name)).values())
+    yield from _sections(
+        CAPTIONERS.names(), lambda name: list_options(CAPTIONERS.maker(name)).values()
+    )
 
 
 def _policies() -> Iterator[str]:
@@ -158,7 +187,9 @@ def _policies() -> Iterator[str]:
 
 
 def _environments() -> Iterator[str]:
-    yield from _sections(ENVIRONMENTS.names(), lambda name: EnvironmentConfig.options_named(name).values())
+    yield from _sections(
+        ENVIRONMENTS.names(), lambda name: EnvironmentConfig.options_named(name).values()
+    )
 
 
 def _rewards() -> Iterator[str]:
@@ -166,7 +197,10 @@ def _rewards() -> Iterator[str]:
 
 
 def _training() -> Iterator[str]:
-    rows = [(f"`{name}`", _cell(preset.what), _cell(preset.source)) for name, preset in presets().items()]
+    rows = [
+        (f"`{name}`", _cell(preset.what), _cell(preset.source))
+        for name, preset in presets().items()
+    ]
     yield from _table(("preset", "what", "source"), rows)
     yield from _options(list_options(TrainSpec).values())
 
@@ -177,9 +211,18 @@ def _attacks() -> Iterator[str]:
     yield "†: a judge may rightly reject what was a success before.\n"
     rows = []
     for name, family in FAMILIES.items():
-        strengths = ", ".join(f"{variant.strength:g}" for variant in variants[name]) if family.unit else ""
+        strengths = (
+            ", ".join(f"{variant.strength:g}" for variant in variants[name]) if family.unit else ""
+        )
         mark = "" if all(variant.keeps_success for variant in variants[name]) else " †"
-        rows.append((f"`{name}`{mark}", _cell(family.what), f"{strengths} {family.unit}".strip(), _cell(family.cost)))
+        rows.append(
+            (
+                f"`{name}`{mark}",
+                _cell(family.what),
+                f"{strengths} {family.unit}".strip(),
+                _cell(family.cost),
+            )
+        )
     yield from _table(("family", "what it does", "strengths", "what it costs the agent"), rows)
 
 
@@ -196,9 +239,20 @@ def _commands() -> Iterator[str]:
         for name, command in COMMANDS.items():
             if command.group != group:
                 continue
-            yield from (f"### prill {name}", "", f"{command.purpose[:1].upper()}{command.purpose[1:]}.", "")
+            yield from (
+                f"### prill {name}",
+                "",
+                f"{command.purpose[:1].upper()}{command.purpose[1:]}.",
+                "",
+            )
             yield from ("```bash", *command.examples, "```", "") if command.examples else ()
-            derived, _ = derive(load_object(command.config), [], command.words, prog=f"prill {name}", dry_run=command.dry_run)
+            derived, _ = derive(
+                load_object(command.config),
+                [],
+                command.words,
+                prog=f"prill {name}",
+                dry_run=command.dry_run,
+            )
             rows = [row for action in derived.parser._actions if (row := _flag(action))]
             yield from _table(("flag", "meaning"), rows)
             yield from (_cell(command.epilog), "") if command.epilog else ()
@@ -211,7 +265,9 @@ def _flag(action: argparse.Action) -> tuple[str, str] | None:
     shown = getattr(action, "shown", None) or tuple(action.option_strings)
     value = action.metavar or (action.dest if not action.option_strings else "")
     value = "" if action.nargs == 0 and action.option_strings else str(value)
-    return f"`{' '.join((', '.join(shown), value)).strip()}`", _cell((action.help or "") % vars(action))
+    return f"`{' '.join((', '.join(shown), value)).strip()}`", _cell(
+        (action.help or "") % vars(action)
+    )
 
 
 TABLES: Mapping[str, Callable[[], Iterator[str]]] = {

@@ -1,4 +1,6 @@
-"""User-defined environments (`module:Object`, `file.py:Object`) and environments of other packages."""
+"""User-defined environments (`module:Object`, `file.py:Object`) and environments of other
+packages.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class OwnEnvironmentConfig(GoalsConfig):
     """
 
     name: Annotated[str, Meta(description="module:Object or file.py:Object")]  # type: ignore[misc]
-    options: Annotated[Mapping[str, Any], Meta(description="options of the environment itself")] = field(default_factory=dict)
+    options: Annotated[Mapping[str, Any], Meta(description="options of the environment itself")] = (
+        field(default_factory=dict)
+    )
     platform: ClassVar[Platform] = "other"
 
     def __hash__(self) -> int:
@@ -47,7 +51,11 @@ class OwnEnvironmentConfig(GoalsConfig):
         Raises:
             UsageError: There is no such environment.
         """
-        common = {key: option for key, option in config_options(cls).items() if key not in ("name", "options")}
+        common = {
+            key: option
+            for key, option in config_options(cls).items()
+            if key not in ("name", "options")
+        }
         return {**{key: one for key, one in _options(name).items() if key not in common}, **common}
 
     @classmethod
@@ -69,15 +77,22 @@ class OwnEnvironmentConfig(GoalsConfig):
         """Makes an environment for each worker."""
         try:
             environments: list[Any] = [
-                make_environment(self.name, images=run.images, **self.options) for _ in range(run.copies)
+                make_environment(self.name, images=run.images, **self.options)
+                for _ in range(run.copies)
             ]
         except OptionError as error:
             raise OptionError(f"environment.{error}", error.option) from None
         if len({id(environment) for environment in environments}) < len(environments):
-            raise UsageError(f"{self.name} is one environment, and every worker needs one of its own: name a class")
+            raise UsageError(
+                f"{self.name} is one environment, and every worker needs one of its own: name a "
+                "class"
+            )
         platform: Platform = getattr(environments[0], "platform", "other")
         if platform not in get_args(Platform):
-            raise UsageError(f"{self.name} has the platform {platform!r}; there are {', '.join(get_args(Platform))}")
+            raise UsageError(
+                f"{self.name} has the platform {platform!r}; there are "
+                f"{', '.join(get_args(Platform))}"
+            )
         tasks = self.read_tasks(platform)
         return task_setting(
             environments,
@@ -91,7 +106,11 @@ class OwnEnvironmentConfig(GoalsConfig):
 
 
 def _options(name: str) -> Mapping[str, Option]:
-    return {key: option for key, option in list_options(ENVIRONMENTS.maker(name)).items() if key not in _FILLED}
+    return {
+        key: option
+        for key, option in list_options(ENVIRONMENTS.maker(name)).items()
+        if key not in _FILLED
+    }
 
 
 async def _grade(environment: Any, trajectory: Trajectory) -> LabelRecord:

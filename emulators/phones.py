@@ -9,16 +9,27 @@ from prill.errors import UsageError
 
 def device_words(named: str | Sequence[str] | None) -> str | None:
     """Several devices as one text with commas."""
-    return ",".join(named) if isinstance(named, list | tuple) else None if named is None else str(named)
+    return (
+        ",".join(named)
+        if isinstance(named, list | tuple)
+        else None
+        if named is None
+        else str(named)
+    )
 
 
 def one_a_worker(workers: int | None, named: str | None, option: str) -> list[str | None]:
-    """The devices that are named, as many as there are workers; None for the only one there is. Raises UsageError."""
+    """The devices that are named, as many as there are workers; None for the only one there is.
+    Raises UsageError.
+    """
     names: list[str | None] = [name.strip() for name in named.split(",")] if named else [None]
     if workers and workers > len(names):
         raise UsageError(
-            f"workers {workers}: every worker needs a device of its own, so name as many", parameters=(option, "workers")
+            f"workers {workers}: every worker needs a device of its own, so name as many",
+            parameters=(option, "workers"),
         )
     if len(set(names)) < len(names):
-        raise UsageError(f"{option} {named}: the same device stands there twice", parameters=(option,))
+        raise UsageError(
+            f"{option} {named}: the same device stands there twice", parameters=(option,)
+        )
     return names[:workers]

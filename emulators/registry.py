@@ -12,28 +12,44 @@ from prill.protocols import Environment
 ENVIRONMENTS = Registry(
     "environment",
     {
-        "miniwob": RegistryEntry("MiniWoB++ in the system's Chromium", "prill.emulators.miniwob.environment:MiniWoB"),
-        "webarena": RegistryEntry("WebArena's tasks on its sites", "prill.emulators.webarena.environment:webarena"),
-        "airline": RegistryEntry("an airline's desk, with progress", "prill.papers.step.airline.environment:airline"),
-        "web": RegistryEntry("any web page in the system's Chromium", "prill.emulators.browser.environment:BrowserEnvironment"),
+        "miniwob": RegistryEntry(
+            "MiniWoB++ in the system's Chromium", "prill.emulators.miniwob.environment:MiniWoB"
+        ),
+        "webarena": RegistryEntry(
+            "WebArena's tasks on its sites", "prill.emulators.webarena.environment:webarena"
+        ),
+        "airline": RegistryEntry(
+            "an airline's desk, with progress", "prill.papers.step.airline.environment:airline"
+        ),
+        "web": RegistryEntry(
+            "any web page in the system's Chromium",
+            "prill.emulators.browser.environment:BrowserEnvironment",
+        ),
         "browsergym": RegistryEntry(
             "tasks of BrowserGym, which has to be installed beside prill, with its own rewards",
             "prill.emulators.browsergym.environment:BrowserGym",
         ),
         "mind2web": RegistryEntry(
-            "recorded turns of Mind2Web and MT-Mind2Web, step by step", "prill.papers.mind2web.environment:Mind2Web"
+            "recorded turns of Mind2Web and MT-Mind2Web, step by step",
+            "prill.papers.mind2web.environment:Mind2Web",
         ),
         "android": RegistryEntry(
-            "an Android device or emulator, through adb or Appium", "prill.emulators.android.environment:Android"
+            "an Android device or emulator, through adb or Appium",
+            "prill.emulators.android.environment:Android",
         ),
-        "ios": RegistryEntry("an iOS simulator, through idb", "prill.emulators.ios.environment:Ios"),
+        "ios": RegistryEntry(
+            "an iOS simulator, through idb", "prill.emulators.ios.environment:Ios"
+        ),
     },
     "prill.environments",
 )
 
 
-def make_environment(name: str, *, images: str | Path | None = None, lax: bool = False, **options: Any) -> Environment:
-    """Makes an environment by name, with its options: `make_environment("miniwob", images="out/images", settle=1.0)`.
+def make_environment(
+    name: str, *, images: str | Path | None = None, lax: bool = False, **options: Any
+) -> Environment:
+    """Makes an environment by name, with its options:
+    `make_environment("miniwob", images="out/images", settle=1.0)`.
 
     Args:
         name: A name, or `module:Object` or `file.py:Object` of your own.
@@ -53,5 +69,8 @@ def make_environment(name: str, *, images: str | Path | None = None, lax: bool =
         options["images"] = Path(images)
     made = maker(**read_options(maker, options, what, lax=lax))
     if not all(callable(getattr(made, method, None)) for method in ("reset", "step", "close")):
-        raise UsageError(f"{what} gave a {type(made).__name__}, which has no reset(task), step(action) and close()")
+        raise UsageError(
+            f"{what} gave a {type(made).__name__}, which has no reset(task), step(action) and "
+            "close()"
+        )
     return made  # type: ignore[no-any-return]

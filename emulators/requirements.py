@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Something that a platform needs: `found` says which there is, None that it is missing; `get` how to get it.
+    """Something that a platform needs: `found` says which there is, None that it is missing; `get`
+    how to get it.
 
     `lacking` is what is said of it then.
     """

@@ -18,21 +18,26 @@ from prill.errors import EnvironmentFailedError, InputError, UsageError
 from prill.io.images import DAMAGED, open_image
 
 Size = tuple[int, int]
-# Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never rests.
+# Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never
+# rests.
 STATUS_BAR = 0.045
-# Of the screen's area: a blinking cursor (2 x 24 dp) is a tenth of it, a small spinner (24 x 24 dp) twice as much.
+# Of the screen's area: a blinking cursor (2 x 24 dp) is a tenth of it, a small spinner (24 x 24 dp)
+# twice as much.
 SMALL = 0.001
 
 
 def keep_screenshot(png: bytes, folder: Path) -> str:
-    """The path of the picture as a lossless WebP file in the folder; made when it is not there. For `asyncio.to_thread`.
+    """The path of the picture as a lossless WebP file in the folder; made when it is not there. For
+    `asyncio.to_thread`.
 
-    Raises EnvironmentFailedError for a picture that is damaged, UsageError when the file cannot be written.
+    Raises EnvironmentFailedError for a picture that is damaged, UsageError when the file cannot be
+    written.
     """
     path = folder / f"{hashlib.sha256(png).hexdigest()[:16]}.webp"
     if not path.exists():
         packed = io.BytesIO()
-        # Effort 0: a tenth of the time of the default, for files a fifth larger, and smaller than the PNG anyway.
+        # Effort 0: a tenth of the time of the default, for files a fifth larger, and smaller than
+        # the PNG anyway.
         try:
             picture = open_image(io.BytesIO(png), "of the screen").convert("RGB")
             picture.save(packed, "WEBP", lossless=True, quality=0, method=0)
@@ -43,7 +48,8 @@ def keep_screenshot(png: bytes, folder: Path) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """All or nothing: a run that is killed here leaves no torn picture behind that would be taken for a whole one.
+    """All or nothing: a run that is killed here leaves no torn picture behind that would be taken
+    for a whole one.
 
     Two phones may show the same at the same moment, so each writes a file of its own first.
     """
@@ -56,8 +62,12 @@ def _write(path: Path, data: bytes) -> None:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-async def settled_picture(take: Callable[[], Awaitable[bytes]], *, gap: float, timeout: float) -> bytes:
-    """The first PNG that shows what the one `gap` seconds before it showed; after `timeout` seconds the last one taken."""
+async def settled_picture(
+    take: Callable[[], Awaitable[bytes]], *, gap: float, timeout: float
+) -> bytes:
+    """The first PNG that shows what the one `gap` seconds before it showed; after `timeout` seconds
+    the last one taken.
+    """
     clock = asyncio.get_running_loop()
     end = clock.time() + timeout
     earlier = await take()
@@ -78,7 +88,9 @@ def same_screen(one: bytes, other: bytes) -> bool:
     from PIL import ImageChops
 
     try:
-        first, second = (open_image(io.BytesIO(png), "of the screen").convert("RGB") for png in (one, other))
+        first, second = (
+            open_image(io.BytesIO(png), "of the screen").convert("RGB") for png in (one, other)
+        )
     except (InputError, *DAMAGED) as error:
         raise EnvironmentFailedError(f"a screenshot is damaged: {error}") from error
     if first.size != second.size:
@@ -93,17 +105,23 @@ def same_screen(one: bytes, other: bytes) -> bool:
 
 
 def png_size(png: bytes) -> Size:
-    """Width and height of a PNG file, from its header: what the platform has checked to be whole."""
+    """Width and height of a PNG file, from its header: what the platform has checked to be
+    whole.
+    """
     width, height = struct.unpack(">II", png[16:24])
     return width, height
 
 
 def whole_size(picture: bytes) -> Size:
-    """Width and height of a picture, after a look at all of it. Raises EnvironmentFailedError for one that is not whole."""
+    """Width and height of a picture, after a look at all of it. Raises EnvironmentFailedError for
+    one that is not whole.
+    """
     try:
         with open_image(io.BytesIO(picture), "of the screen") as image:
             size = image.size
             image.verify()
     except (InputError, *DAMAGED) as error:
-        raise EnvironmentFailedError(f"the screenshot is no whole picture ({len(picture)} bytes)") from error
+        raise EnvironmentFailedError(
+            f"the screenshot is no whole picture ({len(picture)} bytes)"
+        ) from error
     return size

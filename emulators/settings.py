@@ -1,7 +1,8 @@
 """The interface between an environment's configuration and the run that uses it.
 
-Each environment has a configuration in its own package, with its tasks and all its options. `EnvironmentConfig.read` finds the
-right one by name; `module:Object` and `file.py:Object` are environments of one's own.
+Each environment has a configuration in its own package, with its tasks and all its options.
+`EnvironmentConfig.read` finds the right one by name; `module:Object` and `file.py:Object` are
+environments of one's own.
 """
 
 from __future__ import annotations
@@ -39,14 +40,16 @@ async def nothing() -> None:
 
 @dataclass(frozen=True)
 class Setting(Generic[E]):
-    """Where a run plays: environments, one a worker; the names of its tasks, and what makes a task of a name and a seed.
+    """Where a run plays: environments, one a worker; the names of its tasks, and what makes a task
+    of a name and a seed.
 
-    `oracle` labels an episode in the state its environment is in; `fingerprint` is what tells this setting from others, and
-    `contents` what tells a task from another of the same name. An environment that fails to begin `patience` times in a row
-    is taken for broken: in a browser it may well be the site that is down, so that is many. `leftovers` says why an episode may
-    find what an earlier one changed; None: each begins in a fresh state. `templates` has the number of what a task was filled
-    in, where there is one, and `sites` the site of a task, where tasks are on several. `needs` has what a task wants for itself
-    while other workers play.
+    `oracle` labels an episode in the state its environment is in; `fingerprint` is what tells this
+    setting from others, and `contents` what tells a task from another of the same name. An
+    environment that fails to begin `patience` times in a row is taken for broken: in a browser it
+    may well be the site that is down, so that is many. `leftovers` says why an episode may find
+    what an earlier one changed; None: each begins in a fresh state. `templates` has the number of
+    what a task was filled in, where there is one, and `sites` the site of a task, where tasks are
+    on several. `needs` has what a task wants for itself while other workers play.
     """
 
     environments: Sequence[E]
@@ -128,7 +131,8 @@ class EnvironmentConfig(Config, ABC):
     usual_policy: ClassVar[str | None] = None
     usual_steps: ClassVar[int] = 30
     stops_early: ClassVar[bool] = True
-    # What identifies episodes under its own name; all other options enter as text where they differ from their defaults.
+    # What identifies episodes under its own name; all other options enter as text where they differ
+    # from their defaults.
     _told: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
@@ -164,7 +168,8 @@ class EnvironmentConfig(Config, ABC):
 
     @classmethod
     def read(cls, value: Any, path: str = "") -> Self:
-        """The configuration that a name or a table stands for, strictly; one that is made already comes back as it is.
+        """The configuration that a name or a table stands for, strictly; one that is made already
+        comes back as it is.
 
         Args:
             value: A name, a table with `name`, or a configuration.
@@ -181,8 +186,14 @@ class EnvironmentConfig(Config, ABC):
             return value
         table = {"name": value} if isinstance(value, str) else value
         name = table.get("name") if isinstance(table, Mapping) else None
-        if not isinstance(table, Mapping) or (cls is EnvironmentConfig and (not isinstance(name, str) or not name)):
-            raise OptionError(f"{path or 'environment'}: expected the name of an environment or a table, got {value!r}", path)
+        if not isinstance(table, Mapping) or (
+            cls is EnvironmentConfig and (not isinstance(name, str) or not name)
+        ):
+            raise OptionError(
+                f"{path or 'environment'}: expected the name of an environment or a table, got "
+                f"{value!r}",
+                path,
+            )
         if cls is EnvironmentConfig:
             return cast(Self, cls.chosen(str(name)).read(table, path))
         return super().read(cls._fields(table), path)
@@ -220,7 +231,8 @@ class EnvironmentConfig(Config, ABC):
             UsageError: There is none.
         """
         raise UsageError(
-            "the scripted policy knows MiniWoB++, the airline and the local shop only; choose another policy",
+            "the scripted policy knows MiniWoB++, the airline and the local shop only; choose "
+            "another policy",
             parameters=("policy",),
         )
 
@@ -229,17 +241,23 @@ class EnvironmentConfig(Config, ABC):
         return ""
 
     def more(self) -> dict[str, Any]:
-        """The options that no fingerprint names by itself, as text, where they differ from their defaults."""
+        """The options that no fingerprint names by itself, as text, where they differ from their
+        defaults.
+        """
         options = config_options(type(self))
         values = {name: getattr(self, name) for name in options if name not in self._told}
-        return {name: as_text(value) for name, value in values.items() if value != options[name].default}
+        return {
+            name: as_text(value) for name, value in values.items() if value != options[name].default
+        }
 
 
 EnvironmentLike = EnvironmentConfig | str | Mapping[str, Any]
 
 
 def as_text(value: Any) -> Any:
-    """An option as episodes' ids know it: text as a command line has it, lists and tables as they are."""
+    """An option as episodes' ids know it: text as a command line has it, lists and tables as they
+    are.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
@@ -263,4 +281,6 @@ def task_setting(
     async def task(environment: E, name: str, seed: int) -> Task:
         return tasks[name]
 
-    return Setting(environments, list(tasks), task, oracle, fingerprint, close, contents, patience, leftovers)
+    return Setting(
+        environments, list(tasks), task, oracle, fingerprint, close, contents, patience, leftovers
+    )

@@ -1,7 +1,8 @@
 """The task lists of arXiv 2404.06474, as released in Berkeley-NLP/Agent-Eval-Refine (BSD-3-Clause).
 
-120 Android tasks, sampled from the test part of Android in the Wild (40 each of general, web_shopping and google_apps);
-80 iOS tasks to train on and 52 to evaluate on. Two goals stand in both iOS lists and are marked `in_both`.
+120 Android tasks, sampled from the test part of Android in the Wild (40 each of general,
+web_shopping and google_apps); 80 iOS tasks to train on and 52 to evaluate on. Two goals stand in
+both iOS lists and are marked `in_both`.
 """
 
 from __future__ import annotations
@@ -34,8 +35,13 @@ class ListedTask:
 
 
 def task_list(name: str) -> tuple[Task, ...]:
-    """The tasks of one list: `android`, `ios_train` or `ios_eval`. Raises UsageError for another name."""
-    return tuple(Task(id=row.id, goal=row.goal, platform=row.platform, site=row.site) for row in listed_tasks(name))
+    """The tasks of one list: `android`, `ios_train` or `ios_eval`. Raises UsageError for another
+    name.
+    """
+    return tuple(
+        Task(id=row.id, goal=row.goal, platform=row.platform, site=row.site)
+        for row in listed_tasks(name)
+    )
 
 
 def listed_tasks(name: str) -> Iterator[ListedTask]:

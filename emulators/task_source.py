@@ -20,7 +20,8 @@ from prill.io.store import read_lines
 from prill.models.replies import excerpt
 from prill.types import Platform, Task
 
-# Episodes of one run, and seeds of one option: a range with a digit too many is refused before it fills the memory.
+# Episodes of one run, and seeds of one option: a range with a digit too many is refused before it
+# fills the memory.
 MAX_EPISODES = 1_000_000
 _MAX_DIGITS = 18  # of a seed: it stays below 2**63, which generators of random numbers take
 
@@ -33,15 +34,23 @@ def numbers(text: str, option: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
-            raise UsageError(f"{option} {text!r}: expected numbers and ranges such as 0-4,7", parameters=(option,))
+            raise UsageError(
+                f"{option} {text!r}: expected numbers and ranges such as 0-4,7",
+                parameters=(option,),
+            )
         if max(map(len, filter(None, match.groups()))) > _MAX_DIGITS:
-            raise UsageError(f"{option} {excerpt(text)!r}: a number has at most {_MAX_DIGITS} digits", parameters=(option,))
+            raise UsageError(
+                f"{option} {excerpt(text)!r}: a number has at most {_MAX_DIGITS} digits",
+                parameters=(option,),
+            )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise UsageError(f"{option} {text!r}: {part.strip()} counts down", parameters=(option,))
         if len(listed) + last - first >= MAX_EPISODES:
             raise UsageError(
-                f"{option} {text!r}: {part.strip()} has too many numbers; give at most {MAX_EPISODES:,}", parameters=(option,)
+                f"{option} {text!r}: {part.strip()} has too many numbers; give at most "
+                f"{MAX_EPISODES:,}",
+                parameters=(option,),
             )
         listed += range(first, last + 1)
     return listed
@@ -55,20 +64,33 @@ def fingerprint(settings: object) -> str:
 
 def to_words(names: Names) -> str | None:
     """Names or numbers as one text with commas, however they were given."""
-    return ",".join(map(str, names)) if isinstance(names, list | tuple) else None if names is None else str(names)
+    return (
+        ",".join(map(str, names))
+        if isinstance(names, list | tuple)
+        else None
+        if names is None
+        else str(names)
+    )
 
 
 def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> list[str]:
-    """The tasks of `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for one that is not known."""
+    """The tasks of `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for one that is not
+    known.
+    """
     text = to_words(words)
     if not text:
         raise UsageError("tasks is missing: give names, or all", parameters=("tasks",))
     if text == "all":
         return list(names)
-    wanted = [str(n) for n in numbers(text, "tasks")] if ranges else [word.strip() for word in text.split(",")]
+    wanted = (
+        [str(n) for n in numbers(text, "tasks")]
+        if ranges
+        else [word.strip() for word in text.split(",")]
+    )
     if unknown := [name for name in wanted if name not in names]:
         raise UsageError(
-            f"tasks: there is no task {', '.join(unknown)}; there are {len(names)}, such as {', '.join(names[:5])}",
+            f"tasks: there is no task {', '.join(unknown)}; there are {len(names)}, such as "
+            f"{', '.join(names[:5])}",
             parameters=("tasks",),
         )
     return wanted
@@ -76,7 +98,9 @@ def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> l
 
 @dataclass(frozen=True)
 class TaskLine:
-    """A line of a task file: `{"id": "…", "goal": "…", "start_url": "…"}`; the goal is required, an id is made of the rest."""
+    """A line of a task file: `{"id": "…", "goal": "…", "start_url": "…"}`; the goal is required, an
+    id is made of the rest.
+    """
 
     goal: str
     id: str = ""
@@ -93,27 +117,40 @@ class GoalsConfig(EnvironmentConfig):
 
     tasks: Annotated[
         str | Path | Sequence[Task | TaskLine | Mapping[str, Any] | str] | None,
-        Meta(description=f"JSON Lines file ({{id, goal, start_url}}), or a list: {', '.join(NAMES)}"),
+        Meta(
+            description=f"JSON Lines file ({{id, goal, start_url}}), or a list: {', '.join(NAMES)}"
+        ),
     ] = None
-    goal: Annotated[str | Sequence[str] | None, Meta(description="a single task, or several, instead of tasks")] = None
-    start_url: Annotated[str | None, Meta(description="where tasks begin that do not say so")] = None
+    goal: Annotated[
+        str | Sequence[str] | None, Meta(description="a single task, or several, instead of tasks")
+    ] = None
+    start_url: Annotated[str | None, Meta(description="where tasks begin that do not say so")] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.tasks, list | tuple):
             object.__setattr__(self, "tasks", tuple(_line(task) for task in self.tasks))
         elif self.tasks is not None and not isinstance(self.tasks, str | Path):
-            raise OptionError(f"tasks: expected a file, the name of a list, or tasks, got {self.tasks!r}", "tasks")
+            raise OptionError(
+                f"tasks: expected a file, the name of a list, or tasks, got {self.tasks!r}", "tasks"
+            )
         super().__post_init__()
 
     def _lines(self) -> Sequence[TaskLine]:
-        return [line for line in self.tasks or () if isinstance(line, TaskLine)] if isinstance(self.tasks, tuple) else []
+        return (
+            [line for line in self.tasks or () if isinstance(line, TaskLine)]
+            if isinstance(self.tasks, tuple)
+            else []
+        )
 
     def table(self) -> dict[str, Any]:
         """The configuration as a table of TOML has it."""
         table = super().table()
         if isinstance(self.tasks, tuple):
             table["tasks"] = [
-                {key: value for key, value in asdict(line).items() if value not in ("", None)} for line in self._lines()
+                {key: value for key, value in asdict(line).items() if value not in ("", None)}
+                for line in self._lines()
             ]
         return table
 
@@ -154,7 +191,9 @@ class GoalsConfig(EnvironmentConfig):
 
 
 def task_contents(tasks: Mapping[str, Task]) -> dict[str, object]:
-    """What tells each task from another that has the same id in another file, or had it before an edit."""
+    """What tells each task from another that has the same id in another file, or had it before an
+    edit.
+    """
     return {name: [task.goal, task.site, task.start_url] for name, task in tasks.items()}
 
 
@@ -165,7 +204,10 @@ def _line(task: Any) -> TaskLine:
     if isinstance(task, Task):
         return TaskLine(task.goal, task.id, task.site, task.start_url)
     if isinstance(task, Mapping) and (odd := next((key for key in task if key not in _KEYS), None)):
-        raise OptionError(f"tasks: a task has no {odd!r}{nearest(str(odd), _KEYS)}; it has {', '.join(_KEYS)}", "tasks")
+        raise OptionError(
+            f"tasks: a task has no {odd!r}{nearest(str(odd), _KEYS)}; it has {', '.join(_KEYS)}",
+            "tasks",
+        )
     try:
         return msgspec.convert({"goal": task} if isinstance(task, str) else task, TaskLine)
     except msgspec.ValidationError as error:
@@ -178,7 +220,10 @@ def _task(line: TaskLine) -> Task:
 
 def _task_file(path: str) -> list[Task]:
     if not Path(path).is_file():
-        raise UsageError(f"tasks {path!r}: no such file, and no list; the lists are {', '.join(NAMES)}", parameters=("tasks",))
+        raise UsageError(
+            f"tasks {path!r}: no such file, and no list; the lists are {', '.join(NAMES)}",
+            parameters=("tasks",),
+        )
     tasks: list[Task] = []
     for line in read_lines(path):
         try:

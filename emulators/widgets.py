@@ -1,4 +1,6 @@
-"""The widgets of a phone's screen as text for language agents: `[id] role 'name' state: value`, one a line, nested by tabs."""
+"""The widgets of a phone's screen as text for language agents: `[id] role 'name' state: value`, one
+a line, nested by tabs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _NUMBER = re.compile(r"\s*\[?(\d+)\]?(?:\s.*)?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Widget:
-    """One widget. `box` is (left, top, right, bottom) as fractions of the screen; `states` holds pairs, ("checked", "true")."""
+    """One widget. `box` is (left, top, right, bottom) as fractions of the screen; `states` holds
+    pairs, ("checked", "true").
+    """
 
     role: str
     name: str
@@ -35,11 +39,14 @@ def describe(elements: Sequence[Widget]) -> str:
 
 def _line(number: int, element: Widget) -> str:
     states = (f"{name}: {value}" for name, value in element.states)
-    return "\t" * element.depth + " ".join([f"[{number}]", element.role, repr(element.name), *states])
+    return "\t" * element.depth + " ".join(
+        [f"[{number}]", element.role, repr(element.name), *states]
+    )
 
 
 def action_point(action: Action, elements: Sequence[Widget]) -> Point | None:
-    """Where the action is to happen: its point, else the middle of the element whose line (`[3] …`) or id `target` gives.
+    """Where the action is to happen: its point, else the middle of the element whose line (`[3] …`)
+    or id `target` gives.
 
     None when there is no such element, so that nothing can be done.
     """
@@ -52,7 +59,9 @@ def action_point(action: Action, elements: Sequence[Widget]) -> Point | None:
 
 
 def located(action: Action, elements: Sequence[Widget]) -> Action:
-    """The action with its place as point and its element's line as target; as it is where it names no element of these."""
+    """The action with its place as point and its element's line as target; as it is where it names
+    no element of these.
+    """
     number = None if action.target is None else _NUMBER.fullmatch(action.target)
     if number is None or not 1 <= int(number[1]) <= len(elements):
         return action

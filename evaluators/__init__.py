@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from prill.evaluators.labels import gold_labels, task_names
     from prill.evaluators.outcome import CaptionJudge, ModularSpec, VLMJudge, VLMSpec
     from prill.evaluators.registry import JUDGES, judge_options, make_judge
-    from prill.evaluators.rubric import Rubric, RubricCriterion, RubricJudge, RubricSpec, read_rubrics
+    from prill.evaluators.rubric import (
+        Rubric,
+        RubricCriterion,
+        RubricJudge,
+        RubricSpec,
+        read_rubrics,
+    )
     from prill.evaluators.steps import StepJudge, StepsSpec, kept_steps, outcome_rewards
     from prill.evaluators.webjudge import WebJudge
     from prill.evaluators.wrappers.marking import Marked

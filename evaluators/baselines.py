@@ -32,7 +32,8 @@ class _WithoutModel:
 
 
 class Constant(_WithoutModel):
-    """Gives always the same verdict. Most attempts fail, so "always failure" is often right; a judge has to beat it.
+    """Gives always the same verdict. Most attempts fail, so "always failure" is often right; a
+    judge has to beat it.
 
     Args:
         success: The verdict.
@@ -51,17 +52,21 @@ class Constant(_WithoutModel):
 
 
 class SelfReport(_WithoutModel):
-    """Takes the agent's word: its own flag (`claimed_success` in the metadata) where the recording keeps it, else its answer.
+    """Takes the agent's word: its own flag (`claimed_success` in the metadata) where the recording
+    keeps it, else its answer.
 
-    Without a flag an episode is a success when the agent ended it itself and its answer, if it gave one, admits no failure
-    (`evaluators/claims.py`); a failure when it does, after report_infeasible, and where the episode ended otherwise, by a step
-    limit say. An answer that admits and claims, or in a language that is not read, is unscored.
+    Without a flag an episode is a success when the agent ended it itself and its answer, if it gave
+    one, admits no failure (`evaluators/claims.py`); a failure when it does, after
+    report_infeasible, and where the episode ended otherwise, by a step limit say. An answer that
+    admits and claims, or in a language that is not read, is unscored.
     """
 
     info = EvaluatorInfo("self-report", "2")
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` when nothing was done, or the agent's words say nothing for certain."""
+        """The verdict; unscored with `no_evidence` when nothing was done, or the agent's words say
+        nothing for certain.
+        """
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
@@ -97,11 +102,15 @@ class LabelOracle(_WithoutModel):
 
     def __init__(self, labels: Mapping[str, bool | None], source: str) -> None:
         self.labels = labels
-        labels_hash = content_hash(*(part for id, success in sorted(labels.items()) for part in (id, str(success))))
+        labels_hash = content_hash(
+            *(part for id, success in sorted(labels.items()) for part in (id, str(success)))
+        )
         self.info = EvaluatorInfo("oracle", "1", params={"source": source, "labels": labels_hash})
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` where there is no label, or none that is decided."""
+        """The verdict; unscored with `no_evidence` where there is no label, or none that is
+        decided.
+        """
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
@@ -111,8 +120,12 @@ class LabelOracle(_WithoutModel):
         return Judgement(success, float(success), "the label says so")
 
 
-def oracle(labels: Sequence[LabelRecord], source: str | None = None, truth: str = "majority") -> LabelOracle:
-    """An oracle from label records; see `prill.io.truth.gold_labels` for several sources and annotators."""
+def oracle(
+    labels: Sequence[LabelRecord], source: str | None = None, truth: str = "majority"
+) -> LabelOracle:
+    """An oracle from label records; see `prill.io.truth.gold_labels` for several sources and
+    annotators.
+    """
     from prill.io.truth import gold_labels
 
     source, gold = gold_labels(labels, source, truth)
@@ -121,35 +134,57 @@ def oracle(labels: Sequence[LabelRecord], source: str | None = None, truth: str 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSpec(Config):
-    """How a judge errs on purpose. The rates are those of the draws; on few trajectories what comes out differs: count it."""
+    """How a judge errs on purpose. The rates are those of the draws; on few trajectories what comes
+    out differs: count it.
+    """
 
-    false_positives: Annotated[float, Meta(ge=0, le=1, description="share of the failures that it calls successes")] = 0.0
-    false_negatives: Annotated[float, Meta(ge=0, le=1, description="share of the successes that it calls failures")] = 0.0
-    unscored: Annotated[float, Meta(ge=0, le=1, description="share of all that it leaves unscored")] = 0.0
+    false_positives: Annotated[
+        float, Meta(ge=0, le=1, description="share of the failures that it calls successes")
+    ] = 0.0
+    false_negatives: Annotated[
+        float, Meta(ge=0, le=1, description="share of the successes that it calls failures")
+    ] = 0.0
+    unscored: Annotated[
+        float, Meta(ge=0, le=1, description="share of all that it leaves unscored")
+    ] = 0.0
     wrong_margin: Annotated[
-        float, Meta(gt=0, le=0.5, description="how far the scores of wrong verdicts are from 0.5 (0.1: 0.4 and 0.6)")
+        float,
+        Meta(
+            gt=0,
+            le=0.5,
+            description="how far the scores of wrong verdicts are from 0.5 (0.1: 0.4 and 0.6)",
+        ),
     ] = 0.5
     seed: Annotated[int, Meta(description="another seed errs on others")] = 0
 
 
 class NoisyLabels(_WithoutModel):
-    """An oracle that errs on purpose: what a judge of known error rates would do to whatever uses it.
+    """An oracle that errs on purpose: what a judge of known error rates would do to whatever uses
+    it.
 
-    Whether it errs on a trajectory follows from its id and the seed, by SHA-256 (of like ids, simple checksums are far from
-    evenly spread). `oracle` is any judge whose word is the truth. With a small `wrong_margin` errors are close calls: a success
-    that is called a failure still scores above a true failure.
+    Whether it errs on a trajectory follows from its id and the seed, by SHA-256 (of like ids,
+    simple checksums are far from evenly spread). `oracle` is any judge whose word is the truth.
+    With a small `wrong_margin` errors are close calls: a success that is called a failure still
+    scores above a true failure.
     """
 
     def __init__(self, oracle: Evaluator, spec: NoiseSpec = NoiseSpec()) -> None:
         self.oracle, self.spec = oracle, spec
         always = ("false_positives", "false_negatives", "seed")
         usual = asdict(NoiseSpec())
-        # What is as it was before there was an option is left out, so that older verdicts stay those of the same judge.
-        rates = {name: value for name, value in asdict(spec).items() if name in always or value != usual[name]}
+        # What is as it was before there was an option is left out, so that older verdicts stay
+        # those of the same judge.
+        rates = {
+            name: value
+            for name, value in asdict(spec).items()
+            if name in always or value != usual[name]
+        }
         self.info = EvaluatorInfo("noisy", "1", params={**oracle.info.params, **rates})
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` where the oracle did not decide, or on purpose."""
+        """The verdict; unscored with `no_evidence` where the oracle did not decide, or on
+        purpose.
+        """
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
@@ -162,8 +197,14 @@ class NoisyLabels(_WithoutModel):
         errs = self._drawn(trajectory.id) < rate
         success = known.success != errs
         margin = self.spec.wrong_margin if errs else 0.5
-        return Judgement(success, 0.5 + margin if success else 0.5 - margin, "the label with errors on purpose says so")
+        return Judgement(
+            success,
+            0.5 + margin if success else 0.5 - margin,
+            "the label with errors on purpose says so",
+        )
 
     def _drawn(self, words: str) -> float:
         """A number from 0 to 1 that is always the same for these words."""
-        return int.from_bytes(sha256(f"{self.spec.seed} {words}".encode()).digest()[:8], "big") / 2**64
+        return (
+            int.from_bytes(sha256(f"{self.spec.seed} {words}".encode()).digest()[:8], "big") / 2**64
+        )

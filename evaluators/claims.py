@@ -1,8 +1,9 @@
 """Detects whether an agent's answer claims success or failure.
 
-It is read clause by clause, in English, German, French, Spanish and Chinese: an admission ("I was unable to log in"), a claim
-("the order was placed"), or neither, as most answers are. Quotations are other people's words, and "no errors" is no error. An
-answer that admits and claims, or in a language that is not read here, says nothing for certain.
+It is read clause by clause, in English, German, French, Spanish and Chinese: an admission ("I was
+unable to log in"), a claim ("the order was placed"), or neither, as most answers are. Quotations
+are other people's words, and "no errors" is no error. An answer that admits and claims, or in a
+language that is not read here, says nothing for certain.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ Stance = Literal["claim", "admission", "unclear"]
 _MAX_CHARS = 4000  # of an answer: an admission stands at its beginning or its end
 _SENTENCE = 6  # words; shorter answers are names and numbers, in no language
 
-# The whole answer says that there is none, as agents of WebArena and their kind word it, or it begins like a log of errors.
+# The whole answer says that there is none, as agents of WebArena and their kind word it, or it
+# begins like a log of errors.
 _NO_ANSWER = re.compile(
-    r"\W*(n/?a|none|null|unknown|no results?|nothing|early stop\b.*|max(imum)? (number of )?steps\b.*|"
+    r"\W*(n/?a|none|null|unknown|no results?|nothing|early stop\b.*|max(imum)? (number of )?steps\b.*|"  # noqa: E501
     r"(error|exception|failure)(\s*[:\-–(\[].*|\s(occurred|while|when|loading|during|executing|encountered)\b.*)?|"
     r"(traceback|fail(ed)?|impossible|infeasible)\b.*)\W*",
     re.DOTALL,
@@ -29,7 +31,9 @@ _CLAUSE = re.compile(
     r"(?<=[.!?;:])\s+|(?<=[。！？；，])|\n+|(?=但)|"
     r"\s(?=(?:but|however|although|though|because|so|aber|jedoch|mais|cependant|pero)\b)"
 )
-_QUOTED = re.compile(r"[\"“„«][^\"”“»\n]{0,300}[\"”“»]|(?<!\w)'[^'\n]{0,300}'(?!\w)|「[^」\n]{0,300}」")
+_QUOTED = re.compile(
+    r"[\"“„«][^\"”“»\n]{0,300}[\"”“»]|(?<!\w)'[^'\n]{0,300}'(?!\w)|「[^」\n]{0,300}」"
+)
 _FAILED = "the agent's answer admits that it failed"
 
 
@@ -47,7 +51,10 @@ class _Phrases:
 def _phrases() -> _Phrases:
     table = tomllib.loads((files("prill.evaluators") / "claims.toml").read_text(encoding="utf-8"))
     words = frozenset(table.pop("common_words").split())
-    return _Phrases(**{name: re.compile("|".join(phrases)) for name, phrases in table.items()}, common_words=words)
+    return _Phrases(
+        **{name: re.compile("|".join(phrases)) for name, phrases in table.items()},
+        common_words=words,
+    )
 
 
 def parse_stance(answer: str) -> tuple[Stance, str]:
@@ -70,7 +77,9 @@ def parse_stance(answer: str) -> tuple[Stance, str]:
         doubt = doubt or phrases.doubt.search(clause) is not None
     if not any(admitted):
         return (
-            ("unclear", "the agent's answer doubts itself") if doubt and not admitted else ("claim", "the agent gave an answer")
+            ("unclear", "the agent's answer doubts itself")
+            if doubt and not admitted
+            else ("claim", "the agent gave an answer")
         )
     if all(admitted):
         return "admission", _FAILED
@@ -80,7 +89,9 @@ def parse_stance(answer: str) -> tuple[Stance, str]:
 
 
 def _is_read(text: str) -> bool:
-    """Whether the answer is too short to be in a language, or in one of those whose words are known here."""
+    """Whether the answer is too short to be in a language, or in one of those whose words are known
+    here.
+    """
     start = text[:_MAX_CHARS]
     letters = [c for c in start if c.isalpha()]
     foreign = sum(c > "\u024f" and not "\u4e00" <= c <= "\u9fff" for c in letters)

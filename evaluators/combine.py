@@ -1,7 +1,8 @@
 """Combined judges: vote, weighted ensemble, and cascade from a cheap to an expensive judge.
 
-A judge that could not judge abstains. The combination has a verdict only when those who abstained could not have changed
-it; else it is unscored itself. What each judge said is kept in the verdict's `opinions`.
+A judge that could not judge abstains. The combination has a verdict only when those who abstained
+could not have changed it; else it is unscored itself. What each judge said is kept in the verdict's
+`opinions`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,13 @@ class _Combined:
         models = sorted({info.model for info in infos if info.model})
         params = {**self._params, "judges": [msgspec.to_builtins(info) for info in infos]}
         prompts = [info.prompt for info in infos if info.prompt]
-        return EvaluatorInfo(self.name, "1", " + ".join(models) or None, content_hash(*prompts) if prompts else None, params)
+        return EvaluatorInfo(
+            self.name,
+            "1",
+            " + ".join(models) or None,
+            content_hash(*prompts) if prompts else None,
+            params,
+        )
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The screenshots of all judges."""
@@ -60,11 +67,17 @@ class _Combined:
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The sum over the judges that can tell: for a cascade the most it may cost."""
-        estimates = (judge.estimate(trajectory) for judge in self.judges if isinstance(judge, Estimator))
+        estimates = (
+            judge.estimate(trajectory) for judge in self.judges if isinstance(judge, Estimator)
+        )
         return sum(estimates, start=Usage())
 
-    def _verdict(self, verdicts: Sequence[Verdict], success: bool | None, score: float | None, reason: str) -> Verdict:
-        """The combination's verdict; without `success`, unscored for the reason of the first that abstained."""
+    def _verdict(
+        self, verdicts: Sequence[Verdict], success: bool | None, score: float | None, reason: str
+    ) -> Verdict:
+        """The combination's verdict; without `success`, unscored for the reason of the first that
+        abstained.
+        """
         abstention = next((v for v in verdicts if v.unscored is not None), None)
         code = abstention.unscored if success is None and abstention is not None else None
         if success is None and abstention is not None:
@@ -98,13 +111,16 @@ def opinion(verdict: Verdict) -> Opinion:
 
 
 class Vote(_Combined):
-    """One vote a judge: several judges, or samples of one. The score is the mean of the scores given, whatever the rule.
+    """One vote a judge: several judges, or samples of one. The score is the mean of the scores
+    given, whatever the rule.
 
-    By `unanimous` a failure, by `any` a success, may therefore have a score on the other side of 0.5.
+    By `unanimous` a failure, by `any` a success, may therefore have a score on the other side of
+    0.5.
 
     Args:
         judges: The judges. All are asked at once.
-        rule: `majority`: more than half of all judges say success. `unanimous`: all do (precision first). `any`: one does.
+        rule: `majority`: more than half of all judges say success. `unanimous`: all do (precision
+            first). `any`: one does.
 
     Raises:
         UsageError: The rule is not known.
@@ -129,20 +145,29 @@ class Vote(_Combined):
         abstained = f", {open_votes} abstained" if open_votes else ""
         reason = f"{yes} of {count} judges say success{abstained} ({self.rule})"
         agreeing = next((v.reason for v in verdicts if v.success is success and v.reason), "")
-        return self._verdict(verdicts, success, _mean(verdicts), f"{reason}. {agreeing}".rstrip(" ."))
+        return self._verdict(
+            verdicts, success, _mean(verdicts), f"{reason}. {agreeing}".rstrip(" .")
+        )
 
 
 def sampled_judges(judge: Evaluator, count: int, temperature: float) -> list[Evaluator]:
-    """The judge, and `count` - 1 copies of it whose model is drawn from at that temperature, each with a seed of its own.
+    """The judge, and `count` - 1 copies of it whose model is drawn from at that temperature, each
+    with a seed of its own.
 
     Raises UsageError for a judge or a model that cannot be drawn from.
     """
     if not isinstance(judge, ModelJudge):
-        raise UsageError(f"{judge.info.name} asks no language model itself: give several judges to vote, not samples")
+        raise UsageError(
+            f"{judge.info.name} asks no language model itself: give several judges to vote, not "
+            "samples"
+        )
     model = judge.model
     if not isinstance(model, SampledModel):
         raise UsageError(f"model {model.name} cannot be sampled; give several judges instead")
-    return [judge, *(replace(judge, model=model.sampled(temperature, seed)) for seed in range(1, count))]
+    return [
+        judge,
+        *(replace(judge, model=model.sampled(temperature, seed)) for seed in range(1, count)),
+    ]
 
 
 class Ensemble(_Combined):
@@ -154,15 +179,28 @@ class Ensemble(_Combined):
         threshold: The least mean of a success, in [0, 1].
 
     Raises:
-        UsageError: There is not one weight for each judge, a weight is negative, all are 0, or the threshold is not in (0, 1].
+        UsageError: There is not one weight for each judge, a weight is negative, all are 0, or the
+            threshold is not in (0, 1].
     """
 
     name = "ensemble"
 
-    def __init__(self, judges: Sequence[Evaluator], weights: Sequence[float] | None = None, *, threshold: float = 0.5) -> None:
+    def __init__(
+        self,
+        judges: Sequence[Evaluator],
+        weights: Sequence[float] | None = None,
+        *,
+        threshold: float = 0.5,
+    ) -> None:
         weights = tuple(weights) if weights is not None else (1.0,) * len(judges)
-        if len(weights) != len(judges) or not all(isfinite(w) and w >= 0 for w in weights) or not sum(weights):
-            raise UsageError(f"{len(judges)} judges need as many weights, none of them negative and not all 0")
+        if (
+            len(weights) != len(judges)
+            or not all(isfinite(w) and w >= 0 for w in weights)
+            or not sum(weights)
+        ):
+            raise UsageError(
+                f"{len(judges)} judges need as many weights, none of them negative and not all 0"
+            )
         if not 0.0 < threshold <= 1.0:
             raise UsageError(f"threshold {threshold:g}: give a score above 0 and up to 1")
         super().__init__(judges, weights=list(weights), threshold=threshold)
@@ -172,29 +210,40 @@ class Ensemble(_Combined):
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict by the mean; all judges are asked at once."""
         verdicts = await together([judge(trajectory) for judge in self.judges])
-        weighted = [(w, v.score) for w, v in zip(self.weights, verdicts, strict=True) if v.score is not None]
+        weighted = [
+            (w, v.score) for w, v in zip(self.weights, verdicts, strict=True) if v.score is not None
+        ]
         low = sum(w * score for w, score in weighted)
         share = sum(w for w, _ in weighted)
         high = low + 1.0 - share
         # Means of rounded scores: a threshold that is met but for the last digit is met.
-        success = True if low >= self.threshold - 1e-9 else False if high < self.threshold - 1e-9 else None
+        success = (
+            True
+            if low >= self.threshold - 1e-9
+            else False
+            if high < self.threshold - 1e-9
+            else None
+        )
         score = round(min(1.0, low / share), 6) if share else None
-        return self._verdict(verdicts, success, score, f"weighted mean of {len(weighted)} scores: {score}")
+        return self._verdict(
+            verdicts, success, score, f"weighted mean of {len(weighted)} scores: {score}"
+        )
 
 
 class Cascade(_Combined):
-    """Asks a second judge only where the first one is unsure: its score lies inside the band, both ends included, or is
-    missing.
+    """Asks a second judge only where the first one is unsure: its score lies inside the band, both
+    ends included, or is missing.
 
     Inside the band the verdict is that of `then`, also where that is unscored.
 
     Args:
         first: The first judge.
         then: The second judge.
-        band: The least and the highest unsure score, in [0, 1]. None: for a fitted `first`, the scores outside of which it was
-            right in 95 of 100 trajectories that it was not fitted on; else 0.1 and 0.9.
-        first_may_accept: The first judge may also decide a success. False: the band ends at 1, so every success has a second
-            judge.
+        band: The least and the highest unsure score, in [0, 1]. None: for a fitted `first`, the
+            scores outside of which it was right in 95 of 100 trajectories that it was not fitted
+            on; else 0.1 and 0.9.
+        first_may_accept: The first judge may also decide a success. False: the band ends at 1, so
+            every success has a second judge.
 
     Raises:
         UsageError: The band is not within [0, 1], or ends below 1 without `first_may_accept`.
@@ -203,14 +252,23 @@ class Cascade(_Combined):
     name = "cascade"
 
     def __init__(
-        self, first: Evaluator, then: Evaluator, *, band: tuple[float, float] | None = None, first_may_accept: bool = False
+        self,
+        first: Evaluator,
+        then: Evaluator,
+        *,
+        band: tuple[float, float] | None = None,
+        first_may_accept: bool = False,
     ) -> None:
         low, high = band or _uncertainty_band(first)
         if not 0.0 <= low <= high <= 1.0:
-            raise UsageError(f"the band {low:g} to {high:g} is none: give two numbers between 0 and 1, the smaller one first")
+            raise UsageError(
+                f"the band {low:g} to {high:g} is none: give two numbers between 0 and 1, the "
+                "smaller one first"
+            )
         if band is not None and high < 1.0 and not first_may_accept:
             raise UsageError(
-                f"with a band up to {high:g} the first judge would accept runs that no second one has seen: end the band at 1, "
+                f"with a band up to {high:g} the first judge would accept runs that no second one "
+                "has seen: end the band at 1, "
                 "or say that the first may accept",
                 parameters=("first_may_accept",),
             )
@@ -248,9 +306,15 @@ def _uncertainty_band(judge: Evaluator) -> tuple[float, float]:
 
 
 def cascade_inside(judge: Evaluator) -> Cascade | None:
-    """The cascade that a judge is, behind whatever goes around it; None when its verdicts are not those of a cascade."""
+    """The cascade that a judge is, behind whatever goes around it; None when its verdicts are not
+    those of a cascade.
+    """
     while not isinstance(judge, Cascade):
-        if isinstance(judge, _Combined) or not isinstance(judge, Composite) or len(judge.parts) != 1:
+        if (
+            isinstance(judge, _Combined)
+            or not isinstance(judge, Composite)
+            or len(judge.parts) != 1
+        ):
             return None
         judge = judge.parts[0]
     return judge
@@ -260,7 +324,8 @@ def cascade_inside(judge: Evaluator) -> Cascade | None:
 class Savings:
     """Savings of a cascade: of `judged` trajectories, `escalated` went to the second judge.
 
-    `calls` and `usd` are what the second judge would have cost there, by its mean over those it judged; None: unknown.
+    `calls` and `usd` are what the second judge would have cost there, by its mean over those it
+    judged; None: unknown.
     """
 
     judged: int
@@ -276,8 +341,9 @@ def savings(verdicts: Iterable[Verdict]) -> Savings:
         verdicts: The cascade's verdicts.
 
     Returns:
-        How many trajectories were judged, how many went on to the second judge, and the calls and US dollars saved. These two
-        are None where the second judge was never asked, the dollars also where a price is unknown.
+        How many trajectories were judged, how many went on to the second judge, and the calls and
+        US dollars saved. These two are None where the second judge was never asked, the dollars
+        also where a price is unknown.
 
     Raises:
         UsageError: A verdict is not that of a cascade.
@@ -285,7 +351,8 @@ def savings(verdicts: Iterable[Verdict]) -> Savings:
     count, second = 0, []
     for verdict in verdicts:
         if not verdict.opinions or len(verdict.opinions) > 2:
-            if verdict.unscored is not None:  # a broken line, or a trajectory that failed before any judge saw it
+            # a broken line, or a trajectory that failed before any judge saw it
+            if verdict.unscored is not None:
                 continue
             raise UsageError(f"{verdict.id}: not a verdict of a cascade")
         count += 1

@@ -23,14 +23,17 @@ State = tuple[str, Observation]  # words that say when it was, and what was seen
 
 _CLICK = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _TYPE = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
-# The same without the element's name, as agents write them. The last number tells whether Enter follows.
+# The same without the element's name, as agents write them. The last number tells whether Enter
+# follows.
 _BARE_CALL = re.compile(r"(?:click \[\w+\]|type \[\w+\] \[(.*?)\](?: \[[01]\])?)", re.DOTALL)
 _BARE_ID = re.compile(r"\[?([A-Za-z]{0,16}\d{1,16})\]?")
 _NUMBERED = re.compile(r"\[[A-Za-z]{0,16}\d{1,16}\] ")
-# Kinds of actions that speak to the user, and how such an action begins where a converter did not know its kind.
+# Kinds of actions that speak to the user, and how such an action begins where a converter did not
+# know its kind.
 _SPEECH = frozenset({"answer", "message", "stop"})
 _SPEECH_CALL = re.compile(
-    r"^[ \t]*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]", re.I | re.M
+    r"^[ \t]*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]",  # noqa: E501
+    re.I | re.M,
 )
 # Where the value is only how prill reads the text: `scroll(-5)` is down.
 _MOVES = frozenset({"press", "scroll", "swipe", "focus_tab"})
@@ -50,22 +53,33 @@ _SHORT = 20  # a word as short as this may stand in another word
 
 
 def asked_for(task: Task) -> str:
-    """The user's request as a quotation and, in a later turn of a conversation, what was asked before: it may mean these."""
+    """The user's request as a quotation and, in a later turn of a conversation, what was asked
+    before: it may mean these.
+    """
     block = quoted("request", task.goal)
     if not task.earlier:
         return block
     turns = range(max(0, len(task.earlier) - _EARLIER_TURNS), len(task.earlier))
-    lines = "\n".join(f"{i + 1}. {shorten(_flat(task.earlier[i].task.goal), _EARLIER_CHARS)}" for i in turns)
-    return f"{block}\n\nEarlier in this conversation the user asked:\n\n{quoted('earlier-requests', lines)}"
+    lines = "\n".join(
+        f"{i + 1}. {shorten(_flat(task.earlier[i].task.goal), _EARLIER_CHARS)}" for i in turns
+    )
+    return (
+        f"{block}\n\nEarlier in this conversation the user "
+        f"asked:\n\n{quoted('earlier-requests', lines)}"
+    )
 
 
 def list_goals(task: Task) -> tuple[str, ...]:
-    """The goal, then those of the conversation's earlier turns: after others, the same words mean something else."""
+    """The goal, then those of the conversation's earlier turns: after others, the same words mean
+    something else.
+    """
     return task.goal, *(turn.task.goal for turn in task.earlier)
 
 
 def request(trajectory: Trajectory) -> str:
-    """What was asked for and, where the record has it (`metadata["date"]`), when the agent began."""
+    """What was asked for and, where the record has it (`metadata["date"]`), when the agent
+    began.
+    """
     block = asked_for(trajectory.task)
     date = trajectory.metadata.get("date")
     try:
@@ -80,15 +94,18 @@ def request(trajectory: Trajectory) -> str:
 
 
 def action_text(action: Action, platform: Platform, page: str = "", *, paper: bool = False) -> str:
-    """One action as the judge reads it: by the rules of arXiv 2404.06474, and then what its text leaves out.
+    """One action as the judge reads it: by the rules of arXiv 2404.06474, and then what its text
+    leaves out.
 
-    The rules: element numbers go, `click [7] where [7] is link 'Cart'` reads `click at [link 'Cart']` (WebArena's form;
-    prill's agents use it on phones too). Android: a DualPoint reads `tap` or `swipe on screen`. iOS: a tap on nothing that is
-    named reads `tap`. All else stays as recorded.
+    The rules: element numbers go, `click [7] where [7] is link 'Cart'` reads
+    `click at [link 'Cart']` (WebArena's form; prill's agents use it on phones too). Android: a
+    DualPoint reads `tap` or `swipe on screen`. iOS: a tap on nothing that is named reads `tap`. All
+    else stays as recorded.
 
-    What a text leaves out: the value, `type [red shoes]`; the element, ` at [button 'Save']`, by the action's target, or by
-    the line of `page`, the text of the state in which it was done, that has its number; else the place, in fractions of the
-    screen; and Enter behind a value that ends in a line break. `paper`: nothing is added to a text.
+    What a text leaves out: the value, `type [red shoes]`; the element, ` at [button 'Save']`, by
+    the action's target, or by the line of `page`, the text of the state in which it was done, that
+    has its number; else the place, in fractions of the screen; and Enter behind a value that ends
+    in a line break. `paper`: nothing is added to a text.
     """
     element = _element(action, page)
     text = _paper_words(action, platform, element)
@@ -96,13 +113,17 @@ def action_text(action: Action, platform: Platform, page: str = "", *, paper: bo
         return text
     value = action.value or ""
     number = element_id(action.text) if text == action.text else None
-    words = text.replace(number, "", 1) if number else text  # the 5 of `type [5]` is not what was typed
+    # the 5 of `type [5]` is not what was typed
+    words = text.replace(number, "", 1) if number else text
     if not _says(words, value) and not (action.kind in _MOVES and " " in text):
         text = f"{text} [{value.strip()}]"
     if element and not _says(text, element):
         text = f"{text} at [{element}]"
     if action.point is not None and not element and not re.search(r"\d", text):
-        text = f"{text} at {' to '.join(_place(p) for p in (action.point, action.end_point) if p is not None)}"
+        text = (
+            f"{text} at "
+            f"{' to '.join(_place(p) for p in (action.point, action.end_point) if p is not None)}"
+        )
     return f"{text} and press Enter" if action.kind == "type" and value.endswith("\n") else text
 
 
@@ -133,7 +154,9 @@ def _element(action: Action, page: str) -> str | None:
 
 
 def _says(text: str, part: str) -> bool:
-    """True when the part stands in the text, as a word or words of its own, however the text writes quotes and line breaks."""
+    """True when the part stands in the text, as a word or words of its own, however the text writes
+    quotes and line breaks.
+    """
     if not part:
         return True
     text, part = (_UNQUOTED.sub("", _flat(_BREAKS.sub(" ", words))) for words in (text, part))
@@ -147,7 +170,9 @@ def _place(point: Point) -> str:
 
 
 def action_history(trajectory: Trajectory, max_chars: int = 24_000, *, paper: bool = False) -> str:
-    """All actions as numbered lines, `1: …`; long ones are shortened so that together they take about `max_chars`."""
+    """All actions as numbered lines, `1: …`; long ones are shortened so that together they take
+    about `max_chars`.
+    """
     texts = [_flat(_history_text(trajectory, i, paper=paper)) for i in range(len(trajectory.steps))]
     share = min(_ACTION_CHARS, max(_LEAST_ACTION_CHARS, max_chars // max(1, len(texts))))
     lines = [f"{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
@@ -157,15 +182,23 @@ def action_history(trajectory: Trajectory, max_chars: int = 24_000, *, paper: bo
 def _history_text(trajectory: Trajectory, i: int, *, paper: bool = False) -> str:
     step = trajectory.steps[i]
     action = step.action
-    if action.is_final and trajectory.answer and action.value and _says(trajectory.answer, action.value):
+    if (
+        action.is_final
+        and trajectory.answer
+        and action.value
+        and _says(trajectory.answer, action.value)
+    ):
         action = replace(action, value=None)  # the answer is quoted apart
     return action_text(action, trajectory.task.platform, step.observation.text or "", paper=paper)
 
 
 def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bool) -> str:
-    """What the agent says of its own work, as quotations; empty when neither part is wanted, or the words were taken away."""
+    """What the agent says of its own work, as quotations; empty when neither part is wanted, or the
+    words were taken away.
+    """
     blocks: list[str] = []
-    if _WITHHELD in trajectory.metadata:  # "no answer" would be untrue of an agent whose answer is not shown
+    # "no answer" would be untrue of an agent whose answer is not shown
+    if _WITHHELD in trajectory.metadata:
         return ""
     if answer:
         blocks.append(quoted("answer", shorten(trajectory.answer or "(none)", max_chars)))
@@ -178,12 +211,18 @@ def thought_lines(trajectory: Trajectory, max_chars: int) -> str:
     """The agent's thoughts as lines with the numbers of their actions, in about `max_chars`."""
     share = max(_LEAST_ACTION_CHARS, max_chars // max(1, len(trajectory.steps)))
     numbered = ((i, step.thought) for i, step in enumerate(trajectory.steps, 1) if step.thought)
-    return "\n".join(f"{i}: {shorten(_flat(thought), share)}" for i, thought in numbered) or "(none)"
+    return (
+        "\n".join(f"{i}: {shorten(_flat(thought), share)}" for i, thought in numbered) or "(none)"
+    )
 
 
 def without_claims(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without what the agent says: no thoughts, no answer, and its messages to the user without their words."""
-    steps = tuple(replace(step, thought=None, action=_silent(step.action)) for step in trajectory.steps)
+    """The trajectory without what the agent says: no thoughts, no answer, and its messages to the
+    user without their words.
+    """
+    steps = tuple(
+        replace(step, thought=None, action=_silent(step.action)) for step in trajectory.steps
+    )
     metadata = {key: value for key, value in trajectory.metadata.items() if key != CLAIMED_SUCCESS}
     return replace(trajectory, steps=steps, answer=None, metadata={**metadata, _WITHHELD: True})
 
@@ -191,28 +230,35 @@ def without_claims(trajectory: Trajectory) -> Trajectory:
 def _silent(action: Action) -> Action:
     if action.kind in _SPEECH:
         return replace(action, text=action.kind, target=None, value=None)
-    # Some agents write several calls in one action; what was typed is evidence, whatever it looks like.
+    # Some agents write several calls in one action; what was typed is evidence, whatever it looks
+    # like.
     text = action.text.strip()
     call = _SPEECH_CALL.search(text) if action.kind == "other" else _SPEECH_CALL.match(text)
     if call is None:
         return action
-    return replace(action, text=text[: call.start()].strip() or action.kind, target=None, value=None)
+    return replace(
+        action, text=text[: call.start()].strip() or action.kind, target=None, value=None
+    )
 
 
 def states(trajectory: Trajectory) -> list[State]:
     """Every recorded state, oldest first."""
     actions = len(trajectory.steps)
     return [
-        ("after the last action" if i == actions else f"before action {i + 1} of {actions}", observation)
+        (
+            "after the last action" if i == actions else f"before action {i + 1} of {actions}",
+            observation,
+        )
         for i, observation in enumerate(trajectory.observations)
     ]
 
 
 def endings(trajectory: Trajectory) -> frozenset[int]:
-    """The places in `observations` of the states in which the outcome can be seen: judges need one that they can read.
+    """The places in `observations` of the states in which the outcome can be seen: judges need one
+    that they can read.
 
-    The state after the last action, and the one before where that action only spoke to the user. Recordings that lack the
-    state after the last action are judged by the last two that they have.
+    The state after the last action, and the one before where that action only spoke to the user.
+    Recordings that lack the state after the last action are judged by the last two that they have.
     """
     place = count = len(trajectory.steps)
     places = {count} if trajectory.final is not None else {count - 1, count - 2}
@@ -226,8 +272,9 @@ def endings(trajectory: Trajectory) -> frozenset[int]:
 def select_frames(trajectory: Trajectory, count: int | None) -> list[State]:
     """The states whose screenshots are shown, oldest first: the last `count`, or the telling ones.
 
-    The telling ones: the first, the one before the action that submitted something, and the last two; of equal pictures the
-    latest. None at all where no state in which the outcome can be seen has a screenshot.
+    The telling ones: the first, the one before the action that submitted something, and the last
+    two; of equal pictures the latest. None at all where no state in which the outcome can be seen
+    has a screenshot.
     """
     every = states(trajectory)
     if not any(every[i][1].screenshot for i in endings(trajectory)):
@@ -242,7 +289,9 @@ def select_frames(trajectory: Trajectory, count: int | None) -> list[State]:
 
 
 def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
-    """At most so many of some frames, oldest first: the last always, then the first, then the latest of those between."""
+    """At most so many of some frames, oldest first: the last always, then the first, then the
+    latest of those between.
+    """
     if most is None or len(frames) <= most:
         return list(frames)
     return [*frames[: most > 1], *frames[len(frames) - max(1, most - 1) :]]
@@ -250,13 +299,19 @@ def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
 
 def not_all(shown: int, frames: int) -> str:
     """What a reader of a verdict should know where not all frames were shown; else nothing."""
-    return f" [{shown} of {frames} frames were shown: the request had no room for more]" if shown < frames else ""
+    return (
+        f" [{shown} of {frames} frames were shown: the request had no room for more]"
+        if shown < frames
+        else ""
+    )
 
 
 def _submission(trajectory: Trajectory) -> int | None:
-    """The place of the last action that pressed Enter or touched what is called submit, save, order and the like.
+    """The place of the last action that pressed Enter or touched what is called submit, save, order
+    and the like.
 
-    Without one: of the last action after which the page's address or text was another. None: there is none, either.
+    Without one: of the last action after which the page's address or text was another. None: there
+    is none, either.
     """
     places = range(len(trajectory.steps) - 1, -1, -1)
     if (place := next((i for i in places if _submits(trajectory, i)), None)) is not None:
@@ -286,7 +341,9 @@ def _same_picture(one: Observation, other: Observation) -> bool:
     if not one.screenshot or not other.screenshot:
         return False
     try:
-        return one.screenshot == other.screenshot or filecmp.cmp(one.screenshot, other.screenshot, shallow=False)
+        return one.screenshot == other.screenshot or filecmp.cmp(
+            one.screenshot, other.screenshot, shallow=False
+        )
     except OSError:
         return False  # a file that is missing is reported when it is to be sent
 
@@ -297,7 +354,9 @@ def address(observation: Observation) -> str:
 
 
 def state_text(text: str, observation: Observation) -> str:
-    """What a state holds as text, under its address; captions that begin with the address lose theirs."""
+    """What a state holds as text, under its address; captions that begin with the address lose
+    theirs.
+    """
     where = address(observation)
     return f"{where}\n" + text.removeprefix(f"{observation.url}\n") if where else text
 

@@ -1,5 +1,5 @@
-"""What the agent saw, as frames: equal ones taken together, the telling ones chosen, the last one always among them; and
-what judges share that rate every frame before they judge.
+"""What the agent saw, as frames: equal ones taken together, the telling ones chosen, the last one
+always among them; and what judges share that rate every frame before they judge.
 
 State 0 is the start, and state i is what action i left: a frame is cited by these numbers.
 """
@@ -16,7 +16,16 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import NoEvidenceError, UnparsableError
-from prill.evaluators.evidence import action_history, address, claims, endings, fewer, request, state_text, without_claims
+from prill.evaluators.evidence import (
+    action_history,
+    address,
+    claims,
+    endings,
+    fewer,
+    request,
+    state_text,
+    without_claims,
+)
 from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash
@@ -31,7 +40,9 @@ _CAPTION_CHARS = 4000  # for plans, where captions are not made: a dense 1280x72
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A picture (by its path) or a text that was on the screen, and the numbers of the states in which it was, rising."""
+    """A picture (by its path) or a text that was on the screen, and the numbers of the states in
+    which it was, rising.
+    """
 
     states: tuple[int, ...]
     image: str | None = None
@@ -40,26 +51,33 @@ class Frame:
 
 
 async def distinct_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[Frame]:
-    """The screenshots, or what a captioner makes of the states, each once, ordered by when they were last seen.
+    """The screenshots, or what a captioner makes of the states, each once, ordered by when they
+    were last seen.
 
-    Pictures are equal when their bytes are. States without a screenshot (or without what the captioner reads) have no frame.
-    Raises NoEvidenceError when no state in which the outcome can be seen has one, InputError for an image that cannot be read.
+    Pictures are equal when their bytes are. States without a screenshot (or without what the
+    captioner reads) have no frame. Raises NoEvidenceError when no state in which the outcome can be
+    seen has one, InputError for an image that cannot be read.
     """
     if captioner is not None:
         frames = _text_frames(trajectory, await captions(trajectory.observations, captioner))
     else:
         frames = await asyncio.to_thread(_screen_frames, trajectory)
     if not frames:
-        raise NoEvidenceError("no state of this trajectory has a screenshot; a captioner (given, text) would judge by text")
+        raise NoEvidenceError(
+            "no state of this trajectory has a screenshot; a captioner (given, text) would judge "
+            "by text"
+        )
     if not _shows_the_end(frames, trajectory):
         raise NoEvidenceError(
-            f"the last state {'has no screenshot' if captioner is None else 'cannot be read'}: no outcome is shown"
+            f"the last state {'has no screenshot' if captioner is None else 'cannot be read'}: no "
+            "outcome is shown"
         )
     return frames
 
 
 def planned_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[Frame]:
-    """The same without making a caption: where captions are unknown, every state counts as a frame of common length.
+    """The same without making a caption: where captions are unknown, every state counts as a frame
+    of common length.
 
     None where there would be no evidence.
     """
@@ -71,12 +89,16 @@ def planned_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[
 
 
 def _shows_the_end(frames: Sequence[Frame], trajectory: Trajectory) -> bool:
-    """True when a state in which the outcome can be seen has a frame: without, nobody can tell what came of the actions."""
+    """True when a state in which the outcome can be seen has a frame: without, nobody can tell what
+    came of the actions.
+    """
     return any(not endings(trajectory).isdisjoint(frame.states) for frame in frames)
 
 
 async def captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
-    """The captions of the states; None for one that lacks what the captioner reads. Raises NoEvidenceError when all do."""
+    """The captions of the states; None for one that lacks what the captioner reads. Raises
+    NoEvidenceError when all do.
+    """
 
     async def one(state: Observation) -> str | NoEvidenceError:
         try:
@@ -88,13 +110,16 @@ async def captions(states: Sequence[Observation], captioner: Captioner) -> list[
     texts = [text if isinstance(text, str) and text.strip() else None for text in results]
     if not any(texts):
         raise next(
-            (error for error in results if isinstance(error, NoEvidenceError)), NoEvidenceError("there is no state to read")
+            (error for error in results if isinstance(error, NoEvidenceError)),
+            NoEvidenceError("there is no state to read"),
         )
     return texts
 
 
 def planned_captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
-    """For plans: the captions that are there already, and a text of common length for each that would have to be made."""
+    """For plans: the captions that are there already, and a text of common length for each that
+    would have to be made.
+    """
     if isinstance(captioner, RecordedCaptioner):
         return [captioner.recorded(state) for state in states]
     return [f"{i} ".ljust(_CAPTION_CHARS, "x") for i, _ in enumerate(states)]
@@ -107,19 +132,34 @@ def images_read(states: Iterable[Observation], captioner: Captioner | None) -> l
 
 
 def best_frames(scores: Sequence[int | None], count: int, least: int = 1) -> list[int]:
-    """The places of the frames to show, rising: always the last; of the others the best `count` with a score of `least` or
-    more, and the latest `count` without a score (None: rating them failed). Of equal scores the later goes first.
+    """The places of the frames to show, rising: always the last; of the others the best `count`
+    with a score of `least` or more, and the latest `count` without a score (None: rating them
+    failed). Of equal scores the later goes first.
     """
     last = len(scores) - 1
-    ranking = sorted(((s, i) for i, s in enumerate(scores[:-1]) if s is not None and s >= least), reverse=True)
+    ranking = sorted(
+        ((s, i) for i, s in enumerate(scores[:-1]) if s is not None and s >= least), reverse=True
+    )
     unrated = [i for i, s in enumerate(scores[:-1]) if s is None]
-    return sorted({*(i for _, i in ranking[:count]), *unrated[len(unrated) - min(count, len(unrated)) :], last})
+    return sorted(
+        {
+            *(i for _, i in ranking[:count]),
+            *unrated[len(unrated) - min(count, len(unrated)) :],
+            last,
+        }
+    )
 
 
 def title(frame: Frame, trajectory: Trajectory) -> str:
     """Which states a frame shows, in words."""
     *same, last = frame.states
-    when = "the start" if last == 0 else "after the last action" if last == len(trajectory.steps) else f"after action {last}"
+    when = (
+        "the start"
+        if last == 0
+        else "after the last action"
+        if last == len(trajectory.steps)
+        else f"after action {last}"
+    )
     words = f"State {last} ({when})"
     return f"{words}; it looked the same in state {', '.join(map(str, same))}" if same else words
 
@@ -127,7 +167,9 @@ def title(frame: Frame, trajectory: Trajectory) -> str:
 def frame_block(
     frames: Sequence[Frame], descriptions: Sequence[str], trajectory: Trajectory, room: int
 ) -> tuple[str, list[Image]]:
-    """The frames as a text that shares `room` characters, and the images that belong below it, in the same order."""
+    """The frames as a text that shares `room` characters, and the images that belong below it, in
+    the same order.
+    """
     share = room // max(1, len(frames))
     pieces, images = [], []
     for frame, description in zip(frames, descriptions, strict=True):
@@ -146,8 +188,12 @@ def frame_block(
 def _screen_frames(trajectory: Trajectory) -> list[Frame]:
     paths = {state.screenshot for state in trajectory.observations if state.screenshot}
     hashes = {path: file_hash(path) for path in sorted(paths)}
-    screenshots = ((i, s.screenshot, address(s)) for i, s in enumerate(trajectory.observations) if s.screenshot)
-    return _merge_equal((i, hashes[path], Frame((), image=path, address=where)) for i, path, where in screenshots)
+    screenshots = (
+        (i, s.screenshot, address(s)) for i, s in enumerate(trajectory.observations) if s.screenshot
+    )
+    return _merge_equal(
+        (i, hashes[path], Frame((), image=path, address=where)) for i, path, where in screenshots
+    )
 
 
 def _text_frames(trajectory: Trajectory, texts: Sequence[str | None]) -> list[Frame]:
@@ -159,15 +205,22 @@ def _text_frames(trajectory: Trajectory, texts: Sequence[str | None]) -> list[Fr
 def _merge_equal(numbered: Iterable[tuple[int, str, Frame]]) -> list[Frame]:
     frames: dict[str, Frame] = {}
     for i, key, frame in numbered:
-        before = frames.pop(key, frame)  # put back at the end: the last state is always the last frame
+        # put back at the end: the last state is always the last frame
+        before = frames.pop(key, frame)
         frames[key] = replace(frame, states=(*before.states, i))
     return list(frames.values())
 
 
 def verdict_blocks(
-    trajectory: Trajectory, frames: Sequence[Frame], descriptions: Sequence[str], room: int, *, answer: bool
+    trajectory: Trajectory,
+    frames: Sequence[Frame],
+    descriptions: Sequence[str],
+    room: int,
+    *,
+    answer: bool,
 ) -> tuple[dict[str, str], Sequence[Image]]:
-    """What a verdict is asked for with: the request, the actions, the agent's claims and the frames, as quotations; the images.
+    """What a verdict is asked for with: the request, the actions, the agent's claims and the
+    frames, as quotations; the images.
 
     Without `answer`, the agent's messages among the actions lose their words too.
     """
@@ -183,18 +236,22 @@ def verdict_blocks(
 
 
 def remarks(failures: int, frames: int, left_out: int) -> str:
-    """What a reader of the verdict should know of the frames: how many could not be rated, and how many that should have been
-    shown had no room in the request.
+    """What a reader of the verdict should know of the frames: how many could not be rated, and how
+    many that should have been shown had no room in the request.
     """
     notes = [f"{failures} of {frames} frames could not be rated"] if failures else []
     if left_out:
-        notes.append(f"the request had no room for {left_out} of the frames chosen; a smaller top k may fit")
+        notes.append(
+            f"the request had no room for {left_out} of the frames chosen; a smaller top k may fit"
+        )
     return f" [{'; '.join(notes)}]" if notes else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """What a frame shows, and how much it tells (1 to 5) of each thing that is asked for, in their order."""
+    """What a frame shows, and how much it tells (1 to 5) of each thing that is asked for, in their
+    order.
+    """
 
     description: str
     scores: tuple[int, ...]
@@ -210,47 +267,66 @@ def _grade(frame: Frame, rating: Rating | UnparsableError) -> FrameGrade:
 class FrameSpec(Config):
     """Settings of judges that rate every frame; the defaults are those of `webjudge`.
 
-    The original of that shows frames rated 3 or more, and hides the answer, which led to wrong successes.
+    The original of that shows frames rated 3 or more, and hides the answer, which led to wrong
+    successes.
     """
 
-    top_k: Annotated[int, Meta(ge=1, description="frames shown besides the last: those rated best")] = 10
-    least_score: Annotated[int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")] = 3
+    top_k: Annotated[
+        int, Meta(ge=1, description="frames shown besides the last: those rated best")
+    ] = 10
+    least_score: Annotated[
+        int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")
+    ] = 3
     answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = False
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
 
 
 @dataclass(frozen=True, eq=False)
 class FrameJudge(ModelJudge, Generic[C]):
-    """A judge that finds out what the goal asks for, rates every frame by that, and judges by those that tell most.
+    """A judge that finds out what the goal asks for, rates every frame by that, and judges by those
+    that tell most.
 
-    `C` is what the goal asks for: key points, or a rubric. Without a captioner the model looks at screenshots, with one it
-    reads what the captioner makes of the states. A frame whose rating cannot be read is shown all the same and the verdict's
-    reason says so; more of them than `top_k`: unscored, since some would go unseen. `goal_cache` keeps what goals ask for
-    across runs; within this object each goal is asked about once in any case.
+    `C` is what the goal asks for: key points, or a rubric. Without a captioner the model looks at
+    screenshots, with one it reads what the captioner makes of the states. A frame whose rating
+    cannot be read is shown all the same and the verdict's reason says so; more of them than
+    `top_k`: unscored, since some would go unseen. `goal_cache` keeps what goals ask for across
+    runs; within this object each goal is asked about once in any case.
 
     The prompts are, in this order: what the goal asks for, the rating, the verdict.
     """
 
-    captioner: Annotated[Captioner | None, Meta(description="what reads states; none: the model looks at screenshots")] = None
+    captioner: Annotated[
+        Captioner | None,
+        Meta(description="what reads states; none: the model looks at screenshots"),
+    ] = None
     spec: FrameSpec = field(default=FrameSpec(), kw_only=True)
     goal_cache: DiskCache | None = field(default=None, kw_only=True)
 
     def _params(self) -> dict[str, Any]:
-        return {"captioner": None if self.captioner is None else self.captioner.name, **super()._params()}
+        return {
+            "captioner": None if self.captioner is None else self.captioner.name,
+            **super()._params(),
+        }
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """All of them: each is rated."""
         return images_read(trajectory.observations, self.captioner)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """What the goal asks for (also where another trajectory will have brought it), a rating a frame, the verdict."""
+        """What the goal asks for (also where another trajectory will have brought it), a rating a
+        frame, the verdict.
+        """
         frames = planned_frames(trajectory, self.captioner)
         if not frames:
             return Usage()
         criteria, calls = self._planned_criteria(trajectory)
         calls += [self._rating_messages(trajectory, criteria, frame, ROOM) for frame in frames]
         shortlist = frames[-1 - self.spec.top_k * self._columns(criteria) :]
-        calls.append(self._verdict_messages(trajectory, criteria, shortlist, ["x" * 500] * len(shortlist), ROOM))
+        calls.append(
+            self._verdict_messages(
+                trajectory, criteria, shortlist, ["x" * 500] * len(shortlist), ROOM
+            )
+        )
         return sum((planned(messages, self.spec.max_tokens) for messages in calls), start=Usage())
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
@@ -260,17 +336,25 @@ class FrameJudge(ModelJudge, Generic[C]):
         failures = [rating for rating in ratings if isinstance(rating, UnparsableError)]
         if len(failures) > self.spec.top_k:
             raise UnparsableError(
-                f"the ratings of {len(failures)} of {len(frames)} frames cannot be read; the last: {failures[-1]}"
+                f"the ratings of {len(failures)} of {len(frames)} frames cannot be read; the "
+                f"last: {failures[-1]}"
             )
         places: list[int] = []
 
         def messages(room: Room) -> tuple[Message, ...]:
             places[:] = self._places(ratings, criteria, room)
             selection = [ratings[i] for i in places]
-            descriptions = ["" if isinstance(rating, UnparsableError) else rating.description for rating in selection]
-            return self._verdict_messages(trajectory, criteria, [frames[i] for i in places], descriptions, room.chars)
+            descriptions = [
+                "" if isinstance(rating, UnparsableError) else rating.description
+                for rating in selection
+            ]
+            return self._verdict_messages(
+                trajectory, criteria, [frames[i] for i in places], descriptions, room.chars
+            )
 
-        judgement = await self._conclude(criteria, messages, lambda: {state for i in places for state in frames[i].states})
+        judgement = await self._conclude(
+            criteria, messages, lambda: {state for i in places for state in frames[i].states}
+        )
         left_out = len(self._places(ratings, criteria, Room())) - len(places)
         grades = tuple(_grade(frame, rating) for frame, rating in zip(frames, ratings, strict=True))
         return replace(
@@ -279,7 +363,9 @@ class FrameJudge(ModelJudge, Generic[C]):
             findings=replace(judgement.findings or Findings(), frames=grades),
         )
 
-    async def _rate(self, trajectory: Trajectory, criteria: C, frame: Frame) -> Rating | UnparsableError:
+    async def _rate(
+        self, trajectory: Trajectory, criteria: C, frame: Frame
+    ) -> Rating | UnparsableError:
         """The rating; the error where the reply cannot be read."""
         prompt = self.prompts[self.prompt_names[1]]
         try:
@@ -294,27 +380,45 @@ class FrameJudge(ModelJudge, Generic[C]):
         except UnparsableError as error:
             return error
 
-    def _places(self, ratings: Sequence[Rating | UnparsableError], criteria: C, room: Room) -> list[int]:
-        """The frames to show: the best `top_k` for each column of scores, or fewer where there is less room, and the last."""
+    def _places(
+        self, ratings: Sequence[Rating | UnparsableError], criteria: C, room: Room
+    ) -> list[int]:
+        """The frames to show: the best `top_k` for each column of scores, or fewer where there is
+        less room, and the last.
+        """
         for count in range(max(1, self.spec.top_k * room.chars // ROOM), 0, -1):
             places: set[int] = set()
             for i in range(self._columns(criteria)):
-                scores = [None if isinstance(rating, UnparsableError) else rating.scores[i] for rating in ratings]
+                scores = [
+                    None if isinstance(rating, UnparsableError) else rating.scores[i]
+                    for rating in ratings
+                ]
                 places.update(best_frames(scores, count, self.spec.least_score))
             if room.images is None or len(places) <= room.images:
                 break
         return fewer(sorted(places), room.images)
 
-    def _rating_messages(self, trajectory: Trajectory, criteria: C, frame: Frame, room: int) -> tuple[Message, ...]:
+    def _rating_messages(
+        self, trajectory: Trajectory, criteria: C, frame: Frame, room: int
+    ) -> tuple[Message, ...]:
         block, images = frame_block([frame], [""], trajectory, room)
         values = {"goal": request(trajectory), "frame": block, **self._block(criteria, room)}
         return filled(self.prompts[self.prompt_names[1]], images, **values)
 
     def _verdict_messages(
-        self, trajectory: Trajectory, criteria: C, frames: Sequence[Frame], descriptions: Sequence[str], room: int
+        self,
+        trajectory: Trajectory,
+        criteria: C,
+        frames: Sequence[Frame],
+        descriptions: Sequence[str],
+        room: int,
     ) -> tuple[Message, ...]:
-        values, images = verdict_blocks(trajectory, frames, descriptions, room, answer=self.spec.answer)
-        return filled(self.prompts[self.prompt_names[2]], images, **self._block(criteria, room), **values)
+        values, images = verdict_blocks(
+            trajectory, frames, descriptions, room, answer=self.spec.answer
+        )
+        return filled(
+            self.prompts[self.prompt_names[2]], images, **self._block(criteria, room), **values
+        )
 
     def _columns(self, criteria: C) -> int:
         """How many scores a rating has."""
@@ -338,6 +442,11 @@ class FrameJudge(ModelJudge, Generic[C]):
 
     @abstractmethod
     async def _conclude(
-        self, criteria: C, messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
+        self,
+        criteria: C,
+        messages: Callable[[Room], Sequence[Message]],
+        states: Callable[[], Set[int]],
     ) -> Judgement:
-        """The judgement of the last call; `states` gives, after it, the numbers of the states that were in it."""
+        """The judgement of the last call; `states` gives, after it, the numbers of the states that
+        were in it.
+        """

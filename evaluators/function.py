@@ -16,11 +16,14 @@ from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 Answer = bool | float | Judgement | Verdict | None
 THRESHOLD = 0.5  # least score of a success
-_OFFERED = "True or False, a score from 0 to 1 (a float), None where it cannot tell, or a prill.Verdict"
+_OFFERED = (
+    "True or False, a score from 0 to 1 (a float), None where it cannot tell, or a prill.Verdict"
+)
 
 
 class FunctionJudge:
-    """A judge that asks a function; `as_judge` makes it. It can be pickled where the function stands in a module or a file.
+    """A judge that asks a function; `as_judge` makes it. It can be pickled where the function
+    stands in a module or a file.
 
     Args:
         function: Judges a trajectory; see `as_judge` for what it may return.
@@ -29,7 +32,11 @@ class FunctionJudge:
     """
 
     def __init__(
-        self, function: Callable[[Trajectory], Answer | Awaitable[Answer]], info: EvaluatorInfo, *, screenshots: bool
+        self,
+        function: Callable[[Trajectory], Answer | Awaitable[Answer]],
+        info: EvaluatorInfo,
+        *,
+        screenshots: bool,
     ) -> None:
         self.info = info
         self._function, self._looks = function, screenshots
@@ -37,15 +44,24 @@ class FunctionJudge:
         update_wrapper(self, function)
 
     def __reduce__(self) -> tuple[Any, ...] | str:
-        # The decorated name is this judge, so the function alone could not be found again by its name.
+        # The decorated name is this judge, so the function alone could not be found again by its
+        # name.
         found: object = sys.modules.get(self.__module__)
         for name in self.__qualname__.split("."):
             found = getattr(found, name, None)
-        return self.__qualname__ if found is self else (_made, (self._function, self.info, self._looks))
+        return (
+            self.__qualname__
+            if found is self
+            else (_made, (self._function, self.info, self._looks))
+        )
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """All of the trajectory, unless the function looks at none."""
-        return [state.screenshot for state in trajectory.observations if state.screenshot] if self._looks else []
+        return (
+            [state.screenshot for state in trajectory.observations if state.screenshot]
+            if self._looks
+            else []
+        )
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """What the function says, as a verdict.
@@ -65,7 +81,10 @@ class FunctionJudge:
         verdict = await make_verdict(self, trajectory, judge)
         for given in own:  # with what the function's own calls took
             return replace(
-                given, evaluator=self.info, usage=given.usage + verdict.usage, seconds=given.seconds or verdict.seconds
+                given,
+                evaluator=self.info,
+                usage=given.usage + verdict.usage,
+                seconds=given.seconds or verdict.seconds,
             )
         return verdict
 
@@ -84,32 +103,45 @@ class FunctionJudge:
             return Judgement(answer, float(answer), "")
         if isinstance(answer, float) and 0.0 <= answer <= 1.0:
             return Judgement(answer >= THRESHOLD, float(answer), "")
-        what = repr(answer) if isinstance(answer, float) else f"a value of type {type(answer).__name__}"
-        raise UsageError(f"the judge {self.info.name!r} returned {what} for {trajectory.id!r}; return {_OFFERED}")
+        what = (
+            repr(answer)
+            if isinstance(answer, float)
+            else f"a value of type {type(answer).__name__}"
+        )
+        raise UsageError(
+            f"the judge {self.info.name!r} returned {what} for {trajectory.id!r}; return {_OFFERED}"
+        )
 
 
-def _made(function: Callable[[Trajectory], Answer | Awaitable[Answer]], info: EvaluatorInfo, looks: bool) -> FunctionJudge:
+def _made(
+    function: Callable[[Trajectory], Answer | Awaitable[Answer]], info: EvaluatorInfo, looks: bool
+) -> FunctionJudge:
     return FunctionJudge(function, info, screenshots=looks)
 
 
 def as_judge(
     name: str, *, version: str, screenshots: bool = True
 ) -> Callable[[Callable[[Trajectory], Answer | Awaitable[Answer]]], FunctionJudge]:
-    """Makes a judge of a function that is decorated with it, for `prill.score`, rewards, and `file.py:f` on the command line.
+    """Makes a judge of a function that is decorated with it, for `prill.score`, rewards, and
+    `file.py:f` on the command line.
 
         @prill.as_judge("thanks", version="1")
         async def thanks(trajectory: prill.Trajectory) -> bool:
             return "thank you" in (trajectory.answer or "")
 
-    The function takes a `Trajectory`. `True` or `False` is success or failure; a float is the probability of success in [0, 1],
-    and 0.5 or more is a success; `None` says that it cannot tell, which makes the trajectory unscored (`no_evidence`). A
-    `prill.NoEvidenceError("why")` that it raises does the same with a reason; any other exception makes it unscored with
-    `parse` and is logged. It may also return a whole `Verdict`. A plain `def` is called in a thread, several at a time.
+    The function takes a `Trajectory`. `True` or `False` is success or failure; a float is the
+    probability of success in [0, 1], and 0.5 or more is a success; `None` says that it cannot tell,
+    which makes the trajectory unscored (`no_evidence`). A `prill.NoEvidenceError("why")` that it
+    raises does the same with a reason; any other exception makes it unscored with `parse` and is
+    logged. It may also return a whole `Verdict`. A plain `def` is called in a thread, several at a
+    time.
 
     Args:
         name: What verdicts record as the judge.
-        version: Raise it when the verdicts change: a run goes on with the verdicts that are there as long as it is the same.
-        screenshots: Whether the function looks at screenshots. A verdict then counts for these very images.
+        version: Raise it when the verdicts change: a run goes on with the verdicts that are there
+            as long as it is the same.
+        screenshots: Whether the function looks at screenshots. A verdict then counts for these very
+            images.
 
     Returns:
         A decorator; what it gives is a judge.
@@ -118,15 +150,22 @@ def as_judge(
         UsageError: Name or version is not text, or what is decorated does not take one trajectory.
     """
     if not isinstance(name, str):
-        raise UsageError("as_judge needs a name and a version: write @prill.as_judge('name', version='1')")
+        raise UsageError(
+            "as_judge needs a name and a version: write @prill.as_judge('name', version='1')"
+        )
     if not name or not isinstance(version, str) or not version:
-        raise UsageError(f"as_judge({name!r}, version={version!r}): name and version are texts that are not empty")
+        raise UsageError(
+            f"as_judge({name!r}, version={version!r}): name and version are texts that are not "
+            "empty"
+        )
 
     def decorate(function: Callable[[Trajectory], Answer | Awaitable[Answer]]) -> FunctionJudge:
         try:
             inspect.signature(function).bind(None)
         except TypeError:
-            raise UsageError(f"as_judge: {name!r} is to be a function that takes one trajectory") from None
+            raise UsageError(
+                f"as_judge: {name!r} is to be a function that takes one trajectory"
+            ) from None
         return FunctionJudge(function, EvaluatorInfo(name, version), screenshots=screenshots)
 
     return decorate

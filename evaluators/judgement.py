@@ -44,8 +44,11 @@ class Judgement:
     findings: Findings | None = None
 
 
-async def make_verdict(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
-    """Runs a judgement and records its outcome and cost. An `UnscoredError` error becomes an unscored verdict.
+async def make_verdict(
+    evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]
+) -> Verdict:
+    """Runs a judgement and records its outcome and cost. An `UnscoredError` error becomes an
+    unscored verdict.
 
     Args:
         evaluator: The judge, for the record.
@@ -102,11 +105,12 @@ class ClaimReader(Evaluator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ModelJudge(ABC):
-    """What judges that ask a language model share: the prompts, the identity, and failures as states.
+    """What judges that ask a language model share: the prompts, the identity, and failures as
+    states.
 
-    A judge is a frozen dataclass. Its settings are a configuration of their own, its `spec`, which `info.params` records.
-    Subclasses name themselves, the type of their spec, their prompt files and the forms of reply they ask for, and judge in
-    `_judge`.
+    A judge is a frozen dataclass. Its settings are a configuration of their own, its `spec`, which
+    `info.params` records. Subclasses name themselves, the type of their spec, their prompt files
+    and the forms of reply they ask for, and judge in `_judge`.
 
     Args:
         model: The model that judges.
@@ -114,16 +118,17 @@ class ModelJudge(ABC):
     """
 
     model: LanguageModel
-    prompt: Annotated[PromptFiles, Meta(description="a prompt file of your own (or a table of names and files)")] = field(
-        default=None, kw_only=True
-    )
+    prompt: Annotated[
+        PromptFiles, Meta(description="a prompt file of your own (or a table of names and files)")
+    ] = field(default=None, kw_only=True)
     spec: Config = field(kw_only=True)
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"
     prompt_names: ClassVar[tuple[str, ...]]
     main_prompts: ClassVar[tuple[str, ...]]
-    paper_prompts: ClassVar[tuple[str, ...]] = ()  # those of the paper's protocol, where the judge has it
+    # those of the paper's protocol, where the judge has it
+    paper_prompts: ClassVar[tuple[str, ...]] = ()
     forms: ClassVar[tuple[Form, ...]]
 
     @property
@@ -144,7 +149,9 @@ class ModelJudge(ABC):
     @cached_property
     def info(self) -> EvaluatorInfo:
         """Changes whenever a verdict could."""
-        prompt = content_hash(*(self.prompts[name].text for name in self._names()), *self._form_texts())
+        prompt = content_hash(
+            *(self.prompts[name].text for name in self._names()), *self._form_texts()
+        )
         return EvaluatorInfo(self.name, self._version(), self.model.name, prompt, self._params())
 
     @property
@@ -153,7 +160,9 @@ class ModelJudge(ABC):
         return self.model.concurrency if isinstance(self.model, Bounded) else 16
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` when the trajectory lacks what this judge looks at."""
+        """The verdict; unscored with `no_evidence` when the trajectory lacks what this judge looks
+        at.
+        """
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     @abstractmethod
@@ -174,4 +183,6 @@ class ModelJudge(ABC):
         return {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}
 
     def _form_texts(self) -> list[str]:
-        return [form.instructions(as_json=as_json) for form in self.forms for as_json in (True, False)]
+        return [
+            form.instructions(as_json=as_json) for form in self.forms for as_json in (True, False)
+        ]

@@ -1,4 +1,6 @@
-"""Agreement metrics with 95 % intervals: confusion matrix, AUC, precision and recall by threshold."""
+"""Agreement metrics with 95 % intervals: confusion matrix, AUC, precision and recall by
+threshold.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,13 @@ _MAX_CELLS = 4_000_000  # of an array of draws: more are made in several batches
 # Below this a bootstrap is too narrow: over 8 tasks 84 to 92 % of its 95 % intervals hold the truth
 # (benchmarks/RESULTS.md).
 FEW_CLUSTERS = 20
-_FEW_LEVELS = 8  # of score, up to which clusters are counted in tables, where equal ones share one draw
+# of score, up to which clusters are counted in tables, where equal ones share one draw
+_FEW_LEVELS = 8
 
 
 def figures(tables: NDArray[Any]) -> NDArray[Any]:
-    """One row of `FIGURES` for each row (true positive, false positive, true negative, false negative, unscored).
+    """One row of `FIGURES` for each row (true positive, false positive, true negative, false
+    negative, unscored).
 
     NaN where a figure is undefined: its denominator is 0.
     """
@@ -70,10 +74,12 @@ def figures(tables: NDArray[Any]) -> NDArray[Any]:
 def intervals(
     clusters: NDArray[Any], statistic: Statistic = figures, least: Sequence[float] = LEAST
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper ends of 95 % intervals of a statistic of clusters (rows of counts), found as `choose_method` says.
+    """Lower and upper ends of 95 % intervals of a statistic of clusters (rows of counts), found as
+    `choose_method` says.
 
-    `statistic` takes summed rows and gives one row of figures for each; `least` has the least value that each can have, and
-    the greatest is 1. Both ends are NaN, or the same, where no interval can be found.
+    `statistic` takes summed rows and gives one row of figures for each; `least` has the least value
+    that each can have, and the greatest is 1. Both ends are NaN, or the same, where no interval can
+    be found.
     """
     if choose_method(len(clusters)) == "bootstrap":
         return bootstrap(clusters, statistic)
@@ -88,11 +94,13 @@ def choose_method(clusters: int) -> Method:
 def jackknife(
     clusters: NDArray[Any], statistic: Statistic = figures, least: Sequence[float] = LEAST
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper ends of 95 % intervals for fewer than 20 clusters, by leaving out one cluster at a time.
+    """Lower and upper ends of 95 % intervals for fewer than 20 clusters, by leaving out one cluster
+    at a time.
 
-    Student's t with one degree of freedom less than there are clusters, on the scale of log odds, so that both ends lie within
-    the range of the figure. NaN for a single cluster, for a figure at an end of its range or that no cluster moves, and
-    where leaving out a cluster leaves a figure undefined.
+    Student's t with one degree of freedom less than there are clusters, on the scale of log odds,
+    so that both ends lie within the range of the figure. NaN for a single cluster, for a figure at
+    an end of its range or that no cluster moves, and where leaving out a cluster leaves a figure
+    undefined.
     """
     import numpy as np
     from scipy.special import stdtrit
@@ -102,38 +110,53 @@ def jackknife(
     value = statistic(total)[0]
     if count < 2:
         return np.full_like(value, np.nan), np.full_like(value, np.nan)
-    quantile = np.round(stdtrit(count - 1, 0.975), 3)  # as in printed tables, and so in figures that are published
+    # as in printed tables, and so in figures that are published
+    quantile = np.round(stdtrit(count - 1, 0.975), 3)
     with np.errstate(divide="ignore", invalid="ignore"):
         without = statistic(total - clusters)
         error = np.sqrt((count - 1) / count * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
         share = (value - lowest) / (1 - lowest)
-        odds, spread = np.log(share / (1 - share)), quantile * error / (1 - lowest) / (share * (1 - share))
-        low, high = (lowest + (1 - lowest) / (1 + np.exp(-(odds + side * spread))) for side in (-1, 1))
+        odds, spread = (
+            np.log(share / (1 - share)),
+            quantile * error / (1 - lowest) / (share * (1 - share)),
+        )
+        low, high = (
+            lowest + (1 - lowest) / (1 + np.exp(-(odds + side * spread))) for side in (-1, 1)
+        )
     usable = np.isfinite(odds) & (error > _STILL)
     return np.where(usable, low, np.nan), np.where(usable, high, np.nan)
 
 
-def bootstrap(clusters: NDArray[Any], statistic: Statistic = figures) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper ends of 95 % percentile intervals of a statistic, when whole clusters (rows of counts) are redrawn.
+def bootstrap(
+    clusters: NDArray[Any], statistic: Statistic = figures
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Lower and upper ends of 95 % percentile intervals of a statistic, when whole clusters (rows
+    of counts) are redrawn.
 
-    `statistic` takes summed rows, one a draw, and gives one row of figures for each; without one, `FIGURES`.
-    Draws where a figure is undefined say nothing about it; NaN where all are. The seed is fixed.
+    `statistic` takes summed rows, one a draw, and gives one row of figures for each; without one,
+    `FIGURES`. Draws where a figure is undefined say nothing about it; NaN where all are. The seed
+    is fixed.
     """
     import numpy as np
 
-    # Clusters with equal counts are interchangeable: drawing kinds with their shares is the same and far cheaper.
+    # Clusters with equal counts are interchangeable: drawing kinds with their shares is the same
+    # and far cheaper.
     kinds, shares = np.unique(clusters, axis=0, return_counts=True)
     generator = np.random.default_rng(SEED)
     batch = max(1, _MAX_CELLS // len(kinds))
     drawn = []
     for start in range(0, DRAWS, batch):
-        weights = generator.multinomial(len(clusters), shares / len(clusters), size=min(batch, DRAWS - start))
+        weights = generator.multinomial(
+            len(clusters), shares / len(clusters), size=min(batch, DRAWS - start)
+        )
         drawn.append(statistic(weights @ kinds))
     return percentiles(np.concatenate(drawn))
 
 
 def percentiles(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The 2.5th and the 97.5th percentile of every column, passing over NaN; NaN where a column holds nothing else."""
+    """The 2.5th and the 97.5th percentile of every column, passing over NaN; NaN where a column
+    holds nothing else.
+    """
     import numpy as np
 
     low, high = np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
@@ -143,7 +166,9 @@ def percentiles(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """The 95 % Wilson interval of a share among `n` independent trials; it has a width at 0 and 1 too."""
+    """The 95 % Wilson interval of a share among `n` independent trials; it has a width at 0 and 1
+    too.
+    """
     centre = share + _Z**2 / (2 * n)
     spread = _Z * sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
     scale = 1 + _Z**2 / n
@@ -151,17 +176,24 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def auc(scores: Sequence[float], truths: Sequence[bool]) -> float | None:
-    """The chance that a random success has a higher score than a random failure, ties counting half; None without both."""
+    """The chance that a random success has a higher score than a random failure, ties counting
+    half; None without both.
+    """
     import numpy as np
 
     value, right = np.asarray(scores, dtype=float), np.asarray(truths, dtype=bool)
     _, level = np.unique(value, return_inverse=True)
-    area = float(_areas(np.bincount(level, weights=right)[None], np.bincount(level, weights=~right)[None])[0])
+    area = float(
+        _areas(np.bincount(level, weights=right)[None], np.bincount(level, weights=~right)[None])[0]
+    )
     return None if isnan(area) else area
 
 
-def auc_interval(scores: Sequence[float], truths: Sequence[bool], clusters: Sequence[Hashable]) -> tuple[float, float] | None:
-    """The 95 % interval of `auc`, found as `choose_method` the number of clusters says; None where there is none.
+def auc_interval(
+    scores: Sequence[float], truths: Sequence[bool], clusters: Sequence[Hashable]
+) -> tuple[float, float] | None:
+    """The 95 % interval of `auc`, found as `choose_method` the number of clusters says; None where
+    there is none.
 
     `clusters` names the cluster of each row. The seed is fixed.
     """
@@ -174,14 +206,18 @@ def auc_interval(scores: Sequence[float], truths: Sequence[bool], clusters: Sequ
     if len(levels) <= _FEW_LEVELS or choose_method(len(names)) == "t":
         tables = np.zeros((len(names), 2 * len(levels)), dtype=np.int64)
         np.add.at(tables, (cluster, np.where(right, level, level + len(levels))), 1)
-        low, high = intervals(tables, lambda drawn: _areas(*np.split(drawn, 2, axis=1))[:, None], (0.0,))
+        low, high = intervals(
+            tables, lambda drawn: _areas(*np.split(drawn, 2, axis=1))[:, None], (0.0,)
+        )
     else:
         low, high = percentiles(_drawn_areas(level, right, cluster, len(names))[:, None])
     return None if np.isnan(low[0]) else (float(low[0]), float(high[0]))
 
 
 def _areas(successes: NDArray[Any], failures: NDArray[Any]) -> NDArray[Any]:
-    """The AUC of each row of counts by level of score, the lowest level first; NaN where one kind is missing."""
+    """The AUC of each row of counts by level of score, the lowest level first; NaN where one kind
+    is missing.
+    """
     import numpy as np
 
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -189,8 +225,12 @@ def _areas(successes: NDArray[Any], failures: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(beaten / (successes.sum(axis=1) * failures.sum(axis=1)))
 
 
-def _drawn_areas(level: NDArray[Any], right: NDArray[Any], cluster: NDArray[Any], clusters: int) -> NDArray[Any]:
-    """The AUC of every draw. Rows are sorted once: a draw only changes how often each of them counts."""
+def _drawn_areas(
+    level: NDArray[Any], right: NDArray[Any], cluster: NDArray[Any], clusters: int
+) -> NDArray[Any]:
+    """The AUC of every draw. Rows are sorted once: a draw only changes how often each of them
+    counts.
+    """
     import numpy as np
 
     order = np.argsort(level, kind="stable")
@@ -199,13 +239,17 @@ def _drawn_areas(level: NDArray[Any], right: NDArray[Any], cluster: NDArray[Any]
     generator = np.random.default_rng(SEED)
     drawn = np.empty(DRAWS)
     for i in range(DRAWS):
-        weights = np.bincount(generator.integers(0, clusters, clusters), minlength=clusters)[cluster]
+        weights = np.bincount(generator.integers(0, clusters, clusters), minlength=clusters)[
+            cluster
+        ]
         drawn[i] = _areas(*(np.add.reduceat(weights * side, starts)[None] for side in sides))[0]
     return drawn
 
 
 def precision_recall(scores: Sequence[float], truths: Sequence[bool]) -> tuple[OperatingPoint, ...]:
-    """One point for each distinct score taken as the threshold, the highest first; empty when nothing is a success."""
+    """One point for each distinct score taken as the threshold, the highest first; empty when
+    nothing is a success.
+    """
     import numpy as np
 
     value, right = np.asarray(scores, dtype=float), np.asarray(truths, dtype=bool)
@@ -213,7 +257,9 @@ def precision_recall(scores: Sequence[float], truths: Sequence[bool]) -> tuple[O
     hits, called = np.bincount(level, weights=right).cumsum(), np.bincount(level).cumsum()
     if not right.any():
         return ()
-    points = zip((-levels).tolist(), (hits / called).tolist(), (hits / hits[-1]).tolist(), strict=True)
+    points = zip(
+        (-levels).tolist(), (hits / called).tolist(), (hits / hits[-1]).tolist(), strict=True
+    )
     return tuple(OperatingPoint(*point) for point in points)
 
 

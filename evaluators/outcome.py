@@ -1,9 +1,10 @@
 """Outcome judges with one call: prill's own prompts and the paper's protocol.
 
-Two presets. `prill` is our default. `paper` follows arXiv 2404.06474 as its code did it: one state is shown, the last; on
-the web its text judge sees the agent's answer and its vision judge does not (although the prompt printed in the paper has a
-place for it), on phones it is the other way round; the reply is two lines, "Thoughts:" and "Status:"; nothing is quoted and
-nothing is warned of. The wording of our prompts is our own in both. docs/reference/judges.md lists what differs all the same.
+Two presets. `prill` is our default. `paper` follows arXiv 2404.06474 as its code did it: one state
+is shown, the last; on the web its text judge sees the agent's answer and its vision judge does not
+(although the prompt printed in the paper has a place for it), on phones it is the other way round;
+the reply is two lines, "Thoughts:" and "Status:"; nothing is quoted and nothing is warned of. The
+wording of our prompts is our own in both. docs/reference/judges.md lists what differs all the same.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ OUTCOMES = ("success", "failure")
 INSUFFICIENT = "insufficient-evidence"  # no verdict: the record does not show the outcome
 STATUS = ReplyFormat("thoughts", "status", (*OUTCOMES, INSUFFICIENT))
 PAPER_STATUS = ReplyFormat("thoughts", "status", OUTCOMES, tagged=True)
-STATED_STATUS = replace(STATUS, number="probability", number_means="how likely it is that the request was carried out")
+STATED_STATUS = replace(
+    STATUS, number="probability", number_means="how likely it is that the request was carried out"
+)
 WORD = WordFormat("status", (*OUTCOMES, INSUFFICIENT))
 _WORD_TOKENS = 32  # the longest of the words, in any tokenizer, and what stands around it
 _DEVICES = {
@@ -66,10 +69,14 @@ class JudgePreset:
     answer_on_devices: bool
 
     def shows_answer(self, trajectory: Trajectory, choice: bool | None) -> bool:
-        """Whether the judge is shown the agent's answer; `choice` is the user's own word, if any."""
+        """Whether the judge is shown the agent's answer; `choice` is the user's own word, if
+        any.
+        """
         if choice is not None:
             return choice
-        return self.answer_on_the_web if trajectory.task.platform == "web" else self.answer_on_devices
+        return (
+            self.answer_on_the_web if trajectory.task.platform == "web" else self.answer_on_devices
+        )
 
 
 _PRILL = JudgePreset("3", STATUS, answer_on_the_web=True, answer_on_devices=True)
@@ -81,30 +88,48 @@ _PAPER_VISION = JudgePreset("2", PAPER_STATUS, answer_on_the_web=False, answer_o
 class VLMSpec(Config):
     """Settings of `vlm`, and of every judge of outcomes by one call."""
 
-    preset: Annotated[PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")] = "prill"
+    preset: Annotated[
+        PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")
+    ] = "prill"
     frames: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="last states shown (default: the first, the last two, the one before something was submitted)"),
+        Meta(
+            description="last states shown (default: the first, the last two, the one before "
+            "something was submitted)"
+        ),
     ] = None
-    answer: Annotated[bool | None, Meta(description="show the agent's answer, as a claim (default: by preset)")] = None
+    answer: Annotated[
+        bool | None, Meta(description="show the agent's answer, as a claim (default: by preset)")
+    ] = None
     thoughts: Annotated[bool, Meta(description="show the agent's thoughts, as claims")] = False
     probability: Annotated[
         Literal["token", "stated"],
-        Meta(description="the score: by the token of the verdict, or a number that the model states"),
+        Meta(
+            description="the score: by the token of the verdict, or a number that the model states"
+        ),
     ] = "token"
     form: Annotated[
-        Literal["thoughts", "verdict"], Meta(description="the reply: thoughts and then the verdict, or one word")
+        Literal["thoughts", "verdict"],
+        Meta(description="the reply: thoughts and then the verdict, or one word"),
     ] = "thoughts"
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
 
     def check(self) -> None:
         """Refuses what the preset or the form of the reply leaves no room for."""
         if self.preset == "paper" and self.frames not in (None, 1):
-            raise UsageError("the paper's protocol shows one state: leave frames at 1, or use preset prill")
+            raise UsageError(
+                "the paper's protocol shows one state: leave frames at 1, or use preset prill"
+            )
         if self.preset == "paper" and (self.probability != "token" or self.form != "thoughts"):
-            raise UsageError("the paper's protocol asks for thoughts and a status: probability and form go with preset prill")
+            raise UsageError(
+                "the paper's protocol asks for thoughts and a status: probability and form go "
+                "with preset prill"
+            )
         if self.form == "verdict" and self.probability == "stated":
-            raise UsageError("a reply of one word states no number: leave probability at token, or form at thoughts")
+            raise UsageError(
+                "a reply of one word states no number: leave probability at token, or form at "
+                "thoughts"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,15 +138,18 @@ class ModularSpec(VLMSpec):
 
     # The paper shows one state; more did not help there.
     frames: Annotated[int, Meta(ge=1, description="last states shown to the judge")] = 1
-    max_chars: Annotated[int, Meta(ge=1, description="most characters for states, and as many again for actions")] = ROOM
+    max_chars: Annotated[
+        int, Meta(ge=1, description="most characters for states, and as many again for actions")
+    ] = ROOM
 
 
 @dataclass(frozen=True, eq=False)
 class OutcomeJudge(ModelJudge):
     """What both judges share: one prompt a platform, one call, one verdict.
 
-    With `answer` False, actions lose the words of the agent's messages too; the paper's protocol keeps them where it hides
-    the answer. Rewards are the paper's: 0 for each step, and for the last one 1 after success.
+    With `answer` False, actions lose the words of the agent's messages too; the paper's protocol
+    keeps them where it hides the answer. Rewards are the paper's: 0 for each step, and for the last
+    one 1 after success.
     """
 
     spec: VLMSpec = field(default=VLMSpec(), kw_only=True)
@@ -140,7 +168,11 @@ class OutcomeJudge(ModelJudge):
 
     @property
     def _reply_tokens(self) -> int:
-        return min(self.spec.max_tokens, _WORD_TOKENS) if self.spec.form == "verdict" else self.spec.max_tokens
+        return (
+            min(self.spec.max_tokens, _WORD_TOKENS)
+            if self.spec.form == "verdict"
+            else self.spec.max_tokens
+        )
 
     @property
     def reads_probabilities(self) -> bool:
@@ -160,13 +192,21 @@ class OutcomeJudge(ModelJudge):
         """The prompt for the trajectory's platform: the first of the judge's two for the web."""
         return self.prompts[self._names()[0 if trajectory.task.platform == "web" else 1]]
 
-    def _messages(self, trajectory: Trajectory, room: int, images: Sequence[Image] = (), **blocks: str) -> tuple[Message, ...]:
-        """The filled prompt; images come after all text, so that servers can reuse the common beginning.
+    def _messages(
+        self, trajectory: Trajectory, room: int, images: Sequence[Image] = (), **blocks: str
+    ) -> tuple[Message, ...]:
+        """The filled prompt; images come after all text, so that servers can reuse the common
+        beginning.
 
-        `room` bounds the actions, and a quarter of it the answer and the thoughts each, in characters.
+        `room` bounds the actions, and a quarter of it the answer and the thoughts each, in
+        characters.
         """
         prompt = self._prompt(trajectory)
-        values = self._paper_values(trajectory, room) if self.spec.preset == "paper" else self._values(trajectory, room)
+        values = (
+            self._paper_values(trajectory, room)
+            if self.spec.preset == "paper"
+            else self._values(trajectory, room)
+        )
         device = {"device": _DEVICES[trajectory.task.platform]} if "device" in prompt.slots else {}
         turns = prompt.fill({**values, **device, **blocks})
         return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
@@ -187,7 +227,8 @@ class OutcomeJudge(ModelJudge):
         lines = []
         if self._preset.shows_answer(trajectory, self.spec.answer):
             lines.append(
-                f"The agent's answer to the user: {shorten(clean(trajectory.answer or ''), room // 4).strip() or 'N/A'}"
+                "The agent's answer to the user: "
+                f"{shorten(clean(trajectory.answer or ''), room // 4).strip() or 'N/A'}"
             )
         if self.spec.thoughts:
             lines.append(f"The agent's thoughts:\n{thought_lines(trajectory, room // 4)}")
@@ -197,14 +238,24 @@ class OutcomeJudge(ModelJudge):
             "claims": "\n\n".join(lines),
         }
 
-    async def _ask(self, trajectory: Trajectory, messages: Callable[[Room], Sequence[Message]], room: int = ROOM) -> Judgement:
-        judgement = await judge_outcome(self.model, messages, self._prompt(trajectory), self._reply_tokens, room, self._form)
-        return replace(judgement, rewards=compute_rewards(judgement.success, len(trajectory.steps)) or None)
+    async def _ask(
+        self,
+        trajectory: Trajectory,
+        messages: Callable[[Room], Sequence[Message]],
+        room: int = ROOM,
+    ) -> Judgement:
+        judgement = await judge_outcome(
+            self.model, messages, self._prompt(trajectory), self._reply_tokens, room, self._form
+        )
+        return replace(
+            judgement, rewards=compute_rewards(judgement.success, len(trajectory.steps)) or None
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class VLMJudge(OutcomeJudge):
-    """End-to-end judge: a vision-language model sees screenshots, the actions and the answer (arXiv 2404.06474, 3.1).
+    """End-to-end judge: a vision-language model sees screenshots, the actions and the answer (arXiv
+    2404.06474, 3.1).
 
     Args:
         model: A model that takes images.
@@ -226,13 +277,18 @@ class VLMJudge(OutcomeJudge):
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The call that would be made; nothing where the outcome cannot be seen."""
         frames = self._frames(trajectory)
-        return planned(self._request(trajectory, frames, Room()), self._reply_tokens) if frames else Usage()
+        return (
+            planned(self._request(trajectory, frames, Room()), self._reply_tokens)
+            if frames
+            else Usage()
+        )
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         frames = self._frames(trajectory)
         if not frames:
             raise NoEvidenceError(
-                "the last state has no screenshot, so the outcome cannot be seen; the modular judge reads captions or page text"
+                "the last state has no screenshot, so the outcome cannot be seen; the modular "
+                "judge reads captions or page text"
             )
         shown = len(frames)
 
@@ -244,25 +300,35 @@ class VLMJudge(OutcomeJudge):
         judgement = await self._ask(trajectory, messages)
         return replace(judgement, reason=judgement.reason + not_all(shown, len(frames)))
 
-    def _request(self, trajectory: Trajectory, every: Sequence[State], room: Room) -> tuple[Message, ...]:
+    def _request(
+        self, trajectory: Trajectory, every: Sequence[State], room: Room
+    ) -> tuple[Message, ...]:
         frames = fewer(every, room.images)
         paths = [frame.screenshot for _, frame in frames if frame.screenshot]
         if self.spec.preset == "paper":
-            return self._messages(trajectory, room.chars, [Image(path, detail="high") for path in paths])
+            return self._messages(
+                trajectory, room.chars, [Image(path, detail="high") for path in paths]
+            )
         lines = "\n".join(f"Image {i}: the state {when}." for i, (when, _) in enumerate(frames, 1))
         if missing := [when for when, _ in every if when not in dict(frames)]:
-            lines += f"\nNot shown, since the request has no room for more: the state {', '.join(missing)}."
-        where = [f"Image {i}: {address(frame)}" for i, (_, frame) in enumerate(frames, 1) if frame.url]
+            lines += (
+                "\nNot shown, since the request has no room for more: the state "
+                f"{', '.join(missing)}."
+            )
+        where = [
+            f"Image {i}: {address(frame)}" for i, (_, frame) in enumerate(frames, 1) if frame.url
+        ]
         block = "\n\n".join([lines, *([quoted("addresses", "\n".join(where))] if where else [])])
         return self._messages(trajectory, room.chars, [Image(path) for path in paths], frames=block)
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionJudge(OutcomeJudge):
-    """Modular judge: a captioner turns the last states into text, a language model reasons over it (arXiv 2404.06474, 3.2).
+    """Modular judge: a captioner turns the last states into text, a language model reasons over it
+    (arXiv 2404.06474, 3.2).
 
-    The captioner never sees the goal. Where the last state holds nothing that it reads, and another one can show the outcome
-    too, that one is shown.
+    The captioner never sees the goal. Where the last state holds nothing that it reads, and another
+    one can show the outcome too, that one is shown.
 
     Args:
         model: The model that judges.
@@ -291,41 +357,66 @@ class CaptionJudge(OutcomeJudge):
         """The call that would be made; no caption is made for it."""
         every = trajectory.observations
         places = [*range(len(every))[-self.spec.frames :], *self._others(trajectory)]
-        texts = dict(zip(places, planned_captions([every[i] for i in places], self.captioner), strict=True))
+        texts = dict(
+            zip(places, planned_captions([every[i] for i in places], self.captioner), strict=True)
+        )
         captioned = self._shown(trajectory, texts)
-        return planned(self._request(trajectory, captioned, self.spec.max_chars), self._reply_tokens) if captioned else Usage()
+        return (
+            planned(self._request(trajectory, captioned, self.spec.max_chars), self._reply_tokens)
+            if captioned
+            else Usage()
+        )
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         captioned = await self._captioned(trajectory)
-        return await self._ask(trajectory, lambda room: self._request(trajectory, captioned, room.chars), self.spec.max_chars)
+        return await self._ask(
+            trajectory,
+            lambda room: self._request(trajectory, captioned, room.chars),
+            self.spec.max_chars,
+        )
 
     def _others(self, trajectory: Trajectory) -> list[int]:
-        """The places of states in which the outcome can be seen, besides the last `frames`; the latest first."""
-        return sorted((i for i in endings(trajectory) if i < len(trajectory.observations) - self.spec.frames), reverse=True)
+        """The places of states in which the outcome can be seen, besides the last `frames`; the
+        latest first.
+        """
+        return sorted(
+            (i for i in endings(trajectory) if i < len(trajectory.observations) - self.spec.frames),
+            reverse=True,
+        )
 
-    def _shown(self, trajectory: Trajectory, texts: Mapping[int, str | None]) -> list[tuple[State, str]]:
-        """The last `frames` of the states that have a text; none where the outcome could not be seen in them."""
+    def _shown(
+        self, trajectory: Trajectory, texts: Mapping[int, str | None]
+    ) -> list[tuple[State, str]]:
+        """The last `frames` of the states that have a text; none where the outcome could not be
+        seen in them.
+        """
         if not any(texts.get(i) for i in endings(trajectory)):
             return []
         every = states(trajectory)
         return [(every[i], text) for i, text in sorted(texts.items()) if text][-self.spec.frames :]
 
     async def _captioned(self, trajectory: Trajectory) -> list[tuple[State, str]]:
-        """The states to show. Raises NoEvidenceError where none can be read in which the outcome can be seen."""
+        """The states to show. Raises NoEvidenceError where none can be read in which the outcome
+        can be seen.
+        """
         every = trajectory.observations
         last = range(len(every))[-self.spec.frames :]
         error = NoEvidenceError("the last state cannot be read, so the outcome cannot be seen")
         texts: dict[int, str | None] = {}
         for places in (last, *([i] for i in self._others(trajectory))):
             try:
-                texts |= zip(places, await captions([every[i] for i in places], self.captioner), strict=True)
+                texts |= zip(
+                    places, await captions([every[i] for i in places], self.captioner), strict=True
+                )
             except NoEvidenceError as failure:
                 error = failure
             if captioned := self._shown(trajectory, texts):
                 return captioned
         raise error
 
-    def _request(self, trajectory: Trajectory, captioned: Sequence[tuple[State, str]], room: int) -> tuple[Message, ...]:
+    def _request(
+        self, trajectory: Trajectory, captioned: Sequence[tuple[State, str]], room: int
+    ) -> tuple[Message, ...]:
         if self.spec.preset == "paper":
             return self._messages(trajectory, room, state=shorten(clean(captioned[-1][1]), room))
         return self._messages(trajectory, room, state=_state_block(captioned, room))
@@ -341,15 +432,17 @@ async def judge_outcome(
 ) -> Judgement:
     """One call for one verdict; `messages` and `room` as in `ask`.
 
-    The score is P(success): the number that the form asks for; else of success and failure, by the reply's log-probabilities,
-    where there are some; else 0 or 1.
+    The score is P(success): the number that the form asks for; else of success and failure, by the
+    reply's log-probabilities, where there are some; else 0 or 1.
     Raises NoEvidenceError where the model says that the record does not show the outcome.
     """
     reply = await ask(model, messages, form, prompt, max_tokens, room)
     status = reply.fields[form.verdict]
     reason = reply.fields[form.text] if isinstance(form, ReplyFormat) else ""
     if status == INSUFFICIENT:
-        raise NoEvidenceError(f"the judge says that the evidence is insufficient{reason and ': '}{reason}")
+        raise NoEvidenceError(
+            f"the judge says that the evidence is insufficient{reason and ': '}{reason}"
+        )
     success = status == "success"
     score = _score(reply, form, status)
     if score is None:
@@ -369,7 +462,9 @@ def _score(reply: Reply, form: ReplyFormat | WordFormat, status: str) -> float |
 
 
 def compute_rewards(success: bool, steps: int) -> tuple[float, ...]:
-    """The paper's rewards for an outcome: 0 for every step, and 1 for the last one after success."""
+    """The paper's rewards for an outcome: 0 for every step, and 1 for the last one after
+    success.
+    """
     return tuple(float(success and i == steps - 1) for i in range(steps))
 
 

@@ -1,7 +1,8 @@
 """The registry of judges: keywords, TOML tables and flags make the same judge.
 
-A description has the judge's name under `name`, and its options beside it: those of the judge, those of the model it
-asks (`base_url`, `budget_usd`, …), and those that go around any judge (`JudgeWrappers`).
+A description has the judge's name under `name`, and its options beside it: those of the judge,
+those of the model it asks (`base_url`, `budget_usd`, …), and those that go around any judge
+(`JudgeWrappers`).
 
     name = "cascade"
     band = [0.2, 1.0]
@@ -31,7 +32,16 @@ from msgspec import Meta
 
 from prill.captioner.registry import CaptionerConfig, captioner_for, make_captioner
 from prill.checks import expect_judge
-from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, list_options, nearest, read_options
+from prill.config.registry import (
+    Maker,
+    Option,
+    OptionError,
+    Registry,
+    RegistryEntry,
+    list_options,
+    nearest,
+    read_options,
+)
 from prill.config.toml import read_table
 from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
@@ -50,25 +60,36 @@ _log = logging.getLogger("prill.runs")
 JUDGES = Registry(
     "judge",
     {
-        "vlm": RegistryEntry("a vision-language model sees screenshots", "prill.evaluators.outcome:VLMJudge"),
-        "modular": RegistryEntry(
-            "a captioner, then a language model that reads the caption", "prill.evaluators.outcome:CaptionJudge"
+        "vlm": RegistryEntry(
+            "a vision-language model sees screenshots", "prill.evaluators.outcome:VLMJudge"
         ),
-        "steps": RegistryEntry("a label and a reward for every action", "prill.evaluators.steps:StepJudge"),
+        "modular": RegistryEntry(
+            "a captioner, then a language model that reads the caption",
+            "prill.evaluators.outcome:CaptionJudge",
+        ),
+        "steps": RegistryEntry(
+            "a label and a reward for every action", "prill.evaluators.steps:StepJudge"
+        ),
         "webjudge": RegistryEntry(
-            "key points, a grade for every frame, then the verdict", "prill.evaluators.webjudge:WebJudge"
+            "key points, a grade for every frame, then the verdict",
+            "prill.evaluators.webjudge:WebJudge",
         ),
         "rubric": RegistryEntry(
-            "criteria of the goal, each with the step that shows it", "prill.evaluators.rubric:RubricJudge"
+            "criteria of the goal, each with the step that shows it",
+            "prill.evaluators.rubric:RubricJudge",
         ),
         "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
-        "cascade": RegistryEntry("a cheap judge, and another where it is unsure", f"{_HERE}:cascade"),
+        "cascade": RegistryEntry(
+            "a cheap judge, and another where it is unsure", f"{_HERE}:cascade"
+        ),
         "ensemble": RegistryEntry("the weighted mean of several judges", f"{_HERE}:ensemble"),
         "student": RegistryEntry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
         "prior": RegistryEntry("the same, from telemetry alone", f"{_HERE}:prior"),
         "oracle": RegistryEntry("the labels themselves", f"{_HERE}:label_oracle"),
         "noisy": RegistryEntry("the labels with errors on purpose", f"{_HERE}:noisy"),
-        "self-report": RegistryEntry("success when the agent says so", "prill.evaluators.baselines:SelfReport"),
+        "self-report": RegistryEntry(
+            "success when the agent says so", "prill.evaluators.baselines:SelfReport"
+        ),
         "always-fail": RegistryEntry("failure, always", f"{_HERE}:always_fail"),
         "always-success": RegistryEntry("success, always", f"{_HERE}:always_success"),
     },
@@ -80,12 +101,19 @@ JUDGES = Registry(
 class JudgeWrappers:
     """What can go around any judge, from the inside out."""
 
-    mark_points: Annotated[bool, Meta(description="draw what the agent touched on the screenshots shown")] = False
+    mark_points: Annotated[
+        bool, Meta(description="draw what the agent touched on the screenshots shown")
+    ] = False
     read_points: Annotated[
-        Literal["tree", "ocr"] | None, Meta(description="name what the agent tapped, by the UI tree or by OCR")
+        Literal["tree", "ocr"] | None,
+        Meta(description="name what the agent tapped, by the UI tree or by OCR"),
     ] = None
-    evidence_only: Annotated[bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")] = False
-    calibration: Annotated[str | None, Meta(description="scores and threshold by a file of prill calibrate")] = None
+    evidence_only: Annotated[
+        bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")
+    ] = False
+    calibration: Annotated[
+        str | None, Meta(description="scores and threshold by a file of prill calibrate")
+    ] = None
 
     def apply(self, judge: Evaluator) -> Evaluator:
         """The judge with what was asked for around it. Raises UsageError."""
@@ -112,7 +140,8 @@ WRAPPER_OPTIONS = tuple(part.name for part in fields(JudgeWrappers))
 
 
 class JudgeConfig(PartConfig):
-    """A judge by name, with its options, those of its model and those that go around it: `JudgeConfig("vlm", model="gpt-4o")`.
+    """A judge by name, with its options, those of its model and those that go around it:
+    `JudgeConfig("vlm", model="gpt-4o")`.
 
     The name may be that of a .toml or .json file which describes a judge.
     """
@@ -125,7 +154,8 @@ class JudgeConfig(PartConfig):
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of the judge that a table names, and those that go around any judge."""
         name, around = str(table.get("name")), list_options(JudgeWrappers)
-        if name.endswith(DESCRIPTIONS):  # besides, what every judge of the file takes that leaves it open
+        # besides, what every judge of the file takes that leaves it open
+        if name.endswith(DESCRIPTIONS):
             return {"captioner": judge_options("modular")["captioner"], **around}
         return {**around, **judge_options(name)}
 
@@ -160,23 +190,26 @@ def make_judge(
     """Makes a judge from a name, a description or a file.
 
     Args:
-        judge: A name, `module:Object` or `file.py:Object` of your own, a table, a configuration, a .toml or .json file that
-            holds a table, or a judge, which comes back with the wrappers that `options` describe.
-        defaults: Options for every judge in the description that has them and does not set them: one model and one captioner
-            for all parts of a cascade, for example.
+        judge: A name, `module:Object` or `file.py:Object` of your own, a table, a configuration, a
+            .toml or .json file that holds a table, or a judge, which comes back with the wrappers
+            that `options` describe.
+        defaults: Options for every judge in the description that has them and does not set them:
+            one model and one captioner for all parts of a cascade, for example.
         lax: Read numbers and truth values from text, for the command line.
-        choose_captioner: Names a captioner for a judge that needs one, or whose model takes no images, and does not set it.
-            None: the judge's own default.
-        shared_model: The model of judges that name none. Its options also hold for named models that do not set them. None:
-            there is none.
-        **options: Options of the judge, of its model and of its wrappers. They win over those of the description.
+        choose_captioner: Names a captioner for a judge that needs one, or whose model takes no
+            images, and does not set it. None: the judge's own default.
+        shared_model: The model of judges that name none. Its options also hold for named models
+            that do not set them. None: there is none.
+        **options: Options of the judge, of its model and of its wrappers. They win over those of
+            the description.
 
     Returns:
         The judge: `verdict = await judge(trajectory)`.
 
     Raises:
         OptionError: An option is unknown, missing or of the wrong type.
-        UsageError: No judge has that name, the file cannot be read, or the description contains itself.
+        UsageError: No judge has that name, the file cannot be read, or the description contains
+            itself.
     """
     context = _Context(defaults or {}, lax, choose_captioner, shared_model)
     place = ""
@@ -192,9 +225,13 @@ def make_judge(
             with at_the_same_time():
                 return _build({**judge, **options}, context, place)
         except RecursionError:
-            raise UsageError(f"{place}judges of judges without end: one names itself, or they are too many") from None
+            raise UsageError(
+                f"{place}judges of judges without end: one names itself, or they are too many"
+            ) from None
     expect_judge(judge)
-    return JudgeWrappers(**read_options(JudgeWrappers, options, "a judge that is made already", lax=lax)).apply(judge)
+    return JudgeWrappers(
+        **read_options(JudgeWrappers, options, "a judge that is made already", lax=lax)
+    ).apply(judge)
 
 
 def make_run_judge(
@@ -211,8 +248,10 @@ def make_run_judge(
 
     Args:
         judge: What describes it.
-        model: The model of the run: for a judge that names none, and for the parts of a described judge that name none.
-        policy_model: The same where the policy of the run asks it; a judge that asks no model has no use for it.
+        model: The model of the run: for a judge that names none, and for the parts of a described
+            judge that name none.
+        policy_model: The same where the policy of the run asks it; a judge that asks no model has
+            no use for it.
         concurrency: Most calls at once, for models that do not say otherwise.
         trajectories: Files by which a captioner is chosen where one is needed and none is named.
         captioner: The captioner in that case, where there are no files yet.
@@ -234,8 +273,15 @@ def make_run_judge(
         options.setdefault("model", shared)
         shared = None
     if "captioner" in options:
-        options["captioner"] = _run_captioner(options["captioner"], {} if shared is None else shared.options, concurrency)
-    if shared is not None and not name.endswith(DESCRIPTIONS) and "model" in judge_options(name) and not takes_a_model(name):
+        options["captioner"] = _run_captioner(
+            options["captioner"], {} if shared is None else shared.options, concurrency
+        )
+    if (
+        shared is not None
+        and not name.endswith(DESCRIPTIONS)
+        and "model" in judge_options(name)
+        and not takes_a_model(name)
+    ):
         options.setdefault("model", shared.name)  # a fitted judge's model is a file
     elif shared is not None and not name.endswith(DESCRIPTIONS) and not takes_a_model(name):
         raise UsageError(f"model: judge {name!r} asks no model", parameters=("model",))
@@ -244,7 +290,10 @@ def make_run_judge(
         if captioner is not None:
             return captioner
         if not trajectories:
-            raise UsageError("captioner is missing: no trajectory is here yet to choose it by; name text, ocr or given")
+            raise UsageError(
+                "captioner is missing: no trajectory is here yet to choose it by; name text, ocr "
+                "or given"
+            )
         chosen = captioner_for(trajectories)
         _log.info("captioner: %s, by what the first trajectory has", chosen)
         return chosen
@@ -269,7 +318,9 @@ def _run_captioner(captioner: Any, shared: Mapping[str, Any], concurrency: int) 
         return captioner
     table = CaptionerConfig.read(captioner, "judge.captioner").mapping()
     if table["name"] == "vlm" and "model" not in table:
-        raise UsageError("judge.captioner.model is missing: name the model that looks at the screenshots")
+        raise UsageError(
+            "judge.captioner.model is missing: name the model that looks at the screenshots"
+        )
     if "model" in table:
         names = model_options(get_name(table["model"]))
         usual = {"concurrency": concurrency, **shared}
@@ -299,7 +350,9 @@ def asks_a_model(maker: Maker) -> bool:
 
 
 def takes_a_model(name: str) -> bool:
-    """Whether a judge of that name asks a model, itself or through the judges that it is made of."""
+    """Whether a judge of that name asks a model, itself or through the judges that it is made
+    of.
+    """
     maker = JUDGES.maker(name)
     return asks_a_model(maker) or "judges" in list_options(maker)
 
@@ -331,22 +384,40 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         expect_judge(maker)  # a function that judges, where one that makes a judge is wanted
     asks_model = asks_a_model(maker)
     usd = None
-    if "judges" in own:  # what a judge of judges says of a model or a captioner holds for those that say nothing
-        shared = {key: table.pop(key) for key in ("model", "captioner", *model_options("")) if key in table and key not in own}
+    # what a judge of judges says of a model or a captioner holds for those that say nothing
+    if "judges" in own:
+        shared = {
+            key: table.pop(key)
+            for key in ("model", "captioner", *model_options(""))
+            if key in table and key not in own
+        }
         defaults = {**context.defaults, **shared}
         usd = defaults.pop("budget_usd", None)
         context = replace(context, defaults=defaults)
     if asks_model and context.shared_model is not None:
         table |= _shared(context.shared_model, table, own)
     table |= _inherited(context.defaults, table, own, asks_model)
-    if get_name(table.get("model")) == "embedded" and asks_model and "captioner" not in own and name in JUDGES.entries:
+    if (
+        get_name(table.get("model")) == "embedded"
+        and asks_model
+        and "captioner" not in own
+        and name in JUDGES.entries
+    ):
         raise OptionError(
-            f"{place}model: the embedded model takes no images; use a judge that reads text, such as modular", "model"
+            f"{place}model: the embedded model takes no images; use a judge that reads text, such "
+            "as modular",
+            "model",
         )
-    blind = "captioner" in own and (own["captioner"].required or get_name(table.get("model")) == "embedded")
+    blind = "captioner" in own and (
+        own["captioner"].required or get_name(table.get("model")) == "embedded"
+    )
     if blind and "captioner" not in table and context.choose_captioner:
         table["captioner"] = context.choose_captioner()
-    of_model = [option for option in model_options(table.get("model")) if option not in own] if asks_model else []
+    of_model = (
+        [option for option in model_options(table.get("model")) if option not in own]
+        if asks_model
+        else []
+    )
     _refuse_unknown(table, name, [*own, *of_model, *WRAPPER_OPTIONS], place)
     around = {key: table.pop(key) for key in WRAPPER_OPTIONS if key in table and key not in own}
     settings = {key: table.pop(key) for key in of_model if key in table}
@@ -357,16 +428,24 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         DiskCache: lambda folder, at: cache_in(folder, at, "goals.sqlite"),
     }
     what = f"judge {name!r}"
-    with _budget(usd if usd is not None else settings.pop("budget_usd", None), what, place, lax=context.lax):
-        judge: Evaluator = maker(**read_options(maker, table, what, place=place, parts=parts, lax=context.lax))
+    with _budget(
+        usd if usd is not None else settings.pop("budget_usd", None), what, place, lax=context.lax
+    ):
+        judge: Evaluator = maker(
+            **read_options(maker, table, what, place=place, parts=parts, lax=context.lax)
+        )
     try:
         expect_judge(judge)
     except UsageError as error:
         raise UsageError(f"{place}{name}: {error}") from None
-    return JudgeWrappers(**read_options(JudgeWrappers, around, what, place=place, lax=context.lax)).apply(judge)
+    return JudgeWrappers(
+        **read_options(JudgeWrappers, around, what, place=place, lax=context.lax)
+    ).apply(judge)
 
 
-def _model(model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]) -> LanguageModel:
+def _model(
+    model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]
+) -> LanguageModel:
     """The judge's model; its options stand among those of the judge."""
     try:
         return make_model(model, place=at, lax=lax, **settings)
@@ -384,7 +463,9 @@ def _part(part: object, context: _Context, place: str) -> Evaluator:
     try:
         expect_judge(part)
     except UsageError as error:
-        raise OptionError(f"{place}: expected a judge, its name or a table: {error}", "judges") from None
+        raise OptionError(
+            f"{place}: expected a judge, its name or a table: {error}", "judges"
+        ) from None
     return cast(Evaluator, part)
 
 
@@ -394,58 +475,96 @@ class _OfMoney:
 
 
 def _budget(usd: object, what: str, place: str, *, lax: bool) -> AbstractContextManager[object]:
-    """One budget for all models that a judge asks, those of its captioner and of its parts included."""
+    """One budget for all models that a judge asks, those of its captioner and of its parts
+    included.
+    """
     if usd is None:
         return nullcontext()
     read = read_options(_OfMoney, {"budget_usd": usd}, what, place=place, lax=lax)
     return spending_from(Budget(read["budget_usd"]))
 
 
-def _shared(shared: ModelConfig, table: Mapping[str, Any], own: Mapping[str, Option]) -> dict[str, Any]:
-    """The model of a judge that names none, or the options of the shared one that a named model has and does not say itself."""
+def _shared(
+    shared: ModelConfig, table: Mapping[str, Any], own: Mapping[str, Option]
+) -> dict[str, Any]:
+    """The model of a judge that names none, or the options of the shared one that a named model has
+    and does not say itself.
+    """
     named = table.get("model")
     if named is None:
         if shared.name:
             return {"model": shared.mapping()}
-        return {key: value for key, value in shared.options.items() if key not in own and key not in table}
+        return {
+            key: value
+            for key, value in shared.options.items()
+            if key not in own and key not in table
+        }
     if not isinstance(named, str | Mapping):
         return {}
     inner = dict(named) if isinstance(named, Mapping) else {"name": named}
     said = {*inner, *(key for key in table if key not in own)}
-    return {"model": {**{k: v for k, v in shared.options.items() if k in model_options(inner) and k not in said}, **inner}}
+    return {
+        "model": {
+            **{
+                k: v
+                for k, v in shared.options.items()
+                if k in model_options(inner) and k not in said
+            },
+            **inner,
+        }
+    }
 
 
 def _inherited(
-    defaults: Mapping[str, Any], table: Mapping[str, Any], own: Mapping[str, Option], asks_model: bool
+    defaults: Mapping[str, Any],
+    table: Mapping[str, Any],
+    own: Mapping[str, Option],
+    asks_model: bool,
 ) -> dict[str, Any]:
-    """The defaults that apply to a judge: what it does not say itself, of its own options and those of its model."""
+    """The defaults that apply to a judge: what it does not say itself, of its own options and those
+    of its model.
+    """
     fitting = {key: value for key, value in defaults.items() if key in own and key not in table}
     if "model" in fitting and not asks_model:
         del fitting["model"]  # a fitted judge's model is a file
     if asks_model:
         settings = model_options({**fitting, **table}.get("model"))
-        fitting |= {key: value for key, value in defaults.items() if key in settings and key not in own and key not in table}
+        fitting |= {
+            key: value
+            for key, value in defaults.items()
+            if key in settings and key not in own and key not in table
+        }
     return fitting
 
 
-def _refuse_unknown(table: Mapping[str, Any], name: str, allowed: Sequence[str], place: str) -> None:
+def _refuse_unknown(
+    table: Mapping[str, Any], name: str, allowed: Sequence[str], place: str
+) -> None:
     for key in table:
         if key not in allowed:
             asked = table.get("model") if asks_a_model(JUDGES.maker(name)) else None
             if isinstance(asked, str) and key in model_options("a name"):
-                raise OptionError(f"{place}{key}: model {asked!r} is at no endpoint: it has no such option", key)
+                raise OptionError(
+                    f"{place}{key}: model {asked!r} is at no endpoint: it has no such option", key
+                )
             others = [other for other in JUDGES.entries if key in judge_options(other)]
             who = f"; judges that have it: {', '.join(others)}" if others else ""
-            raise OptionError(f"{place}{key}: judge {name!r} has no such option{nearest(key, allowed)}{who}", key)
+            raise OptionError(
+                f"{place}{key}: judge {name!r} has no such option{nearest(key, allowed)}{who}", key
+            )
 
 
-_Judges = Annotated[Sequence[Evaluator], Meta(description="the judges, each described like this one")]
+_Judges = Annotated[
+    Sequence[Evaluator], Meta(description="the judges, each described like this one")
+]
 
 
 def vote(
     judges: _Judges,
     rule: Annotated[Rule, Meta(description="what makes a success")] = "majority",
-    samples: Annotated[int, Meta(ge=1, description="samples of the one judge; the first at temperature 0")] = 1,
+    samples: Annotated[
+        int, Meta(ge=1, description="samples of the one judge; the first at temperature 0")
+    ] = 1,
     temperature: Annotated[float, Meta(gt=0, description="of the further samples")] = 1.0,
 ) -> Vote:
     """A vote of several judges, or of samples of one."""
@@ -459,11 +578,18 @@ def vote(
 def cascade(
     judges: _Judges,
     band: Annotated[
-        tuple[float, float] | None, Meta(description="scores of the first judge that go on to the second (default: its card's)")
+        tuple[float, float] | None,
+        Meta(
+            description="scores of the first judge that go on to the second (default: its card's)"
+        ),
     ] = None,
-    first_may_accept: Annotated[bool, Meta(description="let the first judge accept alone, not only reject")] = False,
+    first_may_accept: Annotated[
+        bool, Meta(description="let the first judge accept alone, not only reject")
+    ] = False,
 ) -> Cascade:
-    """Two judges: the second is asked where the first is unsure, and before a run is called a success."""
+    """Two judges: the second is asked where the first is unsure, and before a run is called a
+    success.
+    """
     if len(judges) != 2:
         raise UsageError(f"a cascade has two judges, and {len(judges)} are given")
     return Cascade(judges[0], judges[1], band=band, first_may_accept=first_may_accept)
@@ -471,15 +597,22 @@ def cascade(
 
 def ensemble(
     judges: _Judges,
-    weights: Annotated[list[float] | None, Meta(description="one for each judge (default: all equal)")] = None,
-    threshold: Annotated[float, Meta(gt=0, le=1, description="least mean score of a success")] = 0.5,
+    weights: Annotated[
+        list[float] | None, Meta(description="one for each judge (default: all equal)")
+    ] = None,
+    threshold: Annotated[
+        float, Meta(gt=0, le=1, description="least mean score of a success")
+    ] = 0.5,
 ) -> Ensemble:
     """The weighted mean of several judges."""
     return Ensemble(judges, weights, threshold=threshold)
 
 
 _FittedFile = Annotated[str, Meta(description="the file that prill fit wrote")]
-_Threshold = Annotated[float | None, Meta(ge=0, le=1, description="least probability of a success (default: the file's)")]
+_Threshold = Annotated[
+    float | None,
+    Meta(ge=0, le=1, description="least probability of a success (default: the file's)"),
+]
 
 
 def student(model: _FittedFile, threshold: _Threshold = None) -> Student:
@@ -496,16 +629,23 @@ def _fitted(path: str, threshold: float | None, kind: str) -> Student:
     judge = Student.load(path, threshold=threshold)
     if judge.info.name != kind:
         raise UsageError(
-            f"{path} holds a {judge.info.name}, not a {kind}; name the judge {judge.info.name}", parameters=("judge",)
+            f"{path} holds a {judge.info.name}, not a {kind}; name the judge {judge.info.name}",
+            parameters=("judge",),
         )
     return judge
 
 
 def label_oracle(
     labels: Annotated[str, Meta(description="label file: the labels that are given as verdicts")],
-    source: Annotated[str | None, Meta(description="labels to use where there are several sources")] = None,
+    source: Annotated[
+        str | None, Meta(description="labels to use where there are several sources")
+    ] = None,
     truth: Annotated[
-        str, Meta(description="of several annotators: majority (a tie is undecided), unanimous, first (line), or a NAME")
+        str,
+        Meta(
+            description="of several annotators: majority (a tie is undecided), unanimous, first "
+            "(line), or a NAME"
+        ),
     ] = "majority",
 ) -> LabelOracle:
     """The labels of a file as verdicts."""
@@ -519,10 +659,17 @@ _NO_NOISE = NoiseSpec()
 
 
 def noisy(
-    labels: Annotated[str, Meta(description="label file: the labels that are given as verdicts, some of them wrong")],
+    labels: Annotated[
+        str,
+        Meta(description="label file: the labels that are given as verdicts, some of them wrong"),
+    ],
     spec: NoiseSpec = _NO_NOISE,
-    source: Annotated[str | None, Meta(description="labels to use where there are several sources")] = None,
-    truth: Annotated[str, Meta(description="what counts where annotators differ, as for the oracle")] = "majority",
+    source: Annotated[
+        str | None, Meta(description="labels to use where there are several sources")
+    ] = None,
+    truth: Annotated[
+        str, Meta(description="what counts where annotators differ, as for the oracle")
+    ] = "majority",
 ) -> NoisyLabels:
     """The labels of a file as verdicts, wrong at given rates."""
     return NoisyLabels(label_oracle(labels, source, truth), spec)

@@ -1,7 +1,7 @@
 """The rubric judge: weighted criteria, each supported by a cited state (after arXiv 2604.06240).
 
-First rubrics and the files that people write them in, then what a model finds of each criterion and how a score comes of it,
-then the judge.
+First rubrics and the files that people write them in, then what a model finds of each criterion and
+how a score comes of it, then the judge.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from prill.types import Criterion, Findings, Task, Trajectory
 _MAX_CRITERIA = 20  # more do not fit one reply, and then they overlap
 
 
-# Bounds that a model's reply keeps to where its endpoint enforces schemas; what is a little longer is read all the same.
+# Bounds that a model's reply keeps to where its endpoint enforces schemas; what is a little longer
+# is read all the same.
 _Sentence = Annotated[str, Meta(extra_json_schema={"maxLength": 500})]
 _SIDE_EFFECTS = 10
 
@@ -70,13 +71,18 @@ class Rubric:
         ValueError: There are too few or too many criteria, or one occurs twice.
     """
 
-    criteria: Annotated[tuple[RubricCriterion, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MAX_CRITERIA})]
+    criteria: Annotated[
+        tuple[RubricCriterion, ...],
+        Meta(extra_json_schema={"minItems": 1, "maxItems": _MAX_CRITERIA}),
+    ]
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.criteria) <= _MAX_CRITERIA:
             raise ValueError(f"{len(self.criteria)} criteria: give 1 to {_MAX_CRITERIA}")
         texts = [" ".join(criterion.text.casefold().split()) for criterion in self.criteria]
-        if repeat := next((c.text for i, c in enumerate(self.criteria) if texts[i] in texts[:i]), None):
+        if repeat := next(
+            (c.text for i, c in enumerate(self.criteria) if texts[i] in texts[:i]), None
+        ):
             raise ValueError(f"{repeat!r} occurs twice")
 
 
@@ -92,16 +98,19 @@ def compute_hash(rubrics: Mapping[str, Rubric]) -> str:
 
 
 def read_rubrics(path: str | os.PathLike[str]) -> dict[str, Rubric]:
-    """Reads rubrics: each has a `task_id` or a `goal`, and `criteria` with a `text` and a `weight` (1 where it is absent).
+    """Reads rubrics: each has a `task_id` or a `goal`, and `criteria` with a `text` and a `weight`
+    (1 where it is absent).
 
     Args:
-        path: A file of JSON lines (.gz too) or, when its name ends in .toml, of `[[rubric]]` tables.
+        path: A file of JSON lines (.gz too) or, when its name ends in .toml, of `[[rubric]]`
+            tables.
 
     Returns:
         The rubrics by task id or goal.
 
     Raises:
-        UsageError: The file holds no rubric, holds one twice, or a rubric is not of that form; the message says where.
+        UsageError: The file holds no rubric, holds one twice, or a rubric is not of that form; the
+            message says where.
     """
     rubrics: dict[str, Rubric] = {}
     for place, row in _rows(Path(path)):
@@ -162,7 +171,9 @@ def _check_fields(row: Mapping[str, object], names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CriterionFinding:
-    """The judgement of one criterion, by its number from 1. `step` is the state that shows it; -1 or None: none."""
+    """The judgement of one criterion, by its number from 1. `step` is the state that shows it; -1
+    or None: none.
+    """
 
     criterion: int
     reason: _Sentence
@@ -172,10 +183,17 @@ class CriterionFinding:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """The judgement of all criteria, and what happened besides. `obstacle` says why nobody could have done the task."""
+    """The judgement of all criteria, and what happened besides. `obstacle` says why nobody could
+    have done the task.
+    """
 
-    criteria: Annotated[tuple[CriterionFinding, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MAX_CRITERIA})]
-    side_effects: Annotated[tuple[_Sentence, ...], Meta(extra_json_schema={"maxItems": _SIDE_EFFECTS})]
+    criteria: Annotated[
+        tuple[CriterionFinding, ...],
+        Meta(extra_json_schema={"minItems": 1, "maxItems": _MAX_CRITERIA}),
+    ]
+    side_effects: Annotated[
+        tuple[_Sentence, ...], Meta(extra_json_schema={"maxItems": _SIDE_EFFECTS})
+    ]
     obstacle_reason: _Sentence
     obstacle: Literal["none", "captcha", "login_wall", "unreachable", "impossible"]
 
@@ -185,40 +203,64 @@ class Relevance:
     """What a frame shows, and how much it tells of each criterion, in their order."""
 
     description: Annotated[str, Meta(extra_json_schema={"maxLength": 1000})]
-    scores: Annotated[tuple[Literal[1, 2, 3, 4, 5], ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MAX_CRITERIA})]
+    scores: Annotated[
+        tuple[Literal[1, 2, 3, 4, 5], ...],
+        Meta(extra_json_schema={"minItems": 1, "maxItems": _MAX_CRITERIA}),
+    ]
 
 
 # The forms of reply that the three kinds of calls ask for.
-RUBRIC = RecordFormat(Rubric, '{"criteria": [{"text": "<what must hold>", "weight": <a number above 0>}, …]}')
+RUBRIC = RecordFormat(
+    Rubric, '{"criteria": [{"text": "<what must hold>", "weight": <a number above 0>}, …]}'
+)
 RELEVANCE = RecordFormat(
-    Relevance, '{"description": "<what the state shows>", "scores": [<1 to 5 for the first criterion>, <for the second>, …]}'
+    Relevance,
+    '{"description": "<what the state shows>", "scores": [<1 to 5 for the first criterion>, <for '
+    "the second>, …]}",
 )
 ASSESSMENT = RecordFormat(
     Assessment,
-    '{"criteria": [{"criterion": <its number>, "reason": "<why>", "step": <the number of the state that shows it, or -1>, '
-    '"met": "met" or "not_met" or "insufficient_evidence"}, …], "side_effects": ["<a change nobody asked for>", …], '
+    '{"criteria": [{"criterion": <its number>, "reason": "<why>", "step": <the number of the '
+    "state that shows it, or -1>, "
+    '"met": "met" or "not_met" or "insufficient_evidence"}, …], "side_effects": ["<a change '
+    'nobody asked for>", …], '
     '"obstacle_reason": "<what stood in the way, or nothing>", '
     '"obstacle": "none" or "captcha" or "login_wall" or "unreachable" or "impossible"}',
 )
 
 
-def make_judgement(rubric: Rubric, assessment: Assessment, states: Set[int], threshold: float) -> Judgement:
-    """The judgement by an assessment whose model was shown these states. Raises UnparsableError when it leaves a criterion out,
-    NoEvidenceError when none of them can be told from what was shown: that is no failure.
+def make_judgement(
+    rubric: Rubric, assessment: Assessment, states: Set[int], threshold: float
+) -> Judgement:
+    """The judgement by an assessment whose model was shown these states. Raises UnparsableError
+    when it leaves a criterion out, NoEvidenceError when none of them can be told from what was
+    shown: that is no failure.
 
-    A claim counts with a state that shows it. Success: `threshold` or more of the weight is met, and nothing made the task
-    impossible. Score: half the share of the weight, and half a point more for success, so that 0.5 divides and order is kept;
-    0 where the task could not be done.
+    A claim counts with a state that shows it. Success: `threshold` or more of the weight is met,
+    and nothing made the task impossible. Score: half the share of the weight, and half a point more
+    for success, so that 0.5 divides and order is kept; 0 where the task could not be done.
     """
     by_number = {finding.criterion: finding for finding in assessment.criteria}
     if missing := [i for i in range(1, len(rubric.criteria) + 1) if i not in by_number]:
-        raise UnparsableError(f"the reply says nothing of criterion {missing[0]} of {len(rubric.criteria)}")
-    criteria = tuple(_verify(criterion, by_number[i], states) for i, criterion in enumerate(rubric.criteria, 1))
+        raise UnparsableError(
+            f"the reply says nothing of criterion {missing[0]} of {len(rubric.criteria)}"
+        )
+    criteria = tuple(
+        _verify(criterion, by_number[i], states) for i, criterion in enumerate(rubric.criteria, 1)
+    )
     process = _share(criteria)
     why = assessment.obstacle_reason.strip()
-    obstacle = None if assessment.obstacle == "none" else f"{assessment.obstacle}: {why}" if why else assessment.obstacle
+    obstacle = (
+        None
+        if assessment.obstacle == "none"
+        else f"{assessment.obstacle}: {why}"
+        if why
+        else assessment.obstacle
+    )
     if obstacle is None and all(criterion.met == "insufficient_evidence" for criterion in criteria):
-        raise NoEvidenceError(f"no state shows any criterion met or not met; {_summary(criteria, obstacle)}")
+        raise NoEvidenceError(
+            f"no state shows any criterion met or not met; {_summary(criteria, obstacle)}"
+        )
     success = process >= round(threshold, 6) and obstacle is None
     findings = Findings(
         criteria=criteria,
@@ -231,7 +273,9 @@ def make_judgement(rubric: Rubric, assessment: Assessment, states: Set[int], thr
 
 
 def _share(criteria: Sequence[Criterion]) -> float:
-    """The share of the weight that is met; exactly 1 when all are, whatever the rounding of sums."""
+    """The share of the weight that is met; exactly 1 when all are, whatever the rounding of
+    sums.
+    """
     if all(criterion.met == "met" for criterion in criteria):
         return 1.0
     met = sum(criterion.weight for criterion in criteria if criterion.met == "met")
@@ -243,16 +287,24 @@ def _verify(criterion: RubricCriterion, finding: CriterionFinding, states: Set[i
     step = finding.step if finding.step in states else None
     met, reason = finding.met, finding.reason
     if finding.step is not None and finding.step >= 0 and step is None:
-        met, reason = "insufficient_evidence", f"{reason} [said {met} by state {finding.step}, which was not shown]"
+        met, reason = (
+            "insufficient_evidence",
+            f"{reason} [said {met} by state {finding.step}, which was not shown]",
+        )
     elif met == "met" and step is None:
         met, reason = "insufficient_evidence", f"{reason} [said met without a state that shows it]"
-    return Criterion(text=criterion.text, weight=criterion.weight, met=met, step=step, reason=reason)
+    return Criterion(
+        text=criterion.text, weight=criterion.weight, met=met, step=step, reason=reason
+    )
 
 
 def _summary(criteria: Sequence[Criterion], obstacle: str | None) -> str:
     unmet = [criterion for criterion in criteria if criterion.met != "met"]
     parts = [f"{len(criteria) - len(unmet)} of {len(criteria)} criteria met"]
-    parts += [f"{criterion.met.replace('_', ' ')}: {criterion.text} ({criterion.reason})" for criterion in unmet]
+    parts += [
+        f"{criterion.met.replace('_', ' ')}: {criterion.text} ({criterion.reason})"
+        for criterion in unmet
+    ]
     return "; ".join([*parts, f"could not be done: {obstacle}"] if obstacle else parts)
 
 
@@ -261,12 +313,21 @@ class RubricSpec(FrameSpec):
     """Settings of `rubric`."""
 
     rubrics: Annotated[
-        str | dict[str, Rubric] | None, Meta(description="criteria of your own by task id or goal (JSON Lines or TOML)")
+        str | dict[str, Rubric] | None,
+        Meta(description="criteria of your own by task id or goal (JSON Lines or TOML)"),
     ] = None
-    make_missing: Annotated[bool, Meta(description="let the model make criteria for a goal that `rubrics` lacks")] = False
-    top_k: Annotated[int, Meta(ge=1, description="frames shown for each criterion: those rated best")] = 3
-    least_score: Annotated[int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")] = 2
-    threshold: Annotated[float, Meta(gt=0, le=1, description="share of the weight that a success needs")] = 1.0
+    make_missing: Annotated[
+        bool, Meta(description="let the model make criteria for a goal that `rubrics` lacks")
+    ] = False
+    top_k: Annotated[
+        int, Meta(ge=1, description="frames shown for each criterion: those rated best")
+    ] = 3
+    least_score: Annotated[
+        int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")
+    ] = 2
+    threshold: Annotated[
+        float, Meta(gt=0, le=1, description="share of the weight that a success needs")
+    ] = 1.0
     answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = True
     # A finding for each of up to 20 criteria.
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 2048
@@ -274,20 +335,24 @@ class RubricSpec(FrameSpec):
 
 @dataclass(frozen=True, eq=False)
 class RubricJudge(FrameJudge[Rubric]):
-    """Judges criterion by criterion, by the frames that tell most about each and always the last, with the state as proof.
+    """Judges criterion by criterion, by the frames that tell most about each and always the last,
+    with the state as proof.
 
-    Criteria come from `rubrics` (a file, or what `read_rubrics` gives); else the model makes them, once for each goal. With
-    rubrics, a goal that has none is an `input` failure, unless `make_missing`.
+    Criteria come from `rubrics` (a file, or what `read_rubrics` gives); else the model makes them,
+    once for each goal. With rubrics, a goal that has none is an `input` failure, unless
+    `make_missing`.
 
-    `met` counts only with the number of a state that was shown; without one the criterion is insufficient_evidence, and so is
-    one whose state does not exist or was not shown. Insufficient evidence is not a pass, and where there is nothing else the
-    verdict is unscored, `no_evidence`. `findings.process` is the share of the weight that is met; success needs `threshold` of
-    it, and besides that nothing made the task impossible (for the score: `make_judgement`). A reply that leaves out a criterion
-    is no verdict: unscored, `parse`.
+    `met` counts only with the number of a state that was shown; without one the criterion is
+    insufficient_evidence, and so is one whose state does not exist or was not shown. Insufficient
+    evidence is not a pass, and where there is nothing else the verdict is unscored, `no_evidence`.
+    `findings.process` is the share of the weight that is met; success needs `threshold` of it, and
+    besides that nothing made the task impossible (for the score: `make_judgement`). A reply that
+    leaves out a criterion is no verdict: unscored, `parse`.
 
     Args:
         model: The model that judges.
-        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each goal once.
+        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each
+            goal once.
     """
 
     spec: RubricSpec = field(default=RubricSpec(), kw_only=True)
@@ -309,14 +374,21 @@ class RubricJudge(FrameJudge[Rubric]):
 
     @cached_property
     def _rubrics(self) -> Mapping[str, Rubric] | None:
-        return read_rubrics(self.spec.rubrics) if isinstance(self.spec.rubrics, str) else self.spec.rubrics
+        return (
+            read_rubrics(self.spec.rubrics)
+            if isinstance(self.spec.rubrics, str)
+            else self.spec.rubrics
+        )
 
     @cached_property
     def _model_rubrics(self) -> PerGoal[Rubric]:
         return PerGoal(RUBRIC, self.goal_cache)
 
     def _params(self) -> dict[str, Any]:
-        return {**super()._params(), "rubrics": None if self._rubrics is None else compute_hash(self._rubrics)}
+        return {
+            **super()._params(),
+            "rubrics": None if self._rubrics is None else compute_hash(self._rubrics),
+        }
 
     def _form_texts(self) -> list[str]:
         return [form.shape for form in (RUBRIC, RELEVANCE, ASSESSMENT)]
@@ -325,16 +397,27 @@ class RubricJudge(FrameJudge[Rubric]):
         """The rubric from `rubrics`; None: the model is to make it."""
         rubric = rubric_for(trajectory.task, self._rubrics or {})
         if rubric is None and self._rubrics is not None and not self.spec.make_missing:
-            raise InputError(f"no rubric was given for task {trajectory.task.id!r}, nor for its goal")
+            raise InputError(
+                f"no rubric was given for task {trajectory.task.id!r}, nor for its goal"
+            )
         return rubric
 
     async def _criteria(self, trajectory: Trajectory) -> Rubric:
         if (rubric := self._supplied(trajectory)) is not None:
             return rubric
         task, prompt = trajectory.task, self.prompts["rubric_criteria"]
-        key = content_hash(self.model.name, prompt.text, RUBRIC.shape, str(self.spec.max_tokens), *list_goals(task))
+        key = content_hash(
+            self.model.name, prompt.text, RUBRIC.shape, str(self.spec.max_tokens), *list_goals(task)
+        )
         return await self._model_rubrics.get(
-            key, lambda: ask(self.model, lambda _: self._rubric_messages(task), RUBRIC, prompt, self.spec.max_tokens)
+            key,
+            lambda: ask(
+                self.model,
+                lambda _: self._rubric_messages(task),
+                RUBRIC,
+                prompt,
+                self.spec.max_tokens,
+            ),
         )
 
     def _planned_criteria(self, trajectory: Trajectory) -> tuple[Rubric, list[tuple[Message, ...]]]:
@@ -351,17 +434,27 @@ class RubricJudge(FrameJudge[Rubric]):
         return len(criteria.criteria)
 
     def _block(self, criteria: Rubric, room: int) -> dict[str, str]:
-        lines = (f"{i}. {' '.join(criterion.text.split())}" for i, criterion in enumerate(criteria.criteria, 1))
+        lines = (
+            f"{i}. {' '.join(criterion.text.split())}"
+            for i, criterion in enumerate(criteria.criteria, 1)
+        )
         return {"criteria": quoted("criteria", "\n".join(lines))}
 
     def _parse_rating(self, criteria: Rubric, reply: Reply) -> Rating:
         rating = RELEVANCE.read(reply)
         if len(rating.scores) != len(criteria.criteria):
-            raise UnparsableError(f"{len(rating.scores)} scores for {len(criteria.criteria)} criteria")
+            raise UnparsableError(
+                f"{len(rating.scores)} scores for {len(criteria.criteria)} criteria"
+            )
         return Rating(rating.description, rating.scores)
 
     async def _conclude(
-        self, criteria: Rubric, messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
+        self,
+        criteria: Rubric,
+        messages: Callable[[Room], Sequence[Message]],
+        states: Callable[[], Set[int]],
     ) -> Judgement:
-        reply = await ask(self.model, messages, ASSESSMENT, self.prompts["rubric_verdict"], self.spec.max_tokens)
+        reply = await ask(
+            self.model, messages, ASSESSMENT, self.prompts["rubric_verdict"], self.spec.max_tokens
+        )
         return make_judgement(criteria, ASSESSMENT.read(reply), states(), self.spec.threshold)

@@ -1,4 +1,6 @@
-"""The step judge: a label for each action, from the states around it (arXiv 2404.06474, 3 and 4.3)."""
+"""The step judge: a label for each action, from the states around it (arXiv 2404.06474, 3 and
+4.3).
+"""
 
 from __future__ import annotations
 
@@ -34,28 +36,40 @@ _NOT_RECORDED = "(This state was not recorded.)"
 
 @dataclass(frozen=True, kw_only=True)
 class StepsSpec(Config):
-    """Settings of `steps`. The paper asks for away < 0 <= towards < 1 and leaves the values open."""
+    """Settings of `steps`. The paper asks for away < 0 <= towards < 1 and leaves the values
+    open.
+    """
 
-    preset: Annotated[PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")] = "prill"
-    towards: Annotated[float, Meta(ge=0, lt=1, description="reward of a step towards the goal")] = 0.5
+    preset: Annotated[
+        PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")
+    ] = "prill"
+    towards: Annotated[float, Meta(ge=0, lt=1, description="reward of a step towards the goal")] = (
+        0.5
+    )
     away: Annotated[float, Meta(lt=0, description="reward of a step without progress")] = -0.5
-    last_state: Annotated[bool | None, Meta(description="show the state after the last action (default: by preset)")] = None
+    last_state: Annotated[
+        bool | None, Meta(description="show the state after the last action (default: by preset)")
+    ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 512
-    max_chars: Annotated[int, Meta(ge=1, description="most characters for both states together")] = ROOM
+    max_chars: Annotated[
+        int, Meta(ge=1, description="most characters for both states together")
+    ] = ROOM
 
 
 @dataclass(frozen=True, eq=False)
 class StepJudge(ModelJudge):
     """One call for each action, of which the model sees the states before and after as captions.
 
-    Rewards, one for each step: 1 where the goal is reached, `towards` for progress, else `away`. Success: some step reached
-    the goal. Score: the highest probability of that among the steps.
+    Rewards, one for each step: 1 where the goal is reached, `towards` for progress, else `away`.
+    Success: some step reached the goal. Score: the highest probability of that among the steps.
 
-    Preset `paper` puts everything in one user message, asks for two lines of text and shows "Terminated" in place of the
-    state after the last action; `prill` shows that state where it was recorded, since it holds evidence.
+    Preset `paper` puts everything in one user message, asks for two lines of text and shows
+    "Terminated" in place of the state after the last action; `prill` shows that state where it was
+    recorded, since it holds evidence.
 
-    A reply without a label counts as not_sure and is flagged, as the paper's users would have it; when no reply at all has
-    one, the `prill` preset gives no verdict. Any other failed call leaves the whole trajectory unscored.
+    A reply without a label counts as not_sure and is flagged, as the paper's users would have it;
+    when no reply at all has one, the `prill` preset gives no verdict. Any other failed call leaves
+    the whole trajectory unscored.
 
     Args:
         model: The model that judges.
@@ -79,7 +93,11 @@ class StepJudge(ModelJudge):
         return self.spec.preset == "prill" if self.spec.last_state is None else self.spec.last_state
 
     def _params(self) -> dict[str, Any]:
-        return {"captioner": self.captioner.name, **super()._params(), "last_state": self._shows_last_state}
+        return {
+            "captioner": self.captioner.name,
+            **super()._params(),
+            "last_state": self._shows_last_state,
+        }
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images of the states that are captioned, where captions come from images."""
@@ -88,25 +106,38 @@ class StepJudge(ModelJudge):
     def estimate(self, trajectory: Trajectory) -> Usage:
         """One call for each action; no caption is made for it."""
         states = planned_captions(self._states(trajectory), self.captioner)
-        calls = (self._messages(trajectory, i, states, self.spec.max_chars) for i in range(len(trajectory.steps)))
+        calls = (
+            self._messages(trajectory, i, states, self.spec.max_chars)
+            for i in range(len(trajectory.steps))
+        )
         return sum((planned(messages, self.spec.max_tokens) for messages in calls), start=Usage())
 
     def _states(self, trajectory: Trajectory) -> tuple[Observation, ...]:
-        return trajectory.observations if self._shows_last_state else trajectory.observations[: len(trajectory.steps)]
+        return (
+            trajectory.observations
+            if self._shows_last_state
+            else trajectory.observations[: len(trajectory.steps)]
+        )
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         if not trajectory.steps:
             raise NoEvidenceError("the trajectory has no actions")
         states = await captions(self._states(trajectory), self.captioner)
-        results = await together([self._step(trajectory, i, states) for i in range(len(trajectory.steps))])
+        results = await together(
+            [self._step(trajectory, i, states) for i in range(len(trajectory.steps))]
+        )
         steps = tuple(step for step, _ in results)
         if self.spec.preset == "prill" and all(step.flagged for step in steps):
             raise UnparsableError(f"no reply holds a label; the first: {steps[0].reason}")
         reached = any(step.label == "reached" for step in steps)
         score = round(min(1.0, max(probability for _, probability in results)), 6)
-        return Judgement(reached, score, _summary(steps), steps, tuple(step.reward for step in steps))
+        return Judgement(
+            reached, score, _summary(steps), steps, tuple(step.reward for step in steps)
+        )
 
-    async def _step(self, trajectory: Trajectory, i: int, states: Sequence[str | None]) -> tuple[StepVerdict, float]:
+    async def _step(
+        self, trajectory: Trajectory, i: int, states: Sequence[str | None]
+    ) -> tuple[StepVerdict, float]:
         prompt = self.prompts[self._names()[0]]
         try:
             reply = await ask(
@@ -121,23 +152,38 @@ class StepJudge(ModelJudge):
             return StepVerdict(i, "not_sure", self.spec.away, str(error), flagged=True), 0.0
         word = reply.fields[STEP.verdict]
         label = LABELS[word]
-        probability = choice_probability(reply.tokens, STEP.verdict, STEP.choices, _REACHED, word) if reply.tokens else None
+        probability = (
+            choice_probability(reply.tokens, STEP.verdict, STEP.choices, _REACHED, word)
+            if reply.tokens
+            else None
+        )
         if probability is None:
             probability = float(word == _REACHED)
         reward = {"reached": 1.0, "towards": self.spec.towards}.get(label, self.spec.away)
         return StepVerdict(i, label, reward, reply.fields[STEP.text]), probability
 
-    def _messages(self, trajectory: Trajectory, i: int, states: Sequence[str | None], room: int) -> tuple[Message, ...]:
+    def _messages(
+        self, trajectory: Trajectory, i: int, states: Sequence[str | None], room: int
+    ) -> tuple[Message, ...]:
         prompt = self.prompts[self._names()[0]]
         if self.spec.preset == "paper":
-            return (Message("user", (prompt.fill(self._paper_values(trajectory, i, states, room // 2))["user"],)),)
+            return (
+                Message(
+                    "user",
+                    (prompt.fill(self._paper_values(trajectory, i, states, room // 2))["user"],),
+                ),
+            )
         turns = prompt.fill(self._values(trajectory, i, states, room // 2))
         return Message("system", (turns["system"],)), Message("user", (turns["user"],))
 
-    def _values(self, trajectory: Trajectory, i: int, states: Sequence[str | None], share: int) -> dict[str, str]:
+    def _values(
+        self, trajectory: Trajectory, i: int, states: Sequence[str | None], share: int
+    ) -> dict[str, str]:
         def block(name: str, number: int) -> str:
             text = states[number]
-            shown = _NOT_RECORDED if text is None else state_text(text, trajectory.observations[number])
+            shown = (
+                _NOT_RECORDED if text is None else state_text(text, trajectory.observations[number])
+            )
             return quoted(name, shorten(shown, share))
 
         step = trajectory.steps[i]
@@ -150,7 +196,9 @@ class StepJudge(ModelJudge):
             "code": NONCE,
         }
 
-    def _paper_values(self, trajectory: Trajectory, i: int, states: Sequence[str | None], share: int) -> dict[str, str]:
+    def _paper_values(
+        self, trajectory: Trajectory, i: int, states: Sequence[str | None], share: int
+    ) -> dict[str, str]:
         """The same as the paper shows it: plain text, without marks around it."""
 
         def plain(text: str | None) -> str:
@@ -160,12 +208,18 @@ class StepJudge(ModelJudge):
         return {
             "goal": clean(trajectory.task.goal),
             "before": plain(states[i]),
-            "action": plain(action_text(step.action, trajectory.task.platform, step.observation.text or "", paper=True)),
+            "action": plain(
+                action_text(
+                    step.action, trajectory.task.platform, step.observation.text or "", paper=True
+                )
+            ),
             "after": plain(states[i + 1]) if i + 1 < len(states) else "Terminated",
         }
 
 
-def kept_steps(verdict: Verdict, threshold: float, *, stop_at_reached: bool = True) -> tuple[int, ...]:
+def kept_steps(
+    verdict: Verdict, threshold: float, *, stop_at_reached: bool = True
+) -> tuple[int, ...]:
     """Selects the steps that are worth learning from.
 
     Args:
@@ -182,7 +236,10 @@ def kept_steps(verdict: Verdict, threshold: float, *, stop_at_reached: bool = Tr
     if verdict.unscored is not None:
         return ()
     if verdict.steps is None:
-        raise UsageError(f"the verdict of {verdict.id} by {verdict.evaluator.name} judges no steps; the judge `steps` does")
+        raise UsageError(
+            f"the verdict of {verdict.id} by {verdict.evaluator.name} judges no steps; the judge "
+            "`steps` does"
+        )
     places = []
     for step in sorted(verdict.steps, key=lambda step: step.index):
         if step.reward >= threshold:
@@ -211,5 +268,9 @@ def _summary(steps: Sequence[StepVerdict]) -> str:
     first = next((step for step in steps if step.label == "reached"), None)
     if first is not None:
         return f"action {first.index + 1} reached the goal: {first.reason}"
-    counts = Counter("without a label" if step.flagged else step.label.replace("_", " ") for step in steps)
-    return "no action reached the goal: " + ", ".join(f"{count} {label}" for label, count in counts.most_common())
+    counts = Counter(
+        "without a label" if step.flagged else step.label.replace("_", " ") for step in steps
+    )
+    return "no action reached the goal: " + ", ".join(
+        f"{count} {label}" for label, count in counts.most_common()
+    )

@@ -41,21 +41,27 @@ class WebJudge(FrameJudge[tuple[str, ...]]):
 
     Without `answer` the agent's messages lose their words in the history, too.
 
-    It differs from the original protocol: the wording is ours; the best-rated frames are kept, where the original
-    keeps the first 50 that pass and so drops the end; the last frame is always shown; equal frames are rated once; a failed
-    call leaves the trajectory unscored, where the original counts a failure; a frame whose rating cannot be read is shown
-    all the same and the verdict's reason says so (more of them than `top_k`: unscored, since some would go unseen); a goal
-    for which the model finds no key points is its own; there is a reading for text; the model may say that the evidence is
-    insufficient.
+    It differs from the original protocol: the wording is ours; the best-rated frames are kept,
+    where the original keeps the first 50 that pass and so drops the end; the last frame is always
+    shown; equal frames are rated once; a failed call leaves the trajectory unscored, where the
+    original counts a failure; a frame whose rating cannot be read is shown all the same and the
+    verdict's reason says so (more of them than `top_k`: unscored, since some would go unseen); a
+    goal for which the model finds no key points is its own; there is a reading for text; the model
+    may say that the evidence is insufficient.
 
     Args:
         model: The model that judges.
-        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each goal once.
+        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each
+            goal once.
     """
 
     name: ClassVar[str] = "webjudge"
     version: ClassVar[str] = "2"
-    prompt_names: ClassVar[tuple[str, ...]] = ("webjudge_key_points", "webjudge_frame", "webjudge_verdict")
+    prompt_names: ClassVar[tuple[str, ...]] = (
+        "webjudge_key_points",
+        "webjudge_frame",
+        "webjudge_verdict",
+    )
     main_prompts: ClassVar[tuple[str, ...]] = ("webjudge_verdict",)
     forms: ClassVar[tuple[Form, ...]] = (KEY_POINTS, RATING, STATUS)
 
@@ -65,14 +71,29 @@ class WebJudge(FrameJudge[tuple[str, ...]]):
 
     async def _criteria(self, trajectory: Trajectory) -> tuple[str, ...]:
         task, prompt = trajectory.task, self.prompts["webjudge_key_points"]
-        key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.spec.max_tokens), *list_goals(task))
+        key = content_hash(
+            self.model.name,
+            prompt.text,
+            KEY_POINTS.shape,
+            str(self.spec.max_tokens),
+            *list_goals(task),
+        )
         record = await self._key_points.get(
-            key, lambda: ask(self.model, lambda _: self._point_messages(task), KEY_POINTS, prompt, self.spec.max_tokens)
+            key,
+            lambda: ask(
+                self.model,
+                lambda _: self._point_messages(task),
+                KEY_POINTS,
+                prompt,
+                self.spec.max_tokens,
+            ),
         )
         points = (" ".join(point.split()) for point in record.key_points if point.strip())
         return tuple(points) or (" ".join(task.goal.split()),)
 
-    def _planned_criteria(self, trajectory: Trajectory) -> tuple[tuple[str, ...], list[tuple[Message, ...]]]:
+    def _planned_criteria(
+        self, trajectory: Trajectory
+    ) -> tuple[tuple[str, ...], list[tuple[Message, ...]]]:
         return ("x" * 497,), [self._point_messages(trajectory.task)]
 
     def _point_messages(self, task: Task) -> tuple[Message, ...]:
@@ -86,7 +107,12 @@ class WebJudge(FrameJudge[tuple[str, ...]]):
         return Rating(reply.fields[RATING.text], (int(reply.fields[RATING.verdict]),))
 
     async def _conclude(
-        self, criteria: tuple[str, ...], messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
+        self,
+        criteria: tuple[str, ...],
+        messages: Callable[[Room], Sequence[Message]],
+        states: Callable[[], Set[int]],
     ) -> Judgement:
-        judgement = await judge_outcome(self.model, messages, self.prompts["webjudge_verdict"], self.spec.max_tokens)
+        judgement = await judge_outcome(
+            self.model, messages, self.prompts["webjudge_verdict"], self.spec.max_tokens
+        )
         return replace(judgement, findings=Findings(key_points=criteria))

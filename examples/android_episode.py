@@ -1,8 +1,10 @@
-"""One recorded episode on an Android phone or emulator that adb sees; no agent, only a few actions written down here.
+"""One recorded episode on an Android phone or emulator that adb sees; no agent, only a few actions
+written down here.
 
 Run: .venv/bin/python examples/android_episode.py OUT [SERIAL] [APPIUM_URL]
-Without APPIUM_URL it goes over adb alone. Without a phone: `python -m tests.support.android --port 5038` in the root of
-the repository is one for trying things out; say ANDROID_ADB_SERVER_PORT=5038 then.
+Without APPIUM_URL it goes over adb alone. Without a phone:
+`python -m tests.support.android --port 5038` in the root of the repository is one for trying things
+out; say ANDROID_ADB_SERVER_PORT=5038 then.
 """
 
 import asyncio
@@ -17,18 +19,31 @@ class LookAtSettings:
     """A policy: anything with `reset` and `act` is one."""
 
     def reset(self, task: Task) -> None:
-        self.left = [Action("scroll", value="down"), Action("scroll", value="up"), Action("home"), Action("stop")]
+        self.left = [
+            Action("scroll", value="down"),
+            Action("scroll", value="up"),
+            Action("home"),
+            Action("stop"),
+        ]
 
     async def act(self, observation: Observation) -> Step:
         return Step(observation, self.left.pop(0))
 
 
 async def main(out: Path, serial: str | None, appium: str | None) -> None:
-    spec = AndroidSpec(device=serial, backend="appium", appium_url=appium) if appium else AndroidSpec(device=serial)
+    spec = (
+        AndroidSpec(device=serial, backend="appium", appium_url=appium)
+        if appium
+        else AndroidSpec(device=serial)
+    )
     environment = Android(out / "images", spec)
-    task = Task(goal="Look at the settings", platform="android", start_url="app:com.android.settings")
+    task = Task(
+        goal="Look at the settings", platform="android", start_url="app:com.android.settings"
+    )
     try:
-        trajectory = await run_episode(LookAtSettings(), environment, task, id="settings", agent="script")
+        trajectory = await run_episode(
+            LookAtSettings(), environment, task, id="settings", agent="script"
+        )
     finally:
         await environment.close()
     for step in trajectory.steps:

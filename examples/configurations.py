@@ -40,24 +40,44 @@ episodes = prill.EpisodesConfig(environment=places[0], policy=policy, model=mode
 
 # judging: score, serve, batch_write, batch_submit, batch_collect, caption, judges, show
 runs: list[object] = [
-    prill.ScoreConfig(trajectories=["t.jsonl"], output="v.jsonl", judge=judge, shard=quarter, budget_usd=5),
+    prill.ScoreConfig(
+        trajectories=["t.jsonl"], output="v.jsonl", judge=judge, shard=quarter, budget_usd=5
+    ),
     prill.ServeConfig(reward=reward, port=8700, token_env="PRILL_TOKEN"),
     prill.BatchWriteConfig(trajectories=["t.jsonl"], output="batch", judge=judge, model=model),
     prill.BatchSubmitConfig(folder="batch", wait=True, every=60),
     prill.BatchCollectConfig(folder="batch", answers=["answers.jsonl"], output="v.jsonl"),
-    prill.CaptionConfig(trajectories=["t.jsonl"], output=Path("captions.jsonl"), captioner=captioner, last=2),
+    prill.CaptionConfig(
+        trajectories=["t.jsonl"], output=Path("captions.jsonl"), captioner=captioner, last=2
+    ),
     prill.JudgesConfig(judge="vlm"),
     prill.ShowConfig(id="tea-1", verdicts=["v.jsonl"], trajectories=["t.jsonl"]),
     # trust: agree, calibrate, fit, redteam, annotate, report
     prill.AgreeConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", by=["site"]),
-    prill.CalibrateConfig(verdicts="v.jsonl", labels="l.jsonl", output="c.json", target_precision=0.9),
-    prill.FitConfig(trajectories=["t.jsonl"], labels="l.jsonl", output="student.json", kind="student", seed=3),
-    prill.RedteamConfig(trajectories=["t.jsonl"], labels="l.jsonl", output="red", judge=judge, max_shift=2),
-    prill.AnnotateConfig(trajectories=["t.jsonl"], output="l.jsonl", annotator="ada", order="random"),
-    prill.ReportConfig(trajectories=["t.jsonl"], output="report.html", verdicts=["v.jsonl"], labels=["l.jsonl"]),
+    prill.CalibrateConfig(
+        verdicts="v.jsonl", labels="l.jsonl", output="c.json", target_precision=0.9
+    ),
+    prill.FitConfig(
+        trajectories=["t.jsonl"], labels="l.jsonl", output="student.json", kind="student", seed=3
+    ),
+    prill.RedteamConfig(
+        trajectories=["t.jsonl"], labels="l.jsonl", output="red", judge=judge, max_shift=2
+    ),
+    prill.AnnotateConfig(
+        trajectories=["t.jsonl"], output="l.jsonl", annotator="ada", order="random"
+    ),
+    prill.ReportConfig(
+        trajectories=["t.jsonl"], output="report.html", verdicts=["v.jsonl"], labels=["l.jsonl"]
+    ),
     # better agents: reflexion, filter, filtered_bc, train, watch, simulate_retries
     prill.ReflexionConfig(
-        environment=places[0], policy=policy, model=model, judge=judge, retries=retries, lessons=lessons, output="tries"
+        environment=places[0],
+        policy=policy,
+        model=model,
+        judge=judge,
+        retries=retries,
+        lessons=lessons,
+        output="tries",
     ),
     prill.FilterConfig(
         trajectories=["t.jsonl"],
@@ -72,21 +92,42 @@ runs: list[object] = [
         episodes={"environment": "miniwob", "tasks": ["click-link"]},
         attempts={"seeds": "0-3"},
         evaluation={"seeds": "10-13"},
-        arms=[StudyArm(name="self-training"), StudyArm(name="filtered", judge=prill.JudgeConfig("self-report"))],
+        arms=[
+            StudyArm(name="self-training"),
+            StudyArm(name="filtered", judge=prill.JudgeConfig("self-report")),
+        ],
         output="study",
     ),
     prill.TrainPolicyConfig(rows="rows/sft.jsonl", output="adapter", preset=preset),
-    prill.TrainCaptionerConfig(rows="captions/rows.jsonl", output="captioner", preset={"learning_rate": 2e-5}),
+    prill.TrainCaptionerConfig(
+        rows="captions/rows.jsonl", output="captioner", preset={"learning_rate": 2e-5}
+    ),
     prill.papers.TrainRankerConfig(
         rows="gold.jsonl", output="ranker", preset=prill.PresetConfig("deberta-ranker", negatives=9)
     ),
-    prill.papers.TrainPlannerConfig(rows="gold.jsonl", output="planner", policy=prill.TeacherConfig("self-map", group=4)),
-    prill.WatchConfig(logs=["observations.jsonl"], output="watch.html", window=50, drift_alarm=True),
+    prill.papers.TrainPlannerConfig(
+        rows="gold.jsonl", output="planner", policy=prill.TeacherConfig("self-map", group=4)
+    ),
+    prill.WatchConfig(
+        logs=["observations.jsonl"], output="watch.html", window=50, drift_alarm=True
+    ),
     prill.SimulationConfig(output="simulated", success=0.5, runs=40),
     # play: rollout, bench_async, devices; check_sites takes a WebArenaConfig
-    prill.RolloutConfig(environment=places[0], policy=policy, model=model, seeds=range(5), workers=2, output="runs/one"),
+    prill.RolloutConfig(
+        environment=places[0],
+        policy=policy,
+        model=model,
+        seeds=range(5),
+        workers=2,
+        output="runs/one",
+    ),
     prill.papers.bench.BenchConfig(
-        environment=places[0], policy=policy, model=model, trials=2, beside=["step"], output="runs/bench"
+        environment=places[0],
+        policy=policy,
+        model=model,
+        trials=2,
+        beside=["step"],
+        output="runs/bench",
     ),
     prill.DevicesConfig(platforms=["web", "ios"]),
     # files: convert, check, merge, write_table, export, accept
@@ -94,11 +135,19 @@ runs: list[object] = [
     prill.CheckConfig(files=["t.jsonl", Path("runs")], images=True),
     prill.MergeConfig(verdicts=["a.jsonl", "b.jsonl"], output="v.jsonl"),
     prill.TableConfig(verdicts="v.jsonl", labels="l.jsonl", format="csv", output="table.csv"),
-    prill.ExportConfig(verdicts=["v.jsonl"], to="inspect", recording="run.eval", output="judged.eval"),
+    prill.ExportConfig(
+        verdicts=["v.jsonl"], to="inspect", recording="run.eval", output="judged.eval"
+    ),
     prill.AcceptConfig(folder="runs/one"),
     # papers: rank, exemplars, conversations
-    prill.papers.RankConfig(trajectories="gold.jsonl", output="scores.json", ranker="bm25", ranked="ranked.jsonl"),
-    prill.papers.ExemplarsConfig(trajectories=["t.jsonl"], verdicts="v.jsonl", output="memory", threshold=0.5),
-    prill.papers.ConversationsConfig(source="mind2web", output="conversations.json", model=model, most_tasks=4),
+    prill.papers.RankConfig(
+        trajectories="gold.jsonl", output="scores.json", ranker="bm25", ranked="ranked.jsonl"
+    ),
+    prill.papers.ExemplarsConfig(
+        trajectories=["t.jsonl"], verdicts="v.jsonl", output="memory", threshold=0.5
+    ),
+    prill.papers.ConversationsConfig(
+        source="mind2web", output="conversations.json", model=model, most_tasks=4
+    ),
 ]
 print(len(runs), "configurations")

@@ -1,8 +1,9 @@
-"""Two steps of TRL's GRPO with a judge as the reward: an untrained model of 50,000 numbers, on a CPU, nothing downloaded.
+"""Two steps of TRL's GRPO with a judge as the reward: an untrained model of 50,000 numbers, on a
+CPU, nothing downloaded.
 
 Run: OPENAI_BASE_URL=http://127.0.0.1:8000/v1 .venv/bin/python examples/grpo_with_judge.py MODEL
-(python -m prill.testing.endpoint.server --port 8000 is an endpoint for trying it out.) Put your own model and tasks in the
-place of tiny_model() and TASKS; it needs pip install '.[train]'.
+(python -m prill.testing.endpoint.server --port 8000 is an endpoint for trying it out.) Put your own
+model and tasks in the place of tiny_model() and TASKS; it needs pip install '.[train]'.
 """
 
 import sys
@@ -14,7 +15,8 @@ from prill.refine.rewards import TRLReward
 
 TASKS = ["Which button buys the tea?", "Which link leads to the cart?"]
 TEMPLATE = (
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if "
+    "add_generation_prompt %}assistant: {% endif %}"
 )
 
 
@@ -27,7 +29,9 @@ def tiny_model() -> tuple[Any, Any]:
     bare = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bare.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<end>", pad_token="<pad>", chat_template=TEMPLATE)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bare, eos_token="<end>", pad_token="<pad>", chat_template=TEMPLATE
+    )
     config = Qwen2Config(
         vocab_size=len(letters),
         hidden_size=32,
@@ -47,8 +51,11 @@ def main(judge_model: str) -> None:
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportPrivateImportUsage]
 
-    reward = prill.reward("modular", captioner="text", model=judge_model, kind="success", on_unscored="abstain")
-    judges: list[Any] = [TRLReward(reward, column=None)]  # judges the completion; for episodes, see docs/how-to/rewards.md
+    reward = prill.reward(
+        "modular", captioner="text", model=judge_model, kind="success", on_unscored="abstain"
+    )
+    # judges the completion; for episodes, see docs/how-to/rewards.md
+    judges: list[Any] = [TRLReward(reward, column=None)]
     model, tokenizer = tiny_model()
     with tempfile.TemporaryDirectory() as folder:
         settings = GRPOConfig(
@@ -67,13 +74,18 @@ def main(judge_model: str) -> None:
             model=model,
             processing_class=tokenizer,
             reward_funcs=judges,
-            train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": task}]} for task in TASKS]),
+            train_dataset=Dataset.from_list(
+                [{"prompt": [{"role": "user", "content": task}]} for task in TASKS]
+            ),
             args=settings,
         )
         trainer.train()
     for row in trainer.state.log_history:
         if "rewards/judge/mean" in row:
-            print(f"step {row['step']}: reward {row['rewards/judge/mean']:.2f}, unscored {row['judge/unscored']:.2f}")
+            print(
+                f"step {row['step']}: reward {row['rewards/judge/mean']:.2f}, unscored "
+                f"{row['judge/unscored']:.2f}"
+            )
 
 
 if __name__ == "__main__":

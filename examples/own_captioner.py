@@ -1,6 +1,7 @@
 """A captioner of your own: the first lines of the page's text.
 
-Run: prill score t.jsonl -o v.jsonl --judge modular --captioner examples/own_captioner.py:FirstLines --model M
+Run: prill score t.jsonl -o v.jsonl --judge modular --captioner examples/own_captioner.py:FirstLines
+--model M
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from prill import NoEvidenceError, Observation
 
 @dataclass(frozen=True)
 class FirstLines:
-    lines: int = 20  # an option: captioner = {name = "own_captioner.py:FirstLines", lines = 5} in a judge file
+    # an option: captioner = {name = "own_captioner.py:FirstLines", lines = 5} in a judge file
+    lines: int = 20
 
     @property
     def name(self) -> str:  # what verdicts record: whatever changes the text belongs in it

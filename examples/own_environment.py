@@ -1,8 +1,9 @@
-"""An environment of your own: anything with `reset`, `step` and `close`. The keyword parameters of its class are its options.
+"""An environment of your own: anything with `reset`, `step` and `close`. The keyword parameters of
+its class are its options.
 
-Run: prill rollout examples/own_environment.py:Counter --goal "Count to 3" --policy examples/own_policy.py:Add -o out
-`--start 1` sets an option. With a method `grade` the labels are recorded, too; one that takes screenshots has a parameter
-`images`, the folder for them.
+Run: prill rollout examples/own_environment.py:Counter --goal "Count to 3" --policy
+examples/own_policy.py:Add -o out `--start 1` sets an option. With a method `grade` the labels are
+recorded, too; one that takes screenshots has a parameter `images`, the folder for them.
 """
 
 from prill import Action, LabelRecord, Observation, Task, Trajectory
@@ -30,7 +31,12 @@ class Counter:
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
         reached = trajectory.task.goal == f"Count to {self.count}"
-        return LabelRecord(id=trajectory.id, success=reached, source="oracle", note=f"the counter shows {self.count}")
+        return LabelRecord(
+            id=trajectory.id,
+            success=reached,
+            source="oracle",
+            note=f"the counter shows {self.count}",
+        )
 
     def _look(self) -> Observation:
         return Observation(text=f"The counter shows {self.count}")

@@ -6,7 +6,8 @@ Run: prill score t.jsonl -o v.jsonl --judge examples/own_function.py:thanks
 import prill
 
 
-@prill.as_judge("thanks", version="1", screenshots=False)  # raise the version when the verdicts change
+# raise the version when the verdicts change
+@prill.as_judge("thanks", version="1", screenshots=False)
 async def thanks(trajectory: prill.Trajectory) -> bool | None:
     text = trajectory.observations[-1].text if trajectory.observations else None
     return None if text is None else "thank you" in text.lower()  # None: it cannot tell

@@ -1,6 +1,7 @@
 """A judge of your own: success when the last page holds a phrase.
 
-Run: prill score t.jsonl -o v.jsonl --judge examples/own_judge.py:PhraseJudge --phrase 'order placed'
+Run: prill score t.jsonl -o v.jsonl --judge examples/own_judge.py:PhraseJudge --phrase 'order
+placed'
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from prill import EvaluatorInfo, Trajectory, Verdict
 
 @dataclass(frozen=True)
 class PhraseJudge:
-    phrase: str = "thank you"  # an option: --phrase, a key in a judge file, a keyword of prill.judge
+    # an option: --phrase, a key in a judge file, a keyword of prill.judge
+    phrase: str = "thank you"
 
     @property
     def info(self) -> EvaluatorInfo:  # raise the version when the verdicts change
@@ -23,6 +25,8 @@ class PhraseJudge:
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         text = trajectory.observations[-1].text if trajectory.observations else None
         if text is None:
-            return Verdict(id=trajectory.id, unscored="no_evidence", reason="no text", evaluator=self.info)
+            return Verdict(
+                id=trajectory.id, unscored="no_evidence", reason="no text", evaluator=self.info
+            )
         success = self.phrase.lower() in text.lower()
         return Verdict(id=trajectory.id, success=success, score=float(success), evaluator=self.info)

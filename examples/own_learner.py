@@ -1,8 +1,11 @@
-"""An agent of your own that learns from its attempts: a policy with a list `lessons`, and a method `reflect`.
+"""An agent of your own that learns from its attempts: a policy with a list `lessons`, and a method
+`reflect`.
 
-Run: prill reflexion examples/own_environment.py:Counter --goal "Count to 3" --policy examples/own_learner.py:Patient \
+Run: prill reflexion examples/own_environment.py:Counter --goal "Count to 3" --policy
+examples/own_learner.py:Patient \
          --judge oracle -o out
-A policy without `reflect` that asks a model, such as react, needs the list only: prill asks the model for the lessons.
+A policy without `reflect` that asks a model, such as react, needs the list only: prill asks the
+model for the lessons.
 """
 
 from prill import Action, Observation, Step, Task, Trajectory, Verdict
@@ -19,7 +22,10 @@ class Patient:
 
     async def act(self, observation: Observation) -> Step:
         self.left -= 1
-        return Step(observation, Action("press", "press +", value="+") if self.left >= 0 else Action("stop", "stop"))
+        return Step(
+            observation,
+            Action("press", "press +", value="+") if self.left >= 0 else Action("stop", "stop"),
+        )
 
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
         return f"{len(trajectory.steps) - 1} was not enough ({verdict.reason}): count one further"

@@ -1,4 +1,5 @@
-"""A policy of your own: anything with `reset` and `act`. The keyword parameters of its class are its options.
+"""A policy of your own: anything with `reset` and `act`. The keyword parameters of its class are
+its options.
 
 Run: prill rollout miniwob --tasks click-button --policy examples/own_policy.py:ClickNamed -o out
 """
@@ -7,7 +8,9 @@ from prill import Action, Observation, Step, Task
 
 
 class ClickNamed:
-    """Clicks the first element whose line names what the goal has in quotes, then says that it is done."""
+    """Clicks the first element whose line names what the goal has in quotes, then says that it is
+    done.
+    """
 
     def __init__(self, *, role: str = "button") -> None:
         self.role = role
@@ -17,7 +20,9 @@ class ClickNamed:
 
     async def act(self, observation: Observation) -> Step:
         lines = (line.strip() for line in (observation.text or "").splitlines())
-        line = next((line for line in lines if line.startswith(f'{self.role} "{self.wanted}"')), None)
+        line = next(
+            (line for line in lines if line.startswith(f'{self.role} "{self.wanted}"')), None
+        )
         if line is None:
             return Step(observation, Action("stop", "stop", value="nothing here has that name"))
         return Step(observation, Action("click", f"click {line}", target=line))
@@ -31,4 +36,7 @@ class Add:
 
     async def act(self, observation: Observation) -> Step:
         done = observation.text == f"The counter shows {self.wanted}"
-        return Step(observation, Action("stop", value=self.wanted) if done else Action("press", "press +", value="+"))
+        return Step(
+            observation,
+            Action("stop", value=self.wanted) if done else Action("press", "press +", value="+"),
+        )

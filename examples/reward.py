@@ -1,4 +1,5 @@
-"""A reward function for reinforcement learning: episodes in, numbers out, None where no verdict was possible.
+"""A reward function for reinforcement learning: episodes in, numbers out, None where no verdict was
+possible.
 
 Run: OPENAI_BASE_URL=http://127.0.0.1:8000/v1 .venv/bin/python examples/reward.py MODEL
 (python -m prill.testing.endpoint.server --port 8000 is an endpoint for trying it out.)
@@ -13,7 +14,9 @@ from prill import Action, Observation, Step, Task, Trajectory
 
 
 class Reward:
-    """1 for success, 0 for failure. None means unscored: leave the episode out of the batch, it is not a failure."""
+    """1 for success, 0 for failure. None means unscored: leave the episode out of the batch, it is
+    not a failure.
+    """
 
     def __init__(self, model: str) -> None:
         self.judge = prill.judge("modular", model=model, captioner="text", concurrency=64)
@@ -31,6 +34,10 @@ def episode(number: int, *, seen: str | None) -> Trajectory:
 
 if __name__ == "__main__":
     reward = Reward(sys.argv[1])
-    batch = [episode(0, seen="Order placed. truth=success"), episode(1, seen="Your cart. truth=failure"), episode(2, seen=None)]
+    batch = [
+        episode(0, seen="Order placed. truth=success"),
+        episode(1, seen="Your cart. truth=failure"),
+        episode(2, seen=None),
+    ]
     print(asyncio.run(reward(batch)))
     print(asyncio.run(reward(batch)))  # a new event loop for each call, as some trainers do it

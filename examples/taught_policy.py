@@ -1,7 +1,9 @@
-"""A policy of your own that asks a model and can be taught by its own attempts: `demonstrate` asks what `act` asks.
+"""A policy of your own that asks a model and can be taught by its own attempts: `demonstrate` asks
+what `act` asks.
 
 Run: prill filter t.jsonl --verdicts v.jsonl -o rows --policy examples/taught_policy.py:Pointer
-Then: prill train policy rows/sft.jsonl -o adapter, and prill rollout … --policy examples/taught_policy.py:Pointer \
+Then: prill train policy rows/sft.jsonl -o adapter, and prill rollout … --policy
+examples/taught_policy.py:Pointer \
           --model local:DIR --model.adapter adapter
 """
 
@@ -26,12 +28,16 @@ class Pointer:
     async def act(self, observation: Observation) -> Step:
         if self.model is None:
             raise RuntimeError("this policy was made without a model")
-        reply = await self.model.complete(question(self.goal, observation), max_tokens=self.max_tokens)
+        reply = await self.model.complete(
+            question(self.goal, observation), max_tokens=self.max_tokens
+        )
         line = reply.text.strip()
         return Step(observation, Action("click", f"click {line}", target=line))
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """What `act` would have asked at that step, and the answer that leads to the recorded action."""
+        """What `act` would have asked at that step, and the answer that leads to the recorded
+        action.
+        """
         step = trajectory.steps[index]
         if step.action.kind != "click" or not step.action.target:
             raise UnparsableError(f"step {index} clicks nothing: {step.action.kind}")

@@ -1,4 +1,6 @@
-"""The reward function of verl: `reward.custom_reward_function.path=examples/verl_reward.py`, and the manager `naive`."""
+"""The reward function of verl: `reward.custom_reward_function.path=examples/verl_reward.py`, and
+the manager `naive`.
+"""
 
 import prill
 from prill.refine.rewards import make_compute_score

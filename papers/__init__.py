@@ -1,6 +1,8 @@
-"""Papers: one folder for each, with its agent, prompts, environment, trainings and published figures.
+"""Papers: one folder for each, with its agent, prompts, environment, trainings and published
+figures.
 
-Nothing outside imports them; registries find them by name. `prill papers --help` lists their commands.
+Nothing outside imports them; registries find them by name. `prill papers --help` lists their
+commands.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ if TYPE_CHECKING:
     from prill.papers.mind2web.config import Mind2WebConfig
     from prill.papers.mind2web.environment import Mind2Web, Mind2WebSpec
     from prill.papers.mind2web.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
-    from prill.papers.mind2web.runs import ConversationsConfig, RankConfig, conversations, conversations_async, rank, rank_async
+    from prill.papers.mind2web.runs import (
+        ConversationsConfig,
+        RankConfig,
+        conversations,
+        conversations_async,
+        rank,
+        rank_async,
+    )
     from prill.papers.mind2web.training.config import TrainPlannerConfig, TrainRankerConfig
     from prill.papers.step.agent import StepAgent, StepSpec
     from prill.papers.step.airline.config import AirlineConfig

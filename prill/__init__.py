@@ -15,7 +15,17 @@ from prill.errors import (
     UsageError,
 )
 from prill.lazy import lazily
-from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    LabelRecord,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+    Usage,
+    Verdict,
+)
 
 if TYPE_CHECKING:
     from prill.captioner.registry import CaptionerConfig, make_captioner
@@ -36,7 +46,14 @@ if TYPE_CHECKING:
     from prill.evaluators.registry import make_judge as judge
     from prill.io.hf_dataset import from_dataset, to_dataset
     from prill.io.shards import Shard
-    from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
+    from prill.io.store import (
+        BadLine,
+        read_labels,
+        read_trajectories,
+        read_verdicts,
+        write_labels,
+        write_trajectories,
+    )
     from prill.io.tables import table
     from prill.io.verdict_log import merge_verdicts
     from prill.models.registry import ModelConfig
@@ -81,7 +98,13 @@ if TYPE_CHECKING:
     from prill.runs.devices import DevicesConfig, devices, devices_async
     from prill.runs.export import ExportConfig, export, export_async
     from prill.runs.filter import FilterConfig, TeacherConfig, filter, filter_async
-    from prill.runs.filtered_bc import FilteredBCConfig, FilteredBCResult, filtered_bc, filtered_bc_async, plan_filtered_bc
+    from prill.runs.filtered_bc import (
+        FilteredBCConfig,
+        FilteredBCResult,
+        filtered_bc,
+        filtered_bc_async,
+        plan_filtered_bc,
+    )
     from prill.runs.fitting import (
         CalibrateConfig,
         CalibrateResult,
@@ -93,14 +116,31 @@ if TYPE_CHECKING:
         fit_async,
     )
     from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
-    from prill.runs.reflexion import ReflexionConfig, ReflexionResult, plan_reflexion, reflexion, reflexion_async
+    from prill.runs.reflexion import (
+        ReflexionConfig,
+        ReflexionResult,
+        plan_reflexion,
+        reflexion,
+        reflexion_async,
+    )
     from prill.runs.report import ReportConfig, report, report_async
     from prill.runs.rollout.episodes import EpisodesConfig
-    from prill.runs.rollout.run import RolloutConfig, RolloutResult, plan_rollout, rollout, rollout_async
+    from prill.runs.rollout.run import (
+        RolloutConfig,
+        RolloutResult,
+        plan_rollout,
+        rollout,
+        rollout_async,
+    )
     from prill.runs.score import ScoreConfig, ScoreResult, score, score_async
     from prill.runs.serve import ServeConfig, serve, serve_async
     from prill.runs.show import JudgesConfig, ShowConfig, judges, judges_async, show, show_async
-    from prill.runs.simulation import SimulationConfig, SimulationResult, simulate_retries, simulate_retries_async
+    from prill.runs.simulation import (
+        SimulationConfig,
+        SimulationResult,
+        simulate_retries,
+        simulate_retries_async,
+    )
     from prill.runs.sites import SitesResult, check_sites, check_sites_async
     from prill.runs.train import (
         PresetConfig,
@@ -274,7 +314,8 @@ __all__ = [
     "write_table_async",
     "write_trajectories",
 ]
-# What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
+# What needs a decoder, a database or an event loop is loaded when it is first used: `import prill`
+# stays instant.
 _HOMES = {
     "AcceptConfig": "runs.data",
     "AgreeConfig": "runs.agree",

@@ -1,4 +1,6 @@
-"""Checks of arguments from Python: records, judges, lists. Each error says what to write instead."""
+"""Checks of arguments from Python: records, judges, lists. Each error says what to write
+instead.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ from prill.types import LabelRecord, Trajectory
 _Fault = tuple[str, str, object]
 _Check = Callable[[Any], _Fault | None]
 _T = TypeVar("_T")
-_WORDS = {str: "text (str)", bool: "True or False", int: "a whole number (int)", float: "a number (float)", dict: "a dict"}
+_WORDS = {
+    str: "text (str)",
+    bool: "True or False",
+    int: "a whole number (int)",
+    float: "a number (float)",
+    dict: "a dict",
+}
 _MAX_SHOWN = 60  # characters of a value in a message
 _MAX_NAMES = 1000  # files of a folder among which the nearest name is looked for
 
@@ -28,10 +36,13 @@ _MAX_NAMES = 1000  # files of a folder among which the nearest name is looked fo
 def check_record(record: Trajectory | LabelRecord) -> None:
     """Raises InputError where a field holds something of another type than its record says.
 
-    The message names the record, the field, what was expected, what is there, and the nearest value where there is one.
+    The message names the record, the field, what was expected, what is there, and the nearest value
+    where there is one.
     """
     if not isinstance(record, Trajectory | LabelRecord):
-        raise InputError(f"a {type(record).__name__} is neither a prill.Trajectory nor a prill.LabelRecord")
+        raise InputError(
+            f"a {type(record).__name__} is neither a prill.Trajectory nor a prill.LabelRecord"
+        )
     fault = _checker(LabelRecord if isinstance(record, LabelRecord) else Trajectory)(record)
     if fault is None and not record.id:
         fault = ".id", "text that is not empty", record.id
@@ -57,19 +68,32 @@ def missing_image(path: str) -> str | None:
 
 def expect_judge(judge: object) -> None:
     """Raises UsageError for what is not a judge; the message says how to make one of it."""
-    if callable(judge) and not inspect.isclass(judge) and _has(judge, "info") and _has(judge, "screenshots"):
+    if (
+        callable(judge)
+        and not inspect.isclass(judge)
+        and _has(judge, "info")
+        and _has(judge, "screenshots")
+    ):
         return
     if isinstance(judge, str | os.PathLike | Mapping):
-        raise UsageError(f"the judge is {_shown(judge)}: make it first, prill.judge({_shown(judge)})")
+        raise UsageError(
+            f"the judge is {_shown(judge)}: make it first, prill.judge({_shown(judge)})"
+        )
     if inspect.isclass(judge):
-        raise UsageError(f"the judge is the class {judge.__name__}: make an object of it, {judge.__name__}(…)")
+        raise UsageError(
+            f"the judge is the class {judge.__name__}: make an object of it, {judge.__name__}(…)"
+        )
     if inspect.isroutine(judge):
         name = getattr(judge, "__name__", "f")
         raise UsageError(
-            f"the judge is the plain function {name}: write @prill.as_judge({name!r}, version='1') above it, "
+            f"the judge is the plain function {name}: write @prill.as_judge({name!r}, "
+            "version='1') above it, "
             "which makes a judge of it"
         )
-    raise UsageError(f"a {type(judge).__name__} is not a judge: a judge has info, screenshots and __call__ (prill.as_judge)")
+    raise UsageError(
+        f"a {type(judge).__name__} is not a judge: a judge has info, screenshots and __call__ "
+        "(prill.as_judge)"
+    )
 
 
 def _has(judge: object, name: str) -> bool:
@@ -78,10 +102,15 @@ def _has(judge: object, name: str) -> bool:
 
 
 def expect_several(items: Iterable[_T], what: Literal["trajectories", "labels"]) -> Iterable[_T]:
-    """The items of a list or another iterable. Raises UsageError for a single record, and for what holds none."""
+    """The items of a list or another iterable. Raises UsageError for a single record, and for what
+    holds none.
+    """
     if isinstance(items, Trajectory | LabelRecord):
         one = "trajectory" if isinstance(items, Trajectory) else "label"
-        raise UsageError(f"expected a list of {what}, got one {type(items).__name__}: put it into a list, [{one}]")
+        raise UsageError(
+            f"expected a list of {what}, got one {type(items).__name__}: put it into a list, "
+            f"[{one}]"
+        )
     if not isinstance(items, Iterable):
         raise UsageError(f"expected a list of {what}, got a value of type {type(items).__name__}")
     if isinstance(items, str | bytes | Mapping):
@@ -90,8 +119,8 @@ def expect_several(items: Iterable[_T], what: Literal["trajectories", "labels"])
 
 
 def checked_trajectories(items: Iterable[_T], *passed: type) -> Iterable[_T]:
-    """The trajectories, each checked: those of a list at once, others when their turn comes. What is of a type of `passed` is
-    not looked at. Raises UsageError and InputError.
+    """The trajectories, each checked: those of a list at once, others when their turn comes. What
+    is of a type of `passed` is not looked at. Raises UsageError and InputError.
     """
     items = expect_several(items, "trajectories")
     if isinstance(items, Sequence):
@@ -129,14 +158,23 @@ def unwritable(value: object, writes: Callable[[object], object], at: str) -> st
             inner = ((f"{at}[{i}]", part) for i, part in enumerate(value))
         elif is_dataclass(value):
             inner = ((f"{at}.{part.name}", getattr(value, part.name)) for part in fields(value))
-        found = next((told for where, part in inner if (told := unwritable(part, writes, where))), None)
-        return found or f"{at.removeprefix('.')}: a value of type {type(value).__name__} cannot be written as JSON"
+        found = next(
+            (told for where, part in inner if (told := unwritable(part, writes, where))), None
+        )
+        return (
+            found
+            or f"{at.removeprefix('.')}: a value of type {type(value).__name__} cannot be written "
+            "as JSON"
+        )
     return None
 
 
 def _told(fault: _Fault) -> str:
     where, expected, value = fault
-    return f"{where.removeprefix('.')}: expected {expected}; got {_shown(value)}{_near(expected, value)}"
+    return (
+        f"{where.removeprefix('.')}: expected {expected}; got "
+        f"{_shown(value)}{_near(expected, value)}"
+    )
 
 
 def _shown(value: object) -> str:
@@ -145,7 +183,11 @@ def _shown(value: object) -> str:
         return f"a {type(value).__name__}"
     if isinstance(value, dict | list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
-    text = f"a number of {value.bit_length()} bits" if isinstance(value, int) and value.bit_length() > 256 else repr(value)
+    text = (
+        f"a number of {value.bit_length()} bits"
+        if isinstance(value, int) and value.bit_length() > 256
+        else repr(value)
+    )
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
@@ -191,7 +233,9 @@ def _make_check(hint: Any) -> _Check:
         return _check_choice(args)
     if origin in (typing.Union, types.UnionType):
         others = [arg for arg in args if arg is not type(None)]
-        return _optional(_make_check(others[0])) if len(others) == 1 and len(args) == 2 else _anything
+        return (
+            _optional(_make_check(others[0])) if len(others) == 1 and len(args) == 2 else _anything
+        )
     if origin is tuple:
         return _check_several(_make_check(args[0]), None if args[1] is Ellipsis else len(args))
     bare = origin or hint
@@ -219,7 +263,11 @@ def _optional(check: _Check) -> _Check:
 
 def _check_choice(choices: tuple[str, ...]) -> _Check:
     def check(value: object) -> _Fault | None:
-        return None if isinstance(value, str) and value in choices else ("", f"one of {', '.join(choices)}", value)
+        return (
+            None
+            if isinstance(value, str) and value in choices
+            else ("", f"one of {', '.join(choices)}", value)
+        )
 
     return check
 

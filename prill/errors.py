@@ -1,13 +1,14 @@
 """The exceptions that prill raises.
 
 PrillError
-├── UsageError               the call is wrong: unknown judge, missing prompt value, budget without a price
-│   └── MissingExtraError    an optional package is not installed
-├── EndpointError            no call can succeed: unreachable server, refused key, unknown model, no vision
-│   └── EndpointGoneError    an endpoint that has answered nothing for minutes
+├── UsageError               the call is wrong: unknown judge, missing prompt value, budget without
+a price │   └── MissingExtraError    an optional package is not installed
+├── EndpointError            no call can succeed: unreachable server, refused key, unknown model, no
+vision │   └── EndpointGoneError    an endpoint that has answered nothing for minutes
 ├── AnswerPendingError       a batch has not brought the answer to a call yet
 ├── EnvironmentFailedError   a browser, phone or simulator broke
-└── UnscoredError            one trajectory cannot be judged; `.code` is the reason that its verdict carries
+└── UnscoredError            one trajectory cannot be judged; `.code` is the reason that its verdict
+carries
     ├── InputError           input: the trajectory or a file it names is broken
     ├── NoEvidenceError      no_evidence: what the judge needs was not recorded
     ├── TransportError       transport: errors or silence after every retry
@@ -18,8 +19,9 @@ PrillError
     ├── ContextTooLongError  context
     └── BudgetSpentError     budget
 
-An UnscoredError becomes a verdict in one place (`prill.evaluators.judgement.make_verdict`). UsageError and EndpointError
-are about the run, not about a trajectory: they end it, and what was already judged stays on disk.
+An UnscoredError becomes a verdict in one place (`prill.evaluators.judgement.make_verdict`).
+UsageError and EndpointError are about the run, not about a trajectory: they end it, and what was
+already judged stays on disk.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ class PrillError(Exception):
     """Base of all errors raised on purpose; the message is written for the user."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For another process: with the same words. The class may want something else than these to be made.
+        # For another process: with the same words. The class may want something else than these to
+        # be made.
         return _again, (type(self), self.args, self.__dict__)
 
 
@@ -88,7 +91,9 @@ class UsageError(PrillError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """An optional package is missing; the message names the `pip install` to run, of the package itself without an extra."""
+    """An optional package is missing; the message names the `pip install` to run, of the package
+    itself without an extra.
+    """
 
     def __init__(self, package: str, extra: str | None = None) -> None:
         command = f"pip install {package}" if extra is None else install_command(extra)
@@ -96,15 +101,21 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class EndpointError(PrillError):
-    """The model endpoint cannot serve this run at all, so trying further trajectories is pointless."""
+    """The model endpoint cannot serve this run at all, so trying further trajectories is
+    pointless.
+    """
 
 
 class EndpointGoneError(EndpointError):
-    """The endpoint has answered nothing for a while, though many calls tried. The run may be taken up when it is back."""
+    """The endpoint has answered nothing for a while, though many calls tried. The run may be taken
+    up when it is back.
+    """
 
 
 class AnswerPendingError(PrillError):
-    """The answer to a call is still to come, in a batch: there is no verdict yet, and no failure (see `prill.batches`)."""
+    """The answer to a call is still to come, in a batch: there is no verdict yet, and no failure
+    (see `prill.batches`).
+    """
 
 
 class EnvironmentFailedError(PrillError):
@@ -148,7 +159,9 @@ class RefusalError(UnscoredError):
 
 
 class TruncatedError(UnscoredError):
-    """The reply hit its token limit, also with twice the limit. `text` is as much of it as there is."""
+    """The reply hit its token limit, also with twice the limit. `text` is as much of it as there
+    is.
+    """
 
     code = "truncated"
 
@@ -164,7 +177,9 @@ class UnparsableError(UnscoredError):
 
 
 class ContextTooLongError(UnscoredError):
-    """The request does not fit the model's window. `tokens`: how many it has without the reply, where the endpoint said so."""
+    """The request does not fit the model's window. `tokens`: how many it has without the reply,
+    where the endpoint said so.
+    """
 
     code = "context"
 

@@ -13,11 +13,13 @@ from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajecto
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image in a message, by file path. It is checked, scaled and encoded when the message is sent.
+    """An image in a message, by file path. It is checked, scaled and encoded when the message is
+    sent.
 
     Args:
         path: The image file.
-        detail: How closely the model looks, as OpenAI's endpoints define it. None: the endpoint decides.
+        detail: How closely the model looks, as OpenAI's endpoints define it. None: the endpoint
+            decides.
     """
 
     path: str
@@ -73,7 +75,9 @@ class Form(Protocol):
 
     @property
     def tagged(self) -> bool:
-        """True when it is asked for as lines of text, even where the endpoint could enforce a schema."""
+        """True when it is asked for as lines of text, even where the endpoint could enforce a
+        schema.
+        """
         ...
 
     def json_schema(self) -> dict[str, Any]:
@@ -115,13 +119,18 @@ class LanguageModel(Protocol):
         ...
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
         """Asks for one answer at temperature 0.
 
         Args:
-            messages: The chat, oldest first. The text `prill.models.prompts.NONCE` is replaced by a code drawn for this call;
-                kept replies go by the text before that.
+            messages: The chat, oldest first. The text `prill.models.prompts.NONCE` is replaced by a
+                code drawn for this call; kept replies go by the text before that.
             form: The shape that the answer is asked for and parsed by. None: any text.
             max_tokens: The most tokens of the answer.
             prompt: The hash of the prompt files, for the key of kept replies.
@@ -137,10 +146,12 @@ class LanguageModel(Protocol):
 
 
 class SamplingLimits(TypedDict, total=False):
-    """What narrows the draw of the next token. What is absent does not narrow it, whatever the model's own habits are.
+    """What narrows the draw of the next token. What is absent does not narrow it, whatever the
+    model's own habits are.
 
-    `top_p`: the likeliest tokens that hold so much probability; `top_k`: so many likeliest tokens (0: all);
-    `repetition_penalty`: what has been said already is so many times less likely (1.0: no less).
+    `top_p`: the likeliest tokens that hold so much probability; `top_k`: so many likeliest tokens
+    (0: all); `repetition_penalty`: what has been said already is so many times less likely (1.0: no
+    less).
     """
 
     top_p: float
@@ -181,7 +192,9 @@ class Adaptive(LanguageModel, Protocol):
 class SampledModel(LanguageModel, Protocol):
     """A model that can also be drawn from."""
 
-    def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> LanguageModel:
+    def sampled(
+        self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]
+    ) -> LanguageModel:
         """Gives the same model at another temperature.
 
         Args:
@@ -215,7 +228,9 @@ class Remote(Protocol):
 
 
 class Captioner(Protocol):
-    """Turns one observation into text. Never sees the goal: it would describe what was hoped for."""
+    """Turns one observation into text. Never sees the goal: it would describe what was hoped
+    for.
+    """
 
     @property
     def name(self) -> str:
@@ -355,7 +370,14 @@ def unsupported_params(judge: Evaluator) -> list[str]:
         A sentence each, without duplicates.
     """
     models = (getattr(part, "model", None) for part in every_judge(judge))
-    return list(dict.fromkeys(param for model in models if isinstance(model, Adaptive) for param in model.unsupported_params))
+    return list(
+        dict.fromkeys(
+            param
+            for model in models
+            if isinstance(model, Adaptive)
+            for param in model.unsupported_params
+        )
+    )
 
 
 async def why_unreachable(judge: Evaluator) -> str:
@@ -418,7 +440,9 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Demonstrator(Policy, Protocol):
-    """An agent that can be taught by recorded steps: it tells what it would have been asked, and what to answer."""
+    """An agent that can be taught by recorded steps: it tells what it would have been asked, and
+    what to answer.
+    """
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """Puts a recorded step as a question and its answer.
@@ -428,7 +452,8 @@ class Demonstrator(Policy, Protocol):
             index: The step, from 0.
 
         Returns:
-            The messages that this policy sends at that step, and the reply that is the recorded action.
+            The messages that this policy sends at that step, and the reply that is the recorded
+            action.
 
         Raises:
             NoEvidenceError: The state lacks what this policy reads.
@@ -439,7 +464,9 @@ class Demonstrator(Policy, Protocol):
 
 @runtime_checkable
 class Learner(Policy, Protocol):
-    """An agent that can tell what it learned from an attempt. What it learned before, it was made with."""
+    """An agent that can tell what it learned from an attempt. What it learned before, it was made
+    with.
+    """
 
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
         """Draws a lesson from an attempt, for the next attempt at the same task.
@@ -506,8 +533,8 @@ class Locator(Protocol):
             action: The agent's action.
 
         Returns:
-            The action with the element's text as target and its middle as point, x and y in [0, 1] from the top left. Unchanged
-            where the element is not known or not on the screen.
+            The action with the element's text as target and its middle as point, x and y in [0, 1]
+            from the top left. Unchanged where the element is not known or not on the screen.
 
         Raises:
             EnvironmentFailedError: The environment broke.
@@ -550,7 +577,9 @@ class Work(Protocol):
 
 
 class Engine(Protocol):
-    """Workers elsewhere: other processes of this machine, or of a cluster. All of them see the same files."""
+    """Workers elsewhere: other processes of this machine, or of a cluster. All of them see the same
+    files.
+    """
 
     def start(self) -> int:
         """Gets the workers ready.
@@ -564,7 +593,8 @@ class Engine(Protocol):
         ...
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """Runs the shards, all at the same time if it can. The shard of a worker that died is given to another one.
+        """Runs the shards, all at the same time if it can. The shard of a worker that died is given
+        to another one.
 
         Args:
             work: What is done with each shard.

@@ -19,10 +19,11 @@ _START_TIMEOUT = 30.0
 
 
 class LocalSite:
-    """The base of such sites: `with Shop() as shop: shop.url`, or `async with`. It can be opened again after it was closed.
+    """The base of such sites: `with Shop() as shop: shop.url`, or `async with`. It can be opened
+    again after it was closed.
 
-    `port` is that of the first application, the others take the next ones; 0: any free ones. Raises UsageError for a number
-    that is no port, EnvironmentFailedError when a port is taken.
+    `port` is that of the first application, the others take the next ones; 0: any free ones. Raises
+    UsageError for a number that is no port, EnvironmentFailedError when a port is taken.
     """
 
     _what: ClassVar[str]
@@ -57,21 +58,33 @@ class LocalSite:
         failed: list[OSError] = []
         started = threading.Event()
         name = f"prill-{self._what}"
-        self._thread = threading.Thread(target=self._run, args=(started, failed), name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(started, failed), name=name, daemon=True
+        )
         self._thread.start()
         if not started.wait(_START_TIMEOUT) or failed:
             self.close()
-            raise EnvironmentFailedError(f"the {self._what} does not start: {failed[0] if failed else 'no answer'}")
+            raise EnvironmentFailedError(
+                f"the {self._what} does not start: {failed[0] if failed else 'no answer'}"
+            )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return await asyncio.to_thread(self.__enter__)
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await asyncio.to_thread(self.close)
 
@@ -103,7 +116,10 @@ class LocalSite:
     async def _serve(self, started: threading.Event) -> None:
         from aiohttp import web
 
-        runners = [web.AppRunner(each, access_log=None, shutdown_timeout=0.1) for each in self._applications()]
+        runners = [
+            web.AppRunner(each, access_log=None, shutdown_timeout=0.1)
+            for each in self._applications()
+        ]
         end, loop = asyncio.Event(), asyncio.get_running_loop()
         try:
             addresses = []
@@ -132,7 +148,8 @@ def serve(make: Callable[[], LocalSite], output: TextIO, errors: TextIO) -> int:
         The exit code: 0, or 2 where the site does not start.
     """
     signals = {signal.SIGINT, signal.SIGTERM}
-    # Blocked before the thread starts, which inherits that: they then wait for sigwait and interrupt nothing.
+    # Blocked before the thread starts, which inherits that: they then wait for sigwait and
+    # interrupt nothing.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         with make() as served:

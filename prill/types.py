@@ -25,7 +25,8 @@ UnscoredReason = Literal[
     "timeout",  # no answer within the time limit
     "refusal",  # the model declined to judge
     "truncated",  # the reply was cut by its token limit, twice
-    "parse",  # the reply holds no verdict that was offered, or a judge of one's own raised an exception
+    # the reply holds no verdict that was offered, or a judge of one's own raised an exception
+    "parse",
     "context",  # the evidence does not fit the model's window
     "budget",  # the money limit was reached before the call
     "no_evidence",  # the evaluator needs something the trajectory lacks
@@ -74,8 +75,9 @@ class Observation(_HoldsImage):
     """What could be seen at one moment. Every part is optional.
 
     Args:
-        screenshot: The path of an image file, the bytes of an encoded image, or a PIL image. The attribute is always a path:
-            that of a temporary file for an image in memory, which exists as long as an observation that names it.
+        screenshot: The path of an image file, the bytes of an encoded image, or a PIL image. The
+            attribute is always a path: that of a temporary file for an image in memory, which
+            exists as long as an observation that names it.
         text: The accessibility tree or the text of the page.
         url: The page's address.
         caption: A description of the screen.
@@ -139,7 +141,8 @@ class Action:
             point = getattr(self, name)
             if point is not None and not all(0.0 <= c <= 1.0 for c in point):
                 raise ValueError(
-                    f"{name} {list(point)} is outside the screen: give fractions between 0 and 1 (pixels by width and height)"
+                    f"{name} {list(point)} is outside the screen: give fractions between 0 and 1 "
+                    "(pixels by width and height)"
                 )
 
     @property
@@ -175,7 +178,8 @@ class Trajectory:
         final: The state after the last action. None: it was not recorded.
         answer: What the agent answered. None: nothing.
         metadata: What else was recorded, as JSON values.
-        error: Why the episode ended early when the environment failed. It does not imply failure of the agent.
+        error: Why the episode ended early when the environment failed. It does not imply failure of
+            the agent.
     """
 
     id: str
@@ -203,9 +207,11 @@ class Usage:
         prompt_tokens: Tokens of the requests.
         completion_tokens: Tokens of the replies.
         images: Images sent.
-        usd: The cost in US dollars. None: the price of some part is unknown; calls and tokens are still right.
-        estimated_usd: The part of `usd` for calls that were sent and brought no answer (timed out, cancelled, broken off),
-            which providers charge for: an estimate, counted neither as calls nor as tokens. Absent where there are none.
+        usd: The cost in US dollars. None: the price of some part is unknown; calls and tokens are
+            still right.
+        estimated_usd: The part of `usd` for calls that were sent and brought no answer (timed out,
+            cancelled, broken off), which providers charge for: an estimate, counted neither as
+            calls nor as tokens. Absent where there are none.
     """
 
     calls: int = 0
@@ -289,7 +295,8 @@ class FrameGrade:
 
     Args:
         states: The states that look like this, from 0, ascending.
-        scores: One score, or one a criterion, from 1 to 5. Empty: the model's reply could not be read.
+        scores: One score, or one a criterion, from 1 to 5. Empty: the model's reply could not be
+            read.
         description: What the frame shows.
     """
 
@@ -305,8 +312,8 @@ class Findings:
     Args:
         criteria: What the goal asks for.
         process: The share of the criteria's weight that is met, in [0, 1].
-        not_executable: Why nobody could have done the task: a captcha, a login wall, an impossible wish. None: it could be
-            done.
+        not_executable: Why nobody could have done the task: a captcha, a login wall, an impossible
+            wish. None: it could be done.
         side_effects: Changes that nobody asked for.
         key_points: What must hold for the goal to be reached.
         frames: The grades of all frames, by the last state of each.
@@ -347,7 +354,8 @@ class Verdict:
 
     Args:
         id: The trajectory's id.
-        success: Whether the goal was reached. None exactly where `unscored` says why there is no verdict.
+        success: Whether the goal was reached. None exactly where `unscored` says why there is no
+            verdict.
         score: The probability of success, in [0, 1].
         unscored: Why there is no verdict.
         reason: The judge's reason, in words.
@@ -362,8 +370,8 @@ class Verdict:
         fitted_on: What a fitted judge has seen of this trajectory. None: nothing was fitted.
 
     Raises:
-        ValueError: There are both or neither of `success` and `unscored`, a score outside [0, 1], or an unscored verdict with a
-            score or rewards.
+        ValueError: There are both or neither of `success` and `unscored`, a score outside [0, 1],
+            or an unscored verdict with a score or rewards.
     """
 
     id: str
@@ -393,18 +401,25 @@ class Verdict:
         """A card for notebooks: what judges and pages say is text in it, never markup."""
         from html import escape
 
-        word = f"unscored: {self.unscored}" if self.success is None else "success" if self.success else "failure"
+        word = (
+            f"unscored: {self.unscored}"
+            if self.success is None
+            else "success"
+            if self.success
+            else "failure"
+        )
         color = {True: "#1a7f37", False: "#cf222e", None: "#6e7781"}[self.success]
         usage = self.usage
         facts = [
             self.evaluator.name + (f", {self.evaluator.model}" if self.evaluator.model else ""),
             f"calls: {usage.calls}, tokens: {usage.prompt_tokens} + {usage.completion_tokens}",
-            "cost unknown" if usage.usd is None else f"{usage.usd:.4f} USD",  # notebooks take $…$ for a formula
+            # notebooks take $…$ for a formula
+            "cost unknown" if usage.usd is None else f"{usage.usd:.4f} USD",
             f"{self.seconds:.1f} s",
         ]
         score = "" if self.score is None else f", score {self.score:.3f}"
         head = f'<b style="color:{color}">{word}</b>{score} <code>{escape(self.id)}</code>'
-        return f"<div><p>{head}</p><p>{escape(self.reason)}</p><p><small>{escape(' · '.join(facts))}</small></p></div>"
+        return f"<div><p>{head}</p><p>{escape(self.reason)}</p><p><small>{escape(' · '.join(facts))}</small></p></div>"  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)

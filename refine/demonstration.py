@@ -47,8 +47,8 @@ class Teacher(Protocol):
 class PlainTeacher:
     """prill's own prompt, for a model that is not a policy yet: `refine/prompts/step.md`.
 
-    The answer is one line: `click [12] link 'Cart'`, `type "tea" into [7] textbox`, `swipe from (500, 800) to (500, 200)`.
-    Points are thousandths of the screen, from the top left.
+    The answer is one line: `click [12] link 'Cart'`, `type "tea" into [7] textbox`,
+    `swipe from (500, 800) to (500, 200)`. Points are thousandths of the screen, from the top left.
     """
 
     images: Annotated[bool, Meta(description="show the screenshot of the state")] = True
@@ -81,27 +81,40 @@ class PlainTeacher:
                 "code": NONCE,
                 "goal": clean(trajectory.task.goal),
                 "history": quoted("done", "\n".join(lines)) if lines else "nothing",
-                "state": quoted("state", shorten(text, self.max_chars)) if text else "The state is the screenshot.",
+                "state": quoted("state", shorten(text, self.max_chars))
+                if text
+                else "The state is the screenshot.",
             }
         )
         answer = action_line(trajectory.steps[index].action)
         if not answer or answer == "other":
             raise UnparsableError("the action was recorded without words")
         picture = () if screenshot is None else (Image(screenshot),)
-        return (Message("system", (turns["system"],)), Message("user", (*picture, turns["user"]))), answer
+        return (
+            Message("system", (turns["system"],)),
+            Message("user", (*picture, turns["user"])),
+        ), answer
 
 
 def action_line(action: Action) -> str:
-    """An action on one line: its kind, what was typed or chosen, and on what; the recorded text of a kind that is not known."""
+    """An action on one line: its kind, what was typed or chosen, and on what; the recorded text of
+    a kind that is not known.
+    """
     if action.kind == "other":
         return " ".join(clean(action.text).split())
     words = [action.kind]
     if action.value is not None:
         words.append(json.dumps(action.value, ensure_ascii=False))
     if action.target:
-        words += ["into"] * (action.kind == "type") + [shorten(" ".join(clean(action.target).split()), _ACTION_CHARS)]
+        words += ["into"] * (action.kind == "type") + [
+            shorten(" ".join(clean(action.target).split()), _ACTION_CHARS)
+        ]
     elif action.point is not None:
-        words += ["at", _place(action.point)] if action.end_point is None else ["from", _place(action.point)]
+        words += (
+            ["at", _place(action.point)]
+            if action.end_point is None
+            else ["from", _place(action.point)]
+        )
     if action.end_point is not None:
         words += ["to", _place(action.end_point)]
     if len(words) == 1 and action.text and not action.is_final:

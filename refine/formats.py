@@ -1,6 +1,7 @@
 """Exports rows for TRL, LLaMA-Factory, ms-swift and axolotl.
 
-Checked by the loaders of TRL 1.16, LLaMA-Factory 0.9.5, ms-swift 4.6.0 and axolotl 0.19.0 (`make test-frameworks`).
+Checked by the loaders of TRL 1.16, LLaMA-Factory 0.9.5, ms-swift 4.6.0 and axolotl 0.19.0
+(`make test-frameworks`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from prill.refine.rows import Row
 
 Kind = Literal["sft", "kto", "dpo"]
 KINDS: tuple[Kind, ...] = ("sft", "kto", "dpo")
-# What stands for a picture in formats of plain text, and other marks that their readers look for. A page may hold the same.
+# What stands for a picture in formats of plain text, and other marks that their readers look for. A
+# page may hold the same.
 _PICTURE = "<image>"
 _MARKS = re.compile(r"<(image|video|audio|bbox|ref-object|cot-process|start-image)>")
 
@@ -26,11 +28,15 @@ class RowFormat(Protocol):
     """How a trainer wants its rows."""
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """A row of `prill.refine.rows`, as this trainer reads it. Raises UsageError for what it cannot read."""
+        """A row of `prill.refine.rows`, as this trainer reads it. Raises UsageError for what it
+        cannot read.
+        """
         ...
 
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
-        """The other files of the folder, by name: how it is loaded, and what describes it. Rows lie in `KIND.jsonl`."""
+        """The other files of the folder, by name: how it is loaded, and what describes it. Rows lie
+        in `KIND.jsonl`.
+        """
         ...
 
 
@@ -38,9 +44,15 @@ FORMATS = Registry(
     "row format",
     {
         "trl": RegistryEntry("Hugging Face TRL: prompt and completion", "prill.refine.formats:Trl"),
-        "llama-factory": RegistryEntry("LLaMA-Factory: sharegpt, with dataset_info.json", "prill.refine.formats:LlamaFactory"),
-        "ms-swift": RegistryEntry("ms-swift: messages, loss on the last one", "prill.refine.formats:Swift"),
-        "axolotl": RegistryEntry("axolotl: chat_template, images in the messages", "prill.refine.formats:Axolotl"),
+        "llama-factory": RegistryEntry(
+            "LLaMA-Factory: sharegpt, with dataset_info.json", "prill.refine.formats:LlamaFactory"
+        ),
+        "ms-swift": RegistryEntry(
+            "ms-swift: messages, loss on the last one", "prill.refine.formats:Swift"
+        ),
+        "axolotl": RegistryEntry(
+            "axolotl: chat_template, images in the messages", "prill.refine.formats:Axolotl"
+        ),
     },
     "prill.rows",
 )
@@ -51,7 +63,10 @@ def make_format(name: str, **options: Any) -> RowFormat:
     maker = FORMATS.maker(name)
     made = maker(**read_options(maker, options, f"row format {name!r}"))
     if not all(callable(getattr(made, method, None)) for method in ("row", "beside")):
-        raise UsageError(f"row format {name!r} gave a {type(made).__name__}, which has no row(kind, row) and beside(kinds)")
+        raise UsageError(
+            f"row format {name!r} gave a {type(made).__name__}, which has no row(kind, row) and "
+            "beside(kinds)"
+        )
     return made  # type: ignore[no-any-return]
 
 
@@ -66,7 +81,11 @@ class Trl:
         """How to load them."""
         trainers = {"sft": "SFTTrainer", "kto": "KTOTrainer", "dpo": "DPOTrainer"}
         lines = [
-            f'* `{kind}.jsonl`: `load_dataset("json", data_files="{kind}.jsonl")` for `{trainers[kind]}`' for kind in kinds
+            (
+                f'* `{kind}.jsonl`: `load_dataset("json", data_files="{kind}.jsonl")` for '
+                f"`{trainers[kind]}`"
+            )
+            for kind in kinds
         ]
         if images:
             lines += [
@@ -77,13 +96,20 @@ class Trl:
 
 
 class LlamaFactory:
-    """ShareGPT messages with `<image>` in the text. Its reader drops what does not alternate, with a warning in a log only."""
+    """ShareGPT messages with `<image>` in the text. Its reader drops what does not alternate, with
+    a warning in a log only.
+    """
 
     def row(self, kind: Kind, row: Row) -> Row:
         """One list of messages; `label` for KTO, `chosen` and `rejected` for pairs."""
         prompt = [_flat(turn) for turn in row["prompt"]]
         if kind == "dpo":
-            return {"messages": prompt, "chosen": _flat(row["chosen"][0]), "rejected": _flat(row["rejected"][0]), **_rest(row)}
+            return {
+                "messages": prompt,
+                "chosen": _flat(row["chosen"][0]),
+                "rejected": _flat(row["rejected"][0]),
+                **_rest(row),
+            }
         return {"messages": [*prompt, _flat(row["completion"][0])], **_label(row), **_rest(row)}
 
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
@@ -98,10 +124,13 @@ class LlamaFactory:
         info = {}
         for kind in kinds:
             columns = {"messages": "messages"} | ({"images": "images"} if images else {})
-            columns |= {"kto": {"kto_tag": "label"}, "dpo": {"chosen": "chosen", "rejected": "rejected"}}.get(kind, {})
+            columns |= {
+                "kto": {"kto_tag": "label"},
+                "dpo": {"chosen": "chosen", "rejected": "rejected"},
+            }.get(kind, {})
             ranking = {"ranking": True} if kind == "dpo" else {}
             info[f"prill_{kind}"] = {
-                "file_name": f"{kind}.jsonl", "formatting": "sharegpt", **ranking, "columns": columns, "tags": tags
+                "file_name": f"{kind}.jsonl", "formatting": "sharegpt", **ranking, "columns": columns, "tags": tags  # noqa: E501
             }  # fmt: skip
         stages = ", ".join(f"`stage: {kind}` with `dataset: prill_{kind}`" for kind in kinds)
         lines = [
@@ -109,10 +138,14 @@ class LlamaFactory:
         ]
         if "sft" in kinds:
             lines.append(
-                "* `mask_history: true` with `stage: sft`: only the last answer is to be learned, not those of worked examples "
+                "* `mask_history: true` with `stage: sft`: only the last answer is to be learned, "
+                "not those of worked examples "
                 "in the prompt. The other stages do so anyway, and refuse to start with it."
             )
-        return {"dataset_info.json": json.dumps(info, indent=1) + "\n", "README.md": _readme("LLaMA-Factory", lines)}
+        return {
+            "dataset_info.json": json.dumps(info, indent=1) + "\n",
+            "README.md": _readme("LLaMA-Factory", lines),
+        }
 
 
 class Swift:
@@ -122,9 +155,13 @@ class Swift:
         """One list of messages; `label` for KTO, `rejected_response` for pairs."""
         answer = row["chosen" if kind == "dpo" else "completion"][0]
         turns = [_flat(turn) for turn in row["prompt"]]
-        messages = [{**turn, "loss": False} if turn["role"] == "assistant" else turn for turn in turns]
+        messages = [
+            {**turn, "loss": False} if turn["role"] == "assistant" else turn for turn in turns
+        ]
         messages.append({**_flat(answer), "loss": True})
-        rejected = {"rejected_response": _flat(row["rejected"][0])["content"]} if kind == "dpo" else {}
+        rejected = (
+            {"rejected_response": _flat(row["rejected"][0])["content"]} if kind == "dpo" else {}
+        )
         return {"messages": messages, **rejected, **_label(row), **_rest(row)}
 
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
@@ -136,27 +173,40 @@ class Swift:
         }
         lines = [f"* {methods[kind]} and `dataset: {kind}.jsonl`" for kind in kinds]
         if images:
-            lines.append("* `ROOT_IMAGE_DIR` in the environment names this folder, from which image paths start.")
+            lines.append(
+                "* `ROOT_IMAGE_DIR` in the environment names this folder, from which image paths "
+                "start."
+            )
         return {"README.md": _readme("ms-swift", lines)}
 
 
 class Axolotl:
-    """`chat_template` messages. Images stand in them by path: of a column `images` axolotl takes only the first.
+    """`chat_template` messages. Images stand in them by path: of a column `images` axolotl takes
+    only the first.
 
-    Its KTO and DPO readers know text alone. The mark of what is to be learned is read in rows of text alone, too.
+    Its KTO and DPO readers know text alone. The mark of what is to be learned is read in rows of
+    text alone, too.
     """
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """Messages with images in place; for KTO `completion` is the whole chat, as its `argilla_chat` reads it."""
+        """Messages with images in place; for KTO `completion` is the whole chat, as its
+        `argilla_chat` reads it.
+        """
         images = iter(row.get("images", ()))
         if kind != "sft" and "images" in row:
             raise UsageError(
-                f"axolotl reads no {kind} rows with images; take sft rows, or another format", parameters=("format",)
+                f"axolotl reads no {kind} rows with images; take sft rows, or another format",
+                parameters=("format",),
             )
         prompt = [_placed(turn, images) for turn in row["prompt"]]
         named = {key: row[key] for key in ("trajectory", "step")}
         if kind == "dpo":
-            return {"messages": prompt, "chosen": row["chosen"][0], "rejected": row["rejected"][0], **named}
+            return {
+                "messages": prompt,
+                "chosen": row["chosen"][0],
+                "rejected": row["rejected"][0],
+                **named,
+            }
         whole = [*prompt, row["completion"][0]]
         if kind == "kto":
             return {"completion": whole, "label": row["label"], **named}
@@ -165,26 +215,39 @@ class Axolotl:
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """How to load them."""
         types = {
-            "sft": "`type: chat_template`, `message_field_training: training`: the last answer alone is learned",
+            "sft": (
+                "`type: chat_template`, `message_field_training: training`: the last answer "
+                "alone is learned"
+            ),
             "kto": "`rl: kto`, `type: chatml.argilla_chat` (or `llama3.argilla_chat`)",
             "dpo": "`rl: dpo`, `type: chat_template.default`",
         }
-        lines = [f"* `datasets: [{{path: {kind}.jsonl, ds_type: json, …}}]` with {types[kind]}" for kind in kinds]
+        lines = [
+            f"* `datasets: [{{path: {kind}.jsonl, ds_type: json, …}}]` with {types[kind]}"
+            for kind in kinds
+        ]
         if images:
             lines += [
-                "* With images: `skip_prepare_dataset: true`, `remove_unused_columns: false`, `sample_packing: false`; their "
+                "* With images: `skip_prepare_dataset: true`, `remove_unused_columns: false`, "
+                "`sample_packing: false`; their "
                 "paths are relative to this folder, so start there.",
-                "* With images axolotl does not read `training`: it learns every answer of a row, those of worked examples in "
+                "* With images axolotl does not read `training`: it learns every answer of a row, "
+                "those of worked examples in "
                 "the prompt, too. Where the prompt has some, take another format.",
             ]
         return {"README.md": _readme("axolotl", lines)}
 
 
 def _flat(turn: Row) -> Row:
-    """A turn whose content is one text, with a mark for each picture; marks in the text itself are spoilt."""
+    """A turn whose content is one text, with a mark for each picture; marks in the text itself are
+    spoilt.
+    """
     content = turn["content"]
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    texts = [_PICTURE if part["type"] == "image" else _MARKS.sub(r"< \1 >", part["text"]) for part in parts]
+    texts = [
+        _PICTURE if part["type"] == "image" else _MARKS.sub(r"< \1 >", part["text"])
+        for part in parts
+    ]
     text = texts[0]
     for before, part in pairwise(texts):
         text += part if before == _PICTURE else f"\n\n{part}"
@@ -194,7 +257,10 @@ def _flat(turn: Row) -> Row:
 def _placed(turn: Row, images: Any) -> Row:
     if isinstance(turn["content"], str):
         return turn
-    parts = [{"type": "image", "path": next(images)} if part["type"] == "image" else part for part in turn["content"]]
+    parts = [
+        {"type": "image", "path": next(images)} if part["type"] == "image" else part
+        for part in turn["content"]
+    ]
     return {"role": turn["role"], "content": parts}
 
 
@@ -207,4 +273,8 @@ def _rest(row: Row) -> Row:
 
 
 def _readme(name: str, lines: Sequence[str]) -> str:
-    return f"# Rows for {name}\n\n" + "\n".join(lines) + "\n\n`manifest.json` says what they were made of.\n"
+    return (
+        f"# Rows for {name}\n\n"
+        + "\n".join(lines)
+        + "\n\n`manifest.json` says what they were made of.\n"
+    )

@@ -24,12 +24,18 @@ from prill.refine.retries import ENDS, End, Lesson, answer_among
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Usage
 
 FORMAT = "prill reflexion 1"
-RESULTS, VERDICTS, LESSONS, SETTINGS = "results.json", "verdicts.jsonl", "lessons.jsonl", "reflexion.json"
+RESULTS, VERDICTS, LESSONS, SETTINGS = (
+    "results.json",
+    "verdicts.jsonl",
+    "lessons.jsonl",
+    "reflexion.json",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """One attempt: what the judge said of it, what was learned, and whether it truly succeeded (None: undecided).
+    """One attempt: what the judge said of it, what was learned, and whether it truly succeeded
+    (None: undecided).
 
     `reused`: taken from another run. `problem`: why it broke off, or why there is no lesson.
     """
@@ -68,10 +74,11 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRow:
-    """Success after so many retries: the share of all tasks that were solved, as far as the truth is known.
+    """Success after so many retries: the share of all tasks that were solved, as far as the truth
+    is known.
 
-    `decided` counts the tasks whose truth is known. The 95 % interval (Wilson) reaches from none of the others being solved to
-    all of them; without any whose truth is known there is neither.
+    `decided` counts the tasks whose truth is known. The 95 % interval (Wilson) reaches from none of
+    the others being solved to all of them; without any whose truth is known there is neither.
     """
 
     retries: int
@@ -85,11 +92,12 @@ class OutcomeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeTable:
-    """The figures of a run. Tokens are those of requests and replies together; `usd` is None where a price is unknown.
+    """The figures of a run. Tokens are those of requests and replies together; `usd` is None where
+    a price is unknown.
 
-    `lost_to_false_negatives`: tasks of which some attempt truly succeeded, and the answer is another.
-    `kept_by_false_positives`: the judge ended the retries with an attempt that had failed. `gained`: solved, and not by the
-    first attempt.
+    `lost_to_false_negatives`: tasks of which some attempt truly succeeded, and the answer is
+    another. `kept_by_false_positives`: the judge ended the retries with an attempt that had failed.
+    `gained`: solved, and not by the first attempt.
     """
 
     rows: tuple[OutcomeRow, ...]
@@ -111,7 +119,9 @@ class OutcomeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflexionResults:
-    """The results file of a run. `lost_labels` counts attempts that an oracle labelled, and whose label is no longer there."""
+    """The results file of a run. `lost_labels` counts attempts that an oracle labelled, and whose
+    label is no longer there.
+    """
 
     format: str = FORMAT
     evaluator: EvaluatorInfo
@@ -145,12 +155,16 @@ def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{place}: no results of retries ({error})") from None
     if results.format != FORMAT:
-        raise UsageError(f"{place}: results of another version ({results.format}); run the retries again")
+        raise UsageError(
+            f"{place}: results of another version ({results.format}); run the retries again"
+        )
     return results
 
 
 def read_lessons(path: Path) -> dict[str, Lesson]:
-    """The lessons by attempt, the newest of each. Raises UsageError that names a line that holds none."""
+    """The lessons by attempt, the newest of each. Raises UsageError that names a line that holds
+    none.
+    """
     lessons: dict[str, Lesson] = {}
     for line in read_lines(path) if path.exists() else ():
         try:
@@ -158,7 +172,10 @@ def read_lessons(path: Path) -> dict[str, Lesson]:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not line.complete:
                 break
-            raise UsageError(f"{path}:{line.number}: not a lesson ({error}); mend the line or choose another folder") from None
+            raise UsageError(
+                f"{path}:{line.number}: not a lesson ({error}); mend the line or choose another "
+                "folder"
+            ) from None
         lessons[lesson.id] = lesson
     return lessons
 
@@ -183,16 +200,20 @@ def truths_in(path: Path) -> dict[str, bool | None]:
     return {id: record.success for id, record in label_records(path).items()}
 
 
-def make_table(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False) -> OutcomeTable:
+def make_table(
+    tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False
+) -> OutcomeTable:
     """Computes the figures of Reflexion.
 
     Args:
         tasks: The results of each task.
         attempts: The most attempts at a task. There is one row for each number of retries below it.
-        keep_best: The answer to a task is the attempt with the highest score, the earliest of equals. False: the last attempt.
+        keep_best: The answer to a task is the attempt with the highest score, the earliest of
+            equals. False: the last attempt.
 
     Returns:
-        The figures. Success rates are in [0, 1]; costs in US dollars are None where a price is unknown.
+        The figures. Success rates are in [0, 1]; costs in US dollars are None where a price is
+        unknown.
     """
     rows = tuple(_row(tasks, retries, keep_best) for retries in range(attempts))
     every = [attempt for task in tasks for attempt in task.attempts]
@@ -206,12 +227,17 @@ def make_table(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = 
         rows=rows,
         tasks=len(tasks),
         undecided=truths.count(None),
-        gained=sum(truth is True and task.attempts[0].truth is False for task, truth in zip(tasks, truths, strict=True)),
+        gained=sum(
+            truth is True and task.attempts[0].truth is False
+            for task, truth in zip(tasks, truths, strict=True)
+        ),
         lost_to_false_negatives=sum(
             truth is False and any(attempt.truth for attempt in task.attempts)
             for task, truth in zip(tasks, truths, strict=True)
         ),
-        kept_by_false_positives=sum(task.ended == "accepted" and task.attempts[-1].truth is False for task in tasks),
+        kept_by_false_positives=sum(
+            task.ended == "accepted" and task.attempts[-1].truth is False for task in tasks
+        ),
         played=sum(not attempt.reused for attempt in every),
         reused=sum(attempt.reused for attempt in every),
         ended={end: ended[end] for end in ENDS if ended[end]},
@@ -219,7 +245,9 @@ def make_table(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = 
         judge=judge,
         reflector=reflector,
         calls_per_solved=total.calls / solved if solved else None,
-        tokens_per_solved=(total.prompt_tokens + total.completion_tokens) / solved if solved else None,
+        tokens_per_solved=(total.prompt_tokens + total.completion_tokens) / solved
+        if solved
+        else None,
         usd_per_solved=None if total.usd is None or not solved else total.usd / solved,
     )
 
@@ -238,34 +266,68 @@ def table_lines(table: OutcomeTable) -> Iterator[str]:
     for row in table.rows:
         share = "" if row.success is None else f"{row.success:.1%}"
         interval = "" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
-        yield f"| {row.retries} | {row.solved} | {row.tasks} | {share} | {interval} | {row.tasks - row.decided} |"
+        yield (
+            f"| {row.retries} | {row.solved} | {row.tasks} | {share} | {interval} | "
+            f"{row.tasks - row.decided} |"
+        )
     yield ""
     if table.undecided:
         yield (
-            f"the truth is unknown of {table.undecided} of {table.tasks} tasks: success counts them as not solved, and the "
+            f"the truth is unknown of {table.undecided} of {table.tasks} tasks: success counts "
+            "them as not solved, and the "
             "interval reaches to all of them being solved"
         )
-    yield f"{table.played} attempts played, {table.reused} taken from another run, at {table.tasks} tasks"
-    yield f"solved by a retry: {table.gained}; lost to false negatives: {table.lost_to_false_negatives}; " + (
-        f"failures that the judge accepted: {table.kept_by_false_positives}; truth unknown: {table.undecided}"
+    yield (
+        f"{table.played} attempts played, {table.reused} taken from another run, at "
+        f"{table.tasks} tasks"
     )
-    yield "ended: " + ", ".join(f"{end.replace('_', ' ')} {count}" for end, count in table.ended.items())
-    for role, usage in (("actor", table.actor), ("judge", table.judge), ("reflector", table.reflector)):
+    yield (
+        f"solved by a retry: {table.gained}; lost to false negatives: "
+        f"{table.lost_to_false_negatives}; "
+        + (
+            f"failures that the judge accepted: {table.kept_by_false_positives}; truth unknown: "
+            f"{table.undecided}"
+        )
+    )
+    yield "ended: " + ", ".join(
+        f"{end.replace('_', ' ')} {count}" for end, count in table.ended.items()
+    )
+    for role, usage in (
+        ("actor", table.actor),
+        ("judge", table.judge),
+        ("reflector", table.reflector),
+    ):
         cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
-        yield f"{role}: {usage.calls} calls, {usage.prompt_tokens + usage.completion_tokens} tokens, {cost}"
+        yield (
+            f"{role}: {usage.calls} calls, {usage.prompt_tokens + usage.completion_tokens} "
+            f"tokens, {cost}"
+        )
     if table.calls_per_solved is not None:
         cost = "cost unknown" if table.usd_per_solved is None else f"${table.usd_per_solved:.4f}"
-        yield f"a solved task: {table.calls_per_solved:.1f} calls, {table.tokens_per_solved:.0f} tokens, {cost}"
+        yield (
+            f"a solved task: {table.calls_per_solved:.1f} calls, {table.tokens_per_solved:.0f} "
+            f"tokens, {cost}"
+        )
 
 
 def _row(tasks: Sequence[TaskResult], retries: int, keep_best: bool) -> OutcomeRow:
-    truths = [truth for task in tasks if (truth := _truth(task, retries + 1, keep_best)) is not None]
+    truths = [
+        truth for task in tasks if (truth := _truth(task, retries + 1, keep_best)) is not None
+    ]
     solved, decided = sum(truths), len(truths)
     if not decided:
         return OutcomeRow(retries=retries, solved=0, decided=0, tasks=len(tasks))
     at_least, at_most = solved / len(tasks), (solved + len(tasks) - decided) / len(tasks)
     low, high = wilson(at_least, len(tasks))[0], wilson(at_most, len(tasks))[1]
-    return OutcomeRow(retries=retries, solved=solved, decided=decided, tasks=len(tasks), success=at_least, low=low, high=high)
+    return OutcomeRow(
+        retries=retries,
+        solved=solved,
+        decided=decided,
+        tasks=len(tasks),
+        success=at_least,
+        low=low,
+        high=high,
+    )
 
 
 def _truth(task: TaskResult, attempts: int, keep_best: bool) -> bool | None:

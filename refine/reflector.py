@@ -28,15 +28,25 @@ LEFT_OUT = "(left out)"
 class ReflectorSpec(Config):
     """How the model is asked. A token is taken as four characters.
 
-    The paper sets no total; 30 steps of 1920 tokens are 57,600, and the default fits the windows of small models too.
+    The paper sets no total; 30 steps of 1920 tokens are 57,600, and the default fits the windows of
+    small models too.
     """
 
-    observation_tokens: Annotated[int, Meta(ge=1, description="more of one state is cut off (the paper: 1920)")] = 1920
+    observation_tokens: Annotated[
+        int, Meta(ge=1, description="more of one state is cut off (the paper: 1920)")
+    ] = 1920
     reflection_tokens: Annotated[
-        int, Meta(ge=1000, description="of the whole request: states from the middle are left out first, actions never")
+        int,
+        Meta(
+            ge=1000,
+            description="of the whole request: states from the middle are left out first, actions "
+            "never",
+        ),
     ] = 24000
     lesson_tokens: Annotated[int, Meta(ge=1, description="of the lesson")] = 384
-    lesson_tries: Annotated[int, Meta(ge=1, description="how often a lesson is asked for while the reply is empty")] = 1
+    lesson_tries: Annotated[
+        int, Meta(ge=1, description="how often a lesson is asked for while the reply is empty")
+    ] = 1
 
     def settings(self) -> dict[str, Any]:
         """What tells runs apart, besides the model and the prompt."""
@@ -47,7 +57,9 @@ class ReflectorSpec(Config):
 class LessonsConfig(ReflectorSpec):
     """How lessons are drawn, and by which model."""
 
-    model: Annotated[ModelLike | None, Meta(description="the model that draws lessons (default: the policy's)")] = None
+    model: Annotated[
+        ModelLike | None, Meta(description="the model that draws lessons (default: the policy's)")
+    ] = None
 
 
 class Reflector:
@@ -67,7 +79,9 @@ class Reflector:
         """The hash of the prompt."""
         return load_prompt("prill.refine", "reflection").hash
 
-    async def __call__(self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str]) -> str:
+    async def __call__(
+        self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str]
+    ) -> str:
         """Writes a lesson.
 
         Args:
@@ -84,13 +98,19 @@ class Reflector:
         """
         messages = self.messages(trajectory, verdict, lessons, await self._room())
         for _ in range(self.spec.lesson_tries):
-            reply = await self.model.complete(messages, max_tokens=self.spec.lesson_tokens, prompt=self.prompt)
+            reply = await self.model.complete(
+                messages, max_tokens=self.spec.lesson_tokens, prompt=self.prompt
+            )
             if text := clean(reply.text.rpartition("</think>")[2]).strip():
                 return text
         raise UnparsableError("the model gave an empty lesson")
 
     def messages(
-        self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str], tokens: int | None = None
+        self,
+        trajectory: Trajectory,
+        verdict: Verdict,
+        lessons: Sequence[str],
+        tokens: int | None = None,
     ) -> tuple[Message, Message]:
         """Builds the request for a lesson.
 
@@ -98,13 +118,15 @@ class Reflector:
             trajectory: The attempt.
             verdict: Its verdict.
             lessons: The lessons of the attempts before it, oldest first.
-            tokens: The most tokens of the request, unless actions, status and earlier lessons alone take more. None: that of
-                the options.
+            tokens: The most tokens of the request, unless actions, status and earlier lessons alone
+                take more. None: that of the options.
 
         Returns:
             The system message and the user message.
         """
-        shown = [_shown(step.observation, self.spec.observation_tokens) for step in trajectory.steps]
+        shown = [
+            _shown(step.observation, self.spec.observation_tokens) for step in trajectory.steps
+        ]
         budget = self.spec.reflection_tokens if tokens is None else tokens
         texts: list[str | None] = [None] * len(shown)
         spare = budget - _size(self._filled(trajectory, verdict, lessons, texts))
@@ -112,7 +134,8 @@ class Reflector:
             # What stands in its place is counted already.
             cost = estimate_tokens(shown[i]) - estimate_tokens(LEFT_OUT)
             if cost > spare:
-                # What is nearer to the middle goes first: nothing beyond this one is shown. Of the last state, what fits is.
+                # What is nearer to the middle goes first: nothing beyond this one is shown. Of the
+                # last state, what fits is.
                 if i == len(shown) - 1 and spare > 0:
                     texts[i] = shown[i][: 4 * spare]
                 break
@@ -121,7 +144,11 @@ class Reflector:
         return self._filled(trajectory, verdict, lessons, texts)
 
     def _filled(
-        self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str], texts: Sequence[str | None]
+        self,
+        trajectory: Trajectory,
+        verdict: Verdict,
+        lessons: Sequence[str],
+        texts: Sequence[str | None],
     ) -> tuple[Message, Message]:
         earlier = "\n".join(f"TRIAL {i}: {lesson}" for i, lesson in enumerate(lessons))
         values = {
@@ -136,7 +163,9 @@ class Reflector:
         return Message("system", (filled["system"],)), Message("user", (filled["user"],))
 
     async def _room(self) -> int:
-        """The tokens of a request: those of the settings, or what the model's window leaves beside the lesson."""
+        """The tokens of a request: those of the settings, or what the model's window leaves beside
+        the lesson.
+        """
         limits = await get_limits(self.model)
         if limits.window is None:
             return self.spec.reflection_tokens
@@ -176,21 +205,31 @@ class Reflective:
 
 
 def find_learner(
-    policy: Any, lessons: Sequence[str], model: LanguageModel | None = None, spec: ReflectorSpec = ReflectorSpec()
+    policy: Any,
+    lessons: Sequence[str],
+    model: LanguageModel | None = None,
+    spec: ReflectorSpec = ReflectorSpec(),
 ) -> Learner:
-    """The policy with these lessons in mind; where it draws none itself, this model does, or else its own.
+    """The policy with these lessons in mind; where it draws none itself, this model does, or else
+    its own.
 
     Raises UsageError for a policy that takes no lessons, or without any model.
     """
     name = type(policy).__name__
     if not isinstance(getattr(policy, "lessons", None), list):
-        raise UsageError(f"the policy {name} takes no lessons: it has no list `lessons`; react has one", parameters=("policy",))
+        raise UsageError(
+            f"the policy {name} takes no lessons: it has no list `lessons`; react has one",
+            parameters=("policy",),
+        )
     policy.lessons[:] = lessons
     if isinstance(policy, Learner):
         return policy
     asked = model or getattr(policy, "model", None)
     if asked is None:
-        raise UsageError(f"the policy {name} asks no model, so name one that draws lessons", parameters=("lessons.model",))
+        raise UsageError(
+            f"the policy {name} asks no model, so name one that draws lessons",
+            parameters=("lessons.model",),
+        )
     return Reflective(policy, Reflector(asked, spec))
 
 
@@ -207,7 +246,8 @@ def make_challenges(
     Args:
         tasks: The tasks; each has an id of its own.
         policy: Makes the agent, a new one for each attempt. The agent has a list `lessons`.
-        model: Writes the lessons of an agent without a method `reflect`. None: the policy's own model.
+        model: Writes the lessons of an agent without a method `reflect`. None: the policy's own
+            model.
         spec: How lessons are written.
         agent: The agent's name for the record. None: no name.
 
@@ -225,7 +265,13 @@ def make_challenges(
         def learner(lessons: Sequence[str], number: int) -> Learner:
             return find_learner(policy(), lessons, model, spec)
 
-        return Challenge(name=task.id, id=lambda number: f"{task.id}-a{number}", task=same, learner=learner, agent=agent)
+        return Challenge(
+            name=task.id,
+            id=lambda number: f"{task.id}-a{number}",
+            task=same,
+            learner=learner,
+            agent=agent,
+        )
 
     if len({task.id for task in tasks}) < len(tasks):
         raise UsageError("every task needs an id of its own: it names the attempts")
@@ -236,13 +282,18 @@ def _history(steps: Sequence[Step], texts: Sequence[str | None]) -> str:
     blocks = []
     for i, (step, text) in enumerate(zip(steps, texts, strict=True)):
         url = f"URL: {clean(step.observation.url)}\n" if step.observation.url else ""
-        blocks.append(f"OBSERVATION {i}:\n{url}{LEFT_OUT if text is None else text}\nACTION {i}: {_words(step)}")
+        blocks.append(
+            f"OBSERVATION {i}:\n{url}{LEFT_OUT if text is None else text}\nACTION {i}: "
+            f"{_words(step)}"
+        )
     return "\n".join(blocks) or "(nothing was done)"
 
 
 def _words(step: Step) -> str:
     action = step.action
-    return clean(action.text) or " ".join(part for part in (action.kind, action.target, action.value) if part)
+    return clean(action.text) or " ".join(
+        part for part in (action.kind, action.target, action.value) if part
+    )
 
 
 def _shown(observation: Observation, tokens: int) -> str:
@@ -255,9 +306,16 @@ def _shown(observation: Observation, tokens: int) -> str:
 
 
 def _from_the_ends(count: int) -> list[int]:
-    """The places of a list, those of the middle last: the last, the first, the last but one, and so on."""
+    """The places of a list, those of the middle last: the last, the first, the last but one, and so
+    on.
+    """
     return sorted(range(count), key=lambda i: (min(i, count - 1 - i), i < count - 1 - i))
 
 
 def _size(messages: Sequence[Message]) -> int:
-    return sum(estimate_tokens(part) for message in messages for part in message.parts if isinstance(part, str))
+    return sum(
+        estimate_tokens(part)
+        for message in messages
+        for part in message.parts
+        if isinstance(part, str)
+    )

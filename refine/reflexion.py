@@ -1,9 +1,11 @@
 """Reflexion with any judge (arXiv 2303.11366): attempt, verdict, reflection.
 
-All tasks that go on are played, then judged, then reflected on, and so again; or one task after the other (`RetrySpec.order`).
-Each attempt goes through the one loop (`prill.episodes.loop`) and the one recorder (`prill.episodes.record`). Everything is
-kept as soon as it is there, by task and attempt, so that a run that was killed goes on. An oracle's labels go from the recorder
-to the labels file, and from there to the results; agent, judge and reflector are handed trajectories and verdicts only.
+All tasks that go on are played, then judged, then reflected on, and so again; or one task after the
+other (`RetrySpec.order`). Each attempt goes through the one loop (`prill.episodes.loop`) and the
+one recorder (`prill.episodes.record`). Everything is kept as soon as it is there, by task and
+attempt, so that a run that was killed goes on. An oracle's labels go from the recorder to the
+labels file, and from there to the results; agent, judge and reflector are handed trajectories and
+verdicts only.
 """
 
 from __future__ import annotations
@@ -62,7 +64,16 @@ from prill.refine.retries import (
     told,
 )
 from prill.scoring.scorer import score_stream
-from prill.types import EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
+from prill.types import (
+    EvaluatorInfo,
+    LabelRecord,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+    Usage,
+    Verdict,
+)
 
 _AT_ONCE = 16  # lessons
 
@@ -75,10 +86,12 @@ class Challenge(Generic[E]):
         name: The task's name in the results.
         id: Names an attempt by its number, from 0. The same settings give the same names.
         task: Gives the task, asked of the environment when the turn comes.
-        learner: Makes the agent of an attempt from the lessons of the attempts before it and the attempt's number, from 0.
+        learner: Makes the agent of an attempt from the lessons of the attempts before it and the
+            attempt's number, from 0.
         agent: The agent's name for the record. None: no name.
         metadata: Goes into the metadata of the trajectories.
-        needs: What no other episode may use at the same time, such as the sites that a reset restores.
+        needs: What no other episode may use at the same time, such as the sites that a reset
+            restores.
     """
 
     name: str
@@ -100,7 +113,8 @@ class PlaySettings(Generic[E]):
         timeout: Bounds an episode, in seconds. None: no bound.
         early_stop: As in `prill.rollout`.
         patience: How long a model may give no answer at all before the run ends, in seconds.
-        leftovers: Why a later attempt may find what an earlier one changed. None: every attempt begins in a fresh state.
+        leftovers: Why a later attempt may find what an earlier one changed. None: every attempt
+            begins in a fresh state.
     """
 
     oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None = None
@@ -113,7 +127,9 @@ class PlaySettings(Generic[E]):
 
 @dataclass(frozen=True)
 class ReflexionProgress:
-    """What a run is doing: `move` for attempt number `attempt` (from 0), `done` of `total` tasks."""
+    """What a run is doing: `move` for attempt number `attempt` (from 0), `done` of `total`
+    tasks.
+    """
 
     move: Move
     attempt: int
@@ -135,17 +151,20 @@ async def run_reflexion(
     retry_unscored: bool = False,
     progress: Callable[[ReflexionProgress], None] = lambda stage: None,
 ) -> ReflexionResults:
-    """Runs Reflexion: tries each task until the judge accepts an attempt or the attempts are used up. The same call resumes.
+    """Runs Reflexion: tries each task until the judge accepts an attempt or the attempts are used
+    up. The same call resumes.
 
     Args:
         pool: Lends the environments.
         challenges: The tasks, each with its agent.
-        judge: Decides whether an attempt succeeded. None: the oracle's labels decide, which is the upper bound.
+        judge: Decides whether an attempt succeeded. None: the oracle's labels decide, which is the
+            upper bound.
         out: The run's folder. `results.json` in it holds the results.
         spec: When and how often to retry. None: the defaults.
         play: How episodes are played. None: the defaults.
-        baseline: The folder of another run of these tasks, or of recorded first attempts. Attempts of the same name are taken
-            from there, and lessons where they were drawn from the same words. None: everything is played.
+        baseline: The folder of another run of these tasks, or of recorded first attempts. Attempts
+            of the same name are taken from there, and lessons where they were drawn from the same
+            words. None: everything is played.
         settings: What else distinguishes this run from others. None: nothing.
         retry_broken: Play attempts again in which the environment broke.
         retry_unscored: Judge unscored attempts again.
@@ -155,10 +174,20 @@ async def run_reflexion(
         The results.
 
     Raises:
-        UsageError: The folder holds a run with other settings, or there is no oracle although the labels are to decide.
+        UsageError: The folder holds a run with other settings, or there is no oracle although the
+            labels are to decide.
         EndpointError: A model cannot be used at all.
     """
-    run = _Run(pool, challenges, judge, out, spec or RetrySpec(), play or PlaySettings(), baseline, progress)
+    run = _Run(
+        pool,
+        challenges,
+        judge,
+        out,
+        spec or RetrySpec(),
+        play or PlaySettings(),
+        baseline,
+        progress,
+    )
     return await run.all(settings or {}, retry_broken=retry_broken, retry_unscored=retry_unscored)
 
 
@@ -173,13 +202,17 @@ def check_again(
     baseline: Path | None = None,
     settings: Mapping[str, Any],
 ) -> None:
-    """Raises the UsageError that `run_reflexion` with these arguments would raise before anything is played; writes nothing."""
+    """Raises the UsageError that `run_reflexion` with these arguments would raise before anything
+    is played; writes nothing.
+    """
     run = _Run(pool, challenges, judge, out, spec, play, baseline, lambda stage: None)
     run.expect_same(run.all_settings(settings))
 
 
 class LabelJudge:
-    """The labels of a run that goes on, as verdicts: the upper bound for whatever judges. `path` is the run's label file."""
+    """The labels of a run that goes on, as verdicts: the upper bound for whatever judges. `path` is
+    the run's label file.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -236,12 +269,23 @@ class _Run(Generic[E]):
         progress: Callable[[ReflexionProgress], None],
     ) -> None:
         if judge is None and play.oracle is None:
-            raise UsageError("there is no oracle here whose labels could decide; name a judge", parameters=("evaluator",))
+            raise UsageError(
+                "there is no oracle here whose labels could decide; name a judge",
+                parameters=("evaluator",),
+            )
         if baseline is not None and baseline.resolve() == out.resolve():
             raise UsageError(f"{baseline}: the other run is this one", parameters=("baseline",))
         if baseline is not None and not (baseline / TRAJECTORIES).is_file():
-            raise UsageError(f"{baseline}: holds no recorded attempts to take over", parameters=("baseline",))
-        self._pool, self._challenges, self._out, self._spec, self._play = pool, tuple(challenges), out, spec, play
+            raise UsageError(
+                f"{baseline}: holds no recorded attempts to take over", parameters=("baseline",)
+            )
+        self._pool, self._challenges, self._out, self._spec, self._play = (
+            pool,
+            tuple(challenges),
+            out,
+            spec,
+            play,
+        )
         self._judge: Evaluator = judge or LabelJudge(out / LABELS)
         self._threshold = get_threshold(spec, self._judge)
         self._baseline = baseline
@@ -252,20 +296,31 @@ class _Run(Generic[E]):
         self._not_begun: set[str] = set()
         self._old_lessons: dict[str, Lesson] = {}
 
-    async def all(self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool) -> ReflexionResults:
+    async def all(
+        self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool
+    ) -> ReflexionResults:
         """Goes from move to move until every task has ended."""
         checksums = Checksums(self._out)
-        # Results are made again in the end. Settings are compared as such: an editor may save them otherwise.
-        await asyncio.to_thread(checksums.check, but=[RESULTS, *([SETTINGS] if (self._out / SETTINGS).is_file() else ())])
+        # Results are made again in the end. Settings are compared as such: an editor may save them
+        # otherwise.
+        await asyncio.to_thread(
+            checksums.check,
+            but=[RESULTS, *([SETTINGS] if (self._out / SETTINGS).is_file() else ())],
+        )
         if self._baseline is not None:
             await asyncio.to_thread(Checksums(self._baseline).check)
         self._hold(self.all_settings(settings))
         checksums.note(SETTINGS)
         for name in (VERDICTS, LESSONS):
             checksums.add(name)
-        with VerdictLog(self._out / VERDICTS, self._judge.info) as log, self._open_lessons(checksums) as self._lesson_log:
+        with (
+            VerdictLog(self._out / VERDICTS, self._judge.info) as log,
+            self._open_lessons(checksums) as self._lesson_log,
+        ):
             self._take_up(retry_unscored)
-            broken = {id: played.error for id, played in self._played.items() if played.error is not None}
+            broken = {
+                id: played.error for id, played in self._played.items() if played.error is not None
+            }
             again = {id for id, error in broken.items() if retry_broken or is_unpaid(error)}
             for id in again:
                 del self._played[id]
@@ -290,10 +345,16 @@ class _Run(Generic[E]):
 
     def all_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What tells this run from others."""
-        return {**settings, "evaluator": msgspec.to_builtins(self._judge.info), "retries": self._spec.settings()}
+        return {
+            **settings,
+            "evaluator": msgspec.to_builtins(self._judge.info),
+            "retries": self._spec.settings(),
+        }
 
     def expect_same(self, settings: Mapping[str, Any]) -> bool:
-        """Whether the folder holds a run already. Raises UsageError when that has other settings."""
+        """Whether the folder holds a run already. Raises UsageError when that has other
+        settings.
+        """
         path = self._out / SETTINGS
         if not path.exists():
             return False
@@ -301,10 +362,13 @@ class _Run(Generic[E]):
             old, new = read_table(path), msgspec.json.decode(msgspec.json.encode(settings))
         except UsageError as error:
             reason = str(error).removeprefix(f"{path}: ")
-            raise UsageError(f"{path}: no settings of a run ({reason}); choose another folder") from None
+            raise UsageError(
+                f"{path}: no settings of a run ({reason}); choose another folder"
+            ) from None
         if differ := sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
             raise UsageError(
-                f"{path}: holds a run with other settings ({', '.join(differ)}); choose another folder, and name this one "
+                f"{path}: holds a run with other settings ({', '.join(differ)}); choose another "
+                "folder, and name this one "
                 "as the baseline",
                 parameters=("output", "baseline"),
             )
@@ -323,7 +387,9 @@ class _Run(Generic[E]):
         """Reads what earlier runs left."""
         RunFolder(self._out, checked=True).close()  # mends what a crash left incomplete
         self._look(None)
-        verdicts = read_verdicts(self._out / VERDICTS) if (self._out / VERDICTS).stat().st_size else ()
+        verdicts = (
+            read_verdicts(self._out / VERDICTS) if (self._out / VERDICTS).stat().st_size else ()
+        )
         for verdict in verdicts:
             if verdict.success is not None or not (retry_unscored or verdict.unscored in RETRIED):
                 self._verdicts[verdict.id] = decided(verdict, self._threshold)
@@ -340,7 +406,9 @@ class _Run(Generic[E]):
             played = self._played.get(id)
             if played is None:
                 break
-            attempts.append(Attempt(id, self._verdicts.get(id), self._lessons.get(id), played.error))
+            attempts.append(
+                Attempt(id, self._verdicts.get(id), self._lessons.get(id), played.error)
+            )
         return attempts
 
     def _next(self, challenge: Challenge[E]) -> Move | End:
@@ -352,8 +420,13 @@ class _Run(Generic[E]):
         going: dict[str, list[Challenge[E]]] = {}
         if self._spec.order == "attempt":
             open_, room = list(self._challenges), len(self._challenges)
-        else:  # as many at the same time as there are environments; those that have begun go before the others
-            open_, room = sorted(self._challenges, key=lambda one: not self._attempts(one)), max(1, self._pool.size)
+        # as many at the same time as there are environments; those that have begun go before the
+        # others
+        else:
+            open_, room = (
+                sorted(self._challenges, key=lambda one: not self._attempts(one)),
+                max(1, self._pool.size),
+            )
         in_use = set[str]()
         for challenge in open_:
             move = self._next(challenge)
@@ -366,7 +439,9 @@ class _Run(Generic[E]):
             room -= 1
         return going
 
-    async def _play_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
+    async def _play_all(
+        self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]
+    ) -> None:
         """Plays the next attempt at each of these tasks, or takes it from the other run."""
         numbers = {challenge.name: len(self._attempts(challenge)) for challenge in going}
         number = min(numbers.values())
@@ -377,10 +452,17 @@ class _Run(Generic[E]):
         }
         self._reuse(wanted, again)
         missing = {id: challenge for id, challenge in wanted.items() if id not in self._played}
-        episodes = [self._episode(challenge, id, numbers[challenge.name]) for id, challenge in missing.items()]
+        episodes = [
+            self._episode(challenge, id, numbers[challenge.name])
+            for id, challenge in missing.items()
+        ]
 
         def show(counts: RecordTally) -> None:
-            self._progress(ReflexionProgress("play", number, counts.total + len(wanted) - len(missing), len(wanted)))
+            self._progress(
+                ReflexionProgress(
+                    "play", number, counts.total + len(wanted) - len(missing), len(wanted)
+                )
+            )
 
         if episodes:
             await record(
@@ -397,7 +479,9 @@ class _Run(Generic[E]):
                 progress=show,
             )
         self._look(missing)
-        self._not_begun |= {challenge.name for id, challenge in missing.items() if id not in self._played}
+        self._not_begun |= {
+            challenge.name for id, challenge in missing.items() if id not in self._played
+        }
 
     def _episode(self, challenge: Challenge[E], id: str, number: int) -> Episode[E]:
         lessons = collect_lessons(self._attempts(challenge))
@@ -422,9 +506,16 @@ class _Run(Generic[E]):
         labels = label_records(self._baseline / LABELS)
         with RunFolder(self._out, checked=True) as folder:
             for trajectory in attempts_in(self._baseline, wanted):
-                if trajectory.error is None and trajectory.id not in folder and trajectory.id not in again:
+                if (
+                    trajectory.error is None
+                    and trajectory.id not in folder
+                    and trajectory.id not in again
+                ):
                     ours = _with_images_in(trajectory, self._out / "images")
-                    folder.keep(replace(ours, metadata={**ours.metadata, "reused": True}), labels.get(trajectory.id))
+                    folder.keep(
+                        replace(ours, metadata={**ours.metadata, "reused": True}),
+                        labels.get(trajectory.id),
+                    )
         self._look(wanted)
 
     def _look(self, ids: Collection[str] | None) -> None:
@@ -433,11 +524,19 @@ class _Run(Generic[E]):
             usage = msgspec.convert(trajectory.metadata.get("usage", {}), Usage)
             reused = trajectory.metadata.get("reused") is True
             self._played[trajectory.id] = _Played(
-                trajectory.task.goal, trajectory.answer, trajectory.error, Usage() if reused else usage, reused
+                trajectory.task.goal,
+                trajectory.answer,
+                trajectory.error,
+                Usage() if reused else usage,
+                reused,
             )
 
-    async def _judge_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
-        """Judges the attempts at these tasks that have no verdict: the last ones, and those whose verdicts were lost."""
+    async def _judge_all(
+        self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]
+    ) -> None:
+        """Judges the attempts at these tasks that have no verdict: the last ones, and those whose
+        verdicts were lost.
+        """
         attempts = [self._attempts(challenge) for challenge in going]
         ids, count = {attempt.id for made in attempts for attempt in made if attempt.is_unjudged}, 0
         async for verdict in score_stream(attempts_in(self._out, ids), self._judge):
@@ -446,14 +545,20 @@ class _Run(Generic[E]):
             count += 1
             self._progress(ReflexionProgress("judge", max(map(len, attempts)) - 1, count, len(ids)))
         if lacking := ids - self._verdicts.keys():
-            raise UsageError(f"{self._out / TRAJECTORIES}: the attempt {min(lacking)} has gone from it")
+            raise UsageError(
+                f"{self._out / TRAJECTORIES}: the attempt {min(lacking)} has gone from it"
+            )
 
-    async def _reflect_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
+    async def _reflect_all(
+        self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]
+    ) -> None:
         """Draws a lesson from the last attempt at each of these tasks."""
         by_id = {self._attempts(challenge)[-1].id: challenge for challenge in going}
         trajectories, count = attempts_in(self._out, by_id), 0
         while batch := list(islice(trajectories, _AT_ONCE)):
-            await together([self._reflect(by_id[trajectory.id], trajectory) for trajectory in batch])
+            await together(
+                [self._reflect(by_id[trajectory.id], trajectory) for trajectory in batch]
+            )
             count += len(batch)
             number = len(self._attempts(by_id[batch[-1].id])) - 1
             self._progress(ReflexionProgress("reflect", number, count, len(by_id)))
@@ -461,7 +566,12 @@ class _Run(Generic[E]):
     async def _reflect(self, challenge: Challenge[E], trajectory: Trajectory) -> None:
         verdict = told(self._verdicts[trajectory.id], self._spec.status)
         old = self._old_lessons.get(trajectory.id)
-        if old is not None and old.text is not None and old.status == verdict.reason and self._played[trajectory.id].reused:
+        if (
+            old is not None
+            and old.text is not None
+            and old.status == verdict.reason
+            and self._played[trajectory.id].reused
+        ):
             self._keep(replace(old, usage=Usage()))
             return
         attempts = self._attempts(challenge)
@@ -472,7 +582,15 @@ class _Run(Generic[E]):
                 text = await learner.reflect(trajectory, verdict)
             except UnscoredError as failure:
                 problem = f"{failure.code}: {failure}"
-        self._keep(Lesson(id=trajectory.id, text=text, status=verdict.reason, problem=problem, usage=meter.usage))
+        self._keep(
+            Lesson(
+                id=trajectory.id,
+                text=text,
+                status=verdict.reason,
+                problem=problem,
+                usage=meter.usage,
+            )
+        )
 
     def _keep(self, lesson: Lesson) -> None:
         self._lesson_log.append(lesson)
@@ -481,18 +599,26 @@ class _Run(Generic[E]):
     def _write(self, settings: Mapping[str, Any]) -> ReflexionResults:
         truths = truths_in(self._out / LABELS)
         tasks = tuple(self._result(challenge, truths) for challenge in self._challenges)
-        warnings = (self._play.leftovers,) if self._play.leftovers and any(len(t.attempts) > 1 for t in tasks) else ()
+        warnings = (
+            (self._play.leftovers,)
+            if self._play.leftovers and any(len(t.attempts) > 1 for t in tasks)
+            else ()
+        )
         results = ReflexionResults(
             evaluator=self._judge.info,
             settings={**settings, "retries": asdict(self._spec), "threshold": self._threshold},
             attempts=self._spec.attempts,
             keep_best=self._spec.keep_best,
             warnings=warnings,
-            lost_labels=sum(not a.reused and a.id not in truths for t in tasks for a in t.attempts) if self._play.oracle else 0,
+            lost_labels=sum(not a.reused and a.id not in truths for t in tasks for a in t.attempts)
+            if self._play.oracle
+            else 0,
             tasks=tasks,
             table=make_table(tasks, self._spec.attempts, keep_best=self._spec.keep_best),
         )
-        write_output(self._out / RESULTS, msgspec.json.format(encode(results), indent=1).rstrip() + b"\n")
+        write_output(
+            self._out / RESULTS, msgspec.json.format(encode(results), indent=1).rstrip() + b"\n"
+        )
         return results
 
     def _result(self, challenge: Challenge[E], truths: Mapping[str, bool | None]) -> TaskResult:
@@ -504,14 +630,22 @@ class _Run(Generic[E]):
         return TaskResult(
             name=challenge.name,
             goal=self._played[attempts[0].id].goal if attempts else "",
-            attempts=tuple(self._attempt_result(attempt, truths.get(attempt.id)) for attempt in attempts),
+            attempts=tuple(
+                self._attempt_result(attempt, truths.get(attempt.id)) for attempt in attempts
+            ),
             ended=move,
             answer=answer_among(whole, scores, keep_best=self._spec.keep_best),
         )
 
     def _attempt_result(self, attempt: Attempt, truth: bool | None) -> AttemptResult:
         played, verdict, lesson = self._played[attempt.id], attempt.verdict, attempt.lesson
-        status = "broken" if verdict is None else "unscored" if verdict.success is None else _WORDS[verdict.success]
+        status = (
+            "broken"
+            if verdict is None
+            else "unscored"
+            if verdict.success is None
+            else _WORDS[verdict.success]
+        )
         return AttemptResult(
             id=attempt.id,
             status=status,  # type: ignore[arg-type]

@@ -22,7 +22,9 @@ _LINE, _LEFT, _WIDTH, _NAME = 20, 260, 420, 31
 
 @dataclass(frozen=True, slots=True)
 class PartRow:
-    """The steps of one label, task, site or kind of action; `reasons` is empty where there are too many of them to look."""
+    """The steps of one label, task, site or kind of action; `reasons` is empty where there are too
+    many of them to look.
+    """
 
     value: str
     kept: int
@@ -40,10 +42,16 @@ class Part:
     unshown: int
 
 
-def page(filtered: Filtered, rows: Mapping[str, int], truth: Mapping[str, bool | None] | None = None) -> str:
-    """The whole page. `rows` counts what was written; `truth` is what counts by labels, where there are some."""
+def page(
+    filtered: Filtered, rows: Mapping[str, int], truth: Mapping[str, bool | None] | None = None
+) -> str:
+    """The whole page. `rows` counts what was written; `truth` is what counts by labels, where there
+    are some.
+    """
     facts, judge = filtered.facts, filtered.judge
-    headlines = [f"Judge: {judge.name} {judge.version}" + (f", {judge.model}" if judge.model else "")]
+    headlines = [
+        f"Judge: {judge.name} {judge.version}" + (f", {judge.model}" if judge.model else "")
+    ]
     headlines += summary_lines(filtered, truth)
     headlines.append("Rows: " + ", ".join(f"{kind} {count:,}" for kind, count in rows.items()))
     bars, unshown = _bars(facts)
@@ -67,7 +75,9 @@ def page(filtered: Filtered, rows: Mapping[str, int], truth: Mapping[str, bool |
 
 
 def true_precision(filtered: Filtered, truth: Mapping[str, bool | None]) -> tuple[int, int]:
-    """How many of the attempts of which something was kept truly succeeded, and how many of them have a decided label."""
+    """How many of the attempts of which something was kept truly succeeded, and how many of them
+    have a decided label.
+    """
     kept = {step.trajectory.id for step in filtered.steps}
     decided = [success for id in kept if (success := truth.get(id)) is not None]
     return sum(decided), len(decided)
@@ -79,22 +89,32 @@ def precision_words(right: int, decided: int) -> str:
         return "no attempt that was kept has a label"
     low, high = wilson(right / decided, decided)
     return (
-        f"{right} of {decided} labelled attempts that were kept truly succeeded: {right / decided:.3f} [{low:.3f}, {high:.3f}]"
+        f"{right} of {decided} labelled attempts that were kept truly succeeded: "
+        f"{right / decided:.3f} [{low:.3f}, {high:.3f}]"
     )
 
 
 def summary_lines(filtered: Filtered, truth: Mapping[str, bool | None] | None = None) -> list[str]:
     """What was kept, in sentences."""
     kept, steps = len({step.trajectory.id for step in filtered.steps}), len(filtered.facts)
-    lines = [f"{len(filtered.steps):,} of {steps:,} steps kept, of {kept:,} of {filtered.attempts:,} attempts"]
+    lines = [
+        (
+            f"{len(filtered.steps):,} of {steps:,} steps kept, of {kept:,} of "
+            f"{filtered.attempts:,} "
+            "attempts"
+        )
+    ]
     if filtered.unscored:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(filtered.unscored.items()))
+        reasons = ", ".join(
+            f"{reason} {count:,}" for reason, count in sorted(filtered.unscored.items())
+        )
         lines.append(f"In no row, for want of a verdict: {reasons}")
     if filtered.threshold is not None:
         lines.append(f"Threshold: {filtered.threshold:g}")
     if filtered.expected_precision is not None and filtered.label_noise is not None:
         lines.append(
-            f"By the calibration {filtered.expected_precision:.3f} of the attempts kept are true successes: expect a share of "
+            f"By the calibration {filtered.expected_precision:.3f} of the attempts kept are true "
+            "successes: expect a share of "
             f"{filtered.label_noise:.3f} false ones"
         )
     if truth is not None:
@@ -106,7 +126,9 @@ def _by_count(counts: Counter[str]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _part(title: str, name: str, facts: Sequence[StepFact], value_of: Callable[[StepFact], str]) -> Part:
+def _part(
+    title: str, name: str, facts: Sequence[StepFact], value_of: Callable[[StepFact], str]
+) -> Part:
     kept = Counter(value_of(fact) for fact in facts if not fact.why)
     every = Counter(map(value_of, facts))
     lost: dict[str, Counter[str]] = {value: Counter() for value in every}
@@ -114,15 +136,20 @@ def _part(title: str, name: str, facts: Sequence[StepFact], value_of: Callable[[
         if fact.why and len(every) <= _MAX_TASKS:
             lost[value_of(fact)][fact.why] += 1
     rows = [
-        PartRow(value, kept[value], steps, ", ".join(f"{why} {count:,}" for why, count in lost[value].most_common(3)))
+        PartRow(
+            value,
+            kept[value],
+            steps,
+            ", ".join(f"{why} {count:,}" for why, count in lost[value].most_common(3)),
+        )
         for value, steps in _by_count(every)[:_MAX_ROWS]
     ]
     return Part(title, name, rows, len(every) - len(rows))
 
 
 def _bars(facts: Sequence[StepFact]) -> tuple[Markup, int]:
-    """A bar a task, the largest first: its kept steps, then those that the judge's rule or another one dropped; and of how many
-    smaller tasks there is none.
+    """A bar a task, the largest first: its kept steps, then those that the judge's rule or another
+    one dropped; and of how many smaller tasks there is none.
     """
     kept = Counter(fact.task for fact in facts if not fact.why)
     every = Counter(fact.task for fact in facts)
@@ -132,13 +159,40 @@ def _bars(facts: Sequence[StepFact]) -> tuple[Markup, int]:
     for i, (task, count) in enumerate(shown):
         y, whole, part = 8 + i * _LINE, _WIDTH * count / most, _WIDTH * kept[task] / most
         words = f"{task}: {kept[task]:,} of {count:,} steps kept"
-        name = task if len(task) <= _NAME else f"…{task[1 - _NAME :]}"  # names of one benchmark differ at their ends
+        # names of one benchmark differ at their ends
+        name = task if len(task) <= _NAME else f"…{task[1 - _NAME :]}"
         marks += [
-            el("text", el("title", task), name, x=_LEFT - 10, y=y + 11, class_="label", text_anchor="end"),
-            el("rect", el("title", words), x=_LEFT, y=y, width=part, height=14, class_="bar-success"),
-            el("rect", el("title", words), x=_LEFT + part, y=y, width=whole - part, height=14, class_="bar-unscored"),
+            el(
+                "text",
+                el("title", task),
+                name,
+                x=_LEFT - 10,
+                y=y + 11,
+                class_="label",
+                text_anchor="end",
+            ),
+            el(
+                "rect",
+                el("title", words),
+                x=_LEFT,
+                y=y,
+                width=part,
+                height=14,
+                class_="bar-success",
+            ),
+            el(
+                "rect",
+                el("title", words),
+                x=_LEFT + part,
+                y=y,
+                width=whole - part,
+                height=14,
+                class_="bar-unscored",
+            ),
             el("text", f"{kept[task]:,} / {count:,}", x=_LEFT + whole + 8, y=y + 11, class_="tick"),
         ]
     size = f"0 0 {_LEFT + _WIDTH + 110} {16 + _LINE * len(shown)}"
     label = "Steps kept and lost by task"
-    return el("svg", *marks, viewBox=size, class_="spending", role="img", aria_label=label), len(every) - len(shown)
+    return el("svg", *marks, viewBox=size, class_="spending", role="img", aria_label=label), len(
+        every
+    ) - len(shown)

@@ -1,7 +1,7 @@
 """Results of a filtered-BC study: counts with intervals, arms compared on the same episodes.
 
-Everything is read from the recordings, so the tables say what was played. `write_results` leaves tables and pictures beside
-them.
+Everything is read from the recordings, so the tables say what was played. `write_results` leaves
+tables and pictures beside them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from prill.io.lines import read_lines
 from prill.io.outputs import write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.io.truth import gold_labels
-from prill.refine.study_files import BASE as BASE  # here, too: these are the names of what is read here
+
+# here, too: these are the names of what is read here
+from prill.refine.study_files import BASE as BASE
 from prill.refine.study_files import MANIFEST as MANIFEST
 from prill.refine.study_files import ROWS as ROWS
 from prill.refine.study_files import STUDY as STUDY
@@ -40,10 +42,13 @@ if TYPE_CHECKING:
 RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
 _JUDGED = (
-    "**A judge's figures, not the truth.** Nobody grades what is done in this environment: a success below is what the judge "
-    "{} calls one, with its errors. How far it can be trusted is known from labels only (`prill agree`)."
+    "**A judge's figures, not the truth.** Nobody grades what is done in this environment: a "
+    "success below is what the judge "
+    "{} calls one, with its errors. How far it can be trusted is known from labels only (`prill "
+    "agree`)."
 )
-# Fewer clusters than this cannot reach p = 0.05, whatever they show: with five, the least two-sided p is 2 / 2**5.
+# Fewer clusters than this cannot reach p = 0.05, whatever they show: with five, the least two-sided
+# p is 2 / 2**5.
 _FEWEST_TASKS = 6
 
 
@@ -77,7 +82,9 @@ Outcomes = Mapping[Played, bool | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Successes of one arm after one round, among `n` episodes with a label; `unlabelled` have none (they broke off)."""
+    """Successes of one arm after one round, among `n` episodes with a label; `unlabelled` have none
+    (they broke off).
+    """
 
     arm: str
     seed: int | None
@@ -90,17 +97,20 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Two arms on the `pairs` episodes that both played: on how many the first solved more of its plays, on how many fewer.
+    """Two arms on the `pairs` episodes that both played: on how many the first solved more of its
+    plays, on how many fewer.
 
-    `difference` is the first's share of successes less the second's, `interval` its 95 % when whole episodes are redrawn.
-    `p` is two-sided and exact: how often a difference as large or larger comes about when, of each episode, the two arms are
-    swapped by a coin. `p_by_task` swaps whole tasks instead; None where there are fewer than six.
+    `difference` is the first's share of successes less the second's, `interval` its 95 % when whole
+    episodes are redrawn. `p` is two-sided and exact: how often a difference as large or larger
+    comes about when, of each episode, the two arms are swapped by a coin. `p_by_task` swaps whole
+    tasks instead; None where there are fewer than six.
 
-    With one training seed `p` is McNemar's. With several, `seed` is None: they play the same episodes, so all plays of an
-    episode are swapped together, and three seeds do not count as three times as many pages. By task, one that is learnt well
-    counts as one finding and not as many: that asks whether other tasks would show it, where `p` asks about other pages of
-    these. Neither draws training seeds again, of which three could at best show p = 0.25: the figures are about these
-    adapters, and each seed is in the table by itself.
+    With one training seed `p` is McNemar's. With several, `seed` is None: they play the same
+    episodes, so all plays of an episode are swapped together, and three seeds do not count as three
+    times as many pages. By task, one that is learnt well counts as one finding and not as many:
+    that asks whether other tasks would show it, where `p` asks about other pages of these. Neither
+    draws training seeds again, of which three could at best show p = 0.25: the figures are about
+    these adapters, and each seed is in the table by itself.
     """
 
     arm: str
@@ -118,13 +128,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResults:
-    """All figures of a study. `judges` are what the manifests say of each arm's judge and filter, `by_task` successes and
-    episodes of each task after the last round, over all seeds.
+    """All figures of a study. `judges` are what the manifests say of each arm's judge and filter,
+    `by_task` successes and episodes of each task after the last round, over all seeds.
 
-    `learnt` in `judges` is about the attempts that rows were made of, by the oracle's labels: how many there are, how many
-    of them truly succeeded (`precision`), and which share of all true successes they are (`recall`).
+    `learnt` in `judges` is about the attempts that rows were made of, by the oracle's labels: how
+    many there are, how many of them truly succeeded (`precision`), and which share of all true
+    successes they are (`recall`).
 
-    `judged_by`: the judge whose verdicts `scores`, `differences` and `by_task` count; None: they count labels.
+    `judged_by`: the judge whose verdicts `scores`, `differences` and `by_task` count; None: they
+    count labels.
     """
 
     scores: tuple[Score, ...]
@@ -134,26 +146,41 @@ class StudyResults:
     judged_by: str | None = None
 
 
-def read_outcomes(folder: Path, judge: str | Mapping[str, Any] | None = None) -> dict[Played, bool | None]:
-    """Each recorded episode with what the labels say of it, or the judge that is described; None where it is undecided.
+def read_outcomes(
+    folder: Path, judge: str | Mapping[str, Any] | None = None
+) -> dict[Played, bool | None]:
+    """Each recorded episode with what the labels say of it, or the judge that is described; None
+    where it is undecided.
 
     Raises UsageError.
     """
-    labels = _truth(folder) if judge is None else {verdict.id: verdict.success for verdict in _verdicts(folder, judge)}
+    labels = (
+        _truth(folder)
+        if judge is None
+        else {verdict.id: verdict.success for verdict in _verdicts(folder, judge)}
+    )
     outcomes: dict[Played, bool | None] = {}
     for item in read_trajectories(folder / TRAJECTORIES):
         seed, attempt = (item.metadata.get(name, 0) for name in ("seed", "attempt"))
         if not isinstance(seed, int) or not isinstance(attempt, int):
-            raise UsageError(f"{folder / TRAJECTORIES}: {item.id!r}: `seed` and `attempt` in its metadata are no whole numbers")
+            raise UsageError(
+                f"{folder / TRAJECTORIES}: {item.id!r}: `seed` and `attempt` in its metadata are "
+                "no whole numbers"
+            )
         key = Played(item.task.id or item.task.goal, seed, attempt, get_template(item))
         if key in outcomes:
-            raise UsageError(f"{folder}: {key.task} was played twice, by different policies or settings; delete the folder")
+            raise UsageError(
+                f"{folder}: {key.task} was played twice, by different policies or settings; "
+                "delete the folder"
+            )
         outcomes[key] = None if item.error is not None else labels.get(item.id)
     return outcomes
 
 
 def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
-    """How right a judge was on these attempts, by the oracle's labels; None where there is nothing to divide by."""
+    """How right a judge was on these attempts, by the oracle's labels; None where there is nothing
+    to divide by.
+    """
     truth = _truth(attempts)
     counts: Counter[tuple[bool, bool]] = Counter()
     unscored = 0
@@ -163,10 +190,12 @@ def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
             unscored += 1
         elif true is not None:
             counts[verdict.success, true] += 1
-    tp, fp, fn, tn = (counts[pair] for pair in ((True, True), (True, False), (False, True), (False, False)))
+    tp, fp, fn, tn = (
+        counts[pair] for pair in ((True, True), (True, False), (False, True), (False, False))
+    )
     return {
         "tp": tp, "fp": fp, "fn": fn, "tn": tn, "unscored": unscored,
-        "precision": _share(tp, tp + fp), "recall": _share(tp, tp + fn), "false_positive_rate": _share(fp, fp + tn),
+        "precision": _share(tp, tp + fp), "recall": _share(tp, tp + fn), "false_positive_rate": _share(fp, fp + tn),  # noqa: E501
     }  # fmt: skip
 
 
@@ -186,11 +215,16 @@ def read_study_results(out: Path) -> StudyResults:
     study = decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: no study")
     grader = study.evaluation.get("judge")
     base = read_outcomes(out / BASE / "evaluation", grader)
-    manifests = [(file.parent, read_manifest(file)) for file in out.glob(f"seed-*/*/round-*/{MANIFEST}")]
+    manifests = [
+        (file.parent, read_manifest(file)) for file in out.glob(f"seed-*/*/round-*/{MANIFEST}")
+    ]
     arms = [arm.name for arm in study.arms]
     for folder, manifest in manifests:
         if manifest["arm"] not in arms:
-            raise UsageError(f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, and {out / STUDY} has {', '.join(arms)}")
+            raise UsageError(
+                f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, and {out / STUDY} has "
+                f"{', '.join(arms)}"
+            )
     manifests.sort(key=lambda of: (of[1]["round"], of[1]["seed"], arms.index(of[1]["arm"])))
     played: dict[tuple[str, int, int], Outcomes] = {
         (m["arm"], m["seed"], m["round"]): read_outcomes(folder / "evaluation", grader)
@@ -198,25 +232,46 @@ def read_study_results(out: Path) -> StudyResults:
         if "ended" not in m
     }
     last = max((number for _, _, number in played), default=0)
-    scores = [_score(BASE, None, 0, base), *(_score(*key, outcomes) for key, outcomes in played.items())]
+    scores = [
+        _score(BASE, None, 0, base),
+        *(_score(*key, outcomes) for key, outcomes in played.items()),
+    ]
     differences: list[Difference] = []
     for number in range(1, last + 1):
         for i, arm in enumerate(arms):
-            of_arm = {seed: one for (name, seed, at), one in played.items() if (name, at) == (arm, number)}
+            of_arm = {
+                seed: one for (name, seed, at), one in played.items() if (name, at) == (arm, number)
+            }
             for other in (BASE, *arms[:i]):
-                rest = {seed: base if other == BASE else played.get((other, seed, number), {}) for seed in of_arm}
-                single = [_difference(arm, other, seed, number, [(of_arm[seed], rest[seed])]) for seed in of_arm]
+                rest = {
+                    seed: base if other == BASE else played.get((other, seed, number), {})
+                    for seed in of_arm
+                }
+                single = [
+                    _difference(arm, other, seed, number, [(of_arm[seed], rest[seed])])
+                    for seed in of_arm
+                ]
                 differences += single
                 if len(single) > 1:
-                    differences.append(_difference(arm, other, None, number, [(of_arm[s], rest[s]) for s in of_arm]))
-    final = {BASE: [base]} | {arm: [one for (name, _, at), one in played.items() if (name, at) == (arm, last)] for arm in arms}
+                    differences.append(
+                        _difference(
+                            arm, other, None, number, [(of_arm[s], rest[s]) for s in of_arm]
+                        )
+                    )
+    final = {BASE: [base]} | {
+        arm: [one for (name, _, at), one in played.items() if (name, at) == (arm, last)]
+        for arm in arms
+    }
     by_task: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     for arm, several in final.items():
         for task, (successes, n) in _of_tasks(several).items():
             by_task[task][arm] = (successes, n)
     told = ("arm", "seed", "round", "attempts", "judge", "filter", "rows", "ended")
     judges = tuple(
-        {**{key: m.get(key) for key in told}, "learnt": _learnt(out, folder, has_rows=bool(m.get("rows")))}
+        {
+            **{key: m.get(key) for key in told},
+            "learnt": _learnt(out, folder, has_rows=bool(m.get("rows"))),
+        }
         for folder, m in manifests
     )
     return StudyResults(
@@ -245,7 +300,10 @@ def write_results(out: Path) -> StudyResults:
     write_output(out / RESULTS, json.dumps(figures, indent=1, ensure_ascii=False).encode() + b"\n")
     write_output(out / TABLES, results_text(results).encode())
     write_output(out / BY_ROUND, by_round(results).encode())
-    if len({judge["arm"] for judge in results.judges if judge["learnt"]["precision"] is not None}) > 1:
+    if (
+        len({judge["arm"] for judge in results.judges if judge["learnt"]["precision"] is not None})
+        > 1
+    ):
         write_output(out / BY_PRECISION, by_precision(results).encode())
     return results
 
@@ -281,7 +339,8 @@ def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
         truth |= _truth(folder.with_name(f"round-{earlier}") / "attempts")
     rows = folder / ROWS
     kept = {
-        decoded(line.data, _Row, f"{rows}:{line.number}: no row").trajectory for line in (read_lines(rows) if has_rows else ())
+        decoded(line.data, _Row, f"{rows}:{line.number}: no row").trajectory
+        for line in (read_lines(rows) if has_rows else ())
     }
     decided = [success for id in kept if (success := truth.get(id)) is not None]
     right, successes = sum(decided), sum(success is True for success in truth.values())
@@ -295,11 +354,23 @@ def _score(arm: str, seed: int | None, number: int, outcomes: Outcomes) -> Score
     decided = [success for success in outcomes.values() if success is not None]
     k, n = sum(decided), len(decided)
     interval = wilson(k / n, n) if n else (0.0, 1.0)
-    return Score(arm=arm, seed=seed, round=number, successes=k, n=n, unlabelled=len(outcomes) - n, interval=interval)
+    return Score(
+        arm=arm,
+        seed=seed,
+        round=number,
+        successes=k,
+        n=n,
+        unlabelled=len(outcomes) - n,
+        interval=interval,
+    )
 
 
 def _difference(
-    arm: str, against: str, seed: int | None, number: int, played: Sequence[tuple[Outcomes, Outcomes]]
+    arm: str,
+    against: str,
+    seed: int | None,
+    number: int,
+    played: Sequence[tuple[Outcomes, Outcomes]],
 ) -> Difference:
     """Of one training seed, or of several together: one pair of outcomes each."""
     more: Counter[Played] = Counter()
@@ -329,7 +400,8 @@ def _difference(
 
 
 def swapped_p(differences: Iterable[int]) -> float:
-    """The share of all ways to swap signs whose sum is as far from zero as that of these differences, or further.
+    """The share of all ways to swap signs whose sum is as far from zero as that of these
+    differences, or further.
 
     Every way is counted, so it is exact; differences of -1, 0 and 1 give the exact test of McNemar.
     """
@@ -346,7 +418,9 @@ def swapped_p(differences: Iterable[int]) -> float:
 
 
 def _drawn_anew(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
-    """The 95 % interval of a difference of shares, by drawing episodes; None where there is none to be found."""
+    """The 95 % interval of a difference of shares, by drawing episodes; None where there is none to
+    be found.
+    """
     import numpy as np
 
     if not pairs:
@@ -379,11 +453,16 @@ def results_text(results: StudyResults) -> str:
     Returns:
         The Markdown text.
     """
-    ended = [f"{m['arm']}, seed {m['seed']}, ended in round {m['round']}: {m['ended']}" for m in results.judges if m["ended"]]
+    ended = [
+        f"{m['arm']}, seed {m['seed']}, ended in round {m['round']}: {m['ended']}"
+        for m in results.judges
+        if m["ended"]
+    ]
     parts = [
         "# Filtered behavioural cloning",
         *(() if results.judged_by is None else (_JUDGED.format(results.judged_by),)),
-        "Successes on the episodes held out, with 95 % Wilson intervals. Training seeds play the same episodes, so the "
+        "Successes on the episodes held out, with 95 % Wilson intervals. Training seeds play the "
+        "same episodes, so the "
         "interval of all of them together is as wide as that of one.",
         _table(
             "arm|training seed|round|successes|share|interval|without a label"
@@ -391,17 +470,22 @@ def results_text(results: StudyResults) -> str:
             else "arm|training seed|round|judged successful|share|interval|without a verdict",
             _score_rows(results.scores),
         ),
-        "The same episodes side by side: how many only the one arm solved (or more often, over all seeds), the difference with "
-        "its 95 % interval when episodes are redrawn, and exact two-sided tests that swap the arms by episode (with one "
+        "The same episodes side by side: how many only the one arm solved (or more often, over "
+        "all seeds), the difference with "
+        "its 95 % interval when episodes are redrawn, and exact two-sided tests that swap the "
+        "arms by episode (with one "
         "seed that is McNemar's test) and by task. Training seeds are not redrawn.",
         _table(
-            "arm|against|training seed|round|episodes|only it|only the other|difference|interval|p|p by task",
+            "arm|against|training seed|round|episodes|only it|only the "
+            "other|difference|interval|p|p by task",
             map(_difference_cells, results.differences),
         ),
-        "What was learnt from, by the oracle's labels: how right the judge was about all attempts, and the attempts that "
+        "What was learnt from, by the oracle's labels: how right the judge was about all "
+        "attempts, and the attempts that "
         "rows were made of.",
         _table(
-            "arm|training seed|round|attempts|true successes|judge|its precision|its recall|learnt from|of them successes|"
+            "arm|training seed|round|attempts|true successes|judge|its precision|its "
+            "recall|learnt from|of them successes|"
             "precision|recall|rows",
             map(_judge_cells, results.judges),
         ),
@@ -413,7 +497,9 @@ def results_text(results: StudyResults) -> str:
 
 
 def _score_rows(scores: Sequence[Score]) -> Iterator[list[object]]:
-    """A line for each score, and one for all seeds behind those of an arm's round where there are several."""
+    """A line for each score, and one for all seeds behind those of an arm's round where there are
+    several.
+    """
     groups: dict[tuple[int, str], list[Score]] = defaultdict(list)
     for score in scores:
         groups[score.round, score.arm].append(score)
@@ -421,38 +507,73 @@ def _score_rows(scores: Sequence[Score]) -> Iterator[list[object]]:
         for one in group:
             share = one.successes / one.n if one.n else None
             yield _score_cells(
-                arm, "-" if one.seed is None else one.seed, number, (one.successes, one.n, share, *one.interval), one.unlabelled
+                arm,
+                "-" if one.seed is None else one.seed,
+                number,
+                (one.successes, one.n, share, *one.interval),
+                one.unlabelled,
             )
         if len(group) > 1:
-            yield _score_cells(arm, "all", number, _together(group), sum(one.unlabelled for one in group))
+            yield _score_cells(
+                arm, "all", number, _together(group), sum(one.unlabelled for one in group)
+            )
 
 
 def _score_cells(
-    arm: str, seed: object, number: int, figures: tuple[int, int, float | None, float, float], unlabelled: int
+    arm: str,
+    seed: object,
+    number: int,
+    figures: tuple[int, int, float | None, float, float],
+    unlabelled: int,
 ) -> list[object]:
     successes, n, share, low, high = figures
-    return [arm, seed, number, f"{successes}/{n}", _percent(share), f"{low:.1%} to {high:.1%}", unlabelled]
+    return [
+        arm,
+        seed,
+        number,
+        f"{successes}/{n}",
+        _percent(share),
+        f"{low:.1%} to {high:.1%}",
+        unlabelled,
+    ]
 
 
 def _difference_cells(d: Difference) -> list[object]:
     interval = "-" if d.interval is None else "{:+.1%} to {:+.1%}".format(*d.interval)
     by_task = "-" if d.p_by_task is None else f"{d.p_by_task:.2g}"
-    counts = [d.arm, d.against, "all" if d.seed is None else d.seed, d.round, d.pairs, d.gained, d.lost]
+    counts = [
+        d.arm,
+        d.against,
+        "all" if d.seed is None else d.seed,
+        d.round,
+        d.pairs,
+        d.gained,
+        d.lost,
+    ]
     return [*counts, f"{d.difference:+.1%}", interval, f"{d.p:.2g}", by_task]
 
 
 def _judge_cells(manifest: Mapping[str, Any]) -> list[object]:
     judge, attempts, learnt = manifest["judge"], manifest["attempts"], manifest["learnt"]
     right = [_percent(judge["precision"]), _percent(judge["recall"])]
-    counts = [manifest[key] for key in ("arm", "seed", "round")] + [attempts["episodes"], attempts["successes"]]
-    chosen = [learnt["attempts"], learnt["successes"], _percent(learnt["precision"]), _percent(learnt["recall"])]
+    counts = [manifest[key] for key in ("arm", "seed", "round")] + [
+        attempts["episodes"],
+        attempts["successes"],
+    ]
+    chosen = [
+        learnt["attempts"],
+        learnt["successes"],
+        _percent(learnt["precision"]),
+        _percent(learnt["recall"]),
+    ]
     return [*counts, judge["name"], *right, *chosen, (manifest["rows"] or {}).get("count", 0)]
 
 
 def _by_task(by_task: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
     arms = list(dict.fromkeys(arm for row in by_task.values() for arm in row))
     cells = (
-        [task, *("{}/{}".format(*row[arm]) if arm in row else "-" for arm in arms)] for task, row in sorted(by_task.items())
+        [task, *("{}/{}".format(*row[arm]) if arm in row else "-" for arm in arms)]
+        for task, row in sorted(by_task.items())
     )
     return _table("|".join(["task", *arms]), cells)
 
@@ -472,23 +593,28 @@ def _percent(share: float | None) -> str:
 
 
 def by_round(results: StudyResults) -> str:
-    """The picture of success by round: a line an arm, over all training seeds; round 0 is the untrained policy."""
+    """The picture of success by round: a line an arm, over all training seeds; round 0 is the
+    untrained policy.
+    """
     lines = []
     for arm in dict.fromkeys(score.arm for score in results.scores if score.arm != BASE) or (BASE,):
         rounds: dict[int, list[Score]] = defaultdict(list)
         for score in results.scores:
             if score.arm in (arm, BASE):
                 rounds[score.round].append(score)
-        lines.append(PlotLine(arm, [_point(number, scores) for number, scores in sorted(rounds.items())]))
+        lines.append(
+            PlotLine(arm, [_point(number, scores) for number, scores in sorted(rounds.items())])
+        )
     by = "" if results.judged_by is None else f", by the judge {results.judged_by}"
     return line_chart(f"Success on the episodes held out{by}", "round", lines, whole=True)
 
 
 def by_precision(results: StudyResults) -> str:
-    """The picture of success after the last round against the precision of the attempts that each arm learnt from.
+    """The picture of success after the last round against the precision of the attempts that each
+    arm learnt from.
 
-    A mark an arm over all training seeds, with its interval, and a dot for each seed; the untrained policy is a line. An arm
-    that nothing was learnt in has no mark.
+    A mark an arm over all training seeds, with its interval, and a dot for each seed; the untrained
+    policy is a line. An arm that nothing was learnt in has no mark.
     """
     last = max((score.round for score in results.scores), default=0)
     precisions: dict[str, dict[int, float]] = defaultdict(dict)
@@ -497,25 +623,50 @@ def by_precision(results: StudyResults) -> str:
             precisions[judge["arm"]][judge["seed"]] = judge["learnt"]["precision"]
     lines = []
     for arm, of_seed in precisions.items():
-        scores = [one for one in results.scores if (one.arm, one.round) == (arm, last) and one.n and one.seed in of_seed]
-        dots = [(of_seed[one.seed], one.successes / one.n) for one in scores if one.seed is not None]
+        scores = [
+            one
+            for one in results.scores
+            if (one.arm, one.round) == (arm, last) and one.n and one.seed in of_seed
+        ]
+        dots = [
+            (of_seed[one.seed], one.successes / one.n) for one in scores if one.seed is not None
+        ]
         if scores:
-            lines.append(PlotLine(arm, [_point(fmean(of_seed.values()), scores, dots if len(dots) > 1 else ())]))
+            lines.append(
+                PlotLine(
+                    arm, [_point(fmean(of_seed.values()), scores, dots if len(dots) > 1 else ())]
+                )
+            )
     untrained = next(
-        (Level("untrained", one.successes / one.n, *one.interval) for one in results.scores if one.arm == BASE and one.n), None
+        (
+            Level("untrained", one.successes / one.n, *one.interval)
+            for one in results.scores
+            if one.arm == BASE and one.n
+        ),
+        None,
     )
     across = "share of the attempts learnt from that truly succeeded"
     by = "" if results.judged_by is None else f" (successes: {results.judged_by})"
-    return line_chart(f"Success after training, by how right the judge was{by}", across, lines, level=untrained, close=True)
+    return line_chart(
+        f"Success after training, by how right the judge was{by}",
+        across,
+        lines,
+        level=untrained,
+        close=True,
+    )
 
 
-def _point(x: float, scores: Sequence[Score], dots: Sequence[tuple[float, float]] = ()) -> PlotPoint:
+def _point(
+    x: float, scores: Sequence[Score], dots: Sequence[tuple[float, float]] = ()
+) -> PlotPoint:
     successes, n, share, low, high = _together(scores)
     return PlotPoint(x, share or 0.0, low, high, f"{successes} of {n}", dots)
 
 
 def _together(scores: Sequence[Score]) -> tuple[int, int, float | None, float, float]:
-    """Successes, plays and their share over all training seeds. They play the same episodes: the interval is that of one."""
+    """Successes, plays and their share over all training seeds. They play the same episodes: the
+    interval is that of one.
+    """
     successes, n = sum(score.successes for score in scores), sum(score.n for score in scores)
     episodes = round(n / len(scores))
     low, high = wilson(successes / n, episodes) if episodes else (0.0, 1.0)

@@ -1,8 +1,8 @@
 """The retry rule: whether to try again, when to stop, and which attempt to return.
 
-A judge is wrong at times. A right attempt that it calls a failure is done again, and often broken (arXiv 2404.06474 found
-this to hurt more than the opposite); `keep_best`, a lower threshold and a second judge each guard against that. Nothing here
-knows whether an attempt truly succeeded.
+A judge is wrong at times. A right attempt that it calls a failure is done again, and often broken
+(arXiv 2404.06474 found this to hurt more than the opposite); `keep_best`, a lower threshold and a
+second judge each guard against that. Nothing here knows whether an attempt truly succeeded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ End = Literal[
     "broken",  # the environment or the agent's model failed in the middle
     "not_begun",  # the environment could not begin
 ]
-ENDS: tuple[End, ...] = ("accepted", "attempts", "repeated_lesson", "unscored", "no_lesson", "broken", "not_begun")
+ENDS: tuple[End, ...] = (
+    "accepted",
+    "attempts",
+    "repeated_lesson",
+    "unscored",
+    "no_lesson",
+    "broken",
+    "not_begun",
+)
 PASSED, FAILED = "PASSED", "FAILED"
 # Judges whose word is a label, right or wrong, and no reason.
 _REASONLESS = ("oracle", "noisy")
@@ -42,34 +50,63 @@ _REASONLESS = ("oracle", "noisy")
 class RetrySpec(Config):
     """How a task is tried again."""
 
-    attempts: Annotated[int, Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)")] = 4
+    attempts: Annotated[
+        int,
+        Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)"),
+    ] = 4
     status: Annotated[
-        Literal["language", "bit"], Meta(description="what the agent is told: the judge's reason, or FAILED alone")
+        Literal["language", "bit"],
+        Meta(description="what the agent is told: the judge's reason, or FAILED alone"),
     ] = "language"
     keep_best: Annotated[
-        bool, Meta(description="the answer is the attempt with the highest score, the earliest of equals; else the last")
+        bool,
+        Meta(
+            description="the answer is the attempt with the highest score, the earliest of "
+            "equals; else the last"
+        ),
     ] = False
     threshold: Annotated[
-        float | None, Meta(ge=0, le=1, description="the score that ends the retries (default: the judge's own word)")
+        float | None,
+        Meta(
+            ge=0,
+            le=1,
+            description="the score that ends the retries (default: the judge's own word)",
+        ),
     ] = None
     false_negative_cost: Annotated[
         float | None,
-        Meta(gt=0, description="choose the threshold: so many times worse is redoing a right attempt than keeping a wrong one"),
+        Meta(
+            gt=0,
+            description="choose the threshold: so many times worse is redoing a right attempt "
+            "than keeping a wrong one",
+        ),
     ] = None
-    stop_on_repeat: Annotated[bool, Meta(description="stop when a lesson repeats an earlier one")] = True
+    stop_on_repeat: Annotated[
+        bool, Meta(description="stop when a lesson repeats an earlier one")
+    ] = True
     order: Annotated[
         Literal["attempt", "task"],
-        Meta(description="attempt: all first attempts, then all second ones; task: task after task, as in the paper"),
+        Meta(
+            description="attempt: all first attempts, then all second ones; task: task after "
+            "task, as in the paper"
+        ),
     ] = "attempt"
 
     def settings(self) -> dict[str, Any]:
-        """What tells runs apart; an order is told where it is not the one that runs without this option had."""
-        return {key: value for key, value in asdict(self).items() if (key, value) != ("order", "attempt")}
+        """What tells runs apart; an order is told where it is not the one that runs without this
+        option had.
+        """
+        return {
+            key: value
+            for key, value in asdict(self).items()
+            if (key, value) != ("order", "attempt")
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What was concluded from an attempt. `text` is None where the model gave none, for the reason in `problem`.
+    """What was concluded from an attempt. `text` is None where the model gave none, for the reason
+    in `problem`.
 
     `status` is what the agent was told of the attempt.
     """
@@ -83,7 +120,9 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt, as far as it has come: first it is played, then judged, then a lesson is drawn from it."""
+    """One attempt, as far as it has come: first it is played, then judged, then a lesson is drawn
+    from it.
+    """
 
     id: str
     verdict: Verdict | None = None
@@ -115,7 +154,9 @@ def next_move(attempts: Sequence[Attempt], spec: RetrySpec) -> Move | End:
         return "reflect"
     if last.lesson.text is None:
         return "no_lesson"
-    if spec.stop_on_repeat and _words(last.lesson.text) in {_words(text) for text in collect_lessons(attempts[:-1])}:
+    if spec.stop_on_repeat and _words(last.lesson.text) in {
+        _words(text) for text in collect_lessons(attempts[:-1])
+    }:
         return "repeated_lesson"
     return "play"
 
@@ -125,11 +166,14 @@ def collect_lessons(attempts: Sequence[Attempt]) -> list[str]:
     return [a.lesson.text for a in attempts if a.lesson is not None and a.lesson.text is not None]
 
 
-def answer_among(whole: Sequence[bool], scores: Sequence[float | None], *, keep_best: bool) -> int | None:
+def answer_among(
+    whole: Sequence[bool], scores: Sequence[float | None], *, keep_best: bool
+) -> int | None:
     """The place of the attempt that counts as the answer; None where no attempt is whole.
 
-    `whole` says of each attempt whether it ended as it should, `scores` what the judge gave it. Without `keep_best` the answer
-    is the last whole attempt. With it, that of the highest score, the earliest of equals; the last where none has a score.
+    `whole` says of each attempt whether it ended as it should, `scores` what the judge gave it.
+    Without `keep_best` the answer is the last whole attempt. With it, that of the highest score,
+    the earliest of equals; the last where none has a score.
     """
     places = [i for i, is_whole in enumerate(whole) if is_whole]
     scored = [(score, -i) for i in places if (score := scores[i]) is not None]
@@ -139,7 +183,9 @@ def answer_among(whole: Sequence[bool], scores: Sequence[float | None], *, keep_
 
 
 def get_score(verdict: Verdict | None) -> float | None:
-    """The score; of a judge that gives none 1 or 0, by its success. None for an unscored verdict."""
+    """The score; of a judge that gives none 1 or 0, by its success. None for an unscored
+    verdict.
+    """
     if verdict is None or verdict.success is None:
         return None
     return float(verdict.success) if verdict.score is None else verdict.score
@@ -148,25 +194,37 @@ def get_score(verdict: Verdict | None) -> float | None:
 def decided(verdict: Verdict, threshold: float | None) -> Verdict:
     """The verdict with success by the threshold; unscored ones stay so."""
     score = get_score(verdict)
-    return verdict if threshold is None or score is None else replace(verdict, success=score >= threshold)
+    return (
+        verdict
+        if threshold is None or score is None
+        else replace(verdict, success=score >= threshold)
+    )
 
 
 def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
-    """What the agent is told of its attempt: `reason` is the judge's, or PASSED or FAILED and nothing else.
+    """What the agent is told of its attempt: `reason` is the judge's, or PASSED or FAILED and
+    nothing else.
 
-    The word of an oracle has no reason, nor has that of one with errors on purpose, so of it only the bit is told.
+    The word of an oracle has no reason, nor has that of one with errors on purpose, so of it only
+    the bit is told.
     """
     if status == "language" and verdict.reason and verdict.evaluator.name not in _REASONLESS:
         return verdict
     bit, info = PASSED if verdict.success else FAILED, verdict.evaluator
-    return Verdict(id=verdict.id, success=verdict.success, unscored=verdict.unscored, reason=bit, evaluator=info)
+    return Verdict(
+        id=verdict.id,
+        success=verdict.success,
+        unscored=verdict.unscored,
+        reason=bit,
+        evaluator=info,
+    )
 
 
 def get_threshold(spec: RetrySpec, judge: Evaluator) -> float | None:
     """The score from which an attempt is kept; None: the judge's own word counts.
 
-    By costs, it is the probability from which keeping costs less on average than redoing, so scores have to be probabilities.
-    Raises UsageError where they are not calibrated.
+    By costs, it is the probability from which keeping costs less on average than redoing, so scores
+    have to be probabilities. Raises UsageError where they are not calibrated.
     """
     if spec.false_negative_cost is None:
         return spec.threshold
@@ -175,29 +233,34 @@ def get_threshold(spec: RetrySpec, judge: Evaluator) -> float | None:
         raise UsageError("give a threshold or the cost that chooses one, not both", parameters=both)
     if not any(isinstance(part, Calibrated) for part in every_judge(judge)):
         raise UsageError(
-            "choosing a threshold by costs needs scores that are probabilities: give the judge a calibration",
+            "choosing a threshold by costs needs scores that are probabilities: give the judge a "
+            "calibration",
             parameters=("false_negative_cost",),
         )
     return threshold_for_costs(1.0, spec.false_negative_cost)
 
 
-def with_second_opinion(judge: Evaluator, second: Evaluator, threshold: float | None = None) -> Evaluator:
-    """Makes a judge whose failures a second judge looks at before the attempt is discarded. The second verdict then counts.
+def with_second_opinion(
+    judge: Evaluator, second: Evaluator, threshold: float | None = None
+) -> Evaluator:
+    """Makes a judge whose failures a second judge looks at before the attempt is discarded. The
+    second verdict then counts.
 
     What the second judge leaves unscored stays unscored: it is not a failure.
 
     Args:
         judge: The first judge.
         second: The second judge.
-        threshold: The score, in [0, 1], below which the second judge is asked. None: that of the first judge's calibration,
-            else 0.5.
+        threshold: The score, in [0, 1], below which the second judge is asked. None: that of the
+            first judge's calibration, else 0.5.
 
     Returns:
         The combined judge.
     """
     if threshold is None:
         threshold = judge.calibration.threshold if isinstance(judge, Calibrated) else 0.5
-    # Both ends of a band belong to it, and a score that reaches the threshold is none that the second judge looks at.
+    # Both ends of a band belong to it, and a score that reaches the threshold is none that the
+    # second judge looks at.
     return Cascade(judge, second, band=(0.0, max(0.0, threshold - 1e-9)), first_may_accept=True)
 
 

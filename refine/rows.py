@@ -1,7 +1,8 @@
 """Training rows for TRL from filtered steps: demonstrations, KTO examples and DPO pairs.
 
-A row's question is what the policy would have sent at that step, and its answer the reply that is the recorded action, so a
-policy that is trained on it meets nothing new when it acts. With images, the content of every message is a list of parts.
+A row's question is what the policy would have sent at that step, and its answer the reply that is
+the recorded action, so a policy that is trained on it meets nothing new when it acts. With images,
+the content of every message is a list of parts.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ from prill.refine.demonstration import PlainTeacher, Teacher
 from prill.refine.filter import Filtered, KeptStep, draw
 
 Row = dict[str, Any]
-# RequestLimits of each step that gives no row: why in a few words that can be counted, and the whole message.
+# RequestLimits of each step that gives no row: why in a few words that can be counted, and the
+# whole message.
 Note = Callable[[KeptStep, str, str], object]
-NO_WORDS, BAD_IMAGE, NOTHING_SHOWN = "no words for it in the policy's language", "missing or broken image", "nothing to show"
+NO_WORDS, BAD_IMAGE, NOTHING_SHOWN = (
+    "no words for it in the policy's language",
+    "missing or broken image",
+    "nothing to show",
+)
 NOT_A_CHAT, EMPTY = "question and answer do not alternate", "empty answer"
 _CODE_BYTES = 4
 
@@ -40,13 +46,16 @@ def sft_rows(
 
     Args:
         filtered: The filtered steps.
-        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own question (`PlainTeacher`).
+        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own
+            question (`PlainTeacher`).
         place: Maps the path of an image to the path that a row names.
-        note: Called with each step that gives no row, a reason and a sentence. The other steps go on.
+        note: Called with each step that gives no row, a reason and a sentence. The other steps go
+            on.
 
     Yields:
-        Rows with `prompt` and `completion` as chat messages, `images` where there are any, and the `task`, `trajectory` and
-        `step` (from 0) that they come from. A training that holds rows out holds out whole tasks.
+        Rows with `prompt` and `completion` as chat messages, `images` where there are any, and the
+        `task`, `trajectory` and `step` (from 0) that they come from. A training that holds rows out
+        holds out whole tasks.
     """
     for lesson in _lessons(filtered.steps, _teacher(filtered, demonstrator), place, note):
         yield {"prompt": lesson.prompt, "completion": [lesson.answer], **lesson.rest}
@@ -63,7 +72,8 @@ def kto_rows(
 
     Args:
         filtered: The filtered steps.
-        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own question (`PlainTeacher`).
+        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own
+            question (`PlainTeacher`).
         place: Maps the path of an image to the path that a row names.
         note: Called with each step that gives no row, a reason and a sentence.
 
@@ -73,7 +83,12 @@ def kto_rows(
     teacher = _teacher(filtered, demonstrator)
     for label, steps in ((True, filtered.steps), (False, filtered.rejected)):
         for lesson in _lessons(steps, teacher, place, note):
-            yield {"prompt": lesson.prompt, "completion": [lesson.answer], "label": label, **lesson.rest}
+            yield {
+                "prompt": lesson.prompt,
+                "completion": [lesson.answer],
+                "label": label,
+                **lesson.rest,
+            }
 
 
 def dpo_rows(
@@ -86,11 +101,13 @@ def dpo_rows(
 ) -> Iterator[Row]:
     """Pairs kept steps with rejected steps of the same task at the same state.
 
-    Each step is in one pair at most. An answer that was both kept and rejected at a state is in none.
+    Each step is in one pair at most. An answer that was both kept and rejected at a state is in
+    none.
 
     Args:
         filtered: The filtered steps.
-        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own question (`PlainTeacher`).
+        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own
+            question (`PlainTeacher`).
         place: Maps the path of an image to the path that a row names.
         note: Called with each step that gives no row, a reason and a sentence.
         seed: Draws the pairs.
@@ -103,9 +120,17 @@ def dpo_rows(
     for state, steps in good.items():
         if state not in bad:
             continue
-        chosen, rejected = ([*_lessons(_drawn(some, seed), teacher, place, note)] for some in (steps, bad[state]))
+        chosen, rejected = (
+            [*_lessons(_drawn(some, seed), teacher, place, note)] for some in (steps, bad[state])
+        )
         told = {lesson.words for lesson in chosen} & {lesson.words for lesson in rejected}
-        pairs = zip(*([lesson for lesson in some if lesson.words not in told] for some in (chosen, rejected)), strict=False)
+        pairs = zip(
+            *(
+                [lesson for lesson in some if lesson.words not in told]
+                for some in (chosen, rejected)
+            ),
+            strict=False,
+        )
         for kept, other in pairs:
             yield {
                 "prompt": kept.prompt,
@@ -135,14 +160,20 @@ class _Lesson:
 
 
 def _teacher(filtered: Filtered, demonstrator: Teacher | None) -> Teacher:
-    """The policy, or else the plain one, with images where every state has one: a file holds rows of one form."""
+    """The policy, or else the plain one, with images where every state has one: a file holds rows
+    of one form.
+    """
     if demonstrator is not None:
         return demonstrator
     steps = (*filtered.steps, *filtered.rejected)
-    return PlainTeacher(images=all(step.trajectory.steps[step.index].observation.screenshot for step in steps))
+    return PlainTeacher(
+        images=all(step.trajectory.steps[step.index].observation.screenshot for step in steps)
+    )
 
 
-def _lessons(steps: Iterable[KeptStep], teacher: Teacher, place: Callable[[str], str], note: Note) -> Iterator[_Lesson]:
+def _lessons(
+    steps: Iterable[KeptStep], teacher: Teacher, place: Callable[[str], str], note: Note
+) -> Iterator[_Lesson]:
     good: set[str] = set()  # images that were opened
     for step in steps:
         try:
@@ -164,21 +195,33 @@ def _lessons(steps: Iterable[KeptStep], teacher: Teacher, place: Callable[[str],
         yield _lesson(step, messages, words, place)
 
 
-def _lesson(step: KeptStep, messages: Sequence[Message], words: str, place: Callable[[str], str]) -> _Lesson:
+def _lesson(
+    step: KeptStep, messages: Sequence[Message], words: str, place: Callable[[str], str]
+) -> _Lesson:
     images = [place(path) for path in _images(messages)]
-    # Each call draws a code for its quotations; here it follows from what is quoted, so that equal inputs give equal rows.
+    # Each call draws a code for its quotations; here it follows from what is quoted, so that equal
+    # inputs give equal rows.
     texts = [part for message in messages for part in message.parts if isinstance(part, str)]
-    code = hashlib.blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=_CODE_BYTES).hexdigest()
+    code = hashlib.blake2b(
+        "\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=_CODE_BYTES
+    ).hexdigest()
     *prompt, answer = (
-        _turn(message, in_parts=bool(images)) for message in (*worded(messages, "", code), Message("assistant", (words,)))
+        _turn(message, in_parts=bool(images))
+        for message in (*worded(messages, "", code), Message("assistant", (words,)))
     )
     return _Lesson(step, prompt, answer, words, images)
 
 
 def _turn(message: Message, *, in_parts: bool) -> Row:
     if not in_parts:
-        return {"role": message.role, "content": "\n\n".join(part for part in message.parts if isinstance(part, str))}
-    content = [{"type": "image"} if isinstance(part, Image) else {"type": "text", "text": part} for part in message.parts]
+        return {
+            "role": message.role,
+            "content": "\n\n".join(part for part in message.parts if isinstance(part, str)),
+        }
+    content = [
+        {"type": "image"} if isinstance(part, Image) else {"type": "text", "text": part}
+        for part in message.parts
+    ]
     return {"role": message.role, "content": content}
 
 
@@ -187,14 +230,20 @@ def _images(messages: Sequence[Message]) -> list[str]:
 
 
 def _alternates(messages: Sequence[Message]) -> bool:
-    """Whether user and assistant take turns, after a system message if any, and the user speaks last: trainers want that."""
+    """Whether user and assistant take turns, after a system message if any, and the user speaks
+    last: trainers want that.
+    """
     roles = [message.role for message in messages]
     turns = roles[1:] if roles[:1] == ["system"] else roles
-    return len(turns) % 2 == 1 and all(role == ("user", "assistant")[i % 2] for i, role in enumerate(turns))
+    return len(turns) % 2 == 1 and all(
+        role == ("user", "assistant")[i % 2] for i, role in enumerate(turns)
+    )
 
 
 def _by_state(steps: Iterable[KeptStep], note: Note) -> dict[Hashable, list[KeptStep]]:
-    """The steps by task, goal and all that was seen; states of which nothing was recorded are left out."""
+    """The steps by task, goal and all that was seen; states of which nothing was recorded are left
+    out.
+    """
     found: dict[Hashable, list[KeptStep]] = defaultdict(list)
     for step in steps:
         state, task = step.trajectory.steps[step.index].observation, step.trajectory.task
@@ -206,7 +255,9 @@ def _by_state(steps: Iterable[KeptStep], note: Note) -> dict[Hashable, list[Kept
             why = BAD_IMAGE if isinstance(error, InputError) else NOTHING_SHOWN
             note(step, why, f"{step.trajectory.id}, step {step.index}: {error}")
             continue
-        found[get_template(step.trajectory), task.goal, state.text, state.url, state.caption, picture].append(step)
+        found[
+            get_template(step.trajectory), task.goal, state.text, state.url, state.caption, picture
+        ].append(step)
     return found
 
 

@@ -1,7 +1,8 @@
 """Simulates how good a judge must be for retries to help.
 
-Attempts at a task are drawn independently, by a success rate or from what was recorded; a verdict hangs on the attempt's truth
-and on nothing else. Real lessons make later attempts better, and real verdicts on one task err alike, so this is a guide.
+Attempts at a task are drawn independently, by a success rate or from what was recorded; a verdict
+hangs on the attempt's truth and on nothing else. Real lessons make later attempts better, and real
+verdicts on one task err alike, so this is a guide.
 """
 
 from __future__ import annotations
@@ -32,21 +33,38 @@ WAYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSpec(Config):
-    """What is drawn. `runs` is how often a run of `tasks` tasks is played; the bands hold 95 % of such runs."""
+    """What is drawn. `runs` is how often a run of `tasks` tasks is played; the bands hold 95 % of
+    such runs.
+    """
 
-    success: Annotated[float, Meta(ge=0, le=1, description="share of attempts that succeed, where none are recorded")] = 0.15
-    false_positives: Annotated[float, Meta(ge=0, le=1, description="share of failures that the judge calls a success")] = 0.1
-    false_negatives: Annotated[float, Meta(ge=0, le=1, description="share of successes that the judge calls a failure")] = 0.2
-    unscored: Annotated[float, Meta(ge=0, le=1, description="share of attempts that the judge cannot judge")] = 0.0
-    attempts: Annotated[int, Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)")] = 4
-    tasks: Annotated[int, Meta(ge=1, le=100_000, description="tasks of a run, where none are recorded")] = 100
+    success: Annotated[
+        float,
+        Meta(ge=0, le=1, description="share of attempts that succeed, where none are recorded"),
+    ] = 0.15
+    false_positives: Annotated[
+        float, Meta(ge=0, le=1, description="share of failures that the judge calls a success")
+    ] = 0.1
+    false_negatives: Annotated[
+        float, Meta(ge=0, le=1, description="share of successes that the judge calls a failure")
+    ] = 0.2
+    unscored: Annotated[
+        float, Meta(ge=0, le=1, description="share of attempts that the judge cannot judge")
+    ] = 0.0
+    attempts: Annotated[
+        int,
+        Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)"),
+    ] = 4
+    tasks: Annotated[
+        int, Meta(ge=1, le=100_000, description="tasks of a run, where none are recorded")
+    ] = 100
     runs: Annotated[int, Meta(ge=40, le=100_000, description="runs that are drawn")] = 400
     seed: Annotated[int, Meta(description="of the random numbers")] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """How a judge scores: the scores it gives to true successes and to true failures, one of which is drawn; None: unscored.
+    """How a judge scores: the scores it gives to true successes and to true failures, one of which
+    is drawn; None: unscored.
 
     A score of at least `threshold` is a success.
     """
@@ -61,7 +79,9 @@ class JudgeModel:
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """The shares of false positives among failures, of false negatives among successes, and of all that is unscored."""
+        """The shares of false positives among failures, of false negatives among successes, and of
+        all that is unscored.
+        """
         fp = [score >= self.threshold for score in self.failures if score is not None]
         fn = [score < self.threshold for score in self.successes if score is not None]
         every = [*self.failures, *self.successes]
@@ -79,7 +99,9 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordedTruths:
-    """The truths of a task's recorded attempts. `in_order`: the first is played first, and what was not recorded is drawn."""
+    """The truths of a task's recorded attempts. `in_order`: the first is played first, and what was
+    not recorded is drawn.
+    """
 
     truths: Sequence[bool]
     in_order: bool = False
@@ -102,9 +124,12 @@ def judge_of_rates(spec: SimulationSpec) -> JudgeModel:
 
 
 def judge_of_verdicts(
-    verdicts: Sequence[Verdict], truth: Mapping[str, bool | None], calibration: Calibration | None = None
+    verdicts: Sequence[Verdict],
+    truth: Mapping[str, bool | None],
+    calibration: Calibration | None = None,
 ) -> JudgeModel:
-    """The judge that gave these verdicts, by the labels; through its calibration, and with its threshold, where there is one.
+    """The judge that gave these verdicts, by the labels; through its calibration, and with its
+    threshold, where there is one.
 
     Raises UsageError when no success, or no failure, was labelled.
     """
@@ -118,33 +143,46 @@ def judge_of_verdicts(
         elif calibration is None:
             sides[label].append(float(verdict.success) if verdict.score is None else verdict.score)
         else:
-            sides[label].append(calibration(float(verdict.success) if verdict.score is None else verdict.score))
+            sides[label].append(
+                calibration(float(verdict.success) if verdict.score is None else verdict.score)
+            )
     for label, scores in sides.items():
         if not any(score is not None for score in scores):
-            raise UsageError(f"no verdict is on a labelled {'success' if label else 'failure'}: the judge's errors are unknown")
-    return JudgeModel(sides[True], sides[False], 0.5 if calibration is None else calibration.threshold)
+            raise UsageError(
+                f"no verdict is on a labelled {'success' if label else 'failure'}: the judge's "
+                "errors are unknown"
+            )
+    return JudgeModel(
+        sides[True], sides[False], 0.5 if calibration is None else calibration.threshold
+    )
 
 
 def judge_of_calibration(calibration: Calibration) -> JudgeModel:
-    """The judge by what its calibration has on record: scores of labelled runs held out, and its threshold.
+    """The judge by what its calibration has on record: scores of labelled runs held out, and its
+    threshold.
 
     Raises UsageError for a file of an earlier version, which has none.
     """
     known = calibration.held_out
     if known is None:
         raise UsageError(
-            "the calibration is of an earlier version and does not tell how often its judge errs: make it again with `prill "
+            "the calibration is of an earlier version and does not tell how often its judge errs: "
+            "make it again with `prill "
             "calibrate`, or give verdicts and labels as well",
             parameters=("calibration", "verdicts", "labels"),
         )
     successes = [*known.successes, *[None] * known.unscored_successes]
-    return JudgeModel(successes, [*known.failures, *[None] * known.unscored_failures], calibration.threshold)
+    return JudgeModel(
+        successes, [*known.failures, *[None] * known.unscored_failures], calibration.threshold
+    )
 
 
 def simulate(
     spec: SimulationSpec, judge: JudgeModel | None = None, recorded: Sequence[RecordedTruths] = ()
 ) -> dict[str, list[Outcome]]:
-    """Success after each number of retries, for each way of retrying. The same seed draws the same."""
+    """Success after each number of retries, for each way of retrying. The same seed draws the
+    same.
+    """
     judge = judge_of_rates(spec) if judge is None else judge
     random = Random(spec.seed)
     count = len(recorded) or spec.tasks
@@ -164,14 +202,21 @@ def simulate(
         for way, counts in solved.items():
             for retries, number in enumerate(counts):
                 shares[way][retries].append(number / count)
-    return {way: [_outcome(retries, drawn) for retries, drawn in enumerate(rows)] for way, rows in shares.items()}
+    return {
+        way: [_outcome(retries, drawn) for retries, drawn in enumerate(rows)]
+        for way, rows in shares.items()
+    }
 
 
-def closed_form(success: float, false_positives: float, false_negatives: float, retries: int, way: str) -> float:
-    """The expected success of a way of retrying, for independent attempts and a judge that says yes or no.
+def closed_form(
+    success: float, false_positives: float, false_negatives: float, retries: int, way: str
+) -> float:
+    """The expected success of a way of retrying, for independent attempts and a judge that says yes
+    or no.
 
-    An attempt is kept with chance a = p (1 - fn) + (1 - p) fp, and right and kept with chance p (1 - fn). After k retries the
-    answer is the first that was kept, or, where none was, the last one; with `keep best` the first, since all scores are equal.
+    An attempt is kept with chance a = p (1 - fn) + (1 - p) fp, and right and kept with chance p (1
+    - fn). After k retries the answer is the first that was kept, or, where none was, the last one;
+      with `keep best` the first, since all scores are equal.
     """
     p, fp, fn = success, false_positives, false_negatives
     if way == "perfect judge":
@@ -180,51 +225,96 @@ def closed_form(success: float, false_positives: float, false_negatives: float, 
         fp, fn = 1 - (1 - fp) ** 2, fn**2
     right_and_kept, thrown = p * (1 - fn), 1 - p * (1 - fn) - (1 - p) * fp
     if "keep best" in way:
-        return sum(thrown**t * right_and_kept for t in range(retries + 1)) + thrown**retries * p * fn
+        return (
+            sum(thrown**t * right_and_kept for t in range(retries + 1)) + thrown**retries * p * fn
+        )
     return sum(thrown**t * right_and_kept for t in range(retries)) + thrown**retries * p
 
 
-def simulation_lines(outcomes: Mapping[str, Sequence[Outcome]], rates: tuple[float, float, float]) -> Iterator[str]:
+def simulation_lines(
+    outcomes: Mapping[str, Sequence[Outcome]], rates: tuple[float, float, float]
+) -> Iterator[str]:
     """The figures as a Markdown table, and whether retries help."""
     ways = list(outcomes)
-    yield f"judge: false positives {rates[0]:.1%}, false negatives {rates[1]:.1%}, unscored {rates[2]:.1%}"
+    yield (
+        f"judge: false positives {rates[0]:.1%}, false negatives {rates[1]:.1%}, unscored "
+        f"{rates[2]:.1%}"
+    )
     yield ""
     yield "| retries | " + " | ".join(ways) + " |"
     yield "| ---: |" + " ---: |" * len(ways)
     for retries in range(len(outcomes[ways[0]])):
         cells = (outcomes[way][retries] for way in ways)
-        yield f"| {retries} | " + " | ".join(f"{o.success:.1%} ({o.low:.1%} to {o.high:.1%})" for o in cells) + " |"
+        yield (
+            f"| {retries} | "
+            + " | ".join(f"{o.success:.1%} ({o.low:.1%} to {o.high:.1%})" for o in cells)
+            + " |"
+        )
     yield ""
     for way in ways[:-1]:
         first, last = outcomes[way][0], outcomes[way][-1]
-        word = "helps" if last.low > first.success else "hurts" if last.high < first.success else "may help or hurt"
-        yield f"{way}: {word} ({first.success:.1%} without retries, {last.success:.1%} with {last.retries})"
-    yield "With independent attempts, plain retries help as long as the two error rates together are below 100 %."
+        word = (
+            "helps"
+            if last.low > first.success
+            else "hurts"
+            if last.high < first.success
+            else "may help or hurt"
+        )
+        yield (
+            f"{way}: {word} ({first.success:.1%} without retries, {last.success:.1%} with "
+            f"{last.retries})"
+        )
+    yield (
+        "With independent attempts, plain retries help as long as the two error rates together "
+        "are below 100 %."
+    )
 
 
 def simulation_chart(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
     """The same as an SVG file: success against retries, with bands."""
     lines = [
         PlotLine(
-            way, [PlotPoint(float(o.retries), o.success, o.low, o.high, f"{o.retries} retries: {o.success:.1%}") for o in rows]
+            way,
+            [
+                PlotPoint(
+                    float(o.retries),
+                    o.success,
+                    o.low,
+                    o.high,
+                    f"{o.retries} retries: {o.success:.1%}",
+                )
+                for o in rows
+            ],
         )
         for way, rows in outcomes.items()
     ]
     return line_chart("Success against retries", "retries", lines, whole=True)
 
 
-def _scores(judge: JudgeModel, truths: Sequence[bool], random: Random) -> Iterator[tuple[str, list[float | None]]]:
+def _scores(
+    judge: JudgeModel, truths: Sequence[bool], random: Random
+) -> Iterator[tuple[str, list[float | None]]]:
     """For each way, the score that each attempt gets."""
     first = [judge.draw(truth, random) for truth in truths]
     second = [judge.draw(truth, random) for truth in truths]
     # As the cascade does it: a first judge that could not judge asks the second one, too.
-    either = [one if one is not None and one >= judge.threshold else other for one, other in zip(first, second, strict=True)]
-    yield from (("plain", first), ("keep best", first), ("second opinion", either), ("second opinion, keep best", either))
+    either = [
+        one if one is not None and one >= judge.threshold else other
+        for one, other in zip(first, second, strict=True)
+    ]
+    yield from (
+        ("plain", first),
+        ("keep best", first),
+        ("second opinion", either),
+        ("second opinion, keep best", either),
+    )
     yield "perfect judge", [float(truth) for truth in truths]
 
 
 def _answer(scores: Sequence[float | None], threshold: float, *, keep_best: bool) -> int:
-    """The place of the answer among these attempts: they end with the first that is kept, or that could not be judged."""
+    """The place of the answer among these attempts: they end with the first that is kept, or that
+    could not be judged.
+    """
     ends = (i for i, score in enumerate(scores) if score is None or score >= threshold)
     played = scores[: next(ends, len(scores) - 1) + 1]
     answer = answer_among([True] * len(played), played, keep_best=keep_best)

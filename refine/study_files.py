@@ -1,7 +1,8 @@
 """The files of a filtered-BC study, verified by checksums (see `prill.io.checksums`).
 
-The record of the study's folder has its settings and what its rounds made. Each folder of recordings has a record of its own,
-which also says where in the study it belongs, so that what two arms played cannot change places.
+The record of the study's folder has its settings and what its rounds made. Each folder of
+recordings has a record of its own, which also says where in the study it belongs, so that what two
+arms played cannot change places.
 """
 
 from __future__ import annotations
@@ -55,9 +56,11 @@ class _Round:
 
 
 def check_study(out: Path, *, taken_up: bool = False) -> None:
-    """Compares all files of a study with their checksums. Raises UsageError that names what differs, or is in another place.
+    """Compares all files of a study with their checksums. Raises UsageError that names what
+    differs, or is in another place.
 
-    `taken_up`: the settings are compared as such, by the caller: an editor may have saved them otherwise.
+    `taken_up`: the settings are compared as such, by the caller: an editor may have saved them
+    otherwise.
     """
     study = Checksums(out)
     study.check(but=[STUDY] if taken_up and (out / STUDY).is_file() else ())
@@ -65,7 +68,11 @@ def check_study(out: Path, *, taken_up: bool = False) -> None:
         Checksums(folder).check(place=folder.relative_to(out).as_posix())
     for file in _manifests(out):
         name, manifest = file.relative_to(out), read_manifest(file)
-        if name.parts[:-1] != (f"seed-{manifest['seed']}", manifest["arm"], f"round-{manifest['round']}"):
+        if name.parts[:-1] != (
+            f"seed-{manifest['seed']}",
+            manifest["arm"],
+            f"round-{manifest['round']}",
+        ):
             of = f"seed {manifest['seed']}, {manifest['arm']}, round {manifest['round']}"
             raise UsageError(f"{file}: is of {of}; put it back where it belongs")
         if name.as_posix() not in study:
@@ -73,7 +80,9 @@ def check_study(out: Path, *, taken_up: bool = False) -> None:
 
 
 def note_study(out: Path) -> None:
-    """Puts on record what is there and is not yet on record; what it was made of was compared before (see `check_study`)."""
+    """Puts on record what is there and is not yet on record; what it was made of was compared
+    before (see `check_study`).
+    """
     study = Checksums(out)
     names = [STUDY, *(file.relative_to(out).as_posix() for file in _made(out))]
     study.note(*(name for name in names if name not in study))
@@ -85,8 +94,10 @@ def note_study(out: Path) -> None:
 
 
 def verdicts_suffix(description: str | Mapping[str, Any]) -> str:
-    """How the names of files with verdicts of the judge that is described so end: arms that have the same judge share them."""
-    return f"-{hashlib.sha256(msgspec.json.encode(description, order='deterministic')).hexdigest()[:8]}.jsonl"
+    """How the names of files with verdicts of the judge that is described so end: arms that have
+    the same judge share them.
+    """
+    return f"-{hashlib.sha256(msgspec.json.encode(description, order='deterministic')).hexdigest()[:8]}.jsonl"  # noqa: E501
 
 
 def compute_hash(file: Path) -> str:
@@ -123,14 +134,17 @@ def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
         part = manifest.get(name) or {}
         place = folder / part.get("folder", name)
         expected |= {place / one: digest for one, digest in (part.get("sha256") or {}).items()}
-    expected |= {folder / ADAPTER / one: digest for one, digest in (manifest.get("adapter") or {}).items()}
+    expected |= {
+        folder / ADAPTER / one: digest for one, digest in (manifest.get("adapter") or {}).items()
+    }
     if rows := manifest.get("rows"):
         expected[folder / ROWS] = rows.get("sha256")
     for path, digest in expected.items():
         if digest is not None and (not path.is_file() or compute_hash(path) != digest):
             state = "has changed" if path.is_file() else "is gone"
             raise UsageError(
-                f"{path}: {state} since {file} was written; put back what was there, or delete {file.name}: the study's own "
+                f"{path}: {state} since {file} was written; put back what was there, or delete "
+                f"{file.name}: the study's own "
                 "command makes it again"
             )
 
@@ -141,11 +155,18 @@ def read_manifest(file: Path) -> dict[str, Any]:
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
-    decoded(data, _Round, f"{file}: no manifest of a round", "delete it: the study's own command makes it again")
+    decoded(
+        data,
+        _Round,
+        f"{file}: no manifest of a round",
+        "delete it: the study's own command makes it again",
+    )
     return decoded(data, dict[str, Any], str(file))
 
 
-def decoded(data: bytes, type_: type[_T], problem: str, remedy: str = "put it back as it was") -> _T:
+def decoded(
+    data: bytes, type_: type[_T], problem: str, remedy: str = "put it back as it was"
+) -> _T:
     """The object of a file of JSON. Raises UsageError that says the problem and the remedy."""
     try:
         return msgspec.json.decode(data, type=type_)

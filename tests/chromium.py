@@ -13,7 +13,9 @@ from prill.errors import UsageError
 
 
 def need_chromium(*modules: str) -> None:
-    """Skips a test, or the file that calls this, and says why: there is no Chromium, playwright or one of these modules."""
+    """Skips a test, or the file that calls this, and says why: there is no Chromium, playwright or
+    one of these modules.
+    """
     for module in ("playwright", *modules):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed", allow_module_level=True)

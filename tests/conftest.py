@@ -28,7 +28,8 @@ from .connections import warn_of_unclosed
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
-# What starts tests in the background may have told them to ignore Ctrl-C, and their child processes would, too.
+# What starts tests in the background may have told them to ignore Ctrl-C, and their child processes
+# would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 warn_of_unclosed()
@@ -38,23 +39,30 @@ _declared: list[Any] = []  # the declarations last as long as this object
 
 @pytest.fixture(scope="session")
 def torchvision_beside_cpu_torch() -> Callable[[], None]:
-    """Makes the usual torchvision wheel importable beside a torch without CUDA, by declaring two of its operators.
+    """Makes the usual torchvision wheel importable beside a torch without CUDA, by declaring two of
+    its operators.
 
-    easyocr and transformers import torchvision but call neither. Without the declarations that import fails: nms does not
-    exist.
+    easyocr and transformers import torchvision but call neither. Without the declarations that
+    import fails: nms does not exist.
     """
 
     def declare() -> None:
         import torch
 
-        if importlib.util.find_spec("torchvision") is None or torch.version.cuda is not None or _declared:
+        if (
+            importlib.util.find_spec("torchvision") is None
+            or torch.version.cuda is not None
+            or _declared
+        ):
             return
         try:
             import torchvision  # type: ignore[import-untyped,import-not-found,unused-ignore]  # noqa: F401
         except RuntimeError:
             library: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
             for operator in ("nms", "qnms"):
-                library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+                library.define(
+                    f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                )
             _declared.append(library)
 
     return declare
@@ -64,7 +72,8 @@ def torchvision_beside_cpu_torch() -> Callable[[], None]:
 def tiny_model(
     tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]
 ) -> Callable[[str], Path]:
-    """The folder of a tiny random model of a kind, `qwen2`, `qwen2_5_vl` or `qwen3_vl`, made once; see tests/models/tiny.py.
+    """The folder of a tiny random model of a kind, `qwen2`, `qwen2_5_vl` or `qwen3_vl`, made once;
+    see tests/models/tiny.py.
 
     What else `tiny.build` takes may stand beside the kind.
     """
@@ -77,7 +86,8 @@ def tiny_model(
 
         from .models import tiny
 
-        torch.set_num_threads(1)  # several threads wait for each other actively, and crawl where something else wants a core
+        # several threads wait for each other actively, and crawl where something else wants a core
+        torch.set_num_threads(1)
         torchvision_beside_cpu_torch()
         return tiny.save(*tiny.build(kind, **more), tmp_path_factory.mktemp("tiny") / kind)
 
@@ -98,8 +108,8 @@ COMPUTING = ("test_examples.py", "test_documents.py", "refine", "commands", "fuz
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For several workers: the long files first, so that in the end no worker is alone with one, and those that wait beside
-    those that compute."""
+    """For several workers: the long files first, so that in the end no worker is alone with one,
+    and those that wait beside those that compute."""
     if not hasattr(config, "workerinput"):
         return
     rooms = {item.path: item.path.relative_to(TESTS).parts[0] for item in items}
@@ -116,7 +126,9 @@ WITH_WINDOWS = ("emulators/browser/test_faults.py", "emulators/browser/test_wind
 
 @pytest.fixture(scope="module", autouse=True)
 def chromium_without_windows(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Chromium's small twin for the tests of a file, where it is installed: an episode takes a fifth of the processor."""
+    """Chromium's small twin for the tests of a file, where it is installed: an episode takes a
+    fifth of the processor.
+    """
     shell = shutil.which("chromium-headless-shell")
     place = request.path.relative_to(TESTS).as_posix()
     with pytest.MonkeyPatch.context() as patch:
@@ -131,8 +143,13 @@ def own_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("openssl") is None:
         pytest.skip("the program openssl, which makes the certificate, is not there")
     path = tmp_path_factory.mktemp("certificate") / "loopback.pem"
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=prill -addext subjectAltName=IP:127.0.0.1"
-    subprocess.run(["openssl", *words.split(), "-keyout", path, "-out", path], check=True, capture_output=True)
+    words = (
+        "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=prill -addext "
+        "subjectAltName=IP:127.0.0.1"
+    )
+    subprocess.run(
+        ["openssl", *words.split(), "-keyout", path, "-out", path], check=True, capture_output=True
+    )
     return path
 
 
@@ -158,7 +175,9 @@ def android_home(adb_path: str, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="session")
 def adb_ports() -> Iterator[list[int]]:
-    """Ports of fake adb servers. An adb client that comes too late starts a real server there: that one is ended last."""
+    """Ports of fake adb servers. An adb client that comes too late starts a real server there: that
+    one is ended last.
+    """
     ports: list[int] = []
     yield ports
     for port in ports:
@@ -182,10 +201,11 @@ def fake_adb(adb_path: str, adb_ports: list[int]) -> Iterator[FakeAdb]:
 def appium_server(
     android_home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]]:
-    """Starts real Appium 3 servers with the UiAutomator2 driver and these options; gives the URL and the process.
+    """Starts real Appium 3 servers with the UiAutomator2 driver and these options; gives the URL
+    and the process.
 
-    Appium is found in $PRILL_APPIUM_DIR, else in .venv/appium, where `make test` puts it: `node_modules/appium` and, with the
-    driver, `home`.
+    Appium is found in $PRILL_APPIUM_DIR, else in .venv/appium, where `make test` puts it:
+    `node_modules/appium` and, with the driver, `home`.
     """
     if importlib.util.find_spec("appium") is None:
         pytest.skip("the Appium client is not installed: pip install '.[android]'")
@@ -195,13 +215,25 @@ def appium_server(
     folder = Path(os.environ.get("PRILL_APPIUM_DIR") or ROOT / ".venv" / "appium")
     main, home = folder / "node_modules" / "appium" / "index.js", folder / "home"
     if not main.exists() or not (home / "node_modules" / "appium-uiautomator2-driver").is_dir():
-        pytest.skip(f"no Appium with its UiAutomator2 driver in {folder}: `make test` installs it, or set PRILL_APPIUM_DIR")
+        pytest.skip(
+            f"no Appium with its UiAutomator2 driver in {folder}: `make test` installs it, or set "
+            "PRILL_APPIUM_DIR"
+        )
 
     @contextmanager
     def start(*options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         log = tmp_path_factory.mktemp("appium") / "log.txt"
         url = f"http://127.0.0.1:{_free_port()}"
-        command = [node, str(main), "server", "--address", "127.0.0.1", "--port", url.rpartition(":")[2], *options]
+        command = [
+            node,
+            str(main),
+            "server",
+            "--address",
+            "127.0.0.1",
+            "--port",
+            url.rpartition(":")[2],
+            *options,
+        ]
         environment = {**os.environ, "APPIUM_HOME": str(home), "ANDROID_HOME": str(android_home)}
         environment.pop("ANDROID_SDK_ROOT", None)
         with log.open("wb") as output:
@@ -217,7 +249,8 @@ def appium_server(
             _wait_until_up(url, server, log)
             yield url, server
         finally:
-            # With the adb clients that it started. Asked to end, it would wait for phones that tests have broken.
+            # With the adb clients that it started. Asked to end, it would wait for phones that
+            # tests have broken.
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGKILL)
             server.wait()
@@ -226,8 +259,12 @@ def appium_server(
 
 
 @pytest.fixture(scope="session")
-def appium(appium_server: Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]]) -> Iterator[str]:
-    """The URL of an Appium server that allows shell commands; give `appium:adbPort` to say which phones it sees."""
+def appium(
+    appium_server: Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]],
+) -> Iterator[str]:
+    """The URL of an Appium server that allows shell commands; give `appium:adbPort` to say which
+    phones it sees.
+    """
     with appium_server("--allow-insecure=uiautomator2:adb_shell") as (url, _):
         yield url
 
@@ -238,7 +275,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_until_up(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
+def _wait_until_up(
+    url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 120
+) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end and server.poll() is None:
         try:
@@ -246,4 +285,6 @@ def _wait_until_up(url: str, server: subprocess.Popen[bytes], log: Path, seconds
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
-    pytest.fail("Appium did not start:\n" + log.read_text(encoding="utf-8", errors="replace")[-3000:])
+    pytest.fail(
+        "Appium did not start:\n" + log.read_text(encoding="utf-8", errors="replace")[-3000:]
+    )

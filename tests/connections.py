@@ -1,7 +1,8 @@
 """SQLite connections that nobody closes: Python 3.13 warns of them, and here older versions do.
 
-`warn_of_unclosed` is for this process. As a script it is for another one: it runs commands of prill, given as JSON on standard
-input, and prints their exit codes and where the connections were opened that are open still when Python ends.
+`warn_of_unclosed` is for this process. As a script it is for another one: it runs commands of
+prill, given as JSON on standard input, and prints their exit codes and where the connections were
+opened that are open still when Python ends.
 """
 
 from __future__ import annotations
@@ -34,11 +35,18 @@ class Connection(sqlite3.Connection):
 class _Warning(Connection):
     def __del__(self) -> None:
         if self.is_open:
-            warnings.warn(f"unclosed database, opened at\n{self.place}", ResourceWarning, source=self, stacklevel=2)
+            warnings.warn(
+                f"unclosed database, opened at\n{self.place}",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
 
 def warn_of_unclosed() -> None:
-    """Has connections warn as those of Python 3.13 do: pytest makes the warning a failure of the test."""
+    """Has connections warn as those of Python 3.13 do: pytest makes the warning a failure of the
+    test.
+    """
     if sys.version_info < (3, 13):
         sqlite3.connect = lambda *args, **kwargs: _connect(*args, **{"factory": _Warning, **kwargs})  # type: ignore[assignment]
 

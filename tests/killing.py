@@ -1,4 +1,6 @@
-"""Commands in processes of their own, killed with kill -9 and started again; and what such a process leaves behind."""
+"""Commands in processes of their own, killed with kill -9 and started again; and what such a
+process leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _MARK = "PRILL_TEST_FAMILY"
 
 
 class Family:
-    """A command of prill with all that it starts, however deep: every process inherits a mark in its environment."""
+    """A command of prill with all that it starts, however deep: every process inherits a mark in
+    its environment.
+    """
 
     def __init__(self, *words: object, folder: Path, env: Mapping[str, str] = {}) -> None:
         self._mark = secrets.token_hex(8)
@@ -25,7 +29,9 @@ class Family:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), _MARK: self._mark, **env}
         with self.log.open("wb") as log:
             command = [sys.executable, "-m", "prill", *map(str, words)]
-            self.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=log, stderr=log
+            )
 
     def wait_until(self, happened: Callable[[], bool]) -> bool:
         """Whether it happened before the command ended."""
@@ -50,20 +56,27 @@ class Family:
         return self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
 
     def left(self) -> dict[int, str]:
-        """The processes that it has started and that run still, by number, with their command lines."""
+        """The processes that it has started and that run still, by number, with their command
+        lines.
+        """
         found = {}
         for place in Path("/proc").glob("[0-9]*"):
             try:
                 if f"{_MARK}={self._mark}".encode() in (place / "environ").read_bytes():
                     found[int(place.name)] = (
-                        (place / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
+                        (place / "cmdline")
+                        .read_bytes()
+                        .replace(b"\0", b" ")
+                        .decode(errors="replace")[:200]
                     )
             except OSError:  # it has ended, or is somebody else's
                 continue
         return found
 
     def gone(self) -> bool:
-        """Whether all of them end, which they may take a while to do after a kill; ends those that do not."""
+        """Whether all of them end, which they may take a while to do after a kill; ends those that
+        do not.
+        """
         deadline = time.monotonic() + _LONGEST / 4
         while left := self.left():
             if time.monotonic() > deadline:

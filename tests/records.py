@@ -12,7 +12,11 @@ def as_killed(folder: Path) -> None:
     """As if the run had been killed: what it appended to may go on, with half a line, too."""
     for record in folder.rglob(CHECKSUMS):
         lines = map(json.loads, record.read_text().splitlines())
-        last = {line["file"]: {**line, "state": "growing"} for line in lines if line.get("file", "").endswith(".jsonl")}
+        last = {
+            line["file"]: {**line, "state": "growing"}
+            for line in lines
+            if line.get("file", "").endswith(".jsonl")
+        }
         with record.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in last.values())
 

@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 told = runpy.run_path(str(ROOT / ".ci/audit.py"))["told"]
 SOUND = {"name": "a", "version": "1", "vulns": []}
 FLAWED = {"name": "b", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}]}
-SKIPPED = {"name": "c", "skip_reason": "Dependency not found on PyPI and could not be audited: c (3)"}
+SKIPPED = {
+    "name": "c",
+    "skip_reason": "Dependency not found on PyPI and could not be audited: c (3)",
+}
 
 
 @pytest.mark.parametrize(
@@ -27,8 +30,12 @@ SKIPPED = {"name": "c", "skip_reason": "Dependency not found on PyPI and could n
         ([], 3, "NOT CHECKED: 0 of 0"),
     ],
 )
-def test_what_was_not_looked_up_is_counted(found: list[dict[str, Any]], code: int, words: str) -> None:
-    got, lines = told(json.dumps({"dependencies": found, "fixes": []}), "No known vulnerabilities found")
+def test_what_was_not_looked_up_is_counted(
+    found: list[dict[str, Any]], code: int, words: str
+) -> None:
+    got, lines = told(
+        json.dumps({"dependencies": found, "fixes": []}), "No known vulnerabilities found"
+    )
     assert got == code and words in "\n".join(lines)
 
 
@@ -36,5 +43,9 @@ def test_what_was_not_looked_up_is_counted(found: list[dict[str, Any]], code: in
 def test_no_report_is_no_good_news(report: str) -> None:
     code, lines = told(report, "Traceback …\nConnectionError: Failed to resolve 'pypi.org'")
     assert code == 3 and lines == [
-        "NOT CHECKED: the advisory service could not be asked: ConnectionError: Failed to resolve 'pypi.org'"
+        (
+            "NOT CHECKED: the advisory service could not be asked: ConnectionError: Failed to "
+            "resolve "
+            "'pypi.org'"
+        )
     ]

@@ -105,6 +105,8 @@ async def test_equal_work_in_flight_runs_once() -> None:
         return 7
 
     assert await asyncio.gather(*(shared.once("k", work) for _ in range(4))) == [7] * 4
-    errors = await asyncio.gather(*(shared.once("k", work) for _ in range(3)), return_exceptions=True)
+    errors = await asyncio.gather(
+        *(shared.once("k", work) for _ in range(3)), return_exceptions=True
+    )
     assert [type(error) for error in errors] == [ValueError] * 3
     assert len(done) == 2

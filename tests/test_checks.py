@@ -1,4 +1,6 @@
-"""What is handed over from Python: each wrong record, judge or list is one error that says where, and what to write."""
+"""What is handed over from Python: each wrong record, judge or list is one error that says where,
+and what to write.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,17 @@ from prill.cli import main
 from prill.errors import EndpointError, InputError, NoEvidenceError, UsageError
 from prill.evaluators import Constant, Vote
 from prill.scoring.scorer import score_files
-from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, StepLabel, Task, Trajectory, Verdict
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    LabelRecord,
+    Observation,
+    Step,
+    StepLabel,
+    Task,
+    Trajectory,
+    Verdict,
+)
 
 odd: Any = object()
 FINE = Trajectory(id="fine", task=Task(goal="g"))
@@ -46,21 +58,40 @@ WRONG = [
     (task(id=7), "trajectory 'a': task.id: expected text (str); got 7 (did you mean '7'?)"),
     (
         task(platform="Web"),
-        "trajectory 'a': task.platform: expected one of web, android, ios, desktop, other; got 'Web' (did you mean 'web'?)",
+        "trajectory 'a': task.platform: expected one of web, android, ios, desktop, other; got "
+        "'Web' (did you mean 'web'?)",
     ),
-    (task(earlier=(run(answer=3),)), "trajectory 'a': task.earlier[0].answer: expected text (str); got 3 (did you mean '3'?)"),
+    (
+        task(earlier=(run(answer=3),)),
+        "trajectory 'a': task.earlier[0].answer: expected text (str); got 3 (did you mean '3'?)",
+    ),
     (run(answer={"text": "yes"}), "trajectory 'a': answer: expected text (str); got a dict of 1"),
     (run(answer=b"yes"), "trajectory 'a': answer: expected text (str); got b'yes'"),
     (run(steps=None), "trajectory 'a': steps: expected a tuple; got None"),
-    (run(steps=({"action": "click"},)), "trajectory 'a': steps[0]: expected a prill.Step; got a dict of 1"),
+    (
+        run(steps=({"action": "click"},)),
+        "trajectory 'a': steps[0]: expected a prill.Step; got a dict of 1",
+    ),
     (run(final="the end"), "trajectory 'a': final: expected a prill.Observation; got 'the end'"),
     (run(metadata=None), "trajectory 'a': metadata: expected a dict; got None"),
     (run(metadata=[("seed", 1)]), "trajectory 'a': metadata: expected a dict; got a list of 1"),
     (step(action="click"), "trajectory 'a': steps[0].action: expected a prill.Action; got 'click'"),
-    (step(action=Action(odd)), "trajectory 'a': steps[0].action.kind: expected text (str); got a object"),
-    (step(action=Action("click", point=(0.5,))), "trajectory 'a': steps[0].action.point: expected 2 numbers; got a tuple of 1"),  # type: ignore[arg-type]
-    (step(Observation(text=["a"])), "trajectory 'a': steps[0].observation.text: expected text (str); got a list of 1"),  # type: ignore[arg-type]
-    (step(thought=10**400), "trajectory 'a': steps[0].thought: expected text (str); got a number of 1329 bits"),
+    (
+        step(action=Action(odd)),
+        "trajectory 'a': steps[0].action.kind: expected text (str); got a object",
+    ),
+    (
+        step(action=Action("click", point=(0.5,))),
+        "trajectory 'a': steps[0].action.point: expected 2 numbers; got a tuple of 1",
+    ),  # type: ignore[arg-type]
+    (
+        step(Observation(text=["a"])),
+        "trajectory 'a': steps[0].observation.text: expected text (str); got a list of 1",
+    ),  # type: ignore[arg-type]
+    (
+        step(thought=10**400),
+        "trajectory 'a': steps[0].thought: expected text (str); got a number of 1329 bits",
+    ),
 ]
 WRONG_LABELS = [
     (LabelRecord(id=odd, success=True), "label a object: id: expected text (str); got a object"),
@@ -68,7 +99,8 @@ WRONG_LABELS = [
     (LabelRecord(id="a", success="yes"), "label 'a': success: expected True or False; got 'yes'"),  # type: ignore[arg-type]
     (
         LabelRecord(id="a", success=None, undecided="Unsure"),  # type: ignore[arg-type]
-        "label 'a': undecided: expected one of not_executable, unsure; got 'Unsure' (did you mean 'unsure'?)",
+        "label 'a': undecided: expected one of not_executable, unsure; got 'Unsure' (did you mean "
+        "'unsure'?)",
     ),
     (
         LabelRecord(id="a", success=True, steps=(StepLabel(True, "reached"),)),
@@ -77,8 +109,12 @@ WRONG_LABELS = [
 ]
 
 
-@pytest.mark.parametrize(("record", "said"), WRONG, ids=[said.partition(": ")[2][:30] for _, said in WRONG])
-def test_a_wrong_record_is_named_wherever_it_goes(record: Trajectory, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("record", "said"), WRONG, ids=[said.partition(": ")[2][:30] for _, said in WRONG]
+)
+def test_a_wrong_record_is_named_wherever_it_goes(
+    record: Trajectory, said: str, tmp_path: Path
+) -> None:
     asked: list[str] = []
 
     @prill.as_judge("mine", version="1")
@@ -104,16 +140,42 @@ def test_a_wrong_label_is_named(record: LabelRecord, said: str, tmp_path: Path) 
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    lists = run(steps=[Step(Observation(text="t"), Action("click", point=(0, 1)))], metadata={"x": [1, {"y": None}]})
+    lists = run(
+        steps=[Step(Observation(text="t"), Action("click", point=(0, 1)))],
+        metadata={"x": [1, {"y": None}]},
+    )
     assert prill.write_trajectories(tmp_path / "t.jsonl", [FINE, lists]) == 2
     assert [one.id for one in prill.read_trajectories(tmp_path / "t.jsonl")] == ["fine", "a"]
 
 
-values = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.lists(st.text()) | st.just(FINE)
+values = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary()
+    | st.lists(st.text())
+    | st.just(FINE)
+)
 
 
 @given(
-    st.sampled_from(["id", "agent", "answer", "error", "steps", "final", "metadata", "task", "goal", "platform", "site"]),
+    st.sampled_from(
+        [
+            "id",
+            "agent",
+            "answer",
+            "error",
+            "steps",
+            "final",
+            "metadata",
+            "task",
+            "goal",
+            "platform",
+            "site",
+        ]
+    ),
     values,
 )
 def test_a_checked_record_can_be_read_back(name: str, value: Any) -> None:
@@ -125,7 +187,12 @@ def test_a_checked_record_can_be_read_back(name: str, value: Any) -> None:
         assert name in str(error)
     else:
         again = prill.io.store.decode_trajectory(line, Path("/"))
-        assert getattr(again, name, None) == getattr(record, name, None) or name in ("steps", "goal", "platform", "site")
+        assert getattr(again, name, None) == getattr(record, name, None) or name in (
+            "steps",
+            "goal",
+            "platform",
+            "site",
+        )
 
 
 class Raising:
@@ -186,7 +253,9 @@ async def test_a_file_is_finished_past_a_bug(tmp_path: Path) -> None:
     prill.write_trajectories(tmp_path / "t.jsonl", RUNS)
     tally = await score_files([tmp_path / "t.jsonl"], Raising(RuntimeError), tmp_path / "v.jsonl")
     assert (tally.succeeded, dict(tally.unscored)) == (3, {"parse": 3})
-    again = await score_files([tmp_path / "t.jsonl"], Raising(RuntimeError), tmp_path / "v.jsonl", retry_unscored=True)
+    again = await score_files(
+        [tmp_path / "t.jsonl"], Raising(RuntimeError), tmp_path / "v.jsonl", retry_unscored=True
+    )
     assert (again.skipped, again.made) == (3, 3)
 
 
@@ -201,7 +270,10 @@ async def plain_async(trajectory: Trajectory) -> bool:
 @pytest.mark.parametrize(
     ("judge", "said"),
     [
-        (plain, r"the judge is the plain function plain: write @prill\.as_judge\('plain', version='1'\) above it"),
+        (
+            plain,
+            r"the judge is the plain function plain: write @prill\.as_judge\('plain', version='1'\) above it",  # noqa: E501
+        ),
         (plain_async, r"the judge is the plain function plain_async: write @prill\.as_judge"),
         ("vlm", r"the judge is 'vlm': make it first, prill\.judge\('vlm'\)"),
         (Raising, r"the judge is the class Raising: make an object of it, Raising\(…\)"),
@@ -223,16 +295,34 @@ def test_what_is_not_a_judge_says_what_to_write(judge: Any, said: str, tmp_path:
             call()
 
 
-def test_a_plain_function_by_name_says_what_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "own.py").write_text("async def f(trajectory): return True\ndef g(trajectory): return True\n")
+def test_a_plain_function_by_name_says_what_to_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text(
+        "async def f(trajectory): return True\ndef g(trajectory): return True\n"
+    )
     prill.write_trajectories(tmp_path / "t.jsonl", RUNS)
     for name in "fg":
         own = f"{tmp_path / 'own.py'}:{name}"
-        with pytest.raises(UsageError, match=rf"write @prill\.as_judge\('{name}', version='1'\) above it"):
+        with pytest.raises(
+            UsageError, match=rf"write @prill\.as_judge\('{name}', version='1'\) above it"
+        ):
             prill.judge(own)
         with pytest.raises(UsageError, match=r"write @prill\.as_judge"):
             prill.judge("vote", judges=[own])
-        assert main(["score", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "v.jsonl"), "--judge", own]) == 2
+        assert (
+            main(
+                [
+                    "score",
+                    str(tmp_path / "t.jsonl"),
+                    "-o",
+                    str(tmp_path / "v.jsonl"),
+                    "--judge",
+                    own,
+                ]
+            )
+            == 2
+        )
         assert "write @prill.as_judge" in capsys.readouterr().err
     for make in (prill.judge, prill.reward):
         with pytest.raises(UsageError, match=r"write @prill\.as_judge\('plain'"):
@@ -246,11 +336,18 @@ def test_one_record_where_a_list_is_wanted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a list of trajectories"):
         prill.write_trajectories(tmp_path / "t.jsonl", one)
     label: Any = LabelRecord(id="a", success=True)
-    with pytest.raises(UsageError, match=r"expected a list of labels, got one LabelRecord: put it into a list, \[label\]"):
+    with pytest.raises(
+        UsageError,
+        match=r"expected a list of labels, got one LabelRecord: put it into a list, \[label\]",
+    ):
         prill.write_labels(tmp_path / "l.jsonl", label)
-    with pytest.raises(UsageError, match="item 1 of the trajectories is a dict, not a prill.Trajectory"):
+    with pytest.raises(
+        UsageError, match="item 1 of the trajectories is a dict, not a prill.Trajectory"
+    ):
         prill.score([RUNS[0], {"id": "b"}], Constant(True))  # type: ignore[list-item]
-    with pytest.raises(UsageError, match="expected a list of trajectories, got a value of type int"):
+    with pytest.raises(
+        UsageError, match="expected a list of trajectories, got a value of type int"
+    ):
         prill.score(3, Constant(True))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="expected a list of trajectories, got a dict"):
         prill.score({"id": "a"}, Constant(True))

@@ -16,9 +16,13 @@ import prill
 from prill.models.transport import retry_after
 
 YEAR = 365 * 24 * 3600.0
-# What asks for the time of day, and why: everything else measures, and a duration by this clock may be negative or years.
+# What asks for the time of day, and why: everything else measures, and a duration by this clock may
+# be negative or years.
 ALLOWED = {
-    "io/images.py": "compares with the time of a file, which is of the same clock; a file of the future is read again",
+    "io/images.py": (
+        "compares with the time of a file, which is of the same clock; a file of the "
+        "future is read again"
+    ),
     "models/transport.py": "a date to wait until, of a server that does not say what time it is",
     "runs/export.py": "the time of a span, as OpenTelemetry has it",
     "service/metrics.py": "shows when a judgement came",
@@ -39,13 +43,21 @@ def test_no_duration_is_by_the_time_of_day() -> None:
     for folder, _, names in os.walk(root, followlinks=True):
         for file in (Path(folder) / name for name in names if name.endswith(".py")):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if ast.unparse(node) in ("time.time", "time.time_ns") if isinstance(node, ast.Attribute) else False:
+                if (
+                    ast.unparse(node) in ("time.time", "time.time_ns")
+                    if isinstance(node, ast.Attribute)
+                    else False
+                ):
                     found.add(file.relative_to(root).as_posix())
     assert {one for one in found if not one.startswith(tuple(ALLOWED))} == set()
-    assert {allowed for allowed in ALLOWED if not any(one.startswith(allowed) for one in found)} == set()
+    assert {
+        allowed for allowed in ALLOWED if not any(one.startswith(allowed) for one in found)
+    } == set()
 
 
-def test_a_rate_of_judgements_stays(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def test_a_rate_of_judgements_stays(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     pytest.importorskip("prometheus_client")
     from prill.service.metrics import JudgeHealth
 
@@ -60,15 +72,21 @@ def test_a_rate_of_judgements_stays(monkeypatch: pytest.MonkeyPatch, request: py
 
 
 def test_a_servers_date_is_by_its_own_clock(set_back: None) -> None:
-    """Retry-After as a date: without the answer's own date, a clock of a year ago would wait for a year."""
+    """Retry-After as a date: without the answer's own date, a clock of a year ago would wait for a
+    year.
+    """
     now = datetime.fromtimestamp(time.time() + YEAR, UTC)
     until = format_datetime(now + timedelta(seconds=30), usegmt=True)
-    assert retry_after({"retry-after": until, "date": format_datetime(now, usegmt=True)}) == pytest.approx(30)
+    assert retry_after(
+        {"retry-after": until, "date": format_datetime(now, usegmt=True)}
+    ) == pytest.approx(30)
     assert retry_after({"retry-after": until, "date": "garbled"}) is None
 
 
 def test_a_bar_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """tqdm's own clock is set back in the middle: the bar is drawn all the same, and no time is negative."""
+    """tqdm's own clock is set back in the middle: the bar is drawn all the same, and no time is
+    negative.
+    """
     pytest.importorskip("tqdm")
     import tqdm.std
 

@@ -33,7 +33,9 @@ def offered(script: Path, *words: str) -> set[str]:
         f'source {script}; COMP_WORDS=(prill "$@"); COMP_CWORD=$#; _shtab_prill; '
         'for word in "${COMPREPLY[@]}"; do echo "$word"; done'
     )
-    done = subprocess.run([bash, "-c", program, "bash", *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [bash, "-c", program, "bash", *words], capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
     return set(done.stdout.splitlines())
 
@@ -68,7 +70,12 @@ def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str])
     assert "--judge.frames" in shown or "judge.frames" in shown
     assert len(shown) < 2_000_000
     if (program := shutil.which(shell)) is not None:
-        assert subprocess.run([program, "-n"], input=shown, text=True, capture_output=True, check=False).returncode == 0
+        assert (
+            subprocess.run(
+                [program, "-n"], input=shown, text=True, capture_output=True, check=False
+            ).returncode
+            == 0
+        )
 
 
 @pytest.mark.parametrize("words", [[], ["tcl"], ["bash", "zsh"]])

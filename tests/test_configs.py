@@ -38,7 +38,8 @@ class Ways:
 WAYS: dict[str, list[Ways]] = {
     "score": [
         Ways(
-            "a.jsonl b.jsonl -o v.jsonl --judge vlm --judge.frames 2 --model gpt-4o --base-url http://x --no-resume --limit 3",
+            "a.jsonl b.jsonl -o v.jsonl --judge vlm --judge.frames 2 --model gpt-4o --base-url "
+            "http://x --no-resume --limit 3",
             """
             trajectories = ["a.jsonl", "b.jsonl"]
             output = "v.jsonl"
@@ -57,7 +58,8 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "a.jsonl -o v.jsonl --judge modular --captioner vlm --captioner.model m --no-transcripts --processes 2 "
+            "a.jsonl -o v.jsonl --judge modular --captioner vlm --captioner.model m "
+            "--no-transcripts --processes 2 "
             "--format mind2web --format.scores s.pkl --goal tea",
             """
             trajectories = ["a.jsonl"]
@@ -85,7 +87,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "serve": [
         Ways(
-            "--judge modular --judge.captioner text --model m --kind score --length-penalty 0.5 --port 0 --window 50",
+            "--judge modular --judge.captioner text --model m --kind score --length-penalty 0.5 "
+            "--port 0 --window 50",
             """
             port = 0
             model = "m"
@@ -109,7 +112,8 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "--judge always-fail --reward.on-unscored value --value=-1 --concurrency 4 --observations w.jsonl --drift-alarm",
+            "--judge always-fail --reward.on-unscored value --value=-1 --concurrency 4 "
+            "--observations w.jsonl --drift-alarm",
             """
             concurrency = 4
             [reward]
@@ -131,7 +135,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "watch": [
         Ways(
-            "a.jsonl b.jsonl -o w.html --student s.jsonl t.jsonl --window 50 --chance 0.01 --drift-alarm",
+            "a.jsonl b.jsonl -o w.html --student s.jsonl t.jsonl --window 50 --chance 0.01 "
+            "--drift-alarm",
             """
             logs = ["a.jsonl", "b.jsonl"]
             output = "w.html"
@@ -152,7 +157,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "papers bench": [
         Ways(
-            "miniwob --policy react --model m --tasks 43 --seeds 0-4 --trials 2 --lessons.model j --beside step,own.toml -o b",
+            "miniwob --policy react --model m --tasks 43 --seeds 0-4 --trials 2 --lessons.model j "
+            "--beside step,own.toml -o b",
             """
             environment = {name = "miniwob", tasks = 43}
             policy = "react"
@@ -175,7 +181,8 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "mind2web --recordings cross-task=t.jsonl --policy self-map --beside none -o runs/m --retry-broken",
+            "mind2web --recordings cross-task=t.jsonl --policy self-map --beside none -o runs/m "
+            "--retry-broken",
             """
             policy = "self-map"
             beside = "none"
@@ -196,7 +203,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "papers exemplars": [
         Ways(
-            "a.jsonl b.jsonl --verdicts v.jsonl -o memory --threshold 0.5 --per-task 2 --shipped --labels l.jsonl --truth anna",
+            "a.jsonl b.jsonl --verdicts v.jsonl -o memory --threshold 0.5 --per-task 2 --shipped "
+            "--labels l.jsonl --truth anna",
             """
             trajectories = ["a.jsonl", "b.jsonl"]
             verdicts = "v.jsonl"
@@ -221,7 +229,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "papers rank": [
         Ways(
-            "g.jsonl -o s.json --ranker embedding:minilm --ranked r.jsonl --base-url http://x --batch 4 --no-resume",
+            "g.jsonl -o s.json --ranker embedding:minilm --ranked r.jsonl --base-url http://x "
+            "--batch 4 --no-resume",
             """
             trajectories = "g.jsonl"
             output = "s.json"
@@ -244,7 +253,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "papers conversations": [
         Ways(
-            "in.json -o out.json --model m --base-url http://x --most-tasks 4 --budget-usd 2 --concurrency 3",
+            "in.json -o out.json --model m --base-url http://x --most-tasks 4 --budget-usd 2 "
+            "--concurrency 3",
             """
             source = "in.json"
             output = "out.json"
@@ -265,7 +275,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "rollout": [
         Ways(
-            "miniwob --tasks click-link,enter-text --seeds 0-4 --policy react --model m --no-reasoning --workers 2 -o runs/a",
+            "miniwob --tasks click-link,enter-text --seeds 0-4 --policy react --model m "
+            "--no-reasoning --workers 2 -o runs/a",
             """
             environment = {name = "miniwob", tasks = ["click-link", "enter-text"]}
             policy = {name = "react", reasoning = false}
@@ -284,7 +295,8 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "webarena --shop --tasks 1001,1002 --viewport 800x600 --oracle-model j --no-early-stop --seeds 0,1 -o runs/b",
+            "webarena --shop --tasks 1001,1002 --viewport 800x600 --oracle-model j "
+            "--no-early-stop --seeds 0,1 -o runs/b",
             """
             output = "runs/b"
             seeds = [0, 1]
@@ -297,7 +309,9 @@ WAYS: dict[str, list[Ways]] = {
             oracle-model = "j"
             """,
             lambda: prill.RolloutConfig(
-                environment=prill.WebArenaConfig(shop=True, tasks=[1001, 1002], viewport=(800, 600), oracle_model="j"),
+                environment=prill.WebArenaConfig(
+                    shop=True, tasks=[1001, 1002], viewport=(800, 600), oracle_model="j"
+                ),
                 seeds=range(2),
                 early_stop=False,
                 output="runs/b",
@@ -311,7 +325,9 @@ WAYS: dict[str, list[Ways]] = {
             platforms = ["web", "ios"]
             appium-url = "http://10.0.0.2:4723"
             """,
-            lambda: prill.DevicesConfig(platforms=["web", "ios"], appium_url="http://10.0.0.2:4723"),
+            lambda: prill.DevicesConfig(
+                platforms=["web", "ios"], appium_url="http://10.0.0.2:4723"
+            ),
         ),
     ],
     "refine filtered-bc": [
@@ -328,7 +344,7 @@ WAYS: dict[str, list[Ways]] = {
             attempts = {seeds = "0-3"}
             evaluation = {seeds = "10-13"}
             arms = [{name = "self-training"}, {name = "filtered", judge = {name = "noisy", false_positives = 0.1}}]
-            """,
+            """,  # noqa: E501
             lambda: prill.FilteredBCConfig(
                 output=Path("bc"),
                 seeds=[0, 1],
@@ -341,7 +357,9 @@ WAYS: dict[str, list[Ways]] = {
                 evaluation={"seeds": "10-13"},
                 arms=[
                     StudyArm(name="self-training"),
-                    StudyArm(name="filtered", judge=prill.JudgeConfig("noisy", false_positives=0.1)),
+                    StudyArm(
+                        name="filtered", judge=prill.JudgeConfig("noisy", false_positives=0.1)
+                    ),
                 ],
             ),
             file="""
@@ -350,13 +368,15 @@ WAYS: dict[str, list[Ways]] = {
             attempts = {seeds = "0-3"}
             evaluation = {seeds = "10-13"}
             arms = [{name = "self-training"}, {name = "filtered", judge = {name = "noisy", false_positives = 0.1}}]
-            """,
+            """,  # noqa: E501
         ),
     ],
     "reflexion": [
         Ways(
-            "miniwob --tasks click-link --seeds 0-4 --model m --base-url http://x --judge vlm --judge.model j --judge.frames 2 "
-            "--second self-report --attempts 3 --keep-best --lesson-tokens 50 --lessons.model r --baseline b -o out",
+            "miniwob --tasks click-link --seeds 0-4 --model m --base-url http://x --judge vlm "
+            "--judge.model j --judge.frames 2 "
+            "--second self-report --attempts 3 --keep-best --lesson-tokens 50 --lessons.model r "
+            "--baseline b -o out",
             """
             output = "out"
             seeds = "0-4"
@@ -402,7 +422,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "simulate-retries": [
         Ways(
-            "-o sim --success 0.5 --runs 40 --recorded runs/first --verdicts v.jsonl --labels l.jsonl",
+            "-o sim --success 0.5 --runs 40 --recorded runs/first --verdicts v.jsonl --labels "
+            "l.jsonl",
             """
             output = "sim"
             success = 0.5
@@ -412,16 +433,25 @@ WAYS: dict[str, list[Ways]] = {
             labels = "l.jsonl"
             """,
             lambda: prill.SimulationConfig(
-                output=Path("sim"), success=0.5, runs=40, recorded="runs/first", verdicts="v.jsonl", labels=Path("l.jsonl")
+                output=Path("sim"),
+                success=0.5,
+                runs=40,
+                recorded="runs/first",
+                verdicts="v.jsonl",
+                labels=Path("l.jsonl"),
             ),
         ),
     ],
     "show": [
         Ways(
             "shop-17 --verdicts v.jsonl w.jsonl --trajectories t.jsonl --transcripts calls",
-            "id = 'shop-17'\nverdicts = ['v.jsonl', 'w.jsonl']\ntrajectories = ['t.jsonl']\ntranscripts = 'calls'",
+            "id = 'shop-17'\nverdicts = ['v.jsonl', 'w.jsonl']\ntrajectories = "
+            "['t.jsonl']\ntranscripts = 'calls'",
             lambda: prill.ShowConfig(
-                id="shop-17", verdicts=["v.jsonl", Path("w.jsonl")], trajectories=["t.jsonl"], transcripts=Path("calls")
+                id="shop-17",
+                verdicts=["v.jsonl", Path("w.jsonl")],
+                trajectories=["t.jsonl"],
+                transcripts=Path("calls"),
             ),
         ),
     ],
@@ -434,7 +464,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "report": [
         Ways(
-            "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --truth ada --no-transcripts --threshold 0.5 "
+            "t.jsonl -o r.html --verdicts v.jsonl --labels a.jsonl b.jsonl --truth ada "
+            "--no-transcripts --threshold 0.5 "
             "--by task,mood",
             """
             trajectories = ["t.jsonl"]
@@ -489,9 +520,14 @@ WAYS: dict[str, list[Ways]] = {
     "table": [
         Ways(
             "v.jsonl --labels l.jsonl --source human --format csv -o t.txt",
-            "verdicts = 'v.jsonl'\nlabels = 'l.jsonl'\nsource = 'human'\nformat = 'csv'\noutput = 't.txt'",
+            "verdicts = 'v.jsonl'\nlabels = 'l.jsonl'\nsource = 'human'\nformat = 'csv'\noutput = "
+            "'t.txt'",
             lambda: prill.TableConfig(
-                verdicts=Path("v.jsonl"), labels="l.jsonl", source="human", format="csv", output=Path("t.txt")
+                verdicts=Path("v.jsonl"),
+                labels="l.jsonl",
+                source="human",
+                format="csv",
+                output=Path("t.txt"),
             ),
         ),
     ],
@@ -503,7 +539,9 @@ WAYS: dict[str, list[Ways]] = {
         ),
     ],
     "accept": [
-        Ways("runs/one", "folder = 'runs/one'", lambda: prill.AcceptConfig(folder=Path("runs/one"))),
+        Ways(
+            "runs/one", "folder = 'runs/one'", lambda: prill.AcceptConfig(folder=Path("runs/one"))
+        ),
     ],
     "check": [
         Ways(
@@ -516,9 +554,13 @@ WAYS: dict[str, list[Ways]] = {
     "export": [
         Ways(
             "v.jsonl w.jsonl --to inspect --recording run.eval -o out.eval",
-            "verdicts = ['v.jsonl', 'w.jsonl']\nto = 'inspect'\nrecording = 'run.eval'\noutput = 'out.eval'",
+            "verdicts = ['v.jsonl', 'w.jsonl']\nto = 'inspect'\nrecording = 'run.eval'\noutput = "
+            "'out.eval'",
             lambda: prill.ExportConfig(
-                verdicts=["v.jsonl", Path("w.jsonl")], to="inspect", recording="run.eval", output=Path("out.eval")
+                verdicts=["v.jsonl", Path("w.jsonl")],
+                to="inspect",
+                recording="run.eval",
+                output=Path("out.eval"),
             ),
         ),
     ],
@@ -526,7 +568,11 @@ WAYS: dict[str, list[Ways]] = {
         Ways(
             "mind2web in -o out --scores s.pkl",
             "source = 'in'\noutput = 'out'\nformat = {name = 'mind2web', scores = 's.pkl'}",
-            lambda: prill.ConvertConfig(format=prill.FormatConfig("mind2web", scores="s.pkl"), source=Path("in"), output="out"),
+            lambda: prill.ConvertConfig(
+                format=prill.FormatConfig("mind2web", scores="s.pkl"),
+                source=Path("in"),
+                output="out",
+            ),
         ),
         Ways(
             "webarena in -o out",
@@ -536,12 +582,15 @@ WAYS: dict[str, list[Ways]] = {
         Ways(
             "tests -o out --goals g.json --goal tea",
             "source = 'tests'\noutput = 'out'\ngoals = 'g.json'\ngoal = 'tea'",
-            lambda: prill.ConvertConfig(source="tests", output="out", goals=Path("g.json"), goal="tea"),
+            lambda: prill.ConvertConfig(
+                source="tests", output="out", goals=Path("g.json"), goal="tea"
+            ),
         ),
     ],
     "agree": [
         Ways(
-            "v.jsonl l.jsonl --trajectories t.jsonl --by site,agent --against o.jsonl --truth first --disagreements d.jsonl",
+            "v.jsonl l.jsonl --trajectories t.jsonl --by site,agent --against o.jsonl --truth "
+            "first --disagreements d.jsonl",
             """
             verdicts = "v.jsonl"
             labels = "l.jsonl"
@@ -573,7 +622,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "fit": [
         Ways(
-            "a.jsonl b.jsonl l.jsonl -o m.json --harden --families stop-early,error-end --source human --seed 3",
+            "a.jsonl b.jsonl l.jsonl -o m.json --harden --families stop-early,error-end --source "
+            "human --seed 3",
             """
             trajectories = ["a.jsonl", "b.jsonl"]
             labels = "l.jsonl"
@@ -603,13 +653,18 @@ WAYS: dict[str, list[Ways]] = {
             out-of-fold = "held.jsonl"
             """,
             lambda: prill.FitConfig(
-                trajectories=["a.jsonl"], labels="l.jsonl", output="m.json", kind="prior", out_of_fold=Path("held.jsonl")
+                trajectories=["a.jsonl"],
+                labels="l.jsonl",
+                output="m.json",
+                kind="prior",
+                out_of_fold=Path("held.jsonl"),
             ),
         ),
     ],
     "calibrate": [
         Ways(
-            "v.jsonl l.jsonl -o c.json --trajectories t.jsonl --cost-fp 1 --cost-fn 4 --method isotonic --plot c.svg",
+            "v.jsonl l.jsonl -o c.json --trajectories t.jsonl --cost-fp 1 --cost-fn 4 --method "
+            "isotonic --plot c.svg",
             """
             verdicts = "v.jsonl"
             labels = "l.jsonl"
@@ -641,7 +696,11 @@ WAYS: dict[str, list[Ways]] = {
             truth = "Ann"
             """,
             lambda: prill.CalibrateConfig(
-                verdicts="v.jsonl", labels="l.jsonl", output="c.json", target_precision=0.9, truth="Ann"
+                verdicts="v.jsonl",
+                labels="l.jsonl",
+                output="c.json",
+                target_precision=0.9,
+                truth="Ann",
             ),
         ),
     ],
@@ -671,7 +730,8 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "a.jsonl b.jsonl l.jsonl -o red --judge oracle --judge.labels o.jsonl --source human --budget-usd 0.5 --limit 2",
+            "a.jsonl b.jsonl l.jsonl -o red --judge oracle --judge.labels o.jsonl --source human "
+            "--budget-usd 0.5 --limit 2",
             """
             trajectories = ["a.jsonl", "b.jsonl"]
             labels = "l.jsonl"
@@ -694,7 +754,8 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "batch write": [
         Ways(
-            "t.jsonl -o b --judge modular --captioner text --model gpt-4o --base-url http://x --limit 2",
+            "t.jsonl -o b --judge modular --captioner text --model gpt-4o --base-url http://x "
+            "--limit 2",
             """
             trajectories = ["t.jsonl"]
             output = "b"
@@ -734,13 +795,18 @@ WAYS: dict[str, list[Ways]] = {
             transcripts = false
             """,
             lambda: prill.BatchCollectConfig(
-                folder="b", answers=["a.jsonl", "c.jsonl"], output="v.jsonl", retry_unscored=True, transcripts=False
+                folder="b",
+                answers=["a.jsonl", "c.jsonl"],
+                output="v.jsonl",
+                retry_unscored=True,
+                transcripts=False,
             ),
         ),
     ],
     "caption": [
         Ways(
-            "t.jsonl -o c.jsonl --model m --base-url http://x --max-tokens 9 --last 2 --engine ray --no-resume",
+            "t.jsonl -o c.jsonl --model m --base-url http://x --max-tokens 9 --last 2 --engine "
+            "ray --no-resume",
             """
             trajectories = ["t.jsonl"]
             output = "c.jsonl"
@@ -752,7 +818,9 @@ WAYS: dict[str, list[Ways]] = {
             lambda: prill.CaptionConfig(
                 trajectories=["t.jsonl"],
                 output="c.jsonl",
-                captioner=prill.CaptionerConfig("vlm", model={"name": "m", "base_url": "http://x"}, max_tokens=9),
+                captioner=prill.CaptionerConfig(
+                    "vlm", model={"name": "m", "base_url": "http://x"}, max_tokens=9
+                ),
                 last=2,
                 engine="ray",
                 resume=False,
@@ -768,13 +836,18 @@ WAYS: dict[str, list[Ways]] = {
             training = {near = 3}
             """,
             lambda: prill.CaptionConfig(
-                trajectories=["t.jsonl"], output="data", for_training=True, captioner="given", training={"near": 3}
+                trajectories=["t.jsonl"],
+                output="data",
+                for_training=True,
+                captioner="given",
+                training={"near": 3},
             ),
         ),
     ],
     "filter": [
         Ways(
-            "t.jsonl --verdicts v.jsonl -o rows --threshold 0.7 --rows sft,kto --policy react --no-policy.reasoning",
+            "t.jsonl --verdicts v.jsonl -o rows --threshold 0.7 --rows sft,kto --policy react "
+            "--no-policy.reasoning",
             """
             trajectories = ["t.jsonl"]
             verdicts = "v.jsonl"
@@ -813,17 +886,20 @@ WAYS: dict[str, list[Ways]] = {
     ],
     "train policy": [
         Ways(
-            "r.jsonl -o m --preset small-text --rank 4 --no-gradient-checkpointing --model qwen --seed 3 --gpus 8xH200",
+            "r.jsonl -o m --preset small-text --rank 4 --no-gradient-checkpointing --model qwen "
+            "--seed 3 --gpus 8xH200",
             """
             rows = "r.jsonl"
             output = "m"
             preset = {name = "small-text", rank = 4, gradient-checkpointing = false, model = "qwen", seed = 3}
             gpus = "8xH200"
-            """,
+            """,  # noqa: E501
             lambda: prill.TrainPolicyConfig(
                 rows="r.jsonl",
                 output="m",
-                preset=prill.PresetConfig("small-text", rank=4, gradient_checkpointing=False, model="qwen", seed=3),
+                preset=prill.PresetConfig(
+                    "small-text", rank=4, gradient_checkpointing=False, model="qwen", seed=3
+                ),
                 gpus="8xH200",
             ),
         ),
@@ -838,7 +914,10 @@ WAYS: dict[str, list[Ways]] = {
             resume = false
             """,
             lambda: prill.TrainCaptionerConfig(
-                rows="r.jsonl", output=Path("m"), preset={"learning_rate": 2e-5, "engine": "swift"}, resume=False
+                rows="r.jsonl",
+                output=Path("m"),
+                preset={"learning_rate": 2e-5, "engine": "swift"},
+                resume=False,
             ),
         ),
     ],
@@ -873,13 +952,23 @@ WAYS: dict[str, list[Ways]] = {
         ),
     ],
 }
-CASES = [pytest.param(name, ways, id=f"{name}-{index}") for name, each in WAYS.items() for index, ways in enumerate(each)]
+CASES = [
+    pytest.param(name, ways, id=f"{name}-{index}")
+    for name, each in WAYS.items()
+    for index, ways in enumerate(each)
+]
 
 
 def read(name: str, argv: list[str]) -> tuple[Config, Switches]:
     """The configuration that a command line gives."""
     command = COMMANDS[name]
-    derived, rest = derive(load_object(command.config), argv, command.words, prog=f"prill {name}", dry_run=command.dry_run)
+    derived, rest = derive(
+        load_object(command.config),
+        argv,
+        command.words,
+        prog=f"prill {name}",
+        dry_run=command.dry_run,
+    )
     return derived.read(rest)
 
 
@@ -892,7 +981,10 @@ def test_three_ways_make_one_configuration(name: str, ways: Ways, tmp_path: Path
     (tmp_path / "run.toml").write_text(ways.toml)
     python = ways.python()
     (tmp_path / "first.toml").write_text(ways.file)
-    assert read(name, [*([str(tmp_path / "first.toml")] if ways.file else []), *ways.flags.split()])[0] == python
+    assert (
+        read(name, [*([str(tmp_path / "first.toml")] if ways.file else []), *ways.flags.split()])[0]
+        == python
+    )
     assert read(name, [str(tmp_path / "run.toml")])[0] == python
     assert type(python).load(tmp_path / "run.toml") == python
 
@@ -904,7 +996,9 @@ def test_configuration_survives_its_own_table(name: str, ways: Ways) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_is_short_and_starts_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_short_and_starts_with_examples(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     from prill.cli import main
 
     with pytest.raises(SystemExit) as ended:
@@ -931,13 +1025,28 @@ def test_configurations_are_frozen(name: str) -> None:
 def test_flags_come_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text(WAYS["score"][0].toml)
     config, _ = read("score", [str(tmp_path / "s.toml"), "--judge.frames", "5", "--limit", "9"])
-    assert config == WAYS["score"][0].python().but(limit=9, judge=prill.JudgeConfig("vlm", frames=5))
+    assert config == WAYS["score"][0].python().but(
+        limit=9, judge=prill.JudgeConfig("vlm", frames=5)
+    )
     other, _ = read("score", [str(tmp_path / "s.toml"), "--judge", "self-report"])
     assert other.table()["judge"] == {"name": "self-report"}
 
 
 def test_what_a_part_makes_of_a_word_is_left_to_it(tmp_path: Path) -> None:
-    config, _ = read("score", ["t.jsonl", "-o", "v.jsonl", "--judge", "vlm", "--model", "m", "--cache", str(tmp_path / "kept")])
+    config, _ = read(
+        "score",
+        [
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "vlm",
+            "--model",
+            "m",
+            "--cache",
+            str(tmp_path / "kept"),
+        ],
+    )
     assert isinstance(config, prill.ScoreConfig)
     assert config.model == prill.ModelConfig("m", cache=str(tmp_path / "kept"))
     assert isinstance(config.model, prill.ModelConfig) and prill.model(config.model).name == "m"
@@ -990,14 +1099,24 @@ def test_words_without_a_place_are_refused() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--judge", "vlm", "s.toml"], "s.toml: there is no place for more words; a file of options stands first: s.toml"),
+        (
+            ["--judge", "vlm", "s.toml"],
+            "s.toml: there is no place for more words; a file of options stands first: s.toml",
+        ),
         (["--judgee", "vlm"], "--judgee: there is no such option (did you mean '--judge'?)"),
-        (["--judge", "vlm", "--judge.frame", "2"], "--judge.frame: there is no such option (did you mean '--judge.frames'?)"),
+        (
+            ["--judge", "vlm", "--judge.frame", "2"],
+            "--judge.frame: there is no such option (did you mean '--judge.frames'?)",
+        ),
         (["--judge", "vlm", "--judge.frames", "two"], "--judge.frames: Expected `int`"),
-        (["--judge", "vlm", "--rubrics", "2"], "--rubrics: judge 'vlm' has no such option; judges that have it: rubric"),
+        (
+            ["--judge", "vlm", "--rubrics", "2"],
+            "--rubrics: judge 'vlm' has no such option; judges that have it: rubric",
+        ),
         (
             ["--judge", "modular", "--captioner.model", "eyes"],
-            "--captioner.model: --captioner is missing, and the options depend on its name; captioners that have it: vlm",
+            "--captioner.model: --captioner is missing, and the options depend on its name; "
+            "captioners that have it: vlm",
         ),
         (
             ["--judge", "modular", "--captioner.eyes", "2"],
@@ -1005,11 +1124,13 @@ def test_words_without_a_place_are_refused() -> None:
         ),
         (
             ["--judge", "modular", "--captioner", "text", "--captioner.timeout", "2"],
-            "--captioner.timeout: captioner 'text' has no such option; captioners that have it: vlm",
+            "--captioner.timeout: captioner 'text' has no such "
+            "option; captioners that have it: vlm",
         ),
         (
             ["--judge", "vlm", "--reasoning-effort", "lots"],
-            "--model.reasoning-effort: Invalid enum value 'lots'; write one of none, minimal, low, medium, high",
+            "--model.reasoning-effort: Invalid enum value 'lots'; write one of none, minimal, "
+            "low, medium, high",
         ),
         (
             ["--judge", "vlm", "--judge.max_tokens", "2"],
@@ -1023,7 +1144,10 @@ def test_words_without_a_place_are_refused() -> None:
             ["--judge", "vlm", "--model", "m", "--model.top-q", "2"],
             "--model.top-q: there is no such option (did you mean '--model.top-p'?)",
         ),
-        (["--judge", "webjudge", "--top-k", "2"], "--top-k: say which one: --judge.top-k or --model.top-k"),
+        (
+            ["--judge", "webjudge", "--top-k", "2"],
+            "--top-k: say which one: --judge.top-k or --model.top-k",
+        ),
         (["--judge", "", "--captioner", "text"], "--judge: expected the name of a judge, got ''"),
         ([], "--judge is missing"),
     ],
@@ -1055,13 +1179,18 @@ def test_wrong_keys_are_named_with_their_file(table: str, message: str, tmp_path
     [
         ({"output": 5}, "output: Expected `str`, got 5"),
         ({"trajectories": "t.jsonl"}, "trajectories: Expected `array`, got 't.jsonl'"),
-        ({"trajectories": ["t.jsonl", None]}, "trajectories: Expected `str`, got `null` - at `$[1]`"),
+        (
+            {"trajectories": ["t.jsonl", None]},
+            "trajectories: Expected `str`, got `null` - at `$[1]`",
+        ),
         ({"transcripts": 1.5}, "transcripts: Expected `bool | str`"),
     ],
 )
 def test_paths_are_checked(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as raised:
-        prill.ScoreConfig(**{"trajectories": ["t.jsonl"], "output": "v.jsonl", "judge": "vlm", **given})
+        prill.ScoreConfig(
+            **{"trajectories": ["t.jsonl"], "output": "v.jsonl", "judge": "vlm", **given}
+        )
     assert message in str(raised.value)
 
 
@@ -1070,7 +1199,10 @@ def test_a_first_word_alone_lists_its_commands(capsys: pytest.CaptureFixture[str
 
     assert main(["train", "--help"]) == 0
     listed = capsys.readouterr().out
-    assert all(f"  {line} " in listed for line in (f"prill {name}" for name in COMMANDS if name.startswith("train ")))
+    assert all(
+        f"  {line} " in listed
+        for line in (f"prill {name}" for name in COMMANDS if name.startswith("train "))
+    )
     assert main(["train"]) == 2
     assert "say which: policy, captioner, ranker, planner" in capsys.readouterr().err
     assert main(["train", "plicy", "rows.jsonl"]) == 2
@@ -1079,11 +1211,23 @@ def test_a_first_word_alone_lists_its_commands(capsys: pytest.CaptureFixture[str
 
 def test_options_without_a_name_are_those_of_the_default() -> None:
     config, _ = read("caption", ["t.jsonl", "-o", "c.jsonl", "--captioner.max-tokens", "9"])
-    assert isinstance(config, prill.CaptionConfig) and config.captioner == prill.CaptionerConfig("vlm", max_tokens=9)
-    played, _ = read("reflexion", ["miniwob", "--tasks", "a", "-o", "o", "--judge", "oracle", "--policy.max-tokens", "9"])
-    assert isinstance(played, prill.ReflexionConfig) and played.policy == prill.PolicyConfig("react", max_tokens=9)
-    with pytest.raises(UsageError, match="captioner 'text' has no such option; captioners that have it: vlm"):
-        read("caption", ["t.jsonl", "-o", "c.jsonl", "--captioner", "text", "--captioner.max-tokens", "9"])
+    assert isinstance(config, prill.CaptionConfig) and config.captioner == prill.CaptionerConfig(
+        "vlm", max_tokens=9
+    )
+    played, _ = read(
+        "reflexion",
+        ["miniwob", "--tasks", "a", "-o", "o", "--judge", "oracle", "--policy.max-tokens", "9"],
+    )
+    assert isinstance(played, prill.ReflexionConfig) and played.policy == prill.PolicyConfig(
+        "react", max_tokens=9
+    )
+    with pytest.raises(
+        UsageError, match="captioner 'text' has no such option; captioners that have it: vlm"
+    ):
+        read(
+            "caption",
+            ["t.jsonl", "-o", "c.jsonl", "--captioner", "text", "--captioner.max-tokens", "9"],
+        )
 
 
 def test_options_of_parts_may_be_paths() -> None:
@@ -1097,24 +1241,39 @@ def test_options_of_parts_may_be_paths() -> None:
 
 
 def test_every_run_has_both_forms() -> None:
-    """`prill.x(config)` and `await prill.x_async(config)`, and so in `prill.papers` and `prill.papers.bench`."""
-    faces = {prill: ("runs.",), prill.papers: ("mind2web.runs", "synapse.runs"), prill.papers.bench: ("run",)}
+    """`prill.x(config)` and `await prill.x_async(config)`, and so in `prill.papers` and
+    `prill.papers.bench`.
+    """
+    faces = {
+        prill: ("runs.",),
+        prill.papers: ("mind2web.runs", "synapse.runs"),
+        prill.papers.bench: ("run",),
+    }
     for face, homes in faces.items():
         found = {name for name, home in face._HOMES.items() if home.startswith(homes)}
         runs = {name for name in found if name.islower() and name[:5] != "plan_"}
         plain = {name for name in runs if not name.endswith("_async")}
         assert plain and plain == {name.removesuffix("_async") for name in runs - plain}
-        assert [name for name in runs if inspect.iscoroutinefunction(getattr(face, name)) != name.endswith("_async")] == []
+        assert [
+            name
+            for name in runs
+            if inspect.iscoroutinefunction(getattr(face, name)) != name.endswith("_async")
+        ] == []
 
 
 def test_a_run_that_computes_is_awaited_in_a_thread(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    prill.write_trajectories(path, [prill.Trajectory(id="a", task=prill.Task(goal="g"), steps=(), final=prill.Observation())])
+    prill.write_trajectories(
+        path,
+        [prill.Trajectory(id="a", task=prill.Task(goal="g"), steps=(), final=prill.Observation())],
+    )
     config = prill.CheckConfig(files=[path])
     threads: list[str] = []
 
     async def both() -> tuple[object, object]:
-        awaited = prill.check_async(config, progress=lambda: threads.append(threading.current_thread().name))
+        awaited = prill.check_async(
+            config, progress=lambda: threads.append(threading.current_thread().name)
+        )
         return await awaited, prill.check(config)
 
     awaited, plain = asyncio.run(both())

@@ -1,4 +1,6 @@
-"""Every SQLite connection is closed by who opened it: by the commands, in another process, and where a constructor raises."""
+"""Every SQLite connection is closed by who opened it: by the commands, in another process, and
+where a constructor raises.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,17 @@ def test_commands_close_their_databases(tmp_path: Path) -> None:
         commands = [
             ["score", runs, "-o", "v.jsonl", *judge, *kept, "--limit", "3"],
             ["score", runs, "-o", "v.jsonl", *judge, *kept, "--limit", "3", "--no-resume"],
-            ["score", runs, "-o", "c.jsonl", *judge, "--captioner", "captions.jsonl", "--limit", "2"],
+            [
+                "score",
+                runs,
+                "-o",
+                "c.jsonl",
+                *judge,
+                "--captioner",
+                "captions.jsonl",
+                "--limit",
+                "2",
+            ],
             ["score", runs, "-o", "s.jsonl", "--judge", "self-report"],
             ["score", "nowhere.jsonl", "-o", "n.jsonl", "--judge", "self-report"],
             ["score", runs, "-o", "v.jsonl", "--judge", "always-fail"],  # another judge's file
@@ -43,7 +55,17 @@ def test_commands_close_their_databases(tmp_path: Path) -> None:
             ["report", runs, "--verdicts", "s.jsonl", "-o", "r.html"],
             ["table", "s.jsonl"],
             ["filter", runs, "--verdicts", "s.jsonl", "-o", "rows"],
-            ["redteam", runs, labels, "--judge", "self-report", "-o", "red", "--attacks", "claim-stop"],
+            [
+                "redteam",
+                runs,
+                labels,
+                "--judge",
+                "self-report",
+                "-o",
+                "red",
+                "--attacks",
+                "claim-stop",
+            ],
             ["caption", runs, "-o", "cap.jsonl", "--captioner", "vlm", *judge[2:], "--limit", "1"],
         ]
         root = str(Path(__file__).parents[1])
@@ -70,7 +92,9 @@ def test_what_is_dropped_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "t.jsonl").write_text('{"id": "a", "task": {"goal": "g"}}\n')
     list(TrajectoryReader([tmp_path / "t.jsonl"]))
     DiskCache(tmp_path / "c.sqlite").put("k", b"v")
-    (tmp_path / "notes.sqlite").write_text("my notes, which are long enough to be taken for a header of something")
+    (tmp_path / "notes.sqlite").write_text(
+        "my notes, which are long enough to be taken for a header of something"
+    )
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(UsageError):
         DiskCache(tmp_path / "notes.sqlite").get("k", bytes)

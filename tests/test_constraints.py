@@ -29,12 +29,18 @@ def asked() -> Iterator[Requirement]:
     """What the project asks for: itself, its extras, its dependency groups."""
     extras = PROJECT["project"]["optional-dependencies"]
     groups = PROJECT["dependency-groups"]
-    lists = [PROJECT["project"]["dependencies"], *(extras[name] for name in extras.keys() - APART), *groups.values()]
+    lists = [
+        PROJECT["project"]["dependencies"],
+        *(extras[name] for name in extras.keys() - APART),
+        *groups.values(),
+    ]
     return (Requirement(one) for names in lists for one in names if isinstance(one, str))
 
 
 def alone() -> set[str]:
-    return {canonicalize_name(Requirement(one).name) for one in PROJECT["dependency-groups"]["alone"]}
+    return {
+        canonicalize_name(Requirement(one).name) for one in PROJECT["dependency-groups"]["alone"]
+    }
 
 
 def wanted_by(name: str, extras: frozenset[str]) -> list[Requirement]:
@@ -45,7 +51,11 @@ def wanted_by(name: str, extras: frozenset[str]) -> list[Requirement]:
         return []
     environments = [{**default_environment(), "extra": extra} for extra in extras or {""}]
     found = [Requirement(line) for line in lines]
-    return [one for one in found if one.marker is None or any(one.marker.evaluate(here) for here in environments)]
+    return [
+        one
+        for one in found
+        if one.marker is None or any(one.marker.evaluate(here) for here in environments)
+    ]
 
 
 def needed() -> set[str]:
@@ -58,17 +68,23 @@ def needed() -> set[str]:
         if key not in found:
             found.add(key)
             left += [] if key[0] in apart else wanted_by(*key)
-    return {name for name, _ in found} & {canonicalize_name(one.name) for one in importlib.metadata.distributions()}
+    return {name for name, _ in found} & {
+        canonicalize_name(one.name) for one in importlib.metadata.distributions()
+    }
 
 
 def test_every_distribution_in_use_is_pinned() -> None:
-    names = {canonicalize_name(one.name) for one in pins() if one.marker is None or one.marker.evaluate()}
+    names = {
+        canonicalize_name(one.name) for one in pins() if one.marker is None or one.marker.evaluate()
+    }
     assert len(needed()) > 20, "the walk ended early"
     assert not needed() - names, "run `make constraints`"
 
 
 def test_all_that_the_project_asks_for_is_pinned() -> None:
-    versions = {canonicalize_name(one.name): str(one.specifier).removeprefix("==") for one in pins()}
+    versions = {
+        canonicalize_name(one.name): str(one.specifier).removeprefix("==") for one in pins()
+    }
     for one in asked():
         assert one.specifier.contains(versions[canonicalize_name(one.name)], prereleases=True), one
 
@@ -78,7 +94,11 @@ def test_a_pin_is_one_version_without_an_address() -> None:
     assert not [word for word in ("://", "--", " @ ", "file:") if word in text]
     for one in pins():
         (specifier,) = one.specifier
-        assert specifier.operator == "==" and "*" not in specifier.version and "+" not in specifier.version, one
+        assert (
+            specifier.operator == "=="
+            and "*" not in specifier.version
+            and "+" not in specifier.version
+        ), one
 
 
 @pytest.mark.parametrize("python", ["3.11.2", "3.11.7", "3.12.0", "3.13.0", "3.14.0"])
@@ -90,6 +110,10 @@ def test_no_interpreter_gets_two_pins_of_one_name(python: str, platform: str) ->
         "python_version": ".".join(python.split(".")[:2]),
         "sys_platform": platform,
     }
-    names = [canonicalize_name(one.name) for one in pins() if one.marker is None or one.marker.evaluate(here)]
+    names = [
+        canonicalize_name(one.name)
+        for one in pins()
+        if one.marker is None or one.marker.evaluate(here)
+    ]
     assert len(names) == len(set(names))
     assert {"aiohttp", "pytest", "torch", "mkdocs"} <= set(names)

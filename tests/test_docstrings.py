@@ -1,4 +1,6 @@
-"""The reference is made from docstrings: what users call says what it takes, what it returns and what it raises."""
+"""The reference is made from docstrings: what users call says what it takes, what it returns and
+what it raises.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def sections(doc: str | None) -> dict[str, str]:
 
 def own_doc(thing: Any) -> str:
     """The docstring of a function, or the one that a class itself has."""
-    return inspect.cleandoc(vars(thing).get("__doc__") or "" if inspect.isclass(thing) else thing.__doc__ or "")
+    return inspect.cleandoc(
+        vars(thing).get("__doc__") or "" if inspect.isclass(thing) else thing.__doc__ or ""
+    )
 
 
 def items(doc: str | None, section: str) -> list[str]:
@@ -41,30 +45,56 @@ def items(doc: str | None, section: str) -> list[str]:
 
 def parameters(function: Any) -> list[str]:
     """The names of the parameters, without the object itself and what is private."""
-    return [name for name in inspect.signature(function).parameters if name not in ("self", "cls") and name[0] != "_"]
+    return [
+        name
+        for name in inspect.signature(function).parameters
+        if name not in ("self", "cls") and name[0] != "_"
+    ]
 
 
 def gives(function: Any) -> bool:
-    return inspect.signature(function).return_annotation not in (None, "None", inspect.Signature.empty)
+    return inspect.signature(function).return_annotation not in (
+        None,
+        "None",
+        inspect.Signature.empty,
+    )
 
 
 @cache
 def faces() -> list[str]:
     """The packages with names for users."""
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
-    files = {name: ROOT / name.replace(".", "/") / "__init__.py" for name in packages}  # one package has none
-    return [name for name, file in files.items() if file.exists() and "__all__" in file.read_text(encoding="utf-8")]
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "setuptools"
+    ]["packages"]
+    # one package has none
+    files = {name: ROOT / name.replace(".", "/") / "__init__.py" for name in packages}
+    return [
+        name
+        for name, file in files.items()
+        if file.exists() and "__all__" in file.read_text(encoding="utf-8")
+    ]
 
 
 @cache
 def exported() -> dict[str, Any]:
-    """Every function and class that the reference shows, each once: what packages export, and the protocols."""
-    ours = [name for name, thing in vars(prill.protocols).items() if getattr(thing, "__module__", "") == "prill.protocols"]
+    """Every function and class that the reference shows, each once: what packages export, and the
+    protocols.
+    """
+    ours = [
+        name
+        for name, thing in vars(prill.protocols).items()
+        if getattr(thing, "__module__", "") == "prill.protocols"
+    ]
     found: dict[int, tuple[str, Any]] = {}
-    for face, names in {**{face: import_module(face).__all__ for face in faces()}, "prill.protocols": ours}.items():
+    for face, names in {
+        **{face: import_module(face).__all__ for face in faces()},
+        "prill.protocols": ours,
+    }.items():
         for name in names:
             thing = getattr(import_module(face), name)
-            if (inspect.isclass(thing) or isinstance(thing, FunctionType)) and thing.__module__.startswith("prill"):
+            if (
+                inspect.isclass(thing) or isinstance(thing, FunctionType)
+            ) and thing.__module__.startswith("prill"):
                 found.setdefault(id(thing), (f"{face}.{name}", thing))
     return dict(found.values())
 
@@ -83,7 +113,9 @@ def methods(thing: type) -> Iterator[tuple[str, FunctionType]]:
 
 @cache
 def of_protocols() -> frozenset[tuple[str, tuple[str, ...]]]:
-    """Name and parameters of what protocols ask for: their docstrings count for every class that has it."""
+    """Name and parameters of what protocols ask for: their docstrings count for every class that
+    has it.
+    """
     return frozenset(
         (name, tuple(parameters(function)))
         for one in exported().values()
@@ -116,22 +148,38 @@ def faults_of(function: Any, *, known_elsewhere: bool) -> list[str]:
     if items(doc, "Args") != asked:
         wrong.append(f"Args: {items(doc, 'Args')}, parameters: {asked}")
     if gives(function) != bool(there.keys() & {"Returns", "Yields"}):
-        wrong.append("gives something and has no Returns" if gives(function) else "gives nothing and has Returns")
+        wrong.append(
+            "gives something and has no Returns"
+            if gives(function)
+            else "gives nothing and has Returns"
+        )
     return wrong
 
 
 def is_known_elsewhere(name: str, function: FunctionType) -> bool:
-    """Whether a method is that of a protocol, or of a class that its own inherits from, with the same parameters."""
+    """Whether a method is that of a protocol, or of a class that its own inherits from, with the
+    same parameters.
+    """
     owner, _, method = name.rpartition(".")
     bases = exported()[owner].__mro__[1:]
-    of_bases = (getattr(vars(base)[method], "__func__", vars(base)[method]) for base in bases if method in vars(base))
+    of_bases = (
+        getattr(vars(base)[method], "__func__", vars(base)[method])
+        for base in bases
+        if method in vars(base)
+    )
     asked = parameters(function)
-    return (method, tuple(asked)) in of_protocols() or any(items(other.__doc__, "Args") == asked for other in of_bases)
+    return (method, tuple(asked)) in of_protocols() or any(
+        items(other.__doc__, "Args") == asked for other in of_bases
+    )
 
 
 def test_the_reference_has_every_package() -> None:
-    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference/api").glob("*.md"))
-    assert not [face for face in faces() if not re.search(rf"^::: {re.escape(face)}$", pages, re.MULTILINE)]
+    pages = "".join(
+        page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference/api").glob("*.md")
+    )
+    assert not [
+        face for face in faces() if not re.search(rf"^::: {re.escape(face)}$", pages, re.MULTILINE)
+    ]
 
 
 def test_functions_say_what_they_take_and_give() -> None:
@@ -140,7 +188,9 @@ def test_functions_say_what_they_take_and_give() -> None:
         is_method = name not in exported()
         if is_method and not parameters(function):
             continue  # the first line of its docstring says it
-        if faults := faults_of(function, known_elsewhere=is_method and is_known_elsewhere(name, function)):
+        if faults := faults_of(
+            function, known_elsewhere=is_method and is_known_elsewhere(name, function)
+        ):
             wrong[name] = faults
     assert not wrong, "\n".join(f"{name}: {'; '.join(faults)}" for name, faults in wrong.items())
 
@@ -153,7 +203,11 @@ def test_classes_say_what_they_are_made_of() -> None:
             continue
         if "__init__" not in vars(thing) and not items(own_doc(thing), "Args"):
             continue  # it is made as what it inherits from
-        described = {option.name for option in prill.config.registry.list_options(thing).values() if option.description}
+        described = {
+            option.name
+            for option in prill.config.registry.list_options(thing).values()
+            if option.description
+        }
         asked = [parameter for parameter in parameters(thing) if parameter not in described]
         if items(own_doc(thing), "Args") != asked:
             wrong[name] = f"Args: {items(own_doc(thing), 'Args')}, parameters: {asked}"
@@ -161,7 +215,12 @@ def test_classes_say_what_they_are_made_of() -> None:
 
 
 def is_error(name: str, module: str) -> bool:
-    places = (vars(sys.modules[module]), vars(builtins), vars(prill.errors), vars(prill.config.registry))
+    places = (
+        vars(sys.modules[module]),
+        vars(builtins),
+        vars(prill.errors),
+        vars(prill.config.registry),
+    )
     found = next((place[name] for place in places if name in place), None)
     return inspect.isclass(found) and issubclass(found, BaseException)
 
@@ -179,11 +238,18 @@ def test_raises_name_errors_that_exist() -> None:
 def test_constructors_say_what_they_raise() -> None:
     wrong = {}
     for name, thing in exported().items():
-        made = [vars(thing)[one] for one in ("__init__", "__post_init__") if inspect.isclass(thing) and one in vars(thing)]
+        made = [
+            vars(thing)[one]
+            for one in ("__init__", "__post_init__")
+            if inspect.isclass(thing) and one in vars(thing)
+        ]
         if is_protocol(thing):
             continue
-        sources = [inspect.getsource(one) for one in made if one.__code__.co_filename != "<string>"]  # a dataclass has one made
-        raised = {error for source in sources for error in re.findall(r"\braise ([A-Z]\w+)", source)}
+        # a dataclass has one made
+        sources = [inspect.getsource(one) for one in made if one.__code__.co_filename != "<string>"]
+        raised = {
+            error for source in sources for error in re.findall(r"\braise ([A-Z]\w+)", source)
+        }
         if raised - {*items(own_doc(thing), "Raises")}:
             wrong[name] = sorted(raised)
     assert not wrong, wrong
@@ -192,7 +258,9 @@ def test_constructors_say_what_they_raise() -> None:
 def test_errors_stand_in_their_section() -> None:
     """A sentence about them would be missing in the table of the reference."""
     prose = re.compile(r"\b[Rr]aises `?[A-Z]\w+`?(?! inside)")
-    wrong = {name for name, thing in everything() if prose.search(SECTION.sub("", own_doc(thing) + "\n"))}
+    wrong = {
+        name for name, thing in everything() if prose.search(SECTION.sub("", own_doc(thing) + "\n"))
+    }
     assert not wrong, wrong
 
 
@@ -201,7 +269,10 @@ def test_errors_stand_in_their_section() -> None:
     [
         ("Adds.\n\nArgs:\n    a: One.\n    b: Two.\n\nReturns:\n    The sum.", ""),
         ("Adds.\n\nArgs:\n    a: One.\n\nReturns:\n    The sum.", "Args"),
-        ("Adds.\n\nArgs:\n    a: One.\n    b: Two.\n    c: Three.\n\nReturns:\n    The sum.", "Args"),
+        (
+            "Adds.\n\nArgs:\n    a: One.\n    b: Two.\n    c: Three.\n\nReturns:\n    The sum.",
+            "Args",
+        ),
         ("Adds.\n\nArgs:\n    a: One.\n    b: Two.", "no Returns"),
         ("Adds a and b.", "Args"),
     ],

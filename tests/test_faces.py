@@ -1,4 +1,6 @@
-"""What packages export is what users think it is: never a module of the same name, whatever was imported before."""
+"""What packages export is what users think it is: never a module of the same name, whatever was
+imported before.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,26 @@ from prill.lazy import lazily
 
 from .test_structure import MODULES, ROOT
 
-FACES = sorted(name for name, path in MODULES.items() if path.name == "__init__.py" and "lazily(" in path.read_text("utf-8"))
+FACES = sorted(
+    name
+    for name, path in MODULES.items()
+    if path.name == "__init__.py" and "lazily(" in path.read_text("utf-8")
+)
 EVERY = [(face, name) for face in FACES for name in importlib.import_module(face)._HOMES]
 
 
 def test_every_face_is_looked_at() -> None:
-    assert {"prill", "prill.captioner", "prill.evaluators.meta", "prill.refine.rewards"} <= set(FACES)
+    assert {"prill", "prill.captioner", "prill.evaluators.meta", "prill.refine.rewards"} <= set(
+        FACES
+    )
     assert len(EVERY) > 150
 
 
 @pytest.fixture(scope="module", autouse=True)
 def all_modules() -> None:
-    """Each import of a module puts it into its package, where it takes the place of what is loaded lazily."""
+    """Each import of a module puts it into its package, where it takes the place of what is loaded
+    lazily.
+    """
     for face in FACES:
         for module in pkgutil.iter_modules(importlib.import_module(face).__path__):
             if module.name != "__main__":
@@ -52,11 +62,16 @@ def test_a_face_lists_what_it_loads(face: str) -> None:
     assert set(package._HOMES) <= set(package.__all__)
     assert set(package.__all__) <= set(dir(package))
     modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
-    assert not modules & set(package.__all__), "a package or module has the name of what is exported"
+    assert not modules & set(package.__all__), (
+        "a package or module has the name of what is exported"
+    )
 
 
 def test_a_name_of_a_module_is_refused_where_it_is_declared() -> None:
-    with pytest.raises(ImportError, match=r"prill\.evaluators\.meta exports calibrate, and has modules of that name"):
+    with pytest.raises(
+        ImportError,
+        match=r"prill\.evaluators\.meta exports calibrate, and has modules of that name",
+    ):
         lazily("prill.evaluators.meta", {"calibrate": "calibrate", "pair": "agreement"})
 
 
@@ -67,7 +82,9 @@ def test_a_function_stays_one_after_its_module_is_imported() -> None:
         "import prill\n"
         "print(calibrate.__name__, prill.make_captioner('text').name, callable(prill.captioner))"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.split()[0] == "calibrate"
     assert done.stdout.split()[-1] == "False"
 

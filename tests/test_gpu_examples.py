@@ -1,4 +1,6 @@
-"""`examples/gpu`: its dry run, its processes and TERM, the Slurm script with doubles of Slurm, the other files as documents."""
+"""`examples/gpu`: its dry run, its processes and TERM, the Slurm script with doubles of Slurm, the
+other files as documents.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,20 @@ from tests.refine.launching import needs_training
 
 ROOT = Path(__file__).resolve().parents[1]
 GPU = ROOT / "examples/gpu"
-_SETTINGS = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+_SETTINGS = {
+    "PYTHONPATH": str(ROOT),
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
 ENVIRONMENT = {**os.environ, **_SETTINGS}
 
 
 @pytest.fixture
 def write_job(tiny_model: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
-    """A job in its own folder, on a tiny model, with four rows; the arguments replace settings of the captioner."""
+    """A job in its own folder, on a tiny model, with four rows; the arguments replace settings of
+    the captioner.
+    """
     for number in range(4):
         Image.new("RGB", (100, 90), (60 * number, 0, 0)).save(tmp_path / f"{number}.png")
     asked = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Describe."}]}
@@ -40,17 +49,25 @@ def write_job(tiny_model: Callable[[str], Path], tmp_path: Path) -> Callable[...
         {
             "images": [f"{number}.png"],
             "prompt": [asked],
-            "completion": [{"role": "assistant", "content": [{"type": "text", "text": f"page {number}"}]}],
+            "completion": [
+                {"role": "assistant", "content": [{"type": "text", "text": f"page {number}"}]}
+            ],
             "task": f"t{number}",
         }
         for number in range(4)
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
 
     def write(**changed: Any) -> Path:
         job = tomllib.loads((GPU / "job.toml").read_text(encoding="utf-8"))
         model = str(tiny_model("qwen3_vl"))
-        files = {"rows": str(tmp_path / "rows.jsonl"), "output": str(tmp_path / "out"), "model": model}
+        files = {
+            "rows": str(tmp_path / "rows.jsonl"),
+            "output": str(tmp_path / "out"),
+            "model": model,
+        }
         captioner = {**job["captioner"], **files, "batch": 4, **changed}
         study = {**job["study"], "output": str(tmp_path / "study")}
         study["policy"] |= {"model": f"local:{model}"}
@@ -69,20 +86,28 @@ def _toml(name: str, table: dict[str, Any]) -> str:
     def value(given: Any) -> str:
         if isinstance(given, dict):
             return "{" + ", ".join(f"{key} = {value(one)}" for key, one in given.items()) + "}"
-        return "[" + ", ".join(map(value, given)) + "]" if isinstance(given, list) else json.dumps(given)
+        return (
+            "[" + ", ".join(map(value, given)) + "]"
+            if isinstance(given, list)
+            else json.dumps(given)
+        )
 
     return f"[{name}]\n" + "".join(f"{key} = {value(one)}\n" for key, one in table.items())
 
 
 def run(job: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(GPU / "run.py"), str(job), *words]
-    return subprocess.run(command, env=ENVIRONMENT, cwd=job.parent, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, env=ENVIRONMENT, cwd=job.parent, capture_output=True, text=True, check=False
+    )
 
 
 @needs_training
 @pytest.mark.slow
 @pytest.mark.parametrize("gpus", ["1", "4"])
-def test_dry_run_tells_gpus_memory_disk_and_hours(write_job: Callable[..., Path], gpus: str) -> None:
+def test_dry_run_tells_gpus_memory_disk_and_hours(
+    write_job: Callable[..., Path], gpus: str
+) -> None:
     shown = run(write_job(steps=10**11), "captioner", "--gpus", gpus, "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert f"gpus     {gpus}xH200" in shown.stdout and f"on each of {gpus})" in shown.stdout
@@ -103,9 +128,9 @@ def test_dry_run_refuses_what_cannot_fit(
     (large / "config.json").write_text(json.dumps(config), encoding="utf-8")
     job = write_job(model=str(large), method="full", preset="captioner-paper", epochs=1)
     refused = run(job, "captioner", "--gpus", "1", "--dry-run")
-    assert refused.returncode == 2 and re.search(r"needs about \d+ GB, and the device has 141 GB", refused.stderr), (
-        refused.stderr
-    )
+    assert refused.returncode == 2 and re.search(
+        r"needs about \d+ GB, and the device has 141 GB", refused.stderr
+    ), refused.stderr
     shared = run(job, "captioner", "--gpus", "4", "--dry-run")
     # What checkpoints of it take is more than a small disk has, and is told after the memory.
     assert shared.returncode == 0 or "checkpoints need about" in shared.stderr, shared.stderr
@@ -118,7 +143,7 @@ def test_dry_run_of_a_study_tells_its_training(write_job: Callable[..., Path]) -
     shown = run(write_job(), "study", "--gpus", "8", "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert "gpus     8xH200" in shown.stdout and "training seeds: 4" in shown.stdout
-    told = r"a training with rows of 4,096 tokens: about [\d.]+ of 141 GB of one H200, .* GB of disk, [\d.]+ h"
+    told = r"a training with rows of 4,096 tokens: about [\d.]+ of 141 GB of one H200, .* GB of disk, [\d.]+ h"  # noqa: E501
     assert re.search(told, shown.stdout)
     assert not (write_job().parent / "study").exists()
 
@@ -126,10 +151,14 @@ def test_dry_run_of_a_study_tells_its_training(write_job: Callable[..., Path]) -
 @needs_training
 @pytest.mark.slow
 def test_term_reaches_every_process_once(write_job: Callable[..., Path], tmp_path: Path) -> None:
-    """Two processes train together; a second TERM, as a scheduler sends it too, does not cut the checkpoint short."""
+    """Two processes train together; a second TERM, as a scheduler sends it too, does not cut the
+    checkpoint short.
+    """
     job = write_job(steps=100_000, checkpoint_every=1, samples=0, device="cpu", keep_checkpoints=1)
     command = [sys.executable, str(GPU / "run.py"), str(job), "captioner", "--gpus", "2"]
-    with subprocess.Popen(command, env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=ENVIRONMENT, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
         ended = threading.Event()
         while last_checkpoint(tmp_path / "out") is None and process.poll() is None:
             ended.wait(0.05)
@@ -143,8 +172,12 @@ def test_term_reaches_every_process_once(write_job: Callable[..., Path], tmp_pat
 
 @needs_training
 @pytest.mark.slow
-def test_processes_that_wait_for_a_failed_one_end(write_job: Callable[..., Path], tmp_path: Path) -> None:
-    done = run(write_job(model=str(tmp_path / "no such model"), device="cpu"), "captioner", "--gpus", "2")
+def test_processes_that_wait_for_a_failed_one_end(
+    write_job: Callable[..., Path], tmp_path: Path
+) -> None:
+    done = run(
+        write_job(model=str(tmp_path / "no such model"), device="cpu"), "captioner", "--gpus", "2"
+    )
     assert done.returncode == 2 and "no such model" in done.stderr
 
 
@@ -175,8 +208,16 @@ def slurm(tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
 
     def start(**more: str) -> subprocess.Popen[bytes]:
         path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        environment = {"PATH": path, "LOG": str(tmp_path / "log"), "SLURM_JOB_ID": "17", "SLURM_GPUS_ON_NODE": "8", **more}
-        return subprocess.Popen(["bash", str(GPU / "slurm.sh"), "job.toml", "captioner"], env=environment, cwd=tmp_path)
+        environment = {
+            "PATH": path,
+            "LOG": str(tmp_path / "log"),
+            "SLURM_JOB_ID": "17",
+            "SLURM_GPUS_ON_NODE": "8",
+            **more,
+        }
+        return subprocess.Popen(
+            ["bash", str(GPU / "slurm.sh"), "job.toml", "captioner"], env=environment, cwd=tmp_path
+        )
 
     return start
 
@@ -185,7 +226,9 @@ def log(folder: Path) -> list[str]:
     return (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
 
 
-def test_slurm_script_requeues_after_term(slurm: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_slurm_script_requeues_after_term(
+    slurm: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
     process, ended = slurm(), threading.Event()
     while "started" not in log(tmp_path) and process.poll() is None:
         ended.wait(0.02)
@@ -202,12 +245,16 @@ def test_slurm_script_requeues_after_term(slurm: Callable[..., subprocess.Popen[
     ]
 
 
-def test_slurm_script_ends_as_its_run_does(slurm: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_slurm_script_ends_as_its_run_does(
+    slurm: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
     assert [slurm(ENDS=code).wait(60) for code in ("0", "3", "2")] == [0, 3, 2]
     assert not [line for line in log(tmp_path) if line.startswith("scontrol")]
 
 
-def test_slurm_script_runs_nothing_that_cannot_fit(slurm: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_slurm_script_runs_nothing_that_cannot_fit(
+    slurm: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
     assert slurm(DRY="2").wait(60) == 2
     assert [line.split()[0] for line in log(tmp_path)] == ["run"]
 
@@ -216,7 +263,11 @@ def test_slurm_script_is_sound() -> None:
     text = (GPU / "slurm.sh").read_text(encoding="utf-8")
     assert subprocess.run(["bash", "-n", str(GPU / "slurm.sh")], check=False).returncode == 0
     options = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(.*))?$", text, re.MULTILINE))
-    assert "requeue" in options and options["signal"].startswith("B:TERM@") and options["open-mode"] == "append"
+    assert (
+        "requeue" in options
+        and options["signal"].startswith("B:TERM@")
+        and options["open-mode"] == "append"
+    )
     assert os.access(GPU / "slurm.sh", os.X_OK)
 
 
@@ -225,9 +276,13 @@ def test_slurm_script_is_sound() -> None:
 
 def test_job_file_is_one_of_prill() -> None:
     job = tomllib.loads((GPU / "job.toml").read_text(encoding="utf-8"))
-    captioner = {name: value for name, value in job["captioner"].items() if name not in ("rows", "output")}
+    captioner = {
+        name: value for name, value in job["captioner"].items() if name not in ("rows", "output")
+    }
     assert training_spec(captioner.pop("preset"), trains="captioner", **captioner).method == "lora"
-    study = Study.read({name: table for name, table in job["study"].items() if name not in ("output", "seeds")})
+    study = Study.read(
+        {name: table for name, table in job["study"].items() if name not in ("output", "seeds")}
+    )
     assert study.make_training(0).model == "Qwen/Qwen3-VL-8B-Instruct"
 
 
@@ -238,15 +293,20 @@ def test_kubernetes_job_stops_as_run_does() -> None:
     (container,) = pod["containers"]
     assert (job["kind"], pod["restartPolicy"]) == ("Job", "Never")
     assert container["args"][-1] == str(container["resources"]["limits"]["nvidia.com/gpu"])
-    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+        volume["name"] for volume in pod["volumes"]
+    }
     ends = job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]
-    assert ends["values"] == [2] and ends["containerName"] == container["name"]  # 130, stopped, is begun again
+    # 130, stopped, is begun again
+    assert ends["values"] == [2] and ends["containerName"] == container["name"]
 
 
 def test_dockerfile_starts_run_without_a_shell() -> None:
     text = (GPU / "Dockerfile").read_text(encoding="utf-8")
     entry = json.loads(re.search(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)[1])  # type: ignore[index]
     assert entry[1:] == ["gpu/run.py", "gpu/job.toml"]
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "optional-dependencies"
+    ]
     wanted = re.search(r"/opt/prill\[([\w,]+)\]", text)
     assert wanted and set(wanted[1].split(",")) <= extras.keys()

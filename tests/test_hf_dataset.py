@@ -1,4 +1,6 @@
-"""Records as data sets of the real `datasets`: nothing is lost there and back, in memory, on disk and in Parquet."""
+"""Records as data sets of the real `datasets`: nothing is lost there and back, in memory, on disk
+and in Parquet.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ from prill.types import (
     Verdict,
 )
 
-arrow_dataset = pytest.importorskip("datasets.arrow_dataset")  # `datasets` alone would be the folder of that name
+# `datasets` alone would be the folder of that name
+arrow_dataset = pytest.importorskip("datasets.arrow_dataset")
 SAMPLES = Path(__file__).resolve().parents[1] / "datasets/samples/miniwob"
 
 
@@ -53,17 +56,43 @@ def png(color: str) -> bytes:
 def runs(tmp_path: Path) -> list[Trajectory]:
     """A run with all that a record can hold, and one with nothing."""
     (tmp_path / "shot.png").write_bytes(png("red"))
-    seen = Observation(screenshot=str(tmp_path / "shot.png"), text="[1] link 'ä'", url="http://x", caption="c")
-    steps = (Step(seen, Action("click", "click [1]", "[1]", (0.5, 0.25)), "hm"), Step(Observation(), Action("stop")))
-    task = Task(id="t", goal="g", platform="web", site="s", earlier=(Trajectory(id="e", task=Task(goal="before")),))
+    seen = Observation(
+        screenshot=str(tmp_path / "shot.png"), text="[1] link 'ä'", url="http://x", caption="c"
+    )
+    steps = (
+        Step(seen, Action("click", "click [1]", "[1]", (0.5, 0.25)), "hm"),
+        Step(Observation(), Action("stop")),
+    )
+    task = Task(
+        id="t",
+        goal="g",
+        platform="web",
+        site="s",
+        earlier=(Trajectory(id="e", task=Task(goal="before")),),
+    )
     metadata = {"seed": 3, "deep": {"list": [1, None, "x"]}, "": ""}
-    full = Trajectory(id="a", task=task, agent="me", steps=steps, final=seen, answer="yes", metadata=metadata, error="lost")
+    full = Trajectory(
+        id="a",
+        task=task,
+        agent="me",
+        steps=steps,
+        final=seen,
+        answer="yes",
+        metadata=metadata,
+        error="lost",
+    )
     return [full, Trajectory(id="b", task=Task(goal="g"))]
 
 
 INFO = EvaluatorInfo("vlm", "1", "m", "sha256:0", {"frames": 2, "judges": [{"name": "x"}]})
 VERDICTS = [
-    Verdict(id="a", unscored="parse", reason="r", evaluator=EvaluatorInfo("x", "1"), usage=Usage(usd=None)),
+    Verdict(
+        id="a",
+        unscored="parse",
+        reason="r",
+        evaluator=EvaluatorInfo("x", "1"),
+        usage=Usage(usd=None),
+    ),
     Verdict(
         id="b",
         success=True,
@@ -75,7 +104,9 @@ VERDICTS = [
         evaluator=INFO,
         key="sha256:1",
         findings=Findings(
-            criteria=(Criterion(text="c", met="not_met", step=1),), process=0.5, frames=(FrameGrade((0, 1), (5,), "d"),)
+            criteria=(Criterion(text="c", met="not_met", step=1),),
+            process=0.5,
+            frames=(FrameGrade((0, 1), (5,), "d"),),
         ),
         opinions=(Opinion(judge="x", success=None, unscored="timeout"),),
         fitted_on="task",
@@ -99,13 +130,16 @@ def test_trajectories_come_back_as_they_were(runs: list[Trajectory]) -> None:
 def test_verdicts_and_labels_come_back_as_they_were() -> None:
     assert list(prill.from_dataset(prill.to_dataset(VERDICTS), Verdict)) == VERDICTS
     assert list(prill.from_dataset(prill.to_dataset(LABELS), LabelRecord)) == LABELS
-    assert prill.to_dataset(VERDICTS)["success"][:] == [None, True, False]  # unscored is null, never False
+    # unscored is null, never False
+    assert prill.to_dataset(VERDICTS)["success"][:] == [None, True, False]
 
 
 def test_a_saved_data_set_has_the_images_with_it(runs: list[Trajectory], tmp_path: Path) -> None:
     prill.to_dataset(runs).save_to_disk(str(tmp_path / "saved"))
     Path(str(runs[0].observations[0].screenshot)).unlink()
-    first, second = prill.from_dataset(arrow_dataset.Dataset.load_from_disk(str(tmp_path / "saved")))
+    first, second = prill.from_dataset(
+        arrow_dataset.Dataset.load_from_disk(str(tmp_path / "saved"))
+    )
     screenshot = first.steps[0].observation.screenshot
     assert screenshot is not None and Path(screenshot).read_bytes() == png("red")
     assert (first.task, first.metadata, second) == (runs[0].task, runs[0].metadata, runs[1])
@@ -120,9 +154,13 @@ def test_images_in_memory_travel_as_bytes() -> None:
     assert run.final is not None and Path(str(run.final.screenshot)).read_bytes() == png("blue")
 
 
-def test_parquet_and_streams_are_read(runs: list[Trajectory], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_parquet_and_streams_are_read(
+    runs: list[Trajectory], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     prill.to_dataset(runs).to_parquet(str(tmp_path / "runs.parquet"))
-    again = arrow_dataset.Dataset.from_parquet(str(tmp_path / "runs.parquet"), cache_dir=str(tmp_path / "cache"))
+    again = arrow_dataset.Dataset.from_parquet(
+        str(tmp_path / "runs.parquet"), cache_dir=str(tmp_path / "cache")
+    )
     assert [run.id for run in prill.from_dataset(again)] == ["a", "b"]
     capfd.readouterr()
     assert list(prill.from_dataset(prill.to_dataset(runs).to_iterable_dataset())) == runs
@@ -133,22 +171,26 @@ def test_parquet_and_streams_are_read(runs: list[Trajectory], tmp_path: Path, ca
 def test_the_samples_are_judged_alike_from_a_data_set() -> None:
     runs = list(prill.read_trajectories(SAMPLES / "trajectories.jsonl"))
     judge = prill.judge("self-report")
-    assert [(v.id, v.success) for v in prill.score(prill.from_dataset(prill.to_dataset(runs)), judge)] == [
-        (v.id, v.success) for v in prill.score(runs, judge)
-    ]
+    assert [
+        (v.id, v.success) for v in prill.score(prill.from_dataset(prill.to_dataset(runs)), judge)
+    ] == [(v.id, v.success) for v in prill.score(runs, judge)]
 
 
 def test_rows_of_others_keep_what_no_record_has() -> None:
     rows = [{"id": "a", "task": {"goal": "g", "difficulty": "hard"}, "split": "test"}]
     [run] = prill.from_dataset(arrow_dataset.Dataset.from_list(rows))
-    assert run == Trajectory(id="a", task=Task(goal="g"), metadata={"split": "test", "task.difficulty": "hard"})
+    assert run == Trajectory(
+        id="a", task=Task(goal="g"), metadata={"split": "test", "task.difficulty": "hard"}
+    )
     assert prill.score([run], Constant(True))[0].success
 
 
 def test_what_does_not_fit_is_one_error() -> None:
     from_list = arrow_dataset.Dataset.from_list
     table = prill.table(VERDICTS).to_datasets()
-    with pytest.raises(UsageError, match="has no column 'task', which a Trajectory needs; it has: id, success"):
+    with pytest.raises(
+        UsageError, match="has no column 'task', which a Trajectory needs; it has: id, success"
+    ):
         prill.from_dataset(table)
     with pytest.raises(UsageError, match="has no column 'evaluator', which a Verdict needs"):
         prill.from_dataset(table, Verdict)  # a judge's word never passes for something else
@@ -161,7 +203,9 @@ def test_what_does_not_fit_is_one_error() -> None:
         prill.from_dataset({"train": table})  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="trajectories, verdicts or labels: there are none"):
         prill.to_dataset([])
-    with pytest.raises(UsageError, match="records of one kind: a LabelRecord is among Verdict records"):
+    with pytest.raises(
+        UsageError, match="records of one kind: a LabelRecord is among Verdict records"
+    ):
         prill.to_dataset([*VERDICTS, *LABELS])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="trajectory 'a': task.platform: expected one of web"):
         prill.to_dataset([Trajectory(id="a", task=Task(goal="g", platform="Web"))])  # type: ignore[arg-type]
@@ -181,7 +225,9 @@ def test_records_are_taken_one_at_a_time() -> None:
     assert first.id == "0"
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     original: Any = builtins.__import__
 
     def find(name: str, *args: object, **kwargs: object) -> object:

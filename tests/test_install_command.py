@@ -26,7 +26,10 @@ class Distribution:
     ("origin", "command"),
     [
         (None, "pip install 'prill[ocr]'"),
-        ({"url": "file:///src/prill", "dir_info": {}}, "pip install 'prill[ocr] @ file:///src/prill'"),
+        (
+            {"url": "file:///src/prill", "dir_info": {}},
+            "pip install 'prill[ocr] @ file:///src/prill'",
+        ),
         (
             {"url": "file:///w/prill-0.1-py3-none-any.whl", "archive_info": {}},
             "pip install 'prill[ocr] @ file:///w/prill-0.1-py3-none-any.whl'",
@@ -48,5 +51,7 @@ def test_an_installation_is_named_by_its_origin(
 def test_a_checkout_is_named_by_its_folder() -> None:
     root = Path(errors.__file__).resolve().parents[1]
     assert install_command("ocr,web") == f"pip install -e '{root}[ocr,web]'"
-    assert str(MissingExtraError("rapidocr", "ocr")).startswith("rapidocr is not installed; run: pip install -e ")
+    assert str(MissingExtraError("rapidocr", "ocr")).startswith(
+        "rapidocr is not installed; run: pip install -e "
+    )
     assert str(MissingExtraError("pandas")) == "pandas is not installed; run: pip install pandas"

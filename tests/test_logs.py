@@ -1,4 +1,6 @@
-"""The library logs and prints nothing; the command shows on stderr what it logs for whoever waits there."""
+"""The library logs and prints nothing; the command shows on stderr what it logs for whoever waits
+there.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,17 @@ def prints(path: Path) -> list[int]:
         call = node.func
         if isinstance(call, ast.Name):
             return call.id == "print"
-        stream = call.value if isinstance(call, ast.Attribute) and call.attr in ("write", "writelines") else None
-        return isinstance(stream, ast.Attribute) and stream.attr in ("stdout", "stderr", "__stdout__", "__stderr__")
+        stream = (
+            call.value
+            if isinstance(call, ast.Attribute) and call.attr in ("write", "writelines")
+            else None
+        )
+        return isinstance(stream, ast.Attribute) and stream.attr in (
+            "stdout",
+            "stderr",
+            "__stdout__",
+            "__stderr__",
+        )
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and written(node)]
@@ -45,7 +56,9 @@ def test_only_commands_print() -> None:
     assert prints(MODULES["prill.cli"])  # it would be seen
 
 
-def test_the_command_shows_warnings_and_what_is_for_users(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_warnings_and_what_is_for_users(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with logs_shown("score"):
         LOG.debug("no detail")
         LOG.info("no news")
@@ -79,12 +92,24 @@ def test_a_message_that_cannot_be_shown_ends_nothing(monkeypatch: pytest.MonkeyP
             LOG.warning("x" * 10_000)
 
 
-def test_a_bug_of_a_judge_is_shown_once_with_its_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_of_a_judge_is_shown_once_with_its_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "own.py").write_text(
-        "import prill\n@prill.as_judge('mine', version='1')\ndef mine(trajectory):\n    return 1 / 0 > len('\\x1b[31m')\n"
+        "import prill\n@prill.as_judge('mine', version='1')\ndef mine(trajectory):\n    return 1 "
+        "/ 0 > len('\\x1b[31m')\n"
     )
-    prill.write_trajectories(tmp_path / "t.jsonl", [Trajectory(id=str(i), task=Task(goal="g")) for i in range(3)])
-    command = ["score", str(tmp_path / "t.jsonl"), "-o", str(tmp_path / "v.jsonl"), "--judge", f"{tmp_path}/own.py:mine"]
+    prill.write_trajectories(
+        tmp_path / "t.jsonl", [Trajectory(id=str(i), task=Task(goal="g")) for i in range(3)]
+    )
+    command = [
+        "score",
+        str(tmp_path / "t.jsonl"),
+        "-o",
+        str(tmp_path / "v.jsonl"),
+        "--judge",
+        f"{tmp_path}/own.py:mine",
+    ]
     assert main(command) == 3
     shown = capsys.readouterr().err
     assert shown.count("prill score: the judge 'mine' raised ZeroDivisionError for '0'") == 1
@@ -93,17 +118,42 @@ def test_a_bug_of_a_judge_is_shown_once_with_its_traceback(tmp_path: Path, capsy
     assert {verdict.unscored for verdict in prill.read_verdicts(tmp_path / "v.jsonl")} == {"parse"}
 
 
-def test_skipped_lines_are_told_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_lines_are_told_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     samples = ROOT / "datasets/samples/miniwob"
     verdicts = tmp_path / "v.jsonl"
-    assert main(["score", str(samples / "trajectories.jsonl"), "-o", str(verdicts), "--judge", "self-report"]) == 0
+    assert (
+        main(
+            [
+                "score",
+                str(samples / "trajectories.jsonl"),
+                "-o",
+                str(verdicts),
+                "--judge",
+                "self-report",
+            ]
+        )
+        == 0
+    )
     broken = tmp_path / "t.jsonl"
     broken.write_bytes((samples / "trajectories.jsonl").read_bytes() + b"{}\n")
     capsys.readouterr()
-    assert main(["agree", str(verdicts), str(samples / "labels.jsonl"), "--trajectories", str(broken)]) == 0
-    assert f"prill agree: {broken}: 1 broken line left out; the first is {broken}:" in capsys.readouterr().err
+    assert (
+        main(["agree", str(verdicts), str(samples / "labels.jsonl"), "--trajectories", str(broken)])
+        == 0
+    )
+    assert (
+        f"prill agree: {broken}: 1 broken line left out; the first is {broken}:"
+        in capsys.readouterr().err
+    )
 
 
 def test_help_needs_no_logging() -> None:
     program = "import sys\nfrom prill.cli import main\nmain([])\nsys.exit('logging' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=ROOT, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, cwd=ROOT, check=False
+        ).returncode
+        == 0
+    )

@@ -45,19 +45,27 @@ class Clicker:
 
     async def act(self, observation: Observation) -> Step:
         done = int(observation.text or 0) >= self.stops_at
-        return Step(observation, Action("answer", value="there") if done else Action("click"), self.goal)
+        return Step(
+            observation, Action("answer", value="there") if done else Action("click"), self.goal
+        )
 
 
 async def test_final_action_ends_with_answer() -> None:
     environment = Counter()
     trajectory = await run_episode(Clicker(stops_at=2), environment, TASK, id="a")
     assert [s.action.kind for s in trajectory.steps] == ["click", "click", "answer"]
-    assert (trajectory.answer, environment.seen, trajectory.final) == ("there", 2, Observation(text="2"))
+    assert (trajectory.answer, environment.seen, trajectory.final) == (
+        "there",
+        2,
+        Observation(text="2"),
+    )
     assert trajectory.metadata == {"date": trajectory.metadata["date"], "ended_by": "agent"}
 
 
 async def test_half_characters_are_marks_in_records(tmp_path: Path) -> None:
-    """A page's script makes them where it cuts a text, and a model where it is cut: a record with one could not be written."""
+    """A page's script makes them where it cuts a text, and a model where it is cut: a record with
+    one could not be written.
+    """
     half, mark, seen = "half \ud83d", "half \N{REPLACEMENT CHARACTER}", list[str | None]()
 
     class Halving(Counter):
@@ -82,7 +90,12 @@ async def test_half_characters_are_marks_in_records(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", [trajectory])
     (step,) = trajectory.steps
     assert seen == [mark, mark]
-    assert (step.observation.url, step.action.text, step.action.target, step.thought) == (mark, mark, mark, mark)
+    assert (step.observation.url, step.action.text, step.action.target, step.thought) == (
+        mark,
+        mark,
+        mark,
+        mark,
+    )
     assert trajectory.final == Observation(text=mark, caption="\N{GRINNING FACE}")
     assert (await run_episode(Typist(), Halving(breaks_after=0), TASK, id="a")).error == mark
 
@@ -91,7 +104,11 @@ async def test_date_is_when_episode_began() -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     dates: list[str] = []
     trajectory = await run_episode(
-        Clicker(stops_at=1), Counter(slow=0.01), TASK, id="a", watch=lambda record: dates.append(record.metadata["date"])
+        Clicker(stops_at=1),
+        Counter(slow=0.01),
+        TASK,
+        id="a",
+        watch=lambda record: dates.append(record.metadata["date"]),
     )
     assert {*dates} == {trajectory.metadata["date"]}
     assert before <= datetime.strptime(dates[0], "%Y-%m-%dT%H:%M:%S%z") <= datetime.now(UTC)
@@ -111,7 +128,9 @@ async def test_located_action_only_recorded() -> None:
             return await super().step(action)
 
     environment, moves = Locating(), list[Step]()
-    trajectory = await run_episode(Clicker(), environment, TASK, id="a", early_stop=lambda steps: moves.extend(steps))
+    trajectory = await run_episode(
+        Clicker(), environment, TASK, id="a", early_stop=lambda steps: moves.extend(steps)
+    )
     assert [step.action.point for step in trajectory.steps] == [(0.25, 0.5), (0.25, 0.5), None]
     assert trajectory.error == "the page does not answer"
     assert {*environment.done} == {step.action for step in moves} == {Action("click")}
@@ -128,19 +147,35 @@ async def test_environment_may_end_episode() -> None:
 
 async def test_number_of_actions_is_bounded() -> None:
     trajectory = await run_episode(Clicker(), Counter(), TASK, id="a", max_steps=4)
-    assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (4, Observation(text="4"), "max_steps")
+    assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (
+        4,
+        Observation(text="4"),
+        "max_steps",
+    )
 
 
 async def test_broken_environment_keeps_steps() -> None:
     trajectory = await run_episode(Clicker(), Counter(breaks_after=1), TASK, id="a")
-    assert (len(trajectory.steps), trajectory.final, trajectory.error) == (2, None, "the browser is gone")
+    assert (len(trajectory.steps), trajectory.final, trajectory.error) == (
+        2,
+        None,
+        "the browser is gone",
+    )
 
 
 async def test_early_stop_is_no_answer() -> None:
     trajectory = await run_episode(
-        Clicker(), Counter(), TASK, id="a", early_stop=lambda steps: "it turns in circles" if len(steps) == 3 else None
+        Clicker(),
+        Counter(),
+        TASK,
+        id="a",
+        early_stop=lambda steps: "it turns in circles" if len(steps) == 3 else None,
     )
-    assert (len(trajectory.steps), trajectory.final, trajectory.answer) == (3, Observation(text="3"), None)
+    assert (len(trajectory.steps), trajectory.final, trajectory.answer) == (
+        3,
+        Observation(text="3"),
+        None,
+    )
     assert trajectory.metadata == {
         "date": trajectory.metadata["date"],
         "ended_by": "early_stop",

@@ -1,4 +1,6 @@
-"""The servers of `examples/model_servers` as plain processes, asked by prill; only the models' own libraries are doubles."""
+"""The servers of `examples/model_servers` as plain processes, asked by prill; only the models' own
+libraries are doubles.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from prill.types import Observation, Task
 
 Server = Callable[..., AbstractContextManager[str]]
 SERVERS = Path(__file__).resolve().parents[1] / "examples/model_servers"
-# As models/Auto-UI/serve_base.py of the authors' repository: a function of prompt and picture beside a `main` that is not run.
+# As models/Auto-UI/serve_base.py of the authors' repository: a function of prompt and picture
+# beside a `main` that is not run.
 SERVE_BASE = """
 from helper import MARK  # a module beside it
 def generate(text: str, imgage):
@@ -33,7 +36,7 @@ def generate(text: str, imgage):
             f'"lift_point": "[0.7191, 0.4154]", "typed_text": "{imgage.size} {text}"')
 if __name__ == "__main__":
     raise SystemExit("not to be run")
-"""
+"""  # noqa: E501
 # What captioner_server.py takes of gradio_client, transformers and torch.
 DOUBLES = {
     "gradio_client.py": """
@@ -47,7 +50,7 @@ class Client:
         assert api_name == "/predict" and Path(image["path"]).stat().st_size
         return f'Action Decision: "action_type": "TYPE", "touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]", ' \\
                f'"typed_text": "{self.url}"'
-""",
+""",  # noqa: E501
     "torch.py": """
 class cuda:
     is_available = staticmethod(lambda: False)
@@ -76,7 +79,7 @@ class AutoModelForCausalLM:
         return self
     def chat(self, tokenizer, query, history, generation_config):
         return json.dumps({"query": query, "history": history, "seed": torch.seeded, **generation_config}), []
-""",
+""",  # noqa: E501
 }
 
 
@@ -91,14 +94,20 @@ def served(tmp_path: Path) -> Server:
     """Runs a server; gives its address."""
     folder = tmp_path / "doubles"
     folder.mkdir()
-    for name, text in {**DOUBLES, "serve_base.py": SERVE_BASE, "helper.py": 'MARK = "Action Decision: "'}.items():
+    for name, text in {
+        **DOUBLES,
+        "serve_base.py": SERVE_BASE,
+        "helper.py": 'MARK = "Action Decision: "',
+    }.items():
         (folder / name).write_text(text, encoding="utf-8")
 
     @contextmanager
     def run(script: str, *words: str) -> Iterator[str]:
         command = [sys.executable, str(SERVERS / script), *words, "--port", "0"]
         environment = {**os.environ, "PYTHONPATH": str(folder)}
-        with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+        ) as process:
             try:
                 assert process.stdout is not None
                 yield process.stdout.readline().strip()
@@ -140,7 +149,9 @@ async def test_captioner_is_asked_in_its_own_words(
         model = OpenAIModel("captioner", base_url=url)
         said = json.loads(await VLMCaptioner(model, preset="original", seed=7)(shot))
     assert said == {
-        "query": "Please describe the screenshot above in details.\nOCR Result:\nCart (3)\nCheck out",
+        "query": (
+            "Please describe the screenshot above in details.\nOCR Result:\nCart (3)\nCheck out"
+        ),
         "history": [],
         "seed": 7,
         "chat_format": "chatml",
@@ -159,6 +170,9 @@ async def test_captioner_is_asked_in_its_own_words(
 async def test_requests_without_a_picture_are_refused(served: Server, shot: Observation) -> None:
     with served("auto_ui_server.py", "serve_base.py") as url:
         model = OpenAIModel("auto-ui", base_url=url, retries=0)
-        for parts in (("words",), (Image(str(shot.screenshot)), Image(str(shot.screenshot)), "words")):
+        for parts in (
+            ("words",),
+            (Image(str(shot.screenshot)), Image(str(shot.screenshot)), "words"),
+        ):
             with pytest.raises((EndpointError, UnscoredError), match="400|expected one picture"):
                 await model.complete((Message("user", parts),), max_tokens=5)

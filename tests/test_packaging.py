@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("prill", "policies", "captioner", "datasets", "emulators", "evaluators", "papers", "refine")
+FOLDERS = (
+    "prill",
+    "policies",
+    "captioner",
+    "datasets",
+    "emulators",
+    "evaluators",
+    "papers",
+    "refine",
+)
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 pytestmark = pytest.mark.slow
@@ -26,11 +35,15 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that nothing left over in the checkout gets into it; without downloads."""
+    """Built from a copy, so that nothing left over in the checkout gets into it; without
+    downloads.
+    """
     pytest.importorskip("build", reason="the package `build` is not installed")
     copy = tmp_path_factory.mktemp("source")
     for name in FOLDERS:
-        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for name in FILES:
         shutil.copy(ROOT / name, copy)
     out = tmp_path_factory.mktemp("dist")
@@ -41,14 +54,30 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment with the wheel; it borrows the dependencies of this one."""
+    """The interpreter of a fresh environment with the wheel; it borrows the dependencies of this
+    one.
+    """
     folder = tmp_path_factory.mktemp("fresh") / "venv"
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
     interpreter = folder / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", "--no-deps", wheel, cwd=folder.parent)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        interpreter,
+        "install",
+        "--quiet",
+        "--no-deps",
+        wheel,
+        cwd=folder.parent,
+    )
     (site,) = folder.glob("lib/python*/site-packages")
-    # Paths from a .pth file come last and their own .pth files are not read: an editable prill stays out of sight.
-    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n" + sysconfig.get_path("platlib") + "\n")
+    # Paths from a .pth file come last and their own .pth files are not read: an editable prill
+    # stays out of sight.
+    (site / "borrowed.pth").write_text(
+        sysconfig.get_path("purelib") + "\n" + sysconfig.get_path("platlib") + "\n"
+    )
     return interpreter
 
 
@@ -60,7 +89,10 @@ def tracked_names() -> set[str]:
             inside = path.relative_to(ROOT)
             if folder == "prill" and len(inside.parts) > 2 and inside.parts[1] in FOLDERS:
                 continue
-            packed = path.suffix in (".py", ".md", ".toml", ".js", ".css", ".html", ".jsonl") or path.name == "NOTICE"
+            packed = (
+                path.suffix in (".py", ".md", ".toml", ".js", ".css", ".html", ".jsonl")
+                or path.name == "NOTICE"
+            )
             if packed and "samples" not in inside.parts:
                 names.add(str(inside if folder == "prill" else "prill" / inside))
     return names
@@ -73,13 +105,19 @@ def test_wheel_holds_all_of_prill_alone(wheel: Path) -> None:
     assert packed == tracked_names() | {"prill/py.typed"}
     assert "prill/datasets/formats/agentrewardbench_webjudge.py" in packed
     doubles = {name.split("/")[2] for name in packed if name.startswith("prill/testing/")}
-    assert doubles == {"__init__.py", "endpoint", "scripted.py"}, "what only tests use is in tests/support"
+    assert doubles == {"__init__.py", "endpoint", "scripted.py"}, (
+        "what only tests use is in tests/support"
+    )
 
 
 def test_installed_command_runs_anywhere(python: Path, tmp_path: Path) -> None:
     assert "score" in run(python.with_name("prill"), "--help", cwd=tmp_path)
     where = run(
-        python, "-I", "-c", "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path
+        python,
+        "-I",
+        "-c",
+        "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)",
+        cwd=tmp_path,
     )
     assert Path(where.strip()).is_relative_to(python.parents[1])
 
@@ -88,31 +126,61 @@ def test_installed_package_finds_its_files(python: Path, tmp_path: Path) -> None
     program = (
         "from prill.emulators.task_lists import NAMES, task_list\n"
         "from prill.evaluators.meta.corrections import load_corrections\n"
-        "print([len(task_list(name)) for name in NAMES], len(load_corrections('webarena').correction))"
+        "print([len(task_list(name)) for name in NAMES], "
+        "len(load_corrections('webarena').correction))"
     )
     assert run(python, "-I", "-c", program, cwd=tmp_path) == "[120, 80, 52] 14\n"
     runs = ROOT / "datasets" / "samples" / "miniwob" / "trajectories.jsonl"
     prill = python.with_name("prill")
-    run(prill, "score", runs, "-o", "v.jsonl", "--judge", "vlm", "--model", "gpt-4o", "--dry-run", cwd=tmp_path)
+    run(
+        prill,
+        "score",
+        runs,
+        "-o",
+        "v.jsonl",
+        "--judge",
+        "vlm",
+        "--model",
+        "gpt-4o",
+        "--dry-run",
+        cwd=tmp_path,
+    )
     run(prill, "report", runs, "-o", "page.html", "--limit", "2", cwd=tmp_path)
     assert "<script" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     "verb",
-    ["score", "agree", "report", "annotate", "table", "check", "fit", "calibrate", "redteam", "rollout", "convert"],
+    [
+        "score",
+        "agree",
+        "report",
+        "annotate",
+        "table",
+        "check",
+        "fit",
+        "calibrate",
+        "redteam",
+        "rollout",
+        "convert",
+    ],
 )
 def test_installed_verbs_show_their_help(python: Path, tmp_path: Path, verb: str) -> None:
     assert f"prill {verb}" in run(python.with_name("prill"), verb, "--help", cwd=tmp_path)
 
 
 def test_wheel_has_one_top_level_name(python: Path, tmp_path: Path) -> None:
-    program = "import importlib.metadata as m; print(sorted({f.parts[0] for f in m.files('prill')}))"
+    program = (
+        "import importlib.metadata as m; print(sorted({f.parts[0] for f in m.files('prill')}))"
+    )
     names = run(python, "-I", "-c", program, cwd=tmp_path)
     assert not [name for name in (*FOLDERS[1:], "tests") if f"'{name}'" in names]
 
 
 def test_datasets_folder_is_no_package() -> None:
-    program = "import importlib.util as u; spec = u.find_spec('datasets'); print(spec.origin if spec else None)"
+    program = (
+        "import importlib.util as u; spec = u.find_spec('datasets'); print(spec.origin if "
+        "spec else None)"
+    )
     origin = run(sys.executable, "-c", program, cwd=ROOT).strip()
     assert origin == "None" or not Path(origin).is_relative_to(ROOT / "datasets")

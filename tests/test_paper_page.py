@@ -1,4 +1,6 @@
-"""The page of arXiv 2404.06474: its commands in their order, on files in the authors' form, with a double of the endpoint."""
+"""The page of arXiv 2404.06474: its commands in their order, on files in the authors' form, with a
+double of the endpoint.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from .test_documents import ROOT, blocks
 PAGE = ROOT / "docs/agent-eval-refine.md"
 # What needs a phone, a browser, sites, weights or a person is given to the argument parser alone.
 PARSED = ("rollout", "reflexion", "train", "annotate")
-MADE_ELSEWHERE = {"runs/cogagent/trajectories.jsonl": "out/android", "runs/predicted/trajectories.jsonl": "out/aitw"}
+MADE_ELSEWHERE = {
+    "runs/cogagent/trajectories.jsonl": "out/android",
+    "runs/predicted/trajectories.jsonl": "out/aitw",
+}
 
 
 def commands() -> list[list[str]]:
@@ -39,11 +44,20 @@ def commands() -> list[list[str]]:
 def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with all that the page converts; the working folder is another."""
     theirs = tmp_path / "theirs"
-    webarena(theirs / "webarena-gpt4cot-release2", [("$5", ["click [7] where [7] is [7] link 'A'", "stop [$5]"], True)] * 2)
+    webarena(
+        theirs / "webarena-gpt4cot-release2",
+        [("$5", ["click [7] where [7] is [7] link 'A'", "stop [$5]"], True)] * 2,
+    )
     android(theirs / "android-cogagent", "Open Chrome", [("Action Type: TaskComplete", "done")])
     tap = ("tap [[851,520]]", "tap [[851,520]]", "idb ui tap --udid U 331 438")
     ios(theirs / "ios-train", [("Open Settings", [tap, ("task complete", "task complete", "")])])
-    step = {"episode_id": "e", "step_id": 0, "episode_length": 1, "goal_info": "Buy tea", "results/action_type": 10}
+    step = {
+        "episode_id": "e",
+        "step_id": 0,
+        "episode_length": 1,
+        "goal_info": "Buy tea",
+        "results/action_type": 10,
+    }
     (theirs / "aitw-general").mkdir()
     (theirs / "aitw-general/0.json").write_text(json.dumps([step]), encoding="utf-8")
     (tmp_path / "here/runs").mkdir(parents=True)
@@ -63,16 +77,36 @@ def test_every_command_of_the_page_runs(
     released: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = commands()
-    assert {words[1] for words in found} >= {"convert", "score", "agree", "caption", "filter", *PARSED}
+    assert {words[1] for words in found} >= {
+        "convert",
+        "score",
+        "agree",
+        "caption",
+        "filter",
+        *PARSED,
+    }
     with MockServer() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         for words in found:
             assert words[0] == "prill"
             words = [word.replace("$THEIRS", str(released)) for word in words[1:]]
-            name = next((" ".join(words[:count]) for count in (2, 1) if " ".join(words[:count]) in COMMANDS), None)
+            name = next(
+                (
+                    " ".join(words[:count])
+                    for count in (2, 1)
+                    if " ".join(words[:count]) in COMMANDS
+                ),
+                None,
+            )
             if words[0] in PARSED and name is not None:
                 command, rest = COMMANDS[name], words[len(name.split()) :]
-                derived, rest = derive(load_object(command.config), rest, command.words, prog=name, dry_run=command.dry_run)
+                derived, rest = derive(
+                    load_object(command.config),
+                    rest,
+                    command.words,
+                    prog=name,
+                    dry_run=command.dry_run,
+                )
                 derived.read(rest)
                 continue
             for name, folder in MADE_ELSEWHERE.items():
@@ -87,14 +121,23 @@ def test_every_command_of_the_page_runs(
             assert main(words) == 0, (words, capsys.readouterr().err)
     shown = capsys.readouterr().out
     assert "steps kept" in shown
-    rows = [json.loads(line) for line in Path("out/filtered/sft.jsonl").read_text("utf-8").splitlines()]
-    assert "tap [[851,520]]" in str(rows[0]["completion"])  # the place that was touched is the place that is taught
-    [episode] = [item for item in read_trajectories("out/aitw/trajectories.jsonl") if isinstance(item, Trajectory)]
+    rows = [
+        json.loads(line) for line in Path("out/filtered/sft.jsonl").read_text("utf-8").splitlines()
+    ]
+    # the place that was touched is the place that is taught
+    assert "tap [[851,520]]" in str(rows[0]["completion"])
+    [episode] = [
+        item
+        for item in read_trajectories("out/aitw/trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
     assert episode.id == "e"
 
 
 def test_published_figures_are_marked_as_theirs() -> None:
-    """Each number of the paper that the page repeats is that of the publication, and stands where that is said."""
+    """Each number of the paper that the page repeats is that of the publication, and stands where
+    that is said.
+    """
     text = PAGE.read_text(encoding="utf-8")
     for numbers in (("80.6", "82.1", "74.4"), ("90.6", "89.8", "92.9"), ("8", "11", "14")):
         cells = r" \| ".join(map(re.escape, numbers))

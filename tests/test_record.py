@@ -1,4 +1,6 @@
-"""Recording many episodes: each once, whatever breaks, and nothing lost when the process is killed."""
+"""Recording many episodes: each once, whatever breaks, and nothing lost when the process is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 
 class Counter:
-    """An environment that counts actions; it fails to begin while `dead`, and tells how many used it at one time."""
+    """An environment that counts actions; it fails to begin while `dead`, and tells how many used
+    it at one time.
+    """
 
     def __init__(self, dead: bool = False, breaks_at: int = 99) -> None:
         self.dead, self.breaks_at = dead, breaks_at
@@ -66,12 +70,20 @@ class Clicks:
     async def act(self, observation: Observation) -> Step:
         if self.raises is not None:
             raise self.raises
-        return Step(observation, Action("answer", value=self.goal) if observation.text == "2" else Action("click"))
+        return Step(
+            observation,
+            Action("answer", value=self.goal) if observation.text == "2" else Action("click"),
+        )
 
 
 def episodes(*names: str, raises: Exception | None = None) -> list[Episode[Counter]]:
     return [
-        Episode(id=name, task=partial(Counter.task, name=name), policy=partial(Clicks, raises), metadata={"seed": 3})
+        Episode(
+            id=name,
+            task=partial(Counter.task, name=name),
+            policy=partial(Clicks, raises),
+            metadata={"seed": 3},
+        )
         for name in names
     ]
 
@@ -90,7 +102,9 @@ async def test_pool_records_each_episode_once(tmp_path: Path) -> None:
     counts = await record(Pool(phones), episodes(*names(20)), tmp_path, oracle=Counter.grade)
     assert counts == RecordTally(success=20)
     assert sorted(t.id for t in recorded(tmp_path)) == sorted(names(20))
-    assert {(t.answer == t.task.goal, t.metadata["seed"], len(t.steps)) for t in recorded(tmp_path)} == {(True, 3, 3)}
+    assert {
+        (t.answer == t.task.goal, t.metadata["seed"], len(t.steps)) for t in recorded(tmp_path)
+    } == {(True, 3, 3)}
     assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(names(20))
     assert all(phone.begun > 1 for phone in phones)
     assert not list((tmp_path / "partial").iterdir())
@@ -106,7 +120,11 @@ async def test_what_a_spent_budget_ended_before_is_played_by_the_next_run(tmp_pa
             folder.keep(Trajectory(id=name, task=Task(goal="count"), error=error), None)
     again = await record(Pool([Counter()]), episodes("a", "b"), tmp_path, oracle=Counter.grade)
     assert (again.success, again.skipped) == (2, 0)
-    assert {t.id: t.error is None for t in recorded(tmp_path)} == {"a": True, "b": True, "c": False}, "c was not asked for"
+    assert {t.id: t.error is None for t in recorded(tmp_path)} == {
+        "a": True,
+        "b": True,
+        "c": False,
+    }, "c was not asked for"
     assert [t.id for t in recorded(tmp_path, "interrupted.jsonl")] == ["b~1"]
 
 
@@ -119,17 +137,28 @@ async def test_dead_environment_is_set_aside(tmp_path: Path) -> None:
 
 
 async def test_run_ends_without_environments(tmp_path: Path) -> None:
-    with pytest.raises(EnvironmentFailedError, match="no environment is left that works; the last one said: the phone is gone"):
+    with pytest.raises(
+        EnvironmentFailedError,
+        match="no environment is left that works; the last one said: the phone is gone",
+    ):
         await record(Pool([Counter(dead=True), Counter(dead=True)]), episodes(*names(20)), tmp_path)
     assert {t.error for t in recorded(tmp_path)} <= {"the phone is gone"}
 
 
 async def test_no_beginnings_end_the_run(tmp_path: Path) -> None:
     pool = Pool([Counter(dead=True) for _ in range(3)], patience=1000)
-    with pytest.raises(EnvironmentFailedError, match=r"no episode could begin for .* in a row; the last: the phone is gone"):
-        await asyncio.wait_for(record(pool, episodes(*names(100_000)), tmp_path, oracle=Counter.grade, patience=0.05), 30)
+    with pytest.raises(
+        EnvironmentFailedError,
+        match=r"no episode could begin for .* in a row; the last: the phone is gone",
+    ):
+        await asyncio.wait_for(
+            record(pool, episodes(*names(100_000)), tmp_path, oracle=Counter.grade, patience=0.05),
+            30,
+        )
     left = Pool([Counter()])
-    assert (await record(left, episodes(*names(3)), tmp_path, oracle=Counter.grade, patience=0.05)).total == 3
+    assert (
+        await record(left, episodes(*names(3)), tmp_path, oracle=Counter.grade, patience=0.05)
+    ).total == 3
 
 
 async def test_few_bad_tasks_end_no_run(tmp_path: Path) -> None:
@@ -140,13 +169,21 @@ async def test_few_bad_tasks_end_no_run(tmp_path: Path) -> None:
             self.dead = task.id in names(4)
             return await super().reset(task)
 
-    counts = await record(Pool([Picky()], patience=1000), episodes(*names(8)), tmp_path, oracle=Counter.grade, patience=1e-9)
+    counts = await record(
+        Pool([Picky()], patience=1000),
+        episodes(*names(8)),
+        tmp_path,
+        oracle=Counter.grade,
+        patience=1e-9,
+    )
     assert counts.success == 4
 
 
 async def test_a_beginning_begins_a_new_count(tmp_path: Path) -> None:
     pool = Pool([Counter(dead=True), Counter()], patience=1000)
-    counts = await record(pool, episodes(*names(20)), tmp_path, oracle=Counter.grade, patience=0.000001)
+    counts = await record(
+        pool, episodes(*names(20)), tmp_path, oracle=Counter.grade, patience=0.000001
+    )
     assert counts.success == 20
 
 
@@ -161,11 +198,16 @@ async def test_break_midway_leaves_its_steps(tmp_path: Path) -> None:
 async def test_broken_episodes_can_be_retried(tmp_path: Path) -> None:
     await record(Pool([Counter(breaks_at=2)]), episodes("a", "b"), tmp_path, oracle=Counter.grade)
     assert await record(Pool([Counter()]), episodes("a", "b"), tmp_path) == RecordTally(skipped=2)
-    counts = await record(Pool([Counter()]), episodes("a", "b"), tmp_path, oracle=Counter.grade, retry_broken=True)
+    counts = await record(
+        Pool([Counter()]), episodes("a", "b"), tmp_path, oracle=Counter.grade, retry_broken=True
+    )
     assert counts == RecordTally(success=2)
     assert [t.error for t in recorded(tmp_path)] == [None, None]
     assert [t.id for t in recorded(tmp_path, "interrupted.jsonl")] == ["a~1", "b~2"]
-    assert [(label.id, label.success) for label in read_labels(tmp_path / "labels.jsonl")] == [("a", True), ("b", True)]
+    assert [(label.id, label.success) for label in read_labels(tmp_path / "labels.jsonl")] == [
+        ("a", True),
+        ("b", True),
+    ]
 
 
 async def test_model_failure_is_on_the_record(tmp_path: Path) -> None:
@@ -199,7 +241,11 @@ async def test_cancelled_run_is_taken_up(tmp_path: Path) -> None:
         await run
     assert await record(Pool([Counter()]), episodes("a"), tmp_path) == RecordTally(undecided=1)
     (left,) = recorded(tmp_path, "interrupted.jsonl")
-    assert (left.id, len(left.steps), left.error) == ("a~1", 1, "the run was stopped in the middle of this episode")
+    assert (left.id, len(left.steps), left.error) == (
+        "a~1",
+        1,
+        "the run was stopped in the middle of this episode",
+    )
 
 
 async def test_slow_agent_is_no_dead_environment(tmp_path: Path) -> None:
@@ -210,7 +256,9 @@ async def test_slow_agent_is_no_dead_environment(tmp_path: Path) -> None:
 
     phone = Counter()
     pool = Pool([phone])
-    slow = [Episode(id=name, task=partial(Counter.task, name=name), policy=Slow) for name in names(4)]
+    slow = [
+        Episode(id=name, task=partial(Counter.task, name=name), policy=Slow) for name in names(4)
+    ]
     assert await record(pool, slow, tmp_path, timeout=0.3) == RecordTally(broken=4)
     assert (phone.begun, pool.size) == (4, 1)
 
@@ -221,7 +269,9 @@ async def test_hanging_start_costs_its_time_limit(tmp_path: Path) -> None:
         raise AssertionError
 
     hanging = [Episode(id="a", task=never, policy=Clicks), *episodes("b")]
-    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=1.0) == RecordTally(lost=1, undecided=1)
+    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=1.0) == RecordTally(
+        lost=1, undecided=1
+    )
 
 
 @pytest.mark.parametrize("fault", ["hangs", "breaks", "has no model"])
@@ -229,12 +279,20 @@ async def test_blind_oracle_leaves_undecided(fault: str, tmp_path: Path) -> None
     async def oracle(environment: Counter, trajectory: Trajectory) -> LabelRecord:
         if fault == "hangs":
             await asyncio.sleep(60)
-        raise EnvironmentFailedError("the page is gone") if fault == "breaks" else TransportError("no answer")
+        raise (
+            EnvironmentFailedError("the page is gone")
+            if fault == "breaks"
+            else TransportError("no answer")
+        )
 
     counts = await record(Pool([Counter()]), episodes("a"), tmp_path, oracle=oracle, timeout=0.5)
     assert counts == RecordTally(undecided=1)
     (label,) = read_labels(tmp_path / "labels.jsonl")
-    why = {"hangs": "no answer within 0.5 s", "breaks": "the page is gone", "has no model": "no answer"}[fault]
+    why = {
+        "hangs": "no answer within 0.5 s",
+        "breaks": "the page is gone",
+        "has no model": "no answer",
+    }[fault]
     assert (label.success, label.note) == (None, f"the oracle could not look: {why}")
 
 
@@ -263,21 +321,31 @@ async def test_bug_ends_the_run_next_goes_on(tmp_path: Path) -> None:
             return await super().act(observation)
 
     def planned() -> list[Episode[Counter]]:
-        faulty = Episode[Counter](id="b", task=partial(Counter.task, name="b"), policy=Faulty, metadata={"seed": 3})
+        faulty = Episode[Counter](
+            id="b", task=partial(Counter.task, name="b"), policy=Faulty, metadata={"seed": 3}
+        )
         return [*episodes("a"), faulty, *episodes("c")]
 
     with pytest.raises(KeyError) as raised:
         await record(Pool([Counter()]), planned(), tmp_path)
     assert "episode b" in raised.value.__notes__[0]
-    assert await record(Pool([Counter()]), planned(), tmp_path) == RecordTally(skipped=2, undecided=1)
+    assert await record(Pool([Counter()]), planned(), tmp_path) == RecordTally(
+        skipped=2, undecided=1
+    )
     broken = recorded(tmp_path)[1]
-    assert (broken.id, len(broken.steps), broken.error) == ("b", 1, "a bug ended the episode: KeyError")
+    assert (broken.id, len(broken.steps), broken.error) == (
+        "b",
+        1,
+        "a bug ended the episode: KeyError",
+    )
     assert broken.metadata == {"date": broken.metadata["date"], "ended_by": "error", "seed": 3}
 
 
 async def test_only_requested_ones_are_retried(tmp_path: Path) -> None:
     await record(Pool([Counter(breaks_at=2)]), episodes("a", "b"), tmp_path)
-    assert await record(Pool([Counter()]), episodes("b"), tmp_path, retry_broken=True) == RecordTally(undecided=1)
+    assert await record(
+        Pool([Counter()]), episodes("b"), tmp_path, retry_broken=True
+    ) == RecordTally(undecided=1)
     assert {t.id: t.error for t in recorded(tmp_path)} == {"a": "the browser is gone", "b": None}
 
 
@@ -315,7 +383,7 @@ PROGRAM = """
             return await super().step(action)
 
     print(asyncio.run(record(Pool([Deadly(), Deadly()]), episodes(*names(12)), Path(sys.argv[1]), oracle=Counter.grade)).total)
-"""
+"""  # noqa: E501
 
 
 def test_killed_runs_lose_no_step(tmp_path: Path) -> None:
@@ -328,7 +396,10 @@ def test_killed_runs_lose_no_step(tmp_path: Path) -> None:
         done.append(len(finished))
         for partial_record in (tmp_path / "partial").glob("*.json"):
             json.loads(partial_record.read_text())
-    assert subprocess.run([*program, "0", here], check=True, capture_output=True, text=True).stdout == "12\n"
+    assert (
+        subprocess.run([*program, "0", here], check=True, capture_output=True, text=True).stdout
+        == "12\n"
+    )
     assert sorted(t.id for t in recorded(tmp_path)) == sorted(names(12))
     assert done == sorted(done)
     assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(names(12))
@@ -339,8 +410,15 @@ class Verbose(Counter):
     """Shows more than it wants kept."""
 
     def abridged(self, trajectory: Trajectory) -> Trajectory:
-        short = tuple(replace(step, observation=Observation(text="short")) for step in trajectory.steps)
-        return replace(trajectory, steps=short, final=None, metadata={**trajectory.metadata, "kept": len(short)})
+        short = tuple(
+            replace(step, observation=Observation(text="short")) for step in trajectory.steps
+        )
+        return replace(
+            trajectory,
+            steps=short,
+            final=None,
+            metadata={**trajectory.metadata, "kept": len(short)},
+        )
 
 
 async def test_environment_says_what_goes_on_record(tmp_path: Path) -> None:
@@ -348,7 +426,11 @@ async def test_environment_says_what_goes_on_record(tmp_path: Path) -> None:
     await record(Pool([Verbose()]), episodes("a"), tmp_path / "a", max_steps=3)
     (kept,) = read_trajectories(tmp_path / "a" / "trajectories.jsonl")
     assert isinstance(kept, Trajectory)
-    assert ([step.observation.text for step in kept.steps], kept.metadata["kept"], kept.metadata["seed"]) == (
+    assert (
+        [step.observation.text for step in kept.steps],
+        kept.metadata["kept"],
+        kept.metadata["seed"],
+    ) == (
         ["short"] * 3,
         3,
         3,
@@ -364,7 +446,9 @@ async def test_environment_says_what_goes_on_record(tmp_path: Path) -> None:
 
 
 class Sites:
-    """What is in use, over all environments: who enters a site that another one is on fails the test."""
+    """What is in use, over all environments: who enters a site that another one is on fails the
+    test.
+    """
 
     def __init__(self) -> None:
         self.used: set[str] = set()
@@ -393,20 +477,33 @@ class Visitor(Counter):
 
 
 async def test_no_two_episodes_on_one_site(tmp_path: Path) -> None:
-    """Three workers, tasks of one site in a row and some of two sites: each goes on where it is alone, and all are played."""
-    names = [f"{site}-{i}" for site in ("shop", "shop+reddit", "reddit", "gitlab", "gitlab+shop") for i in range(4)]
+    """Three workers, tasks of one site in a row and some of two sites: each goes on where it is
+    alone, and all are played.
+    """
+    names = [
+        f"{site}-{i}"
+        for site in ("shop", "shop+reddit", "reddit", "gitlab", "gitlab+shop")
+        for i in range(4)
+    ]
     sites = Sites()
     pool = Pool([Visitor(sites) for _ in range(3)])
     episodes = [
         Episode[Visitor](
-            id=name, task=lambda env, name=name: env.task(name), policy=Clicks, needs=frozenset(name.split("-")[0].split("+"))
+            id=name,
+            task=lambda env, name=name: env.task(name),
+            policy=Clicks,
+            needs=frozenset(name.split("-")[0].split("+")),
         )
         for name in names
     ]
-    counts = await record(pool, episodes, tmp_path, oracle=lambda env, trajectory: env.grade(trajectory))
+    counts = await record(
+        pool, episodes, tmp_path, oracle=lambda env, trajectory: env.grade(trajectory)
+    )
     assert counts == RecordTally(success=len(names)) and not sites.used
     assert sites.at_once > 1, "sites that nobody is on are played at the same time"
-    again = await record(pool, episodes, tmp_path, oracle=lambda env, trajectory: env.grade(trajectory))
+    again = await record(
+        pool, episodes, tmp_path, oracle=lambda env, trajectory: env.grade(trajectory)
+    )
     assert again == RecordTally(skipped=len(names))
 
 
@@ -414,7 +511,12 @@ async def test_site_is_free_after_a_bug(tmp_path: Path) -> None:
     """A worker that waits for a site is not left waiting when the one on it dies."""
     bug = ValueError("a bug")
     episodes = [
-        Episode[Counter](id=id, task=lambda env: env.task("t"), policy=partial(Clicks, error), needs=frozenset({"shop"}))
+        Episode[Counter](
+            id=id,
+            task=lambda env: env.task("t"),
+            policy=partial(Clicks, error),
+            needs=frozenset({"shop"}),
+        )
         for id, error in (("a", bug), ("b", None))
     ]
     with pytest.raises(ValueError, match="a bug"):

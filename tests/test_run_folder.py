@@ -1,4 +1,6 @@
-"""The folder of a run: whole lines only, whatever stops the writing, and one clear error for what cannot be written."""
+"""The folder of a run: whole lines only, whatever stops the writing, and one clear error for what
+cannot be written.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def test_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
             # No file may grow beyond this: what a full disk does to the last line.
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
             with pytest.raises(UsageError, match="cannot be written: "):
-                folder.keep(episode("b", "x" * 5000), LabelRecord(id="b", success=True, source="oracle"))
+                folder.keep(
+                    episode("b", "x" * 5000), LabelRecord(id="b", success=True, source="oracle")
+                )
             with pytest.raises(UsageError, match="cannot be written: "):
                 folder.note(episode("b", "x" * 5000))
         finally:
@@ -95,7 +99,11 @@ def test_only_episodes_to_replay_leave(tmp_path: Path) -> None:
 
 
 def test_what_people_said_is_never_dropped(tmp_path: Path) -> None:
-    labels = [LabelRecord(id=id, success=True, source=source) for id in ("other", "again") for source in ("human", "oracle")]
+    labels = [
+        LabelRecord(id=id, success=True, source=source)
+        for id in ("other", "again")
+        for source in ("human", "oracle")
+    ]
     write_labels(tmp_path / "labels.jsonl", labels)
     with RunFolder(tmp_path, again=["again"]):
         assert list(read_labels(tmp_path / "labels.jsonl")) == labels[:1]

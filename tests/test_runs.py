@@ -40,7 +40,7 @@ result = prill.rollout(
     )
 )
 print(result)
-"""
+"""  # noqa: E501
 SCORE = """
 result = prill.score(
     prill.ScoreConfig(
@@ -85,7 +85,7 @@ class Taught:
     def demonstrate(self, trajectory, index):
         step = trajectory.steps[index]
         return [Message("user", (step.observation.text,))], step.action.text or "stop"
-"""
+"""  # noqa: E501
 STUDY = """
 policy = "{taught}:Taught"
 attempts = {{policy = "{add}", goal = "Count to 2"}}
@@ -97,7 +97,7 @@ training = {{model = "{model}", targets = "language", steps = 1, batch = 1, samp
 environment = "{counter}"
 max_steps = 5
 workers = 1
-"""
+"""  # noqa: E501
 FILTERED_BC = """
 result = prill.filtered_bc(
     prill.FilteredBCConfig(
@@ -111,7 +111,7 @@ result = prill.filtered_bc(
     )
 )
 print(result)
-"""
+"""  # noqa: E501
 TRAIN = """
 result = prill.train(
     prill.TrainPolicyConfig(
@@ -121,19 +121,32 @@ result = prill.train(
     )
 )
 print(result)
-"""
+"""  # noqa: E501
 # What no two runs have in common: times, and what is computed of files that have some.
 TIMES = r'"date":\s?"[^"]*"|"seconds":\s?[\d.e-]+|sha256:[0-9a-f]{64}'
 # What is computed of those files, and of a training what has times, or words in the order of a set.
-LEFT_OUT = (".lock", "checksums.jsonl", "README.md", "files.json", "_config.json", "training_args.bin")
+LEFT_OUT = (
+    ".lock",
+    "checksums.jsonl",
+    "README.md",
+    "files.json",
+    "_config.json",
+    "training_args.bin",
+)
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that scripts and commands run in, one after the other: ids may hold it. Nothing of it goes out."""
+    """The folder that scripts and commands run in, one after the other: ids may hold it. Nothing of
+    it goes out.
+    """
     for name in [name for name in os.environ if name.startswith("OPENAI_")]:
         monkeypatch.delenv(name)
-    for name, value in {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}.items():
+    for name, value in {
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }.items():
         monkeypatch.setenv(name, value)
     folder = tmp_path / "here"
     folder.mkdir()
@@ -142,9 +155,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def of_script(text: str, here: Path) -> tuple[str, Path]:
-    """What the script printed, and the folder with what it wrote; the folder it ran in is empty again."""
+    """What the script printed, and the folder with what it wrote; the folder it ran in is empty
+    again.
+    """
     here.with_name("script.py").write_text(text)
-    done = subprocess.run([sys.executable, "../script.py"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "../script.py"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     folder = shutil.copytree(here, here.with_name("script"), symlinks=True)
     for there in here.iterdir():
@@ -154,7 +171,11 @@ def of_script(text: str, here: Path) -> tuple[str, Path]:
 
 def written(folder: Path) -> dict[str, str | bytes]:
     """Every file below a folder, without times."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.endswith(LEFT_OUT))
+    files = (
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.endswith(LEFT_OUT)
+    )
     return {path.relative_to(folder).as_posix(): without_times(path.read_bytes()) for path in files}
 
 
@@ -166,22 +187,52 @@ def without_times(content: bytes) -> str | bytes:
 
 
 def keys(folder: Path) -> list[object]:
-    """What the verdicts on samples were asked for, by whom and of what: recorded trajectories have the same times."""
-    return [json.loads(line)["key"] for line in (folder / "verdicts.jsonl").read_text().splitlines()]
+    """What the verdicts on samples were asked for, by whom and of what: recorded trajectories have
+    the same times.
+    """
+    return [
+        json.loads(line)["key"] for line in (folder / "verdicts.jsonl").read_text().splitlines()
+    ]
 
 
-def test_script_plays_judges_and_learns_as_the_commands_do(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_plays_judges_and_learns_as_the_commands_do(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     printed, folder = of_script(NAMES + ROLLOUT + SCORE + REFLEXION, here)
-    goals = ["--goal", '["Count to 3", "Count to 2"]', "--start", "1", "--seeds", "0-1", "--workers", "1"]
+    goals = [
+        "--goal",
+        '["Count to 3", "Count to 2"]',
+        "--start",
+        "1",
+        "--seeds",
+        "0-1",
+        "--workers",
+        "1",
+    ]
     assert main(["rollout", COUNTER, *goals, "--policy", ADD, "-o", "played"]) == 0
-    noisy = ["--judge", "noisy", "--judge.labels", f"{SAMPLES}/labels.jsonl", "--false-negatives", "0.5"]
+    noisy = [
+        "--judge",
+        "noisy",
+        "--judge.labels",
+        f"{SAMPLES}/labels.jsonl",
+        "--false-negatives",
+        "0.5",
+    ]
     asked = ["--limit", "8", "--concurrency", "1"]
-    assert main(["score", f"{SAMPLES}/trajectories.jsonl", "-o", "verdicts.jsonl", *noisy, *asked]) == 0
+    assert (
+        main(["score", f"{SAMPLES}/trajectories.jsonl", "-o", "verdicts.jsonl", *noisy, *asked])
+        == 0
+    )
     tries = ["--goal", "Count to 3", "--policy", PATIENT, "--judge", "oracle", "--attempts", "3"]
     assert main(["reflexion", COUNTER, *tries, "-o", "learnt"]) == 0
     assert written(folder) == written(here)
     assert keys(folder) == keys(here) and len(keys(here)) == 8
-    assert {"played/trajectories.jsonl", "played/labels.jsonl", "verdicts.jsonl", "learnt/results.json"} <= written(here).keys()
+    assert {
+        "played/trajectories.jsonl",
+        "played/labels.jsonl",
+        "verdicts.jsonl",
+        "learnt/results.json",
+    } <= written(here).keys()
     said = "".join(capsys.readouterr())
     assert len(printed.splitlines()) > 10 and all(line in said for line in printed.splitlines())
 
@@ -192,18 +243,51 @@ def test_script_trains_as_the_commands_do(
     here: Path, tiny_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A policy learns from another one's attempts, and a model is trained on the rows of that."""
-    if missing := [name for name in ("torch", "transformers", "trl", "peft") if importlib.util.find_spec(name) is None]:
+    if missing := [
+        name
+        for name in ("torch", "transformers", "trl", "peft")
+        if importlib.util.find_spec(name) is None
+    ]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     taught, model = here.with_name("taught.py"), str(tiny_model("qwen2"))
     taught.write_text(TAUGHT)
     names = f"TAUGHT, MODEL = {f'{taught}:Taught'!r}, {model!r}\n"
     printed, folder = of_script(NAMES + names + FILTERED_BC + TRAIN, here)
-    here.with_name("study.toml").write_text(STUDY.format(taught=taught, add=ADD, counter=COUNTER, model=model))
+    here.with_name("study.toml").write_text(
+        STUDY.format(taught=taught, add=ADD, counter=COUNTER, model=model)
+    )
     study = ["refine", "filtered-bc", "../study.toml", "-o"]
     rows = "study/seed-0/filtered/round-1/rows.jsonl"
-    settings = ["--targets", "language", "--steps", "2", "--batch", "1", "--samples", "0", "--rank", "2"]
+    settings = [
+        "--targets",
+        "language",
+        "--steps",
+        "2",
+        "--batch",
+        "1",
+        "--samples",
+        "0",
+        "--rank",
+        "2",
+    ]
     assert main([*study, "study"]) == 0
-    assert main(["train", "policy", rows, "-o", "trained", "--preset", "small-text", "--model", model, *settings]) == 0
+    assert (
+        main(
+            [
+                "train",
+                "policy",
+                rows,
+                "-o",
+                "trained",
+                "--preset",
+                "small-text",
+                "--model",
+                model,
+                *settings,
+            ]
+        )
+        == 0
+    )
     assert written(folder) == written(here)
     assert {"study/results.json", "trained/adapter_model.safetensors"} <= written(here).keys()
     assert "| filtered | 0 | 1 | 2/2 |" in printed and "policy -> trained" in printed

@@ -11,7 +11,8 @@ import pytest
 from prill.config.registry import load_file
 
 scale: Any = load_file(Path(__file__).parents[1] / "benchmarks/scale.py")
-# One core, one call at a time, ten seconds an answer, a second of the core before it and one after it.
+# One core, one call at a time, ten seconds an answer, a second of the core before it and one after
+# it.
 ONE = scale.Site(concurrency=1, latency=10.0, cores=1, cpu=2.0, record=0, usd=0.5)
 
 
@@ -25,13 +26,15 @@ def test_one_call_at_a_time_adds_up() -> None:
 def test_two_calls_share_one_core() -> None:
     # 0-1 first request, 1-2 second; answers at 11 and 12, and a second of the core for each.
     assert scale.simulate(replace(ONE, concurrency=2), 2).seconds == pytest.approx(13)
-    # Two may begin, and one is answered at a time: the second waits from 2 to 11, and has its answer at 21.
+    # Two may begin, and one is answered at a time: the second waits from 2 to 11, and has its
+    # answer at 21.
     assert scale.simulate(replace(ONE, calls=2), 2).seconds == pytest.approx(22)
 
 
 def test_everything_around_the_calls_counts() -> None:
     site = replace(ONE, look=3.0, start=7.0, gather=100.0, record=500, disk=100.0)
-    # Start 7, looking 2 x 3; the first verdict is on disk after 12 + 5, the second 17 later; gathering takes 100 each.
+    # Start 7, looking 2 x 3; the first verdict is on disk after 12 + 5, the second 17 later;
+    # gathering takes 100 each.
     outcome = scale.simulate(site, 2)
     assert outcome.seconds == pytest.approx(7 + 6 + 17 + 200)
     assert outcome.bottleneck == "gathering"

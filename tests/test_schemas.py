@@ -12,7 +12,17 @@ from PIL import Image
 from prill.io.kinds import Kind
 from prill.io.schemas import KINDS, check_file, schema
 from prill.io.store import encode
-from prill.types import Criterion, EvaluatorInfo, Findings, LabelRecord, Opinion, StepLabel, StepVerdict, Usage, Verdict
+from prill.types import (
+    Criterion,
+    EvaluatorInfo,
+    Findings,
+    LabelRecord,
+    Opinion,
+    StepLabel,
+    StepVerdict,
+    Usage,
+    Verdict,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "datasets" / "samples" / "miniwob"
@@ -30,10 +40,19 @@ VERDICT = Verdict(
     opinions=(Opinion(judge="j", success=None, unscored="parse"),),
 )
 LABEL = LabelRecord(id="a", success=None, undecided="unsure", steps=(StepLabel(0, "away"),))
-STEP = {"observation": {"screenshot": None, "new": 1}, "action": {"kind": "tap", "point": [0, 1.0], "raw": [1]}, "extra": {}}
+STEP = {
+    "observation": {"screenshot": None, "new": 1},
+    "action": {"kind": "tap", "point": [0, 1.0], "raw": [1]},
+    "extra": {},
+}
 TRAJECTORY: dict[str, Any] = {
     "id": "a",
-    "task": {"goal": "g", "platform": "ios", "earlier": [{"id": "e", "task": {"goal": "f"}}], "difficulty": "hard"},
+    "task": {
+        "goal": "g",
+        "platform": "ios",
+        "earlier": [{"id": "e", "task": {"goal": "f"}}],
+        "difficulty": "hard",
+    },
     "steps": [STEP],
     "final": None,
     "metadata": {"seed": 3},
@@ -53,11 +72,20 @@ REFUSED: list[tuple[Kind, object]] = [
     ("trajectories", {**TRAJECTORY, "id": ""}),
     ("trajectories", {**TRAJECTORY, "task": {"goal": 3}}),
     ("trajectories", {**TRAJECTORY, "task": {"goal": "g", "platform": "tv"}}),
-    ("trajectories", {**TRAJECTORY, "steps": [{**STEP, "action": {"kind": "tap", "point": [0.5, 2]}}]}),
-    ("trajectories", {**TRAJECTORY, "steps": [{**STEP, "action": {"kind": "tap", "point": [0.5]}}]}),
+    (
+        "trajectories",
+        {**TRAJECTORY, "steps": [{**STEP, "action": {"kind": "tap", "point": [0.5, 2]}}]},
+    ),
+    (
+        "trajectories",
+        {**TRAJECTORY, "steps": [{**STEP, "action": {"kind": "tap", "point": [0.5]}}]},
+    ),
     ("trajectories", {**TRAJECTORY, "steps": [{**STEP, "action": {}}]}),
     ("verdicts", {"id": "a", "success": True}),
-    ("verdicts", {"id": "a", "success": True, "score": 1.5, "evaluator": {"name": "x", "version": "1"}}),
+    (
+        "verdicts",
+        {"id": "a", "success": True, "score": 1.5, "evaluator": {"name": "x", "version": "1"}},
+    ),
     ("verdicts", {"id": "a", "unscored": "tired", "evaluator": {"name": "x", "version": "1"}}),
     ("labels", {"id": "a"}),
     ("labels", {"id": "a", "success": "yes"}),
@@ -65,7 +93,9 @@ REFUSED: list[tuple[Kind, object]] = [
 
 
 def is_valid(kind: Kind, record: object) -> bool:
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: make test installs it")
+    jsonschema = pytest.importorskip(
+        "jsonschema", reason="jsonschema is not installed: make test installs it"
+    )
     form = json.loads(schema(kind))
     jsonschema.Draft202012Validator.check_schema(form)
     return bool(jsonschema.Draft202012Validator(form).is_valid(record))
@@ -79,13 +109,19 @@ def problems(path: Path, data: bytes, **options: bool) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_schemas_in_docs_are_current(kind: Kind) -> None:
     path = ROOT / "docs" / "schemas" / f"{kind}.json"
-    assert path.read_text(encoding="utf-8") == schema(kind), f"run: prill check --schema {kind} > docs/schemas/{kind}.json"
+    assert path.read_text(encoding="utf-8") == schema(kind), (
+        f"run: prill check --schema {kind} > docs/schemas/{kind}.json"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_key_is_described(kind: Kind) -> None:
     records = json.loads(schema(kind))["$defs"]
-    keys = {f"{name}.{key}": part for name, record in records.items() for key, part in record["properties"].items()}
+    keys = {
+        f"{name}.{key}": part
+        for name, record in records.items()
+        for key, part in record["properties"].items()
+    }
     assert keys and not [key for key, part in keys.items() if not part.get("description")]
 
 
@@ -114,7 +150,11 @@ def test_the_samples_keep_to_their_schema(kind: Kind) -> None:
 
 def test_the_kind_is_told_by_content(tmp_path: Path) -> None:
     path = tmp_path / "misnamed.txt"
-    for kind, line in (("trajectories", GOOD % b"a"), ("verdicts", encode(VERDICT)), ("labels", encode(LABEL))):
+    for kind, line in (
+        ("trajectories", GOOD % b"a"),
+        ("verdicts", encode(VERDICT)),
+        ("labels", encode(LABEL)),
+    ):
         path.write_bytes(b"torn{\n\n" + line)
         report = check_file(path)
         assert (report.kind, report.good, report.broken) == (kind, 1, 1)
@@ -125,11 +165,17 @@ def test_every_problem_names_line_and_field(tmp_path: Path) -> None:
     lines = [GOOD % b"a", b'{"id": "b", "task": {"goal": 1}}\n', b"\n", GOOD % b"a", encode(LABEL)]
     assert problems(tmp_path / "t.jsonl", b"".join(lines)) == [
         ":2: Expected `str`, got `int` - at `$.task.goal`",
-        f":4: duplicate id 'a', first used at {tmp_path}/t.jsonl:1; give each trajectory an id of its own",
+        (
+            f":4: duplicate id 'a', first used at {tmp_path}/t.jsonl:1; give each trajectory an "
+            "id of "
+            "its own"
+        ),
         ":5: belongs to labels, among trajectories; move it to a file of its kind",
     ]
     torn = encode(VERDICT)[:30]
-    assert problems(tmp_path / "v.jsonl", encode(VERDICT) + b'{"id": "b", "evaluator": {"name": 1}}\n' + torn) == [
+    assert problems(
+        tmp_path / "v.jsonl", encode(VERDICT) + b'{"id": "b", "evaluator": {"name": 1}}\n' + torn
+    ) == [
         ":2: Expected `str`, got `int` - at `$.evaluator.name`",
         ":3: incomplete last line: Input data was truncated",
     ]
@@ -140,7 +186,9 @@ def test_every_problem_names_line_and_field(tmp_path: Path) -> None:
     assert "either a success value or a reason" in problems(tmp_path / "v.jsonl", contradiction)[0]
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b'"text"', b"[1]", b"{}", b'{"id": "x", "a": 1}'])
+@pytest.mark.parametrize(
+    "data", [b"\xff\xfe", b"[" * 100_000, b'"text"', b"[1]", b"{}", b'{"id": "x", "a": 1}']
+)
 def test_something_else_is_of_no_kind(data: bytes, tmp_path: Path) -> None:
     (problem,) = problems(tmp_path / "f", data)
     assert problem.startswith(":1: ")
@@ -169,8 +217,16 @@ def test_images_are_looked_for_or_opened(tmp_path: Path) -> None:
     Image.effect_noise((64, 64), 50).save(tmp_path / "cut.png")
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:1000])
     turn = {"id": "e", "task": {"goal": "f"}, "final": {"screenshot": "gone.png"}}
-    steps = [{"observation": {"screenshot": name}, "action": {"kind": "tap"}} for name in ("good.png", "cut.png")]
-    record = {"id": "a", "task": {"goal": "g", "earlier": [turn]}, "steps": steps, "final": {"screenshot": "cut.png"}}
+    steps = [
+        {"observation": {"screenshot": name}, "action": {"kind": "tap"}}
+        for name in ("good.png", "cut.png")
+    ]
+    record = {
+        "id": "a",
+        "task": {"goal": "g", "earlier": [turn]},
+        "steps": steps,
+        "final": {"screenshot": "cut.png"},
+    }
     data = json.dumps(record).encode()
     missing = f":1: image {tmp_path}/gone.png is missing - at `$.task.earlier[0].final.screenshot`"
     assert problems(tmp_path / "t.jsonl", data) == [missing]

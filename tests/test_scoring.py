@@ -46,7 +46,12 @@ class Parity:
 
 
 def write(path: Path, numbers: list[int]) -> str:
-    path.write_text("".join(json.dumps({"id": f"t{i}", "task": {"goal": str(n)}}) + "\n" for i, n in enumerate(numbers)))
+    path.write_text(
+        "".join(
+            json.dumps({"id": f"t{i}", "task": {"goal": str(n)}}) + "\n"
+            for i, n in enumerate(numbers)
+        )
+    )
     return str(path)
 
 
@@ -62,7 +67,10 @@ async def test_every_trajectory_has_a_verdict(tmp_path: Path) -> None:
     tally = await score_files([path], Parity(), out, concurrency=7)
     assert (tally.read, tally.succeeded, tally.failed, tally.skipped) == (50, 25, 25, 0)
     found = verdicts(out)
-    assert all(found[f"t{i}"].success == (i % 2 == 0) and found[f"t{i}"].key.startswith("sha256:") for i in range(50))
+    assert all(
+        found[f"t{i}"].success == (i % 2 == 0) and found[f"t{i}"].key.startswith("sha256:")
+        for i in range(50)
+    )
 
 
 async def test_second_run_makes_what_is_missing(tmp_path: Path) -> None:
@@ -98,12 +106,19 @@ async def test_broken_lines_vanish_when_mended(tmp_path: Path) -> None:
     assert found.keys() == {"a", "b", f"{path}:1", f"{path}:4"}
     assert (
         found[f"{path}:4"].reason
-        == f"{path}:4: duplicate id 'a', first used at {path}:2; give each trajectory an id of its own"
+        == f"{path}:4: duplicate id 'a', first used at {path}:2; give each trajectory an id of "
+        "its own"
     )
-    path.write_text(f'{{"id": "z", "task": {{"goal": "1"}}}}\n{good}\n{{"id": "b", "task": {{"goal": "4"}}}}\n')
+    path.write_text(
+        f'{{"id": "z", "task": {{"goal": "1"}}}}\n{good}\n{{"id": "b", "task": {{"goal": "4"}}}}\n'
+    )
     await score_files([path], Parity(), out)
     found = verdicts(out)
-    assert {id: v.success for id, v in found.items() if v.unscored is None} == {"z": False, "a": True, "b": True}
+    assert {id: v.success for id, v in found.items() if v.unscored is None} == {
+        "z": False,
+        "a": True,
+        "b": True,
+    }
     assert f"{path}:1" not in found
 
 
@@ -115,7 +130,8 @@ async def test_ids_are_unique_across_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"), [("", "empty"), ("\n\n", "empty"), ("x\ny\n", "no trajectory could be read; .*t.jsonl:1")]
+    ("content", "problem"),
+    [("", "empty"), ("\n\n", "empty"), ("x\ny\n", "no trajectory could be read; .*t.jsonl:1")],
 )
 async def test_nothing_to_read_leaves_no_file(tmp_path: Path, content: str, problem: str) -> None:
     (tmp_path / "t.jsonl").write_text(content)
@@ -157,13 +173,19 @@ def test_key_follows_content_not_folder(tmp_path: Path) -> None:
     def key(folder: str, pixels: bytes = b"1", goal: str = "g", info: EvaluatorInfo = INFO) -> str:
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "a.png").write_bytes(pixels)
-        line = json.dumps({"id": "a", "task": {"goal": goal}, "final": {"screenshot": "a.png"}}).encode()
+        line = json.dumps(
+            {"id": "a", "task": {"goal": goal}, "final": {"screenshot": "a.png"}}
+        ).encode()
         trajectory = decode_trajectory(line, tmp_path / folder)
         return verdict_key(info, trajectory, Parity().screenshots(trajectory))
 
     same = key("x")
     assert key("y") == same
-    different = {key("x", pixels=b"2"), key("x", goal="h"), key("x", info=EvaluatorInfo("parity", "2"))}
+    different = {
+        key("x", pixels=b"2"),
+        key("x", goal="h"),
+        key("x", info=EvaluatorInfo("parity", "2")),
+    }
     assert len(different | {same}) == 4
 
 
@@ -200,7 +222,12 @@ async def test_failed_call_is_never_a_failure() -> None:
     judge = CaptionJudge(ScriptedModel([CallTimeoutError("no answer within 1 s")]), Caption())
     state = Trajectory(id="a", task=Task(goal="g"), final=Observation(caption="x"))
     verdict = await judge(state)
-    assert (verdict.success, verdict.score, verdict.unscored, verdict.reason) == (None, None, "timeout", "no answer within 1 s")
+    assert (verdict.success, verdict.score, verdict.unscored, verdict.reason) == (
+        None,
+        None,
+        "timeout",
+        "no answer within 1 s",
+    )
 
 
 @pytest.mark.parametrize(("asked", "at_once"), [(None, 3), (2, 2)])
@@ -217,8 +244,13 @@ async def test_concurrency_is_the_models(asked: int | None, at_once: int) -> Non
             return await super().complete(*words, **options)
 
     model = Slow(lambda messages: "Thoughts: x\nStatus: success")
-    runs = [Trajectory(id=str(i), task=Task(goal="g"), final=Observation(caption="x")) for i in range(12)]
-    verdicts = [v async for v in score_stream(runs, CaptionJudge(model, GivenCaption()), concurrency=asked)]
+    runs = [
+        Trajectory(id=str(i), task=Task(goal="g"), final=Observation(caption="x"))
+        for i in range(12)
+    ]
+    verdicts = [
+        v async for v in score_stream(runs, CaptionJudge(model, GivenCaption()), concurrency=asked)
+    ]
     assert (len(verdicts), model.most) == (12, at_once)
 
 
@@ -241,9 +273,13 @@ asyncio.new_event_loop().run_until_complete(cell())
 
 
 def test_an_interrupted_notebook_ends_its_run() -> None:
-    """The run has a thread of its own there, which an interrupt of the cell does not reach by itself."""
+    """The run has a thread of its own there, which an interrupt of the cell does not reach by
+    itself.
+    """
     command = [sys.executable, "-c", NOTEBOOK]
-    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "running\n"

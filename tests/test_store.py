@@ -22,7 +22,16 @@ from prill.io.store import (
     read_trajectories,
     read_verdicts,
 )
-from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    LabelRecord,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+    Verdict,
+)
 
 FULL = {
     "id": "a",
@@ -30,7 +39,12 @@ FULL = {
     "agent": "x",
     "steps": [
         {
-            "observation": {"screenshot": "images/0.png", "text": "tree", "url": "u", "caption": None},
+            "observation": {
+                "screenshot": "images/0.png",
+                "text": "tree",
+                "url": "u",
+                "caption": None,
+            },
             "action": {
                 "kind": "click",
                 "text": "click 1",
@@ -60,7 +74,9 @@ def test_only_goal_and_id_are_required(tmp_path: Path) -> None:
 
 
 def test_earlier_turns_and_errors_stay(tmp_path: Path) -> None:
-    earlier = Trajectory(id="e", task=Task(goal="first"), error="lost", steps=(Step(Observation(), Action("stop")),))
+    earlier = Trajectory(
+        id="e", task=Task(goal="first"), error="lost", steps=(Step(Observation(), Action("stop")),)
+    )
     trajectory = Trajectory(id="a", task=Task(goal="g", earlier=(earlier,)))
     assert decode_trajectory(encode_trajectory(trajectory, tmp_path), tmp_path) == trajectory
 
@@ -82,16 +98,30 @@ BROKEN = [
     (b'{"id": "", "task": {"goal": "g"}}', "id is empty"),
     (b'{"id": "a", "task": {"goal": 3}}', r"\$\.task\.goal"),
     (b'{"id": "a", "task": {"goal": "g", "platform": "tv"}}', r"\$\.task\.platform"),
-    (b'{"id": "a", "task": {"goal": "g"}, "steps": [{"observation": {}, "action": {"kind": 3}}]}', r"steps\[0\]\.action\.kind"),
     (
-        b'{"id": "a", "task": {"goal": "g"}, "steps": [{"observation": {}, "action": {"kind": "tap", "point": [2, 0]}}]}',
+        b'{"id": "a", "task": {"goal": "g"}, "steps": '
+        b'[{"observation": {}, "action": {"kind": 3}}]}',
+        r"steps\[0\]\.action\.kind",
+    ),
+    (
+        b'{"id": "a", "task": {"goal": "g"}, "steps": [{"observation": {}, "action": {"kind": '
+        b'"tap", "point": [2, 0]}}]}',
         "fraction",
     ),
-    (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "../../etc/x.png"}}', "leaves the folder"),
-    (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "/etc/x.png"}}', "leaves the folder"),
+    (
+        b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "../../etc/x.png"}}',
+        "leaves the folder",
+    ),
+    (
+        b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "/etc/x.png"}}',
+        "leaves the folder",
+    ),
     (b'{"id": "a", "task": {"goal": "\xff"}}', "not valid JSON"),
     (b'{"id": "a", "task": {"goal": "half \\ud800"}}', "not valid JSON"),
-    (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "a\\u0000.png"}}', r"null character - at `\$\.final"),
+    (
+        b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "a\\u0000.png"}}',
+        r"null character - at `\$\.final",
+    ),
     (b"[" * 100_000, "not valid JSON"),
 ]
 
@@ -110,7 +140,18 @@ def test_broken_line_says_what_and_where(line: bytes, problem: str, tmp_path: Pa
             st.lists(x)
             | st.dictionaries(
                 st.sampled_from(
-                    ["id", "task", "goal", "steps", "observation", "action", "kind", "final", "screenshot", "point"]
+                    [
+                        "id",
+                        "task",
+                        "goal",
+                        "steps",
+                        "observation",
+                        "action",
+                        "kind",
+                        "final",
+                        "screenshot",
+                        "point",
+                    ]
                 ),
                 x,
             )
@@ -127,12 +168,18 @@ def test_link_out_of_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret.png").write_bytes(b"x")
     (tmp_path / "data/link.png").symlink_to(tmp_path / "secret.png")
     with pytest.raises(InputError, match="leaves the folder"):
-        decode_trajectory(b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "link.png"}}', tmp_path / "data")
+        decode_trajectory(
+            b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "link.png"}}',
+            tmp_path / "data",
+        )
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_reading_survives_a_broken_line(packed: bool, tmp_path: Path) -> None:
-    lines = b'{"id": "a", "task": {"goal": "g"}}\n\n{"id": "b", "task": {}}\n{"id": "c", "task": {"goal": "g"}}'
+    lines = (
+        b'{"id": "a", "task": {"goal": "g"}}\n\n{"id": "b", "task": {}}\n{"id": "c", "task": '
+        b'{"goal": "g"}}'
+    )
     path = tmp_path / "t.jsonl"  # the content, not the name, tells that it is packed
     path.write_bytes(gzip.compress(lines) if packed else lines)
     first, broken, last = read_trajectories(path, on_error="yield")
@@ -153,15 +200,26 @@ def test_a_broken_line_is_an_error_with_its_place(tmp_path: Path) -> None:
     path = broken_file(tmp_path)
     reading = read_trajectories(path)
     assert next(reading).id == "1"  # one at a time: what comes before the line is there
-    with pytest.raises(InputError, match=re.escape(f"{path}:2: missing field `goal` - at `$.task`")):
+    with pytest.raises(
+        InputError, match=re.escape(f"{path}:2: missing field `goal` - at `$.task`")
+    ):
         next(reading)
 
 
-def test_broken_lines_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_lines_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = broken_file(tmp_path)
     assert [run.id for run in read_trajectories(path, on_error="skip")] == ["1", "2", "3"]
-    assert caplog.messages == [f"{path}: 2 broken lines left out; the first is {path}:2: missing field `goal` - at `$.task`"]
-    assert [(record.name, record.levelname) for record in caplog.records] == [("prill.io.store", "WARNING")]
+    assert caplog.messages == [
+        (
+            f"{path}: 2 broken lines left out; the first is {path}:2: missing field `goal` - at "
+            "`$.task`"
+        )
+    ]
+    assert [(record.name, record.levelname) for record in caplog.records] == [
+        ("prill.io.store", "WARNING")
+    ]
     caplog.clear()
     reading = read_trajectories(path, on_error="skip")
     assert [next(reading).id for _ in range(2)] == ["1", "2"]
@@ -172,7 +230,11 @@ def test_broken_lines_are_left_out_and_counted(tmp_path: Path, caplog: pytest.Lo
 def test_a_whole_file_is_read_in_silence(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'{"id": "a", "task": {"goal": "g"}}\n')
-    assert [len(list(read_trajectories(path, how))) for how in ("raise", "skip", "yield")] == [1, 1, 1]
+    assert [len(list(read_trajectories(path, how))) for how in ("raise", "skip", "yield")] == [
+        1,
+        1,
+        1,
+    ]
     assert not caplog.records
 
 
@@ -205,7 +267,10 @@ def test_missing_file_is_a_usage_error(tmp_path: Path) -> None:
 
 def test_cut_archive_yields_its_good_part(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl.gz"
-    lines = b"".join(b'{"id": "%d", "task": {"goal": "%s"}}\n' % (i, str(hash(str(i))).encode()) for i in range(5000))
+    lines = b"".join(
+        b'{"id": "%d", "task": {"goal": "%s"}}\n' % (i, str(hash(str(i))).encode())
+        for i in range(5000)
+    )
     path.write_bytes(gzip.compress(lines)[:-2000])
     reading = read_trajectories(path)
     assert isinstance(next(reading), Trajectory)
@@ -223,11 +288,27 @@ def test_flipped_byte_is_an_input_error(tmp_path: Path) -> None:
 
 def test_verdict_keys_are_the_documented(tmp_path: Path) -> None:
     verdict = Verdict(
-        id="a", success=True, score=0.9, evaluator=EvaluatorInfo("vlm", "1", "m", "sha256:0", {"k": 1}), key="sha256:1"
+        id="a",
+        success=True,
+        score=0.9,
+        evaluator=EvaluatorInfo("vlm", "1", "m", "sha256:0", {"k": 1}),
+        key="sha256:1",
     )
     (tmp_path / "v.jsonl").write_bytes(encode(verdict))
     assert list(read_verdicts(tmp_path / "v.jsonl")) == [verdict]
-    keys = ["id", "success", "score", "unscored", "reason", "steps", "rewards", "usage", "seconds", "evaluator", "key"]
+    keys = [
+        "id",
+        "success",
+        "score",
+        "unscored",
+        "reason",
+        "steps",
+        "rewards",
+        "usage",
+        "seconds",
+        "evaluator",
+        "key",
+    ]
     keys += ["findings", "opinions", "fitted_on"]
     assert list(json.loads(encode(verdict))) == keys
 
@@ -244,7 +325,9 @@ def test_only_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
 
 def test_labels_need_id_and_success(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
-    path.write_text('{"id": "a", "success": null, "source": "human", "annotator": "x", "note": null}\n')
+    path.write_text(
+        '{"id": "a", "success": null, "source": "human", "annotator": "x", "note": null}\n'
+    )
     assert next(read_labels(path)).success is None
     path.write_text('{"id": "a"}\n')
     with pytest.raises(InputError, match="success"):
@@ -252,16 +335,27 @@ def test_labels_need_id_and_success(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("success", "unscored", "score"), [(None, None, None), (True, "parse", None), (None, "parse", 0.5), (True, None, 2)]
+    ("success", "unscored", "score"),
+    [(None, None, None), (True, "parse", None), (None, "parse", 0.5), (True, None, 2)],
 )
-def test_contradictory_verdict_is_refused(success: bool | None, unscored: str | None, score: float | None) -> None:
+def test_contradictory_verdict_is_refused(
+    success: bool | None, unscored: str | None, score: float | None
+) -> None:
     with pytest.raises(ValueError, match="verdict|score"):
-        Verdict(id="a", success=success, unscored=unscored, score=score, evaluator=EvaluatorInfo("x", "1"))  # type: ignore[arg-type]
+        Verdict(
+            id="a",
+            success=success,
+            unscored=unscored,
+            score=score,
+            evaluator=EvaluatorInfo("x", "1"),
+        )  # type: ignore[arg-type]
 
 
 def test_wrong_kind_of_file_is_named(tmp_path: Path) -> None:
     kinds = {
-        "verdicts": encode(Verdict(id="a", success=True, score=1.0, evaluator=EvaluatorInfo("vlm", "1"))),
+        "verdicts": encode(
+            Verdict(id="a", success=True, score=1.0, evaluator=EvaluatorInfo("vlm", "1"))
+        ),
         "labels": encode(LabelRecord(id="a", success=True)),
         "trajectories": json.dumps(FULL).encode() + b"\n",
     }

@@ -1,4 +1,6 @@
-"""The rules of the house: who may import whom, what importing costs, and what keeps the links and packages working."""
+"""The rules of the house: who may import whom, what importing costs, and what keeps the links and
+packages working.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from setuptools.discovery import PEP420PackageFinder
 ROOT = Path(__file__).resolve().parents[1]
 LINKED = ("policies", "captioner", "datasets", "emulators", "evaluators", "papers", "refine")
 ROOMS = set(LINKED) - {"papers"}
-# A room may import what stands here. `door` is prill/__init__.py: it names, lazily, what users reach from `import prill`.
+# A room may import what stands here. `door` is prill/__init__.py: it names, lazily, what users
+# reach from `import prill`.
 MAY_IMPORT = {
     "core": {"core"},
     "testing": {"core", "testing"},
@@ -27,12 +30,24 @@ MAY_IMPORT = {
     "emulators": {"core", "emulators"},
     "datasets": {"core", "datasets"},
     "evaluators": {"core", "captioner", "evaluators"},
-    "refine": {"core", "captioner", "evaluators", "refine", "ui"},  # the pages of a filter have the look of the report
+    # the pages of a filter have the look of the report
+    "refine": {"core", "captioner", "evaluators", "refine", "ui"},
     "ui": {"core", "captioner", "evaluators", "ui"},
-    "service": {"core", "captioner", "evaluators", "refine", "service", "ui"},  # its status page has the look of the report
+    # its status page has the look of the report
+    "service": {"core", "captioner", "evaluators", "refine", "service", "ui"},
     "runs": {"core", "runs", "ui", "service", *ROOMS},
     "papers": {"core", "runs", "ui", *ROOMS, "papers"},
-    "door": {"core", "captioner", "datasets", "evaluators", "policies", "emulators", "refine", "runs", "ui"},
+    "door": {
+        "core",
+        "captioner",
+        "datasets",
+        "evaluators",
+        "policies",
+        "emulators",
+        "refine",
+        "runs",
+        "ui",
+    },
     "cli": {"core", "cli", "door", "runs", "ui", "service", *LINKED},
 }
 MAX_LINES, MAX_MODULES = 800, 25
@@ -68,8 +83,12 @@ HEAVY = (
     "vllm",
 )
 
-# What `make_service` and `make_server` import once they are called, and nothing else does: it needs the extra `serve`.
-BEHIND_EXTRAS = {f"prill.service.{name}" for name in ("answers", "draining", "guard", "metrics", "page", "routes", "schemas")}
+# What `make_service` and `make_server` import once they are called, and nothing else does: it needs
+# the extra `serve`.
+BEHIND_EXTRAS = {
+    f"prill.service.{name}"
+    for name in ("answers", "draining", "guard", "metrics", "page", "routes", "schemas")
+}
 
 
 def modules() -> dict[str, Path]:
@@ -80,7 +99,11 @@ def modules() -> dict[str, Path]:
             inside = path.relative_to(ROOT if top.name == "prill" else ROOT / top.name)
             if top.name == "prill" and inside.parts[1] in LINKED:
                 continue
-            parts = inside.with_suffix("").parts if top.name == "prill" else ("prill", top.name, *inside.with_suffix("").parts)
+            parts = (
+                inside.with_suffix("").parts
+                if top.name == "prill"
+                else ("prill", top.name, *inside.with_suffix("").parts)
+            )
             found[".".join(parts).removesuffix(".__init__")] = path
     return found
 
@@ -141,7 +164,11 @@ def test_io_imports_core_files_alone() -> None:
     )
     inner = {name: path for name, path in MODULES.items() if name.startswith("prill.io.")}
     found = {(name, imported) for name, path in inner.items() for imported in imports(path)}
-    assert not {arrow for arrow in found if arrow[1].startswith("prill.") and not f"{arrow[1]}.".startswith(allowed)}
+    assert not {
+        arrow
+        for arrow in found
+        if arrow[1].startswith("prill.") and not f"{arrow[1]}.".startswith(allowed)
+    }
 
 
 def package(module: str) -> str:
@@ -163,7 +190,9 @@ def test_imports_have_no_circle(unit: Callable[[str], str]) -> None:
 
 
 def test_papers_are_reached_by_name_only() -> None:
-    """Outside `papers` and `cli` no module imports one (the table), and only these registries name any, as text."""
+    """Outside `papers` and `cli` no module imports one (the table), and only these registries name
+    any, as text.
+    """
     registries = {
         "prill.datasets.formats",
         "prill.emulators.registry",
@@ -175,19 +204,26 @@ def test_papers_are_reached_by_name_only() -> None:
     naming = {
         name
         for name, path in MODULES.items()
-        if layer(name) not in ("papers", "cli") and "prill.papers" in path.read_text(encoding="utf-8")
+        if layer(name) not in ("papers", "cli")
+        and "prill.papers" in path.read_text(encoding="utf-8")
     }
     assert naming == registries
 
 
 def test_a_paper_imports_another_only_where_the_paper_does() -> None:
-    """Synapse and the benchmarks play on the recorded pages of Mind2Web; embedders and answers are shared."""
+    """Synapse and the benchmarks play on the recorded pages of Mind2Web; embedders and answers are
+    shared.
+    """
     arrows = set()
     for module, path in MODULES.items():
         paper, *_ = module.removeprefix("prill.papers.").split(".")
         if module.startswith("prill.papers.") and (ROOT / "papers" / paper).is_dir():
-            others = {name.split(".")[2] for name in imports(path) if name.startswith("prill.papers.")}
-            arrows |= {(paper, other) for other in others - {paper} if (ROOT / "papers" / other).is_dir()}
+            others = {
+                name.split(".")[2] for name in imports(path) if name.startswith("prill.papers.")
+            }
+            arrows |= {
+                (paper, other) for other in others - {paper} if (ROOT / "papers" / other).is_dir()
+            }
     assert arrows == {("synapse", "mind2web"), ("bench", "mind2web")}
 
 
@@ -197,15 +233,25 @@ def test_formats_and_meta_stay_in_place() -> None:
 
     formats = "prill.datasets.formats."
     for module in of(formats):
-        assert not [name for name in imports(MODULES[module]) if name.startswith(formats)], f"{module} imports another format"
+        assert not [name for name in imports(MODULES[module]) if name.startswith(formats)], (
+            f"{module} imports another format"
+        )
     for module in of("prill.evaluators."):
         if not module.startswith("prill.evaluators.meta"):
-            wrong = [name for name in imports(MODULES[module]) if name.startswith("prill.evaluators.meta")]
+            wrong = [
+                name
+                for name in imports(MODULES[module])
+                if name.startswith("prill.evaluators.meta")
+            ]
             assert not wrong, f"{module} judges, and imports {wrong}"
     browsers = ("browser", "miniwob", "webarena", "browsergym")
     for module in of("prill.emulators."):
         if not module.removeprefix("prill.emulators.").startswith(browsers):
-            assert not [name for name in imports(MODULES[module]) if name.startswith("prill.emulators.browser.")]
+            assert not [
+                name
+                for name in imports(MODULES[module])
+                if name.startswith("prill.emulators.browser.")
+            ]
 
 
 def test_only_commands_read_arguments() -> None:
@@ -216,7 +262,9 @@ def test_only_commands_read_arguments() -> None:
 
 
 def test_the_library_names_no_flags() -> None:
-    """Its messages speak of options; prill/cli adds the flags. Environments talk to tools that have flags of their own."""
+    """Its messages speak of options; prill/cli adds the flags. Environments talk to tools that have
+    flags of their own.
+    """
     flag = re.compile(r"(?:^|[\s(`'])--[a-z][a-z-]+")
     allowed = re.compile(r"pip install --no-deps")
     for name, path in MODULES.items():
@@ -224,15 +272,25 @@ def test_the_library_names_no_flags() -> None:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docs = {
-            id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
-        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs]
-        named = [text for text in texts if isinstance(text, str) and flag.search(allowed.sub("", text))]
+        texts = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and id(node) not in docs
+        ]
+        named = [
+            text for text in texts if isinstance(text, str) and flag.search(allowed.sub("", text))
+        ]
         assert not named, f"{name}: {named}"
 
 
 def test_broad_excepts_say_why() -> None:
-    broad = re.compile(r"except( Exception| BaseException)?( as \w+)?:|except \([^)]*\b(Base)?Exception\b")
+    broad = re.compile(
+        r"except( Exception| BaseException)?( as \w+)?:|except \([^)]*\b(Base)?Exception\b"
+    )
     lines = [
         (name, line.strip())
         for name, path in MODULES.items()
@@ -244,22 +302,35 @@ def test_broad_excepts_say_why() -> None:
 
 
 def test_imports_are_light_and_silent() -> None:
-    names = [name for name in MODULES if not name.endswith("__main__") and name not in BEHIND_EXTRAS]
+    names = [
+        name for name in MODULES if not name.endswith("__main__") and name not in BEHIND_EXTRAS
+    ]
     program = (
         f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"
-        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\nsys.exit(', '.join(loaded) or None)"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\nsys.exit(', "
+        "'.join(loaded) or None)"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_heavy_imports_are_caught() -> None:
-    program = f"import sys, numpy\nsys.exit(', '.join(name for name in {HEAVY!r} if name in sys.modules) or None)"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 1
+    program = (
+        f"import sys, numpy\nsys.exit(', '.join(name for name in {HEAVY!r} if name in "
+        "sys.modules) or None)"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode
+        == 1
+    )
 
 
 def test_datasets_is_no_package() -> None:
-    assert not (ROOT / "datasets" / "__init__.py").exists(), "it would shadow Hugging Face's datasets"
+    assert not (ROOT / "datasets" / "__init__.py").exists(), (
+        "it would shadow Hugging Face's datasets"
+    )
     assert all((ROOT / name / "__init__.py").exists() for name in LINKED if name != "datasets")
 
 
@@ -273,31 +344,47 @@ def test_rooms_are_relative_links(name: str) -> None:
 def test_git_records_links_as_links() -> None:
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
-    listed = subprocess.run(["git", "ls-files", "-s", "prill"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-s", "prill"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     modes = {line.split("\t")[1]: line.split()[0] for line in listed.splitlines()}
     if not modes:
         pytest.skip("nothing is committed yet")
-    assert {f"prill/{name}": modes.get(f"prill/{name}") for name in LINKED} == {f"prill/{name}": "120000" for name in LINKED}
+    assert {f"prill/{name}": modes.get(f"prill/{name}") for name in LINKED} == {
+        f"prill/{name}": "120000" for name in LINKED
+    }
 
 
 def test_packages_found_are_in_the_tree() -> None:
-    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]["find"]
-    listed = PEP420PackageFinder.find(str(ROOT), include=options["include"], exclude=options["exclude"])
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "setuptools"
+    ]["packages"]["find"]
+    listed = PEP420PackageFinder.find(
+        str(ROOT), include=options["include"], exclude=options["exclude"]
+    )
     packages = set()
     for name, path in MODULES.items():
         packages.add(name if path.name == "__init__.py" else name.rpartition(".")[0])
     # What else is found are folders of data: prompts, tasks, pages. They have no modules.
     assert packages <= set(listed)
-    assert not [name for name in set(listed) - packages if list((ROOT / name.replace(".", "/")).glob("*.py"))]
+    assert not [
+        name
+        for name in set(listed) - packages
+        if list((ROOT / name.replace(".", "/")).glob("*.py"))
+    ]
 
 
 def test_files_stay_within_limit() -> None:
-    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
+    lengths = {
+        name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()
+    }
     assert not {name: length for name, length in lengths.items() if length > MAX_LINES}
 
 
 def test_folders_stay_within_limit() -> None:
-    folders = Counter(path.parent for path in MODULES.values() if path.name not in ("__init__.py", "__main__.py"))
+    folders = Counter(
+        path.parent for path in MODULES.values() if path.name not in ("__init__.py", "__main__.py")
+    )
     assert not {str(folder): count for folder, count in folders.items() if count > MAX_MODULES}
 
 

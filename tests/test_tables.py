@@ -1,4 +1,6 @@
-"""Verdicts as tables: nothing unknown becomes False, and nothing that a judge said becomes a formula, markup or a command."""
+"""Verdicts as tables: nothing unknown becomes False, and nothing that a judge said becomes a
+formula, markup or a command.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,39 @@ from prill.types import EvaluatorInfo, LabelRecord, Usage, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "gpt")
 SUCCESS = Verdict(
-    id="a", success=True, score=0.75, reason="done", evaluator=JUDGE, usage=Usage(2, 812, 64, 1, 0.25), seconds=1.5
+    id="a",
+    success=True,
+    score=0.75,
+    reason="done",
+    evaluator=JUDGE,
+    usage=Usage(2, 812, 64, 1, 0.25),
+    seconds=1.5,
 )
 FAILURE = Verdict(id="b", success=False, score=0.0, evaluator=replace(JUDGE, model=None))
-UNSCORED = Verdict(id="c", unscored="parse", reason="no verdict", evaluator=JUDGE, usage=Usage(usd=None))
+UNSCORED = Verdict(
+    id="c", unscored="parse", reason="no verdict", evaluator=JUDGE, usage=Usage(usd=None)
+)
 VERDICTS = [SUCCESS, FAILURE, UNSCORED]
-LABELS = [LabelRecord(id="a", success=None), LabelRecord(id="a", success=True), LabelRecord(id="b", success=None)]
+LABELS = [
+    LabelRecord(id="a", success=None),
+    LabelRecord(id="a", success=True),
+    LabelRecord(id="b", success=None),
+]
 COLUMNS = ["id", "success", "score", "unscored", "reason", "judge", "model"]
 COLUMNS += ["prompt_tokens", "completion_tokens", "calls", "usd", "seconds", "fitted_on"]
 CELLS = ("a", True, 0.75, None, "done", "vlm", "gpt", 812, 64, 2, 0.25, 1.5, None)
-HOSTILE = ['=HYPERLINK("http://x")', "+1", "-2+3", "@SUM(1)", " =1", "\t=1", "\r=1", "\n=1", "＝1", "=\x1b[31m"]
+HOSTILE = [
+    '=HYPERLINK("http://x")',
+    "+1",
+    "-2+3",
+    "@SUM(1)",
+    " =1",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "＝1",
+    "=\x1b[31m",
+]
 
 
 def files(folder: Path) -> tuple[Path, Path]:
@@ -60,12 +85,20 @@ def test_a_row_holds_verdict_judge_and_cost() -> None:
     assert made.columns == tuple(COLUMNS)
     assert list(made.to_rows()[0].items()) == [*zip(COLUMNS, CELLS, strict=True)]
     assert [row["success"] for row in made.to_rows()] == [True, False, None]
-    assert (made.to_rows()[2]["unscored"], made.to_rows()[2]["usd"], made.to_rows()[1]["model"]) == ("parse", None, None)
+    assert (
+        made.to_rows()[2]["unscored"],
+        made.to_rows()[2]["usd"],
+        made.to_rows()[1]["model"],
+    ) == ("parse", None, None)
 
 
 def test_files_and_records_give_one_table(tmp_path: Path) -> None:
     verdicts, labels = files(tmp_path)
-    assert table(verdicts, str(labels)) == table(VERDICTS, LABELS) == Verdicts(VERDICTS).table(iter(LABELS))
+    assert (
+        table(verdicts, str(labels))
+        == table(VERDICTS, LABELS)
+        == Verdicts(VERDICTS).table(iter(LABELS))
+    )
 
 
 def test_a_label_is_of_those_who_decide() -> None:
@@ -77,7 +110,11 @@ def test_sources_of_labels_are_never_mixed() -> None:
     labels = [LabelRecord(id="a", success=False, source="oracle"), *LABELS]
     with pytest.raises(UsageError, match=r"several sources \(human, oracle\)"):
         table(VERDICTS, labels)
-    assert [row["label"] for row in table(VERDICTS, labels, source="oracle").to_rows()] == [False, None, None]
+    assert [row["label"] for row in table(VERDICTS, labels, source="oracle").to_rows()] == [
+        False,
+        None,
+        None,
+    ]
     with pytest.raises(UsageError, match="no label has source 'robot'; there are: human, oracle"):
         table(VERDICTS, labels, source="robot")
 
@@ -129,7 +166,9 @@ def test_a_hugging_face_set_holds_the_rows() -> None:
 )
 def test_what_is_missing_is_named(module: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     missing(module, monkeypatch)
-    with pytest.raises(MissingExtraError, match=f"{module} is not installed; run: pip install {module}$"):
+    with pytest.raises(
+        MissingExtraError, match=f"{module} is not installed; run: pip install {module}$"
+    ):
         make(table(VERDICTS))
 
 
@@ -192,7 +231,10 @@ def test_a_card_says_verdict_reason_and_cost() -> None:
     for part in ("success", "score 0.750", "done", "vlm, gpt", "0.2500 USD", "812 + 64", "1.5 s"):
         assert part in card
     assert ", score" not in UNSCORED._repr_html_()
-    assert ("unscored: parse" in UNSCORED._repr_html_(), "cost unknown" in UNSCORED._repr_html_()) == (True, True)
+    assert (
+        "unscored: parse" in UNSCORED._repr_html_(),
+        "cost unknown" in UNSCORED._repr_html_(),
+    ) == (True, True)
     assert "failure" in FAILURE._repr_html_()
 
 
@@ -201,7 +243,11 @@ def test_a_list_of_verdicts_is_summed_up() -> None:
     assert (verdicts, len(verdicts), verdicts[0]) == (VERDICTS, 3, SUCCESS)
     html = verdicts._repr_html_()
     assert "3 verdicts: 1 success, 1 failure, 1 unscored (parse 1); cost unknown" in html
-    assert Verdicts(VERDICTS[:2])._repr_html_().startswith("<p>2 verdicts: 1 success, 1 failure, 0 unscored; 0.2500 USD")
+    assert (
+        Verdicts(VERDICTS[:2])
+        ._repr_html_()
+        .startswith("<p>2 verdicts: 1 success, 1 failure, 0 unscored; 0.2500 USD")
+    )
 
 
 def test_long_results_are_cut_in_notebooks() -> None:

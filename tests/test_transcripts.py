@@ -1,4 +1,6 @@
-"""The folder of transcripts: complete beside its verdicts, whatever becomes of the run, and never in their way."""
+"""The folder of transcripts: complete beside its verdicts, whatever becomes of the run, and never
+in their way.
+"""
 
 import errno
 import gzip
@@ -34,17 +36,27 @@ SUCCESS = "Thoughts: all there\nStatus: success"
 
 
 def transcript(id: str, reply: str = "yes", *parts: str | ImageFile) -> Transcript:
-    return Transcript(id, f"sha256:{id}", (Call(model="m", messages=(Turn("user", parts or ("?",)),), reply=reply),))
+    return Transcript(
+        id,
+        f"sha256:{id}",
+        (Call(model="m", messages=(Turn("user", parts or ("?",)),), reply=reply),),
+    )
 
 
 def write(path: Path, count: int) -> str:
-    rows = [{"id": f"t{i}", "task": {"goal": f"goal {i}"}, "final": {"caption": f"page {i}"}} for i in range(count)]
+    rows = [
+        {"id": f"t{i}", "task": {"goal": f"goal {i}"}, "final": {"caption": f"page {i}"}}
+        for i in range(count)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
 
 def judge(*replies: str | Exception) -> CaptionJudge:
-    return CaptionJudge(ScriptedModel(replies) if replies else ScriptedModel(lambda messages: SUCCESS), GivenCaption())
+    return CaptionJudge(
+        ScriptedModel(replies) if replies else ScriptedModel(lambda messages: SUCCESS),
+        GivenCaption(),
+    )
 
 
 def ids(folder: Path) -> list[str]:
@@ -70,8 +82,10 @@ def test_record_is_on_disk_before_close(tmp_path: Path) -> None:
 
 def test_killed_process_loses_no_record(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys\nfrom prill.transcripts import *\nlog = TranscriptLog(sys.argv[1])\n"
-        "for i in range(50): log.append(Transcript(f't{i}', 'k', ()))\nos.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal, sys\nfrom prill.transcripts import *\nlog = "
+        "TranscriptLog(sys.argv[1])\n"
+        "for i in range(50): log.append(Transcript(f't{i}', 'k', ()))\nos.kill(os.getpid(), "
+        "signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -79,7 +93,9 @@ def test_killed_process_loses_no_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20, 100])
-def test_torn_record_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str], cut: int) -> None:
+def test_torn_record_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cut: int
+) -> None:
     for run in "ab":
         log = TranscriptLog(tmp_path)  # never closed: killed
         for i in range(20):
@@ -111,7 +127,10 @@ def test_paths_move_with_the_folder(tmp_path: Path) -> None:
         log.append(transcript("t", "yes", "look:", image))
     (tmp_path / "a").rename(tmp_path / "b")
     (moved,) = read_transcripts(tmp_path / "b/v.transcripts")
-    assert moved.calls[0].messages[0].parts == ("look:", ImageFile(str(tmp_path / "b/images/1.png"), "ff", 3))
+    assert moved.calls[0].messages[0].parts == (
+        "look:",
+        ImageFile(str(tmp_path / "b/images/1.png"), "ff", 3),
+    )
 
 
 @pytest.mark.parametrize("id", ["t1", 'a"]}\n b', "é"])
@@ -123,7 +142,12 @@ def test_transcript_found_by_id_and_key(tmp_path: Path, id: str) -> None:
     newest = read_transcript(tmp_path, verdict)
     assert newest is not None
     assert newest.calls[0].reply == "new"
-    assert read_transcript(tmp_path, Verdict(id=id, success=True, evaluator=verdict.evaluator, key="other")) is None
+    assert (
+        read_transcript(
+            tmp_path, Verdict(id=id, success=True, evaluator=verdict.evaluator, key="other")
+        )
+        is None
+    )
     assert read_transcript(tmp_path / "nowhere", verdict) is None
 
 
@@ -148,11 +172,16 @@ def test_full_disk_costs_no_later_record(
             log.append(transcript(f"free{i}"))
         assert len(list(tmp_path.iterdir())) == 2
     assert 1 <= log.lost <= 3
-    assert ids(tmp_path) == [*(f"full{i}" for i in range(4 - log.lost)), *(f"free{i}" for i in range(4))]
+    assert ids(tmp_path) == [
+        *(f"full{i}" for i in range(4 - log.lost)),
+        *(f"free{i}" for i in range(4)),
+    ]
     assert caplog.text.count("No space left on device") == 1
 
 
-async def test_run_on_full_disk_keeps_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_on_full_disk_keeps_verdicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(log: TranscriptLog, line: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -164,7 +193,11 @@ async def test_run_on_full_disk_keeps_verdicts(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_every_verdict_has_its_transcript(tmp_path: Path) -> None:
-    path, out, folder = write(tmp_path / "t.jsonl", 9), tmp_path / "v.jsonl", tmp_path / "v.transcripts"
+    path, out, folder = (
+        write(tmp_path / "t.jsonl", 9),
+        tmp_path / "v.jsonl",
+        tmp_path / "v.transcripts",
+    )
     await score_files([path], judge(), out, limit=4, transcripts=folder)
     await score_files([path], judge(), out, transcripts=folder)
     assert sorted(ids(folder)) == sorted(f"t{i}" for i in range(9))
@@ -174,11 +207,19 @@ async def test_every_verdict_has_its_transcript(tmp_path: Path) -> None:
         assert record is not None
         (call,) = record.calls
         assert call.reply == SUCCESS
-        assert any(f"page {verdict.id[1:]}" in part for part in call.messages[1].parts if isinstance(part, str))
+        assert any(
+            f"page {verdict.id[1:]}" in part
+            for part in call.messages[1].parts
+            if isinstance(part, str)
+        )
 
 
 async def test_judged_again_the_last_counts(tmp_path: Path) -> None:
-    path, out, folder = write(tmp_path / "t.jsonl", 1), tmp_path / "v.jsonl", tmp_path / "v.transcripts"
+    path, out, folder = (
+        write(tmp_path / "t.jsonl", 1),
+        tmp_path / "v.jsonl",
+        tmp_path / "v.transcripts",
+    )
     await score_files([path], judge(CallTimeoutError("late")), out, transcripts=folder)
     await score_files([path], judge(SUCCESS), out, retry_unscored=True, transcripts=folder)
     (verdict,) = read_verdicts(out)
@@ -189,7 +230,11 @@ async def test_judged_again_the_last_counts(tmp_path: Path) -> None:
 
 
 async def test_run_begun_anew_sets_old_aside(tmp_path: Path) -> None:
-    path, out, folder = write(tmp_path / "t.jsonl", 2), tmp_path / "v.jsonl", tmp_path / "v.transcripts"
+    path, out, folder = (
+        write(tmp_path / "t.jsonl", 2),
+        tmp_path / "v.jsonl",
+        tmp_path / "v.transcripts",
+    )
     await score_files([path], judge(), out, transcripts=folder)
     await score_files([path], judge(), out, limit=1, resume=False, transcripts=folder)
     assert ids(folder) == ["t0"]

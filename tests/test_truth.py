@@ -1,4 +1,6 @@
-"""What counts as the truth where several people labelled, by hand; the order of the lines matters to the rule `first` alone."""
+"""What counts as the truth where several people labelled, by hand; the order of the lines matters
+to the rule `first` alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from prill.types import LabelRecord
 
 
 def labels(said: str, id: str = "a") -> list[LabelRecord]:
-    """One label a character, by P0, P1, ...: 1 and 0, u (unsure), x (not executable), ? (no reason)."""
+    """One label a character, by P0, P1, ...: 1 and 0, u (unsure), x (not executable), ? (no
+    reason).
+    """
     words = {"1": True, "0": False}
     kinds = {"u": "unsure", "x": "not_executable"}
     return [
@@ -35,9 +39,15 @@ def labels(said: str, id: str = "a") -> list[LabelRecord]:
         ("000", False, False, False),
     ],
 )
-def test_rules_decide_as_they_say(said: str, majority: bool | None, unanimous: bool | None, first: bool | None) -> None:
+def test_rules_decide_as_they_say(
+    said: str, majority: bool | None, unanimous: bool | None, first: bool | None
+) -> None:
     records = labels(said)
-    assert [decide_truth(records, rule) for rule in ("majority", "unanimous", "first")] == [majority, unanimous, first]
+    assert [decide_truth(records, rule) for rule in ("majority", "unanimous", "first")] == [
+        majority,
+        unanimous,
+        first,
+    ]
 
 
 @pytest.mark.parametrize("said", ["10", "011", "u01", "xu?", "1001"])
@@ -68,7 +78,9 @@ def test_undecided_has_a_reason() -> None:
 
 
 def test_one_annotator_has_one_vote() -> None:
-    twice = [LabelRecord(id="a", success=True, annotator="A")] * 2 + [LabelRecord(id="a", success=False, annotator="B")]
+    twice = [LabelRecord(id="a", success=True, annotator="A")] * 2 + [
+        LabelRecord(id="a", success=False, annotator="B")
+    ]
     assert decide_truth(twice) is None
     both = [LabelRecord(id="a", success=success, annotator="A") for success in (True, False)]
     assert collect_votes(both) == {}
@@ -77,4 +89,6 @@ def test_one_annotator_has_one_vote() -> None:
 
 
 def test_oracle_takes_the_same_rule() -> None:
-    assert [oracle(labels("10"), truth=rule).labels["a"] for rule in ("majority", "first", "P1")] == [None, True, False]
+    assert [
+        oracle(labels("10"), truth=rule).labels["a"] for rule in ("majority", "first", "P1")
+    ] == [None, True, False]

@@ -18,7 +18,9 @@ from prill.types import EvaluatorInfo, Verdict
 INFO = EvaluatorInfo("vlm", "1", "m", "sha256:0", {"frames": 1, "list": [1]})
 
 
-def verdict(id: str, success: bool | None = True, unscored: str | None = None, key: str = "k") -> Verdict:
+def verdict(
+    id: str, success: bool | None = True, unscored: str | None = None, key: str = "k"
+) -> Verdict:
     return Verdict(id=id, success=success, unscored=unscored, evaluator=INFO, key=key)  # type: ignore[arg-type]
 
 
@@ -50,7 +52,12 @@ def test_line_without_newline_is_kept(tmp_path: Path) -> None:
 
 def test_done_goes_by_key_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
-    rows = [verdict("a"), verdict("b", None, "timeout"), verdict("c", None, "budget"), verdict("d", None, "input")]
+    rows = [
+        verdict("a"),
+        verdict("b", None, "timeout"),
+        verdict("c", None, "budget"),
+        verdict("d", None, "input"),
+    ]
     path.write_bytes(b"".join(map(encode, rows)))
     with VerdictLog(path, INFO) as log:
         assert [log.done(id, lambda: "k") for id in "abcd"] == [True, True, False, False]
@@ -82,7 +89,9 @@ def test_id_left_twice_by_crash_is_tidied(tmp_path: Path) -> None:
 def test_other_evaluators_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a")))
-    with pytest.raises(UsageError, match="holds verdicts of another evaluator.*model m there, n now"):
+    with pytest.raises(
+        UsageError, match="holds verdicts of another evaluator.*model m there, n now"
+    ):
         VerdictLog(path, EvaluatorInfo("vlm", "1", "n", "sha256:0", {"frames": 1, "list": [1]}))
     assert path.read_bytes() == encode(verdict("a"))
 
@@ -119,7 +128,9 @@ def test_second_writer_is_refused(tmp_path: Path) -> None:
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
-    """No file grows beyond `room` bytes: what comes then is cut there, as on a disk that is full."""
+    """No file grows beyond `room` bytes: what comes then is cut there, as on a disk that is
+    full.
+    """
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, usual[1]))
     try:
@@ -132,7 +143,10 @@ def test_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     with VerdictLog(path, INFO) as log:
         log.append(verdict("a"))
-        with full_disk(path.stat().st_size + 20), pytest.raises(UsageError, match="cannot be written: File too large"):
+        with (
+            full_disk(path.stat().st_size + 20),
+            pytest.raises(UsageError, match="cannot be written: File too large"),
+        ):
             log.append(verdict("b"))
         log.append(verdict("c"))
     assert [v.id for v in read_verdicts(path)] == ["a", "c"]
@@ -201,7 +215,9 @@ def test_link_to_the_file_stays_a_link(tmp_path: Path, resume: bool) -> None:
     assert [v.success for v in read_verdicts(real)] == [True]
 
 
-@pytest.mark.parametrize("fault", ['"score":7', '"usage":{"calls":"many"}', '"rewards":' + "[" * 100_000])
+@pytest.mark.parametrize(
+    "fault", ['"score":7', '"usage":{"calls":"many"}', '"rewards":' + "[" * 100_000]
+)
 def test_resume_takes_up_what_can_be_read(tmp_path: Path, fault: str) -> None:
     path = tmp_path / "v.jsonl"
     before = encode(verdict("a")).replace(b'"score":null', fault.encode())

@@ -1,4 +1,6 @@
-"""Several processes that judge together: the same verdicts, once each, whatever becomes of a process."""
+"""Several processes that judge together: the same verdicts, once each, whatever becomes of a
+process.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ class Judge:
             await asyncio.sleep(600)
         print("words of a judge")
         return Verdict(id=trajectory.id, success=number % 2 == 0, evaluator=self.info, reason=str(os.getpid()))
-'''
+'''  # noqa: E501
 
 
 @pytest.fixture
@@ -91,7 +93,10 @@ def judge(tmp_path: Path) -> Evaluator:
 async def test_processes_make_the_same_verdicts(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", list(range(40)))
     lines = [msgspec.json.decode(line) for line in Path(path).read_bytes().splitlines()]
-    lines = [{**line, "final": {"caption": f"truth={'success' if i % 3 else 'failure'}"}} for i, line in enumerate(lines)]
+    lines = [
+        {**line, "final": {"caption": f"truth={'success' if i % 3 else 'failure'}"}}
+        for i, line in enumerate(lines)
+    ]
     Path(path).write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     found: list[dict[str, Any]] = []
     async with serving(Faults(latency=0.02, no_temperature=True)) as (endpoint, url):
@@ -99,21 +104,29 @@ async def test_processes_make_the_same_verdicts(tmp_path: Path) -> None:
             endpoint.requests = endpoint.peak_in_flight = 0
             asked = CaptionJudge(OpenAIModel("m", base_url=url, concurrency=5), GivenCaption())
             out = tmp_path / f"v{processes}.jsonl"
-            tally = await score_files([path], asked, out, processes=processes, transcripts=out.with_suffix(""))
+            tally = await score_files(
+                [path], asked, out, processes=processes, transcripts=out.with_suffix("")
+            )
             assert (tally.succeeded, tally.failed, tally.usage.calls) == (26, 14, 40)
             assert endpoint.peak_in_flight <= 5
             assert endpoint.requests < 60
-            found.append({id: (v.success, v.score, v.key, v.usage) for id, v in verdicts(out).items()})
+            found.append(
+                {id: (v.success, v.score, v.key, v.usage) for id, v in verdicts(out).items()}
+            )
             assert {t.id for t in read_transcripts(out.with_suffix(""))} == found[-1].keys()
     assert found[0] == found[1]
 
 
-async def test_processes_share_and_resume(tmp_path: Path, judge: Evaluator, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_processes_share_and_resume(
+    tmp_path: Path, judge: Evaluator, capfd: pytest.CaptureFixture[str]
+) -> None:
     path, out = write(tmp_path / "t.jsonl", list(range(60))), tmp_path / "v.jsonl"
     (tmp_path / "mark").touch()
     await score_files([path], judge, out, limit=20)
     seen: list[int] = []
-    tally = await score_files([path], judge, out, processes=2, progress=lambda tally: seen.append(tally.read))
+    tally = await score_files(
+        [path], judge, out, processes=2, progress=lambda tally: seen.append(tally.read)
+    )
     assert (tally.skipped, tally.made, seen[-1]) == (20, 40, 60)
     found = verdicts(out)
     assert all(found[f"t{i}"].success == (i % 2 == 0) for i in range(60))
@@ -126,19 +139,29 @@ async def test_processes_share_and_resume(tmp_path: Path, judge: Evaluator, capf
 async def test_judge_in_a_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
     path, file = write(tmp_path / "t.jsonl", [1, 2, 4]), tmp_path / os.fsdecode(b"own\xff.py")
     file.write_text(JUDGE)
-    tally = await score_files([path], make_judge(f"{file}:Judge"), tmp_path / "v.jsonl", processes=2)
+    tally = await score_files(
+        [path], make_judge(f"{file}:Judge"), tmp_path / "v.jsonl", processes=2
+    )
     assert (tally.succeeded, tally.failed) == (2, 1)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_picture_that_changes_meanwhile_is_judged_anew(tmp_path: Path, judge: Evaluator, processes: int) -> None:
+async def test_picture_that_changes_meanwhile_is_judged_anew(
+    tmp_path: Path, judge: Evaluator, processes: int
+) -> None:
     task = {"id": "even", "goal": "2", "platform": "web"}
-    lines = [{"id": f"t{i}", "task": task, "steps": [], "final": {"screenshot": f"{i}.png"}} for i in range(2)]
+    lines = [
+        {"id": f"t{i}", "task": task, "steps": [], "final": {"screenshot": f"{i}.png"}}
+        for i in range(2)
+    ]
     path, out = tmp_path / "t.jsonl", tmp_path / "v.jsonl"
     path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     for i in range(2):
         (tmp_path / f"{i}.png").write_bytes(b"a picture")
-    made = [(await score_files([path], judge, out, processes=processes, concurrency=2)).made for _ in range(3)]
+    made = [
+        (await score_files([path], judge, out, processes=processes, concurrency=2)).made
+        for _ in range(3)
+    ]
     assert made == [2, 2, 0]
 
 
@@ -153,7 +176,9 @@ async def test_killed_process_loses_nothing(tmp_path: Path, judge: Evaluator) ->
 async def test_deadly_trajectory_ends_the_run(tmp_path: Path, judge: Evaluator) -> None:
     path, out = write(tmp_path / "t.jsonl", [2, 4, 666]), tmp_path / "v.jsonl"
     await score_files([path], judge, out, limit=2)
-    with pytest.raises(PrillError, match=r"3 processes that judged have died at the same shard.*exit code -9"):
+    with pytest.raises(
+        PrillError, match=r"3 processes that judged have died at the same shard.*exit code -9"
+    ):
         await score_files([path], judge, out, processes=2, concurrency=2)
     assert verdicts(out).keys() == {"t0", "t1"}
 
@@ -172,11 +197,15 @@ async def test_error_there_ends_the_run_here(tmp_path: Path, judge: Evaluator) -
 async def test_odd_error_there_hangs_nobody(tmp_path: Path, judge: Evaluator) -> None:
     path = write(tmp_path / "t.jsonl", [2, 405])
     with pytest.raises(RuntimeError, match="the judge was cancelled"):
-        await asyncio.wait_for(score_files([path], judge, tmp_path / "v.jsonl", processes=2, concurrency=2), 120)
+        await asyncio.wait_for(
+            score_files([path], judge, tmp_path / "v.jsonl", processes=2, concurrency=2), 120
+        )
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_what_a_judge_raises_costs_its_trajectory(tmp_path: Path, judge: Evaluator, processes: int) -> None:
+async def test_what_a_judge_raises_costs_its_trajectory(
+    tmp_path: Path, judge: Evaluator, processes: int
+) -> None:
     path, out = write(tmp_path / "t.jsonl", [2, 406, 4]), tmp_path / "v.jsonl"
     tally = await score_files([path], judge, out, processes=processes, concurrency=2)
     assert (tally.succeeded, dict(tally.unscored)) == (2, {"parse": 1})
@@ -185,12 +214,21 @@ async def test_what_a_judge_raises_costs_its_trajectory(tmp_path: Path, judge: E
 
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(407, "a NoneType"), (408, r"Expected `bool \| null`, got `int` - at `\$.success`"), (409, "one about 't7'")],
+    [
+        (407, "a NoneType"),
+        (408, r"Expected `bool \| null`, got `int` - at `\$.success`"),
+        (409, "one about 't7'"),
+    ],
 )
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_odd_verdict_is_one_clear_error(tmp_path: Path, judge: Evaluator, number: int, said: str, processes: int) -> None:
+async def test_odd_verdict_is_one_clear_error(
+    tmp_path: Path, judge: Evaluator, number: int, said: str, processes: int
+) -> None:
     path, out = write(tmp_path / "t.jsonl", [2, number]), tmp_path / "v.jsonl"
-    with pytest.raises(UsageError, match=rf"the judge 'parity' gave no sound verdict for 't1' \({said}\); it is to give a"):
+    with pytest.raises(
+        UsageError,
+        match=rf"the judge 'parity' gave no sound verdict for 't1' \({said}\); it is to give a",
+    ):
         await score_files([path], judge, out, processes=processes, concurrency=2)
     assert out.read_bytes().count(b"\n") <= 1
 
@@ -198,12 +236,16 @@ async def test_odd_verdict_is_one_clear_error(tmp_path: Path, judge: Evaluator, 
 async def test_unfit_judge_is_one_clear_error(tmp_path: Path, judge: Any) -> None:
     path, out = write(tmp_path / "t.jsonl", [1, 2]), tmp_path / "v.jsonl"
     judge.unheard.append(lambda: None)
-    with pytest.raises(UsageError, match=r"judge 'parity' cannot be handed to other processes \(Can't pickle"):
+    with pytest.raises(
+        UsageError, match=r"judge 'parity' cannot be handed to other processes \(Can't pickle"
+    ):
         await score_files([path], judge, out, processes=2)
     assert (await score_files([path], judge, out)).made == 2
 
 
-async def test_judge_unknown_there_is_an_error(tmp_path: Path, judge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_judge_unknown_there_is_an_error(
+    tmp_path: Path, judge: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "t.jsonl", [1, 2])
     monkeypatch.setattr(type(judge), "__module__", "__main__")
     monkeypatch.setattr(sys.modules["__main__"], "Judge", type(judge), raising=False)
@@ -223,9 +265,21 @@ async def test_dropped_run_leaves_no_process(tmp_path: Path, judge: Evaluator) -
 
 def test_killed_run_leaves_no_process(tmp_path: Path, judge: Evaluator) -> None:
     path = write(tmp_path / "t.jsonl", [1000, 1000])
-    words = ["score", path, "-o", str(tmp_path / "v.jsonl"), "--judge", f"{tmp_path / 'own.py'}:Judge", "--processes", "2"]
+    words = [
+        "score",
+        path,
+        "-o",
+        str(tmp_path / "v.jsonl"),
+        "--judge",
+        f"{tmp_path / 'own.py'}:Judge",
+        "--processes",
+        "2",
+    ]
     words += ["--folder", f"{tmp_path}"]
-    run = subprocess.Popen([sys.executable, "-m", "prill", *words], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    run = subprocess.Popen(
+        [sys.executable, "-m", "prill", *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     pids = at_work(tmp_path, 2)
     run.send_signal(signal.SIGKILL)
     run.wait()
@@ -263,10 +317,22 @@ def test_calls_at_once_are_divided(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_divided_among_processes(tmp_path: Path) -> None:
-    """Each process reads what was saved of the pipe, and the verdicts leave through another one, once each."""
+    """Each process reads what was saved of the pipe, and the verdicts leave through another one,
+    once each.
+    """
     path = write(tmp_path / "t.jsonl", list(range(40)))
     (tmp_path / "own.py").write_text(JUDGE)
-    command = [sys.executable, "-m", "prill", "score", "-", "-o", "-", "--judge", f"{tmp_path / 'own.py'}:Judge"]
+    command = [
+        sys.executable,
+        "-m",
+        "prill",
+        "score",
+        "-",
+        "-o",
+        "-",
+        "--judge",
+        f"{tmp_path / 'own.py'}:Judge",
+    ]
     done = subprocess.run(
         [*command, "--folder", str(tmp_path), "--processes", "2"],
         input=Path(path).read_bytes(),

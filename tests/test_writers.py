@@ -1,4 +1,6 @@
-"""Trajectory and label files written whole: read back alike, movable with their folder, and never half there."""
+"""Trajectory and label files written whole: read back alike, movable with their folder, and never
+half there.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,15 @@ def picture(path: Path, color: str = "red") -> str:
     return str(path)
 
 
-def trajectory(id: str, *screenshots: str | Image.Image, earlier: tuple[Trajectory, ...] = ()) -> Trajectory:
+def trajectory(
+    id: str, *screenshots: str | Image.Image, earlier: tuple[Trajectory, ...] = ()
+) -> Trajectory:
     states = [Observation(screenshot) for screenshot in screenshots]
     steps = tuple(Step(state, Action("click", point=(0.5, 0.25)), "so") for state in states[:-1])
     final = states[-1] if states else None
-    return Trajectory(id=id, task=Task(goal="g", earlier=earlier), steps=steps, final=final, metadata={"seed": 1})
+    return Trajectory(
+        id=id, task=Task(goal="g", earlier=earlier), steps=steps, final=final, metadata={"seed": 1}
+    )
 
 
 def names(folder: Path) -> list[str]:
@@ -77,10 +83,13 @@ def test_screenshots_move_with_the_folder(tmp_path: Path) -> None:
     assert colors == [(0, 0, 255), (255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 255)]
 
 
-def test_images_in_memory_are_always_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_in_memory_are_always_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attempt = trajectory("a", Image.new("RGB", (8, 6), "red"))
     above = Path(str(attempt.observations[0].screenshot)).parents[1]
-    prill.write_trajectories(above / "t.jsonl", [attempt])  # the temporary file lies below, but will not stay
+    # the temporary file lies below, but will not stay
+    prill.write_trajectories(above / "t.jsonl", [attempt])
     del attempt
     (state,) = read(above / "t.jsonl")[0].observations
     assert open_checked(str(state.screenshot)).size == (8, 6)
@@ -92,7 +101,7 @@ def test_images_in_memory_are_always_copied(tmp_path: Path, monkeypatch: pytest.
 def test_a_missing_image_is_named_with_the_nearest(place: str, tmp_path: Path) -> None:
     picture(tmp_path / place / "shot-1.png")
     run = trajectory("a", str(tmp_path / place / "shot1.png"))
-    said = r"trajectory 'a': final\.screenshot: expected an image file; there is none at '.*shot1\.png'"
+    said = r"trajectory 'a': final\.screenshot: expected an image file; there is none at '.*shot1\.png'"  # noqa: E501
     with pytest.raises(InputError, match=rf"{said} \(did you mean 'shot-1.png'\?\)"):
         prill.write_trajectories(tmp_path / "t.jsonl", [run])
     assert not (tmp_path / "t.jsonl").exists()
@@ -120,11 +129,16 @@ WRONG = [
     (
         [trajectory("a", "/nowhere/x.png")],
         InputError,
-        "trajectory 'a': final.screenshot: expected an image file; there is none at '/nowhere/x.png'",
+        "trajectory 'a': final.screenshot: expected an image file; there is none at "
+        "'/nowhere/x.png'",
     ),
     ([LOST], InputError, "a broken line cannot be written: other.jsonl:7: missing field"),
     ([trajectory("")], InputError, "trajectory '': id: expected text that is not empty"),
-    ([trajectory("ok"), replace(trajectory("bad"), answer="\ud800")], InputError, "'bad' cannot be written: "),
+    (
+        [trajectory("ok"), replace(trajectory("bad"), answer="\ud800")],
+        InputError,
+        "'bad' cannot be written: ",
+    ),
     (
         [replace(trajectory("bad"), metadata={"x": object()})],
         InputError,
@@ -138,12 +152,16 @@ BEFORE = '{"id": "before", "task": {"goal": "g"}}\n'
 
 
 @pytest.mark.parametrize(("items", "error", "message"), WRONG, ids=range(len(WRONG)))
-def test_an_error_leaves_all_as_it_was(items: list[Trajectory], error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_an_error_leaves_all_as_it_was(
+    items: list[Trajectory], error: type[Exception], message: str, tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/t.jsonl").write_text(BEFORE)
     first = trajectory("first", picture(tmp_path / "elsewhere/s.png"))
     with pytest.raises(error, match=message):
-        prill.write_trajectories(tmp_path / "out/t.jsonl", iter([first, *items]) if isinstance(items, list) else items)
+        prill.write_trajectories(
+            tmp_path / "out/t.jsonl", iter([first, *items]) if isinstance(items, list) else items
+        )
     assert names(tmp_path) == ["elsewhere/s.png", "out/t.jsonl"]
     assert not (tmp_path / "out/images").exists()
     assert (tmp_path / "out/t.jsonl").read_text() == BEFORE
@@ -168,7 +186,11 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_file_is_replaced_while_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     prill.write_trajectories(path, [trajectory(str(i)) for i in range(50)])
-    kept = (item for item in prill.read_trajectories(path) if isinstance(item, Trajectory) and item.id.endswith("7"))
+    kept = (
+        item
+        for item in prill.read_trajectories(path)
+        if isinstance(item, Trajectory) and item.id.endswith("7")
+    )
     assert prill.write_trajectories(path, kept) == 5
     assert [item.id for item in read(path)] == ["7", "17", "27", "37", "47"]
 

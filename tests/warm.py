@@ -1,8 +1,9 @@
-"""Commands without a start of an interpreter: a process that has imported what they import forks for each of them.
+"""Commands without a start of an interpreter: a process that has imported what they import forks
+for each of them.
 
-A fork has its own arguments, folder, environment, standard streams and exit code. So the documents and examples run as they are
-written, while numpy, scikit-learn, openai and the rest are imported once a file of tests instead of once a command (one to five
-seconds of the processor each).
+A fork has its own arguments, folder, environment, standard streams and exit code. So the documents
+and examples run as they are written, while numpy, scikit-learn, openai and the rest are imported
+once a file of tests instead of once a command (one to five seconds of the processor each).
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ LATER = (
     "sklearn.model_selection",
     "sklearn.pipeline",
 )
-# What the shell starts in the place of `prill` and `python`: it hands all that it was started with to the process, and ends
-# with the code that it is given. -IS: nothing of what is installed is imported.
+# What the shell starts in the place of `prill` and `python`: it hands all that it was started with
+# to the process, and ends with the code that it is given. -IS: nothing of what is installed is
+# imported.
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
@@ -62,11 +64,15 @@ sys.exit(code)
 
 @contextmanager
 def warm_commands(*modules: str) -> Iterator[Path]:
-    """A folder for PATH with `prill` and `python` (for scripts). `modules` are imported too, beside what most commands need."""
+    """A folder for PATH with `prill` and `python` (for scripts). `modules` are imported too, beside
+    what most commands need.
+    """
     folder = Path(tempfile.mkdtemp(prefix="prill-"))  # the address of a socket has to be short
     address = str(folder / "socket")
     for name in ("prill", "python"):
-        (folder / name).write_text(CLIENT.format(python=sys.executable, address=address), encoding="utf-8")
+        (folder / name).write_text(
+            CLIENT.format(python=sys.executable, address=address), encoding="utf-8"
+        )
         (folder / name).chmod(0o755)
     with subprocess.Popen(
         [sys.executable, __file__, address, *modules],
@@ -89,7 +95,11 @@ def serve(address: str, modules: Sequence[str]) -> None:
     del sys.path[0]  # the tests' folder is not on the path of commands
     import prill
 
-    light = [module.name for module in pkgutil.walk_packages(prill.__path__, "prill.") if not module.name.endswith("__main__")]
+    light = [
+        module.name
+        for module in pkgutil.walk_packages(prill.__path__, "prill.")
+        if not module.name.endswith("__main__")
+    ]
     for name in (*light, *LATER, *modules):
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
@@ -112,7 +122,8 @@ def serve(address: str, modules: Sequence[str]) -> None:
     request = b""
     while part := connection.recv(1 << 16):
         request += part
-    # Two forks: the first waits for the second, whose end is that of an interpreter, and says how it ended.
+    # Two forks: the first waits for the second, whose end is that of an interpreter, and says how
+    # it ended.
     if command := os.fork():
         for stream in streams:
             os.close(stream)
@@ -147,7 +158,9 @@ def become() -> None:
 
 
 def end(code: object) -> None:
-    """Ends as an interpreter does, but leaves the memory as it is: to tidy it takes longer than most commands."""
+    """Ends as an interpreter does, but leaves the memory as it is: to tidy it takes longer than
+    most commands.
+    """
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1

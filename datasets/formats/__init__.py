@@ -1,9 +1,10 @@
 """Readers for recordings of other tools, one format a module.
 
-A module has `load(source)`, which gives trajectories, and `load_labels(source)` where the format carries labels; further
-parameters of `load` are options of the format. `recognise(source: Source) -> bool` says by the content whether a file or folder
-is of the format; without it the format is read only when it is named. `annotate(source, verdicts)` gives the files of a
-recording with the verdicts in, by their names below the source. See CONTRIBUTING.md.
+A module has `load(source)`, which gives trajectories, and `load_labels(source)` where the format
+carries labels; further parameters of `load` are options of the format.
+`recognise(source: Source) -> bool` says by the content whether a file or folder is of the format;
+without it the format is read only when it is named. `annotate(source, verdicts)` gives the files of
+a recording with the verdicts in, by their names below the source. See CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -29,43 +30,68 @@ FORMATS = Registry(
     "format",
     {
         "agent-eval-refine": RegistryEntry(
-            "Agent-Eval-Refine dataset folders (trajectory_log.json)", f"{_HERE}.agent_eval_refine:load"
+            "Agent-Eval-Refine dataset folders (trajectory_log.json)",
+            f"{_HERE}.agent_eval_refine:load",
         ),
         "agentlab": RegistryEntry("BrowserGym / AgentLab result folders", f"{_HERE}.agentlab:load"),
-        "agentrewardbench": RegistryEntry("AgentRewardBench, cleaned JSON", f"{_HERE}.agentrewardbench:load"),
-        "agentrewardbench-webjudge": RegistryEntry(
-            "AgentRewardBench runs with WebJudge captions", f"{_HERE}.agentrewardbench_webjudge:load"
+        "agentrewardbench": RegistryEntry(
+            "AgentRewardBench, cleaned JSON", f"{_HERE}.agentrewardbench:load"
         ),
-        "agents-sdk": RegistryEntry("spans of the OpenAI Agents SDK, JSON lines", f"{_HERE}.agents_sdk:load"),
-        "aitw": RegistryEntry("Android in the Wild: TF-Examples in TFRecord files, or as JSON", f"{_HERE}.aitw:load"),
-        "androidworld": RegistryEntry("AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld:load"),
+        "agentrewardbench-webjudge": RegistryEntry(
+            "AgentRewardBench runs with WebJudge captions",
+            f"{_HERE}.agentrewardbench_webjudge:load",
+        ),
+        "agents-sdk": RegistryEntry(
+            "spans of the OpenAI Agents SDK, JSON lines", f"{_HERE}.agents_sdk:load"
+        ),
+        "aitw": RegistryEntry(
+            "Android in the Wild: TF-Examples in TFRecord files, or as JSON", f"{_HERE}.aitw:load"
+        ),
+        "androidworld": RegistryEntry(
+            "AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld:load"
+        ),
         "atif": RegistryEntry("Agent Trajectory Interchange Format, JSON", f"{_HERE}.atif:load"),
         "messages": RegistryEntry(
-            "messages of Anthropic's API or of chat completions: lists, lines, run folders", f"{_HERE}.messages:load"
+            "messages of Anthropic's API or of chat completions: lists, lines, run folders",
+            f"{_HERE}.messages:load",
         ),
-        "browser-use": RegistryEntry("browser-use histories (save_history)", f"{_HERE}.browser_use:load"),
+        "browser-use": RegistryEntry(
+            "browser-use histories (save_history)", f"{_HERE}.browser_use:load"
+        ),
         "inspect": RegistryEntry("Inspect logs (.eval, or JSON)", f"{_HERE}.inspect:load"),
         "langsmith": RegistryEntry("run trees of LangSmith, JSON", f"{_HERE}.langsmith:load"),
         "mind2web": RegistryEntry(
-            "Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns", "prill.papers.mind2web.format:load"
+            "Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns",
+            "prill.papers.mind2web.format:load",
         ),
-        "online-mind2web": RegistryEntry("Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web:load"),
+        "online-mind2web": RegistryEntry(
+            "Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web:load"
+        ),
         "openai-batch": RegistryEntry(
-            "OpenAI batch files: requests, and the replies beside them", f"{_HERE}.openai_batch:load"
+            "OpenAI batch files: requests, and the replies beside them",
+            f"{_HERE}.openai_batch:load",
         ),
         "openai-responses": RegistryEntry(
-            "OpenAI Responses: lists of items, or responses joined by previous_response_id", f"{_HERE}.openai_responses:load"
+            "OpenAI Responses: lists of items, or responses joined by previous_response_id",
+            f"{_HERE}.openai_responses:load",
         ),
-        "opentelemetry": RegistryEntry("OpenTelemetry traces of OpenInference or GenAI, JSON", f"{_HERE}.opentelemetry:load"),
+        "opentelemetry": RegistryEntry(
+            "OpenTelemetry traces of OpenInference or GenAI, JSON", f"{_HERE}.opentelemetry:load"
+        ),
         "osworld": RegistryEntry("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld:load"),
         "playwright": RegistryEntry("Playwright traces (trace.zip)", f"{_HERE}.playwright:load"),
         "screenshots": RegistryEntry(
-            "pictures in a folder, or a JSON list of pictures with descriptions", f"{_HERE}.screenshots:load"
+            "pictures in a folder, or a JSON list of pictures with descriptions",
+            f"{_HERE}.screenshots:load",
         ),
         "skyvern": RegistryEntry("artifact folders of Skyvern's tasks", f"{_HERE}.skyvern:load"),
-        "stagehand": RegistryEntry("trajectory folders of Stagehand's evaluations", f"{_HERE}.stagehand:load"),
+        "stagehand": RegistryEntry(
+            "trajectory folders of Stagehand's evaluations", f"{_HERE}.stagehand:load"
+        ),
         "verifiers": RegistryEntry("verifiers result folders or files", f"{_HERE}.verifiers:load"),
-        "webarena": RegistryEntry("WebArena render_*.html and the merged log", f"{_HERE}.webarena:load"),
+        "webarena": RegistryEntry(
+            "WebArena render_*.html and the merged log", f"{_HERE}.webarena:load"
+        ),
     },
     "prill.formats",
 )
@@ -79,7 +105,9 @@ class FormatConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the format that a table names: the parameters of its `load` after the first, the source."""
+        """The options of the format that a table names: the parameters of its `load` after the
+        first, the source.
+        """
         _, *options = list_options(FORMATS.maker(str(table.get("name")))).values()
         return {option.name: option for option in options}
 
@@ -113,12 +141,15 @@ def open_recording(
         goals: Goals of such runs by their id, or the id of their task; these come before `goal`.
 
     Raises:
-        UsageError: There is no such format, it has no such option, or the content does not tell which it is.
+        UsageError: There is no such format, it has no such option, or the content does not tell
+            which it is.
     """
     described = FormatConfig.read(format_of(source) if format is None else format, "format")
     load = FORMATS.maker(described.name)
     first = next(iter(list_options(load)))
-    options = read_options(load, {first: source, **described.options}, f"format {described.name!r}", place="format.")
+    options = read_options(
+        load, {first: source, **described.options}, f"format {described.name!r}", place="format."
+    )
     options[first] = source
     return _with_goals(load(**options), goal, goals or {}), _labels(load, source)
 
@@ -135,7 +166,12 @@ def _with_goals(
         elif text := goals.get(item.id) or goals.get(item.task.id) or goal:
             yield replace(item, task=replace(item.task, goal=text))
         else:
-            yield BadLine(item.id, item.id, "the recording has no goal; give one for all, or a file of goals by id", b"")
+            yield BadLine(
+                item.id,
+                item.id,
+                "the recording has no goal; give one for all, or a file of goals by id",
+                b"",
+            )
 
 
 def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -147,7 +183,8 @@ def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord |
 def annotate_recording(
     format: str, source: str | os.PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
 ) -> Iterator[tuple[str, bytes]]:
-    """The files of a recording with verdicts in, one after another, by their names below the source.
+    """The files of a recording with verdicts in, one after another, by their names below the
+    source.
 
     Args:
         format: The name of its format.
@@ -166,7 +203,9 @@ def annotate_recording(
 
 
 def recognise(path: str | os.PathLike[str]) -> list[str]:
-    """The names of the formats whose readers know a file or folder as theirs; empty for one that nobody knows."""
+    """The names of the formats whose readers know a file or folder as theirs; empty for one that
+    nobody knows.
+    """
     source = Source(path)
     found = []
     for name in FORMATS.names():
@@ -191,8 +230,12 @@ def format_of(path: str | os.PathLike[str]) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(f"{path}: could be of the formats {', '.join(found)}; say which one", parameters=("format",))
+        raise UsageError(
+            f"{path}: could be of the formats {', '.join(found)}; say which one",
+            parameters=("format",),
+        )
     raise UsageError(
-        f"{path}: of no known format; name one of {', '.join(FORMATS.names())}, or file.py:function of your own",
+        f"{path}: of no known format; name one of {', '.join(FORMATS.names())}, or "
+        "file.py:function of your own",
         parameters=("format",),
     )

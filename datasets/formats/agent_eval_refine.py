@@ -1,8 +1,10 @@
-"""The folders of Agent-Eval-Refine (arXiv 2404.06474): trajectory_log.json, images/, captions/*.json, evals/*.jsonl.
+"""The folders of Agent-Eval-Refine (arXiv 2404.06474): trajectory_log.json, images/,
+captions/*.json, evals/*.jsonl.
 
-They are read as the authors' notebooks write them (Berkeley-NLP/Agent-Eval-Refine, agent_eval/domains/unify_*.ipynb and
-exps/*): on the web, `config` is the text of the render's `<pre>`; on phones, `other` is the whole step of the agent's own log.
-Folders of its Reflexion runs (records/*.json and images/) are read as well, one trajectory a trial.
+They are read as the authors' notebooks write them (Berkeley-NLP/Agent-Eval-Refine,
+agent_eval/domains/unify_*.ipynb and exps/*): on the web, `config` is the text of the render's
+`<pre>`; on phones, `other` is the whole step of the agent's own log. Folders of its Reflexion runs
+(records/*.json and images/) are read as well, one trajectory a trial.
 """
 
 from __future__ import annotations
@@ -33,19 +35,30 @@ from prill.types import Action, LabelRecord, Observation, Platform, Step, Task, 
 LOG, RECORDS = "trajectory_log.json", "records"
 # The platforms that the original tells apart, and the field in which it keeps the action of each.
 ACTION_FIELDS = {"web": "raw_action", "android": "action", "ios": "translated_action"}
-_PARSERS: dict[str, Callable[[str], Action]] = {"web": parse_action, "android": parse_android, "ios": parse_ios}
+_PARSERS: dict[str, Callable[[str], Action]] = {
+    "web": parse_action,
+    "android": parse_android,
+    "ios": parse_ios,
+}
 _MAX_DIGITS = 10  # of a template's number
-# Captions of the web set are made for the last two states only (captioner/prepare_caps_sub.py); the others hold this.
+# Captions of the web set are made for the last two states only (captioner/prepare_caps_sub.py); the
+# others hold this.
 _NO_CAPTION = "SKIP, NOT LAST TWO"
 # Who wrote judgements that no person made (unify_webarena.ipynb, unify_android_aitw_data.ipynb).
 _ORACLES = ("webarena", "aitw")
 # What the annotation app offers (eval/annotate_app.py); the AitW set has true and false.
-_DECISIONS: dict[str | bool | None, bool] = {"Success": True, "Failure": False, True: True, False: False}
+_DECISIONS: dict[str | bool | None, bool] = {
+    "Success": True,
+    "Failure": False,
+    True: True,
+    False: False,
+}
 _UNDECIDED: dict[str | bool | None, Literal["not_executable", "unsure"]] = {
     "Unsure": "unsure",
     "Emulator Error": "not_executable",
 }
-# The iOS agent's word for a reply without a readable operation (exps/ios_exp/utils.py); the episode ended with it.
+# The iOS agent's word for a reply without a readable operation (exps/ios_exp/utils.py); the episode
+# ended with it.
 _INVALID = "Invalid action"
 _T = TypeVar("_T")
 _Result = TypeVar("_Result")
@@ -148,20 +161,24 @@ def _is_log(value: object) -> bool:
 def load(
     folder: str | PathLike[str],
     *,
-    captions: Annotated[str | None, Meta(description="which captions, by their name in captions/ or by path")] = None,
+    captions: Annotated[
+        str | None, Meta(description="which captions, by their name in captions/ or by path")
+    ] = None,
 ) -> Iterator[Trajectory | BadLine]:
     """Every trajectory, without its judgements and scores.
 
-    The final state is a last step without an action, or on iOS the picture after the last action, where it is in images/.
-    On iOS the action that was carried out counts: where the model wrote "swipe up", its authors' program swiped left or right.
+    The final state is a last step without an action, or on iOS the picture after the last action,
+    where it is in images/. On iOS the action that was carried out counts: where the model wrote
+    "swipe up", its authors' program swiped left or right.
 
     Args:
         folder: The folder with trajectory_log.json, or with records/ of a Reflexion run.
-        captions: A file in captions/ by its name, or the path of another one (default: the first by name);
-            `metadata["captions"]` says which was used. A picture without a caption has None.
+        captions: A file in captions/ by its name, or the path of another one (default: the first by
+            name); `metadata["captions"]` says which was used. A picture without a caption has None.
 
     Raises:
-        UsageError: The platform is unknown (see `detect_platform`), or there is no such caption file.
+        UsageError: The platform is unknown (see `detect_platform`), or there is no such caption
+            file.
     """
     root = Path(folder)
     if (root / LOG).is_file():
@@ -174,15 +191,19 @@ def load(
         for path in _trials(root):
             yield _read_one(str(path), path, _Trial, partial(_trial, path.stem, source))
     else:
-        raise UsageError(f"{root}: expected a folder with {LOG} in it, or with {RECORDS}/*.json of a Reflexion run")
+        raise UsageError(
+            f"{root}: expected a folder with {LOG} in it, or with {RECORDS}/*.json of a Reflexion "
+            "run"
+        )
 
 
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """The judgements, one for each trajectory and annotator: the last line counts. The first annotator's is the gold label.
+    """The judgements, one for each trajectory and annotator: the last line counts. The first
+    annotator's is the gold label.
 
-    Void lines (no task) are passed over. The source is `oracle` for WebArena's and AitW's own results and where the file's or
-    the annotator's name says so, else `human`. Reflexion runs have the oracle's score of each trial: success is a score of
-    exactly 1.
+    Void lines (no task) are passed over. The source is `oracle` for WebArena's and AitW's own
+    results and where the file's or the annotator's name says so, else `human`. Reflexion runs have
+    the oracle's score of each trial: success is a score of exactly 1.
     """
     root = Path(folder)
     if not (root / LOG).is_file() and (root / RECORDS).is_dir():
@@ -206,15 +227,19 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 def detect_platform(folder: Path, *, unknown: Platform | None = None) -> Platform:
     """The platform by meta.json (`platform`, `domain`), else by the path; else `unknown`.
 
-    In the path, the deepest folder counts that has a word beginning with web, android or ios: `runs/webarena_gpt4` is web,
-    `website/android_runs` is android. Raises UsageError when nothing says it, or a folder's name says two.
+    In the path, the deepest folder counts that has a word beginning with web, android or ios:
+    `runs/webarena_gpt4` is web, `website/android_runs` is android. Raises UsageError when nothing
+    says it, or a folder's name says two.
     """
     names = [name for name in get_args(Platform) if name != "other"]
     if (folder / "meta.json").is_file():
         meta = _file(folder / "meta.json", _Meta)
         if platform := meta.platform or meta.domain:
             if platform not in get_args(Platform):
-                raise UsageError(f"{folder / 'meta.json'}: platform {platform!r} is none of {', '.join(names)}, other")
+                raise UsageError(
+                    f"{folder / 'meta.json'}: platform {platform!r} is none of "
+                    f"{', '.join(names)}, other"
+                )
             return cast(Platform, platform)
     for part in reversed(folder.resolve().parts):
         words = re.findall(r"[a-z]+", part.lower())
@@ -236,10 +261,17 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
     uid = str(record.uid)
     if not uid:
         raise InputError("uid is empty")
-    states = [(_observation(step, folder), _action(step, folder.platform), step.other) for step in record.steps]
+    states = [
+        (_observation(step, folder), _action(step, folder.platform), step.other)
+        for step in record.steps
+    ]
     final = states.pop()[0] if states and states[-1][1] is None else _after(record.steps, folder)
     steps = tuple(
-        Step(observation, with_element(action, observation.text) if action else Action("other"), _thought(logged))
+        Step(
+            observation,
+            with_element(action, observation.text) if action else Action("other"),
+            _thought(logged),
+        )
         for observation, action, logged in states
     )
     answer, ended_by = split_answer(record.response)
@@ -247,8 +279,14 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
         ended_by = ended_by or "the agent's reply held no readable operation"
     other = record.other or _Other()
     config = _config(other.config)
-    extra = {"captions": folder.captions_name, "ended_by": ended_by, "intent_template_id": config.intent_template_id}
-    failed = any(step.other is not None and step.other.action_success is False for step in record.steps)
+    extra = {
+        "captions": folder.captions_name,
+        "ended_by": ended_by,
+        "intent_template_id": config.intent_template_id,
+    }
+    failed = any(
+        step.other is not None and step.other.action_success is False for step in record.steps
+    )
     return Trajectory(
         id=uid,
         task=_task(uid, goal_of_question(record.intent), config, folder.platform),
@@ -262,7 +300,9 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
 
 
 def _config(config: _Config | str | None) -> _Config:
-    """The task's configuration: an object, its JSON text, or the text that WebArena renders, one `key: value` a line."""
+    """The task's configuration: an object, its JSON text, or the text that WebArena renders, one
+    `key: value` a line.
+    """
     if not isinstance(config, str):
         return config or _Config()
     try:
@@ -274,18 +314,27 @@ def _config(config: _Config | str | None) -> _Config:
             task_id=number if number.isdecimal() else None,
             sites=sites_in(values),
             start_url=values.get("start_url") or None,
-            intent_template_id=int(template) if template.isdecimal() and len(template) < _MAX_DIGITS else None,
+            intent_template_id=int(template)
+            if template.isdecimal() and len(template) < _MAX_DIGITS
+            else None,
         )
 
 
 def _trial(name: str, folder: _Folder, record: _Trial) -> Trajectory:
-    """A Reflexion trial under its file's name, `<task>_<trial>`. Captions are those of the last states."""
+    """A Reflexion trial under its file's name, `<task>_<trial>`. Captions are those of the last
+    states.
+    """
     pictures = [step.img for step in record.steps]
-    texts = (record.captions or ())[-len(pictures) :] if pictures else ()  # [-0:] would be all of them
+    # [-0:] would be all of them
+    texts = (record.captions or ())[-len(pictures) :] if pictures else ()
     described = zip(pictures[len(pictures) - len(texts) :], texts, strict=True)
     captions = {Path(picture).stem: text for picture, text in described if picture}
     trajectory = _trajectory(record, replace(folder, captions=captions))
-    metadata = {**trajectory.metadata, "trial": record.trail_idx} if record.trail_idx is not None else trajectory.metadata
+    metadata = (
+        {**trajectory.metadata, "trial": record.trail_idx}
+        if record.trail_idx is not None
+        else trajectory.metadata
+    )
     return replace(trajectory, id=name, metadata=metadata)
 
 
@@ -293,11 +342,18 @@ def _observation(step: _Step, folder: _Folder) -> Observation:
     if not step.img:
         return Observation(text=step.accessibility_tree, url=step.url)
     name = _image_name(step.img)
-    return Observation(image_in(folder.path / "images", name), step.accessibility_tree, step.url, _caption(name, folder))
+    return Observation(
+        image_in(folder.path / "images", name),
+        step.accessibility_tree,
+        step.url,
+        _caption(name, folder),
+    )
 
 
 def _image_name(path: str) -> str:
-    """The part below images/: Reflexion records and agents' logs hold the path on the machine that wrote them."""
+    """The part below images/: Reflexion records and agents' logs hold the path on the machine that
+    wrote them.
+    """
     return path.replace("\\", "/").rpartition("images/")[2]
 
 
@@ -308,7 +364,9 @@ def _caption(name: str, folder: _Folder) -> str | None:
 
 
 def _after(steps: tuple[_Step, ...], folder: _Folder) -> Observation | None:
-    """The state after the last action, of which iOS logs name the picture; None where the picture is not there."""
+    """The state after the last action, of which iOS logs name the picture; None where the picture
+    is not there.
+    """
     last = steps[-1].other if steps else None
     if last is None or not last.next_observation:
         return None
@@ -323,7 +381,9 @@ def _action(step: _Step, platform: Platform) -> Action | None:
     if logged is None:
         return None
     own = getattr(logged, ACTION_FIELDS.get(platform, "action"))
-    operation = own or logged.raw_action or logged.action or logged.translated_action or logged.idb_action
+    operation = (
+        own or logged.raw_action or logged.action or logged.translated_action or logged.idb_action
+    )
     if operation is None:
         return None
     if platform == "ios":
@@ -332,16 +392,28 @@ def _action(step: _Step, platform: Platform) -> Action | None:
 
 
 def _ios_action(operation: str, logged: _LoggedAction) -> Action:
-    """What was carried out; where a tap's translation names no place on the screen, the reply or the command does."""
+    """What was carried out; where a tap's translation names no place on the screen, the reply or
+    the command does.
+    """
     action = parse_ios(operation)
-    for text in (split_reply(logged.raw_action)[1] if logged.raw_action else None, logged.idb_action):
-        if text and action.kind == "click" and action.point is None and (other := parse_ios(text)).kind == "click":
+    for text in (
+        split_reply(logged.raw_action)[1] if logged.raw_action else None,
+        logged.idb_action,
+    ):
+        if (
+            text
+            and action.kind == "click"
+            and action.point is None
+            and (other := parse_ios(text)).kind == "click"
+        ):
             action = replace(action, point=other.point)
     return action
 
 
 def _thought(logged: _LoggedAction | None) -> str | None:
-    """What the agent wrote before its operation: CogAgent's plan and next action, Auto-UI's plan."""
+    """What the agent wrote before its operation: CogAgent's plan and next action, Auto-UI's
+    plan.
+    """
     if logged is None or logged.thought:
         return logged.thought if logged else None
     reply = (logged.actor_info.output if logged.actor_info else None) or (
@@ -353,15 +425,29 @@ def _thought(logged: _LoggedAction | None) -> str | None:
 
 
 def _task(uid: str, goal: str, config: _Config, platform: Platform) -> Task:
-    id = f"webarena.{config.task_id}" if config.task_id is not None else uid if platform == "web" else ""
-    return Task(id=id, goal=goal, platform=platform, site=join_sites(config.sites), start_url=config.start_url)
+    id = (
+        f"webarena.{config.task_id}"
+        if config.task_id is not None
+        else uid
+        if platform == "web"
+        else ""
+    )
+    return Task(
+        id=id,
+        goal=goal,
+        platform=platform,
+        site=join_sites(config.sites),
+        start_url=config.start_url,
+    )
 
 
 def _labels(file: str, row: _Judgement) -> Iterator[LabelRecord]:
     if row.task_uid == "" or row.task_idx in (-1, "-1"):
         return
     if row.annotation not in _DECISIONS and row.annotation not in _UNDECIDED:
-        raise InputError(f"annotation {row.annotation!r} is none of Success, Failure, Unsure, Emulator Error")
+        raise InputError(
+            f"annotation {row.annotation!r} is none of Success, Failure, Unsure, Emulator Error"
+        )
     who = "" if row.user_uid is None else str(row.user_uid)
     source = "oracle" if who.lower() in _ORACLES or "oracle" in f"{file} {who}".lower() else "human"
     annotator = None if who == "" or source == who or who.lower() in _ORACLES else who
@@ -383,13 +469,16 @@ def _captions(folder: Path, name: str | None) -> tuple[str | None, dict[str, str
         name = next(iter(files), None)
     elif name not in files:
         raise UsageError(
-            f"{folder / 'captions'}: no file {name}.json; there are: {', '.join(files) or 'none'}", parameters=("captions",)
+            f"{folder / 'captions'}: no file {name}.json; there are: {', '.join(files) or 'none'}",
+            parameters=("captions",),
         )
     return name, _file(files[name], dict[str, str | None]) if name is not None else {}
 
 
 def _records(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Every record of the list with its place. Records are decoded one by one, so that a wrong one costs only itself."""
+    """Every record of the list with its place. Records are decoded one by one, so that a wrong one
+    costs only itself.
+    """
     records = _file(path, list[msgspec.Raw])
     return ((f"{path}[{i}]", bytes(record)) for i, record in enumerate(records))
 
@@ -401,8 +490,12 @@ def _trials(folder: Path) -> list[Path]:
     return sorted((folder / RECORDS).glob("*.json"), key=order)
 
 
-def _read_one(place: str, data: bytes | Path, type: type[_T], make: Callable[[_T], _Result]) -> _Result | BadLine:
-    return read_record(place, lambda: make(decode_json(read_file(data) if isinstance(data, Path) else data, type)))
+def _read_one(
+    place: str, data: bytes | Path, type: type[_T], make: Callable[[_T], _Result]
+) -> _Result | BadLine:
+    return read_record(
+        place, lambda: make(decode_json(read_file(data) if isinstance(data, Path) else data, type))
+    )
 
 
 def _file(path: Path, type: type[_T]) -> _T:

@@ -1,7 +1,9 @@
-"""Result folders of AgentLab and BrowserGym experiments: exp_args.pkl, goal_object.pkl.gz, step_<n>.pkl.gz, screenshots.
+"""Result folders of AgentLab and BrowserGym experiments: exp_args.pkl, goal_object.pkl.gz,
+step_<n>.pkl.gz, screenshots.
 
-The pickles are read as plain data (see `safe_pickle`); neither package is needed. A run is a folder with step_0.pkl.gz or
-exp_args.pkl; folders whose names begin with `_` are earlier tries that AgentLab moved away, and are passed over.
+The pickles are read as plain data (see `safe_pickle`); neither package is needed. A run is a folder
+with step_0.pkl.gz or exp_args.pkl; folders whose names begin with `_` are earlier tries that
+AgentLab moved away, and are passed over.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, build_steps, oracle_label, plain_task_id
+from prill.datasets.reading.browsergym import (
+    BrowserGymTurn,
+    Summary,
+    build_steps,
+    oracle_label,
+    plain_task_id,
+)
 from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_record
 from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.datasets.reading.sources import Source
@@ -22,7 +30,8 @@ from prill.io.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
 
 _STEP = re.compile(r"step_(\d+)\.pkl\.gz")
-# The first of these texts that the agent's own preprocessing left in the observation is the text of the state.
+# The first of these texts that the agent's own preprocessing left in the observation is the text of
+# the state.
 _TEXTS = ("axtree_txt", "pruned_html", "dom_txt")
 
 
@@ -33,11 +42,13 @@ def recognise(source: Source) -> bool:
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run below a folder, without its outcome. The id is the run's folder, relative to `source`.
+    """Every run below a folder, without its outcome. The id is the run's folder, relative to
+    `source`.
 
-    `site` is the benchmark, the first word of the task's name. Texts of states are there when the agent made them: the raw
-    page trees are not turned into text here. `error` is the message of a run that broke off. `metadata["date"]` is the one in
-    the name of the run's folder, or else of a folder around it up to `source`.
+    `site` is the benchmark, the first word of the task's name. Texts of states are there when the
+    agent made them: the raw page trees are not turned into text here. `error` is the message of a
+    run that broke off. `metadata["date"]` is the one in the name of the run's folder, or else of a
+    folder around it up to `source`.
     """
     root = Path(source)
     for folder in _runs(root):
@@ -45,7 +56,8 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """The environment's verdict (`cum_reward` of summary_info.json), source `oracle`: see `oracle_label`.
+    """The environment's verdict (`cum_reward` of summary_info.json), source `oracle`: see
+    `oracle_label`.
 
     A run without that file was not finished and has no label.
     """
@@ -68,7 +80,9 @@ def _runs(root: Path) -> list[Path]:
     marks = [*root.rglob("exp_args.pkl"), *root.rglob("step_0.pkl.gz")]
     folders = sorted({path.parent for path in marks if not path.parent.name.startswith("_")})
     if not folders:
-        raise UsageError(f"{root}: expected a folder with exp_args.pkl or step_0.pkl.gz in it or below")
+        raise UsageError(
+            f"{root}: expected a folder with exp_args.pkl or step_0.pkl.gz in it or below"
+        )
     return folders
 
 
@@ -77,7 +91,9 @@ def _id(folder: Path, root: Path) -> str:
 
 
 def _seed(value: object) -> int | None:
-    """A seed that a line of JSON can hold: a pickle's integers have no end, and others are no seeds."""
+    """A seed that a line of JSON can hold: a pickle's integers have no end, and others are no
+    seeds.
+    """
     return value if isinstance(value, int) and value.bit_length() < 64 else None
 
 
@@ -92,7 +108,9 @@ def _summary(folder: Path) -> Summary:
 
 
 def _trajectory(folder: Path, root: Path) -> Trajectory:
-    numbers = sorted(int(match[1]) for path in folder.iterdir() if (match := _STEP.fullmatch(path.name)))
+    numbers = sorted(
+        int(match[1]) for path in folder.iterdir() if (match := _STEP.fullmatch(path.name))
+    )
     if not numbers:
         raise InputError("no step was recorded")
     if numbers != list(range(len(numbers))):
@@ -103,7 +121,11 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
         step = fields(load_pickle(folder / f"step_{number}.pkl.gz"))
         observed = fields(step.get("obs"))
         goal = goal or _text(observed.get("goal")) or ""
-        turns.append(BrowserGymTurn(_observation(observed, folder, number), _text(step.get("action")), _thought(step)))
+        turns.append(
+            BrowserGymTurn(
+                _observation(observed, folder, number), _text(step.get("action")), _thought(step)
+            )
+        )
     arguments = _arguments(folder)
     steps, final, answer = build_steps(turns)
     summary, name = _summary(folder), _text(fields(arguments.get("env_args")).get("task_name"))
@@ -131,7 +153,11 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
 
 
 def _date(folder: Path, root: Path) -> str | None:
-    names = [folder.resolve().name] if folder == root else [*reversed(folder.relative_to(root).parts), root.resolve().name]
+    names = (
+        [folder.resolve().name]
+        if folder == root
+        else [*reversed(folder.relative_to(root).parts), root.resolve().name]
+    )
     return next((date for name in names if (date := date_in(name))), None)
 
 
@@ -143,7 +169,9 @@ def _observation(observed: dict[str, Any], folder: Path, number: int) -> Observa
 
 
 def _thought(step: dict[str, Any]) -> str | None:
-    """What the agent thought: the information it gave is an object of BrowserGym's or a dictionary."""
+    """What the agent thought: the information it gave is an object of BrowserGym's or a
+    dictionary.
+    """
     return _text(fields(step.get("agent_info")).get("think"))
 
 
@@ -158,7 +186,10 @@ def _goal(folder: Path) -> str:
     if not path.is_file():
         return ""
     parts = load_pickle(path)
-    texts = [_text(fields(part).get("text")) or "[image]" for part in (parts if isinstance(parts, list | tuple) else ())]
+    texts = [
+        _text(fields(part).get("text")) or "[image]"
+        for part in (parts if isinstance(parts, list | tuple) else ())
+    ]
     return "\n".join(texts).strip()
 
 

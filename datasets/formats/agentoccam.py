@@ -1,7 +1,8 @@
 """Annotations of AgentOccam's 812 WebArena runs (arXiv 2410.13825): 1, 0.5 or 0 by three people.
 
-The file is CSV, UTF-8 with a byte order mark: the task, then for each person a grade and a note, then the average; the last
-line holds the averages and is no task. Ids are the task numbers, "0" to "811".
+The file is CSV, UTF-8 with a byte order mark: the task, then for each person a grade and a note,
+then the average; the last line holds the averages and is no task. Ids are the task numbers, "0" to
+"811".
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _GRADES = (0.0, 0.5, 1.0)
 
 
 def load_labels(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `human` for each person and task; only grade 1 is success, and a note keeps a grade of 0.5.
+    """One label of source `human` for each person and task; only grade 1 is success, and a note
+    keeps a grade of 0.5.
 
     A person who gave no grade has no label there. Raises UsageError when the file is no such table.
     """
@@ -28,19 +30,28 @@ def load_labels(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
             for annotator, grade, note in people:
                 if grade.strip():
                     value = _grade(grade)
-                    notes = [*(["partially correct"] if value == 0.5 else []), *([note.strip()] if note.strip() else [])]
+                    notes = [
+                        *(["partially correct"] if value == 0.5 else []),
+                        *([note.strip()] if note.strip() else []),
+                    ]
                     note_text = "; ".join(notes) or None
-                    yield LabelRecord(id=task, success=value == 1.0, annotator=annotator, note=note_text)
+                    yield LabelRecord(
+                        id=task, success=value == 1.0, annotator=annotator, note=note_text
+                    )
         except InputError as error:
             yield BadLine(task, place, str(error), task.encode())
 
 
 def load_grades(path: str | PathLike[str]) -> dict[str, dict[str, float]]:
-    """For each task the grade that each person gave. Raises InputError, with the line, for what is no grade."""
+    """For each task the grade that each person gave. Raises InputError, with the line, for what is
+    no grade.
+    """
     grades: dict[str, dict[str, float]] = {}
     for place, task, people in _rows(path):
         try:
-            grades[task] = {annotator: _grade(grade) for annotator, grade, _ in people if grade.strip()}
+            grades[task] = {
+                annotator: _grade(grade) for annotator, grade, _ in people if grade.strip()
+            }
         except InputError as error:
             raise InputError(f"{place}: {error}") from None
     return grades
@@ -53,13 +64,19 @@ def _rows(path: str | PathLike[str]) -> Iterator[tuple[str, str, list[tuple[str,
             reader = csv.reader(file)
             header = next(reader, [])
             if header[:1] != ["Task ID"] or len(header) < 4:
-                raise UsageError(f"{path}: expected a table with Task ID, then a grade and a note of each person")
+                raise UsageError(
+                    f"{path}: expected a table with Task ID, then a grade and a note of each person"
+                )
             # "Alice (Correct: 1; …)", "Alice's Note", "Bob", "Bob's Note", …, "Average"
             people = [(i, header[i].split(" (")[0].strip()) for i in range(1, len(header) - 1, 2)]
             for row in reader:
                 if row and row[0].strip().isdigit():
                     cells = row + [""] * (len(header) - len(row))
-                    yield f"{path}:{reader.line_num}", row[0].strip(), [(name, cells[i], cells[i + 1]) for i, name in people]
+                    yield (
+                        f"{path}:{reader.line_num}",
+                        row[0].strip(),
+                        [(name, cells[i], cells[i + 1]) for i, name in people],
+                    )
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:

@@ -1,8 +1,9 @@
-"""AgentRewardBench (arXiv 2504.08942): cleaned trajectories, <benchmark>/<agent>/<experiment>/<task>.json, and annotations.csv.
+"""AgentRewardBench (arXiv 2504.08942): cleaned trajectories,
+<benchmark>/<agent>/<experiment>/<task>.json, and annotations.csv.
 
-The fields are those that the package agent-reward-bench 0.1.2 writes. The published files may differ in details, so where
-a screenshot path leads, and whether the goal is a text or a list of parts, is found out by trying. The human annotations are
-one table.
+The fields are those that the package agent-reward-bench 0.1.2 writes. The published files may
+differ in details, so where a screenshot path leads, and whether the goal is a text or a list of
+parts, is found out by trying. The human annotations are one table.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, build_steps, oracle_label, plain_task_id
+from prill.datasets.reading.browsergym import (
+    BrowserGymTurn,
+    Summary,
+    build_steps,
+    oracle_label,
+    plain_task_id,
+)
 from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
@@ -64,15 +71,21 @@ class _Outcome:
 
 def recognise(source: Source) -> bool:
     """Documents with a benchmark, a goal and steps, and no id."""
-    return source.has(lambda file: {"goal", "steps", "benchmark"} <= file.keys and "id" not in file.keys, "*.json", "*.json.gz")
+    return source.has(
+        lambda file: {"goal", "steps", "benchmark"} <= file.keys and "id" not in file.keys,
+        "*.json",
+        "*.json.gz",
+    )
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run of a file or a folder, without its outcome. The id is `<benchmark>/<agent>/<task>`, `site` the benchmark.
+    """Every run of a file or a folder, without its outcome. The id is `<benchmark>/<agent>/<task>`,
+    `site` the benchmark.
 
-    The text of a state is the pruned accessibility tree, else the whole one. Screenshots are looked for by the ends of
-    their recorded paths, below `source` and beside it; `metadata["screenshots_missing"]` counts those that are not there, and
-    `metadata["date"]` is the one in these paths.
+    The text of a state is the pruned accessibility tree, else the whole one. Screenshots are looked
+    for by the ends of their recorded paths, below `source` and beside it;
+    `metadata["screenshots_missing"]` counts those that are not there, and `metadata["date"]` is the
+    one in these paths.
     """
     root = Path(source)
     for path in _files(root):
@@ -80,7 +93,9 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """The environment's verdict on each run (`summary_info.cum_reward`), source `oracle`: see `oracle_label`."""
+    """The environment's verdict on each run (`summary_info.cum_reward`), source `oracle`: see
+    `oracle_label`.
+    """
     for path in _files(Path(source)):
         label = _label(path)
         if label is not None:
@@ -90,8 +105,8 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """One label of source `human` a line of annotations.csv; the note keeps what else was asked.
 
-    Ids are `<benchmark>/<model>/<task>`, as `load_labels` has them. An unknown answer is no decision.
-    Raises UsageError when the file is no such table.
+    Ids are `<benchmark>/<model>/<task>`, as `load_labels` has them. An unknown answer is no
+    decision. Raises UsageError when the file is no such table.
     """
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
@@ -99,13 +114,23 @@ def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLin
             if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
                 raise UsageError(f"{path}: the table has no column {', '.join(missing)}")
             for row in reader:
-                cells = {name: (value or "").strip() for name, value in row.items() if isinstance(value, str) or value is None}
+                cells = {
+                    name: (value or "").strip()
+                    for name, value in row.items()
+                    if isinstance(value, str) or value is None
+                }
                 place = f"{path}:{reader.line_num}"
                 if not all(cells[name] for name in ("benchmark", "task_id", "model_name")):
                     yield BadLine(place, place, "benchmark, task_id or model_name is empty", b"")
                     continue
-                extra = [name.removeprefix("trajectory_") for name in cells if name.startswith("trajectory_")]
-                extra = [f"{name}: {cells[f'trajectory_{name}']}" for name in extra if name != "success"]
+                extra = [
+                    name.removeprefix("trajectory_")
+                    for name in cells
+                    if name.startswith("trajectory_")
+                ]
+                extra = [
+                    f"{name}: {cells[f'trajectory_{name}']}" for name in extra if name != "success"
+                ]
                 yield LabelRecord(
                     id=f"{cells['benchmark']}/{cells['model_name'].removeprefix('GenericAgent-')}/{cells['task_id']}",
                     success=_SUCCESS.get(cells["trajectory_success"]),
@@ -133,7 +158,9 @@ def _label(path: Path) -> LabelRecord | BadLine | None:
 def _files(root: Path) -> list[Path]:
     if root.is_file():
         return [root]
-    paths = sorted(path for path in root.rglob("*.json*") if path.name.removesuffix(".gz").endswith(".json"))
+    paths = sorted(
+        path for path in root.rglob("*.json*") if path.name.removesuffix(".gz").endswith(".json")
+    )
     if not paths:
         raise UsageError(f"{root}: expected a file, or a folder with .json files in it")
     return paths
@@ -153,7 +180,11 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
     screenshots = _Screenshots(path, root)
     turns = [
         BrowserGymTurn(
-            Observation(screenshots.path(step.screenshot_path), step.axtree_pruned or step.axtree or None, step.url or None),
+            Observation(
+                screenshots.path(step.screenshot_path),
+                step.axtree_pruned or step.axtree or None,
+                step.url or None,
+            ),
             step.action,
             step.reasoning,
         )
@@ -162,7 +193,11 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
     if not turns:
         raise InputError("the run has no steps")
     steps, final, answer = build_steps(turns)
-    goal = run.goal if isinstance(run.goal, str) else "\n".join(part.text for part in run.goal if part.text)
+    goal = (
+        run.goal
+        if isinstance(run.goal, str)
+        else "\n".join(part.text for part in run.goal if part.text)
+    )
     name = _task_name(path)
     summary = run.summary_info or Summary()
     extra = {
@@ -173,7 +208,9 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
         "truncated": summary.truncated,
         "screenshots_missing": screenshots.missing or None,
         # The folder in which AgentLab recorded the run bears its date.
-        "date": next((date for step in run.steps if (date := date_in(step.screenshot_path or ""))), None),
+        "date": next(
+            (date for step in run.steps if (date := date_in(step.screenshot_path or ""))), None
+        ),
     }
     return Trajectory(
         id=_id(path, run),
@@ -197,7 +234,9 @@ class _Screenshots:
         self.missing = 0
 
     def path(self, recorded: str | None) -> str | None:
-        """The file with the longest matching end of the recorded path; None, counted as missing, where there is none."""
+        """The file with the longest matching end of the recorded path; None, counted as missing,
+        where there is none.
+        """
         # A missing screenshot was written as the word None.
         if not recorded or recorded == "None":
             return None
@@ -206,7 +245,11 @@ class _Screenshots:
             end = Path(*parts[first:])
             # A bare file name could be that of any run: it counts only beside the run's own file.
             for base in self._bases if len(end.parts) > 1 else (self._beside,):
-                if not end.is_absolute() and os.path.isfile(base / end) and (base / end).resolve().is_relative_to(base):
+                if (
+                    not end.is_absolute()
+                    and os.path.isfile(base / end)
+                    and (base / end).resolve().is_relative_to(base)
+                ):
                     return str((base / end).resolve())
         self.missing += 1
         return None

@@ -1,8 +1,10 @@
-"""AgentRewardBench runs with the captions and key screenshots of a WebJudge log (arXiv 2504.08942, 2504.01382).
+"""AgentRewardBench runs with the captions and key screenshots of a WebJudge log (arXiv 2504.08942,
+2504.01382).
 
-The folder holds `trajectories.jsonl.gz`, `labels.jsonl.gz` and `images/`. The captions were written by a judge that knew
-the task, and only frames which that judge found relevant have a screenshot: whether one is there says something about
-the outcome. Its scores and key points are left out here; never use the presence of a screenshot as a feature.
+The folder holds `trajectories.jsonl.gz`, `labels.jsonl.gz` and `images/`. The captions were written
+by a judge that knew the task, and only frames which that judge found relevant have a screenshot:
+whether one is there says something about the outcome. Its scores and key points are left out here;
+never use the presence of a screenshot as a feature.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os import PathLike
 
-from prill.datasets.reading.browsergym import BrowserGymTurn, Summary, build_steps, oracle_label, plain_task_id
+from prill.datasets.reading.browsergym import (
+    BrowserGymTurn,
+    Summary,
+    build_steps,
+    oracle_label,
+    plain_task_id,
+)
 from prill.datasets.reading.records import find_rows, image_in, read_rows
 from prill.datasets.reading.sources import Source
 from prill.errors import UnparsableError, UsageError
@@ -21,7 +29,8 @@ from prill.models.replies import ReplyFormat
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
 
 _HEADING = re.compile(r"\A[\s#*]*Reasoning[\s*:]*(?=\S)", re.IGNORECASE)
-# "### Score: 4", "**Score**: 1", "### Score\n5 - because …": the judge's grade, and what it says about it, end a description.
+# "### Score: 4", "**Score**: 1", "### Score\n5 - because …": the judge's grade, and what it says
+# about it, end a description.
 _GRADE = re.compile(r"(?:^|\n)[\s#*]*Score\b[\s*:]*(?:[0-5]\b.*)?\Z", re.IGNORECASE | re.DOTALL)
 # What the reference judges were asked for.
 _REPLY = ReplyFormat("thoughts", "status", ("success", "failure"))
@@ -80,16 +89,23 @@ class _Labels:
 def recognise(source: Source) -> bool:
     """A folder with rows that name benchmark, agent, task and goal."""
     wanted = {"id", "benchmark", "agent", "task_id", "goal", "steps"}
-    return source.is_folder and any(wanted <= file.keys for file in source.files("trajectories.jsonl", "trajectories.jsonl.gz"))
+    return source.is_folder and any(
+        wanted <= file.keys for file in source.files("trajectories.jsonl", "trajectories.jsonl.gz")
+    )
 
 
 def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run, without its outcome. `site` is the benchmark; task ids come without `.improved` and `.resized`."""
-    return read_rows(find_rows(folder, "trajectories"), _Row, lambda row: [_trajectory(row, folder)])
+    """Every run, without its outcome. `site` is the benchmark; task ids come without `.improved`
+    and `.resized`.
+    """
+    return read_rows(
+        find_rows(folder, "trajectories"), _Row, lambda row: [_trajectory(row, folder)]
+    )
 
 
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `human` for each annotator, and one of source `oracle`: success is a reward of 0.5 or more.
+    """One label of source `human` for each annotator, and one of source `oracle`: success is a
+    reward of 0.5 or more.
 
     A few rewards are fractions; the label's note keeps them.
     """
@@ -99,7 +115,12 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 def _labels(row: _Labels) -> Iterator[LabelRecord]:
     words = {"Successful": True, "Unsuccessful": False}
     for opinion in row.human:
-        yield LabelRecord(id=row.id, success=words.get(opinion.success), source="human", annotator=opinion.annotator)
+        yield LabelRecord(
+            id=row.id,
+            success=words.get(opinion.success),
+            source="human",
+            annotator=opinion.annotator,
+        )
     if label := oracle_label(row.id, Summary(cum_reward=row.oracle_reward)):
         yield label
 
@@ -109,8 +130,9 @@ def load_reference_verdicts(
 ) -> Iterator[Verdict | BadLine]:
     """Loads a reference judge's recorded replies, such as `webjudge_7B`, parsed as prill does.
 
-    A reply that holds no verdict is unscored. `as_recorded` takes the verdict that was recorded beside the reply instead.
-    Raises UsageError, after the last row, when the folder has no such judge.
+    A reply that holds no verdict is unscored. `as_recorded` takes the verdict that was recorded
+    beside the reply instead. Raises UsageError, after the last row, when the folder has no such
+    judge.
     """
     others: set[str] = set()
     rows = read_rows(find_rows(folder, "labels"), _Labels, lambda row: [row])
@@ -124,7 +146,10 @@ def load_reference_verdicts(
         else:
             others.update(row.reference_judges)
     if not present:
-        raise UsageError(f"{folder}: no judge is called {judge!r}; there are: {', '.join(sorted(others)) or 'none'}")
+        raise UsageError(
+            f"{folder}: no judge is called {judge!r}; there are: "
+            f"{', '.join(sorted(others)) or 'none'}"
+        )
 
 
 def _reference_verdict(id: str, judge: str, reference: _Reference, as_recorded: bool) -> Verdict:
@@ -137,7 +162,14 @@ def _reference_verdict(id: str, judge: str, reference: _Reference, as_recorded: 
         return Verdict(id=id, unscored="parse", reason=str(error), usage=usage, evaluator=evaluator)
     success = fields["status"] == "success"
     reason = text if as_recorded else fields["thoughts"]
-    return Verdict(id=id, success=success, score=float(success), reason=reason, usage=usage, evaluator=evaluator)
+    return Verdict(
+        id=id,
+        success=success,
+        score=float(success),
+        reason=reason,
+        usage=usage,
+        evaluator=evaluator,
+    )
 
 
 def description(caption: str) -> str:
@@ -147,7 +179,10 @@ def description(caption: str) -> str:
 
 def _trajectory(row: _Row, folder: str | PathLike[str]) -> Trajectory:
     steps, final, answer = build_steps(
-        [BrowserGymTurn(_observation(step, folder), step.action, step.reasoning) for step in row.steps]
+        [
+            BrowserGymTurn(_observation(step, folder), step.action, step.reasoning)
+            for step in row.steps
+        ]
     )
     extra = {
         "benchmark_task_id": row.task_id,

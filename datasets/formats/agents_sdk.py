@@ -1,8 +1,10 @@
-"""Spans of the OpenAI Agents SDK, as its processors of traces hand them on (`span.export()`): JSON lines, or a list.
+"""Spans of the OpenAI Agents SDK, as its processors of traces hand them on (`span.export()`): JSON
+lines, or a list.
 
-A trace is a run. Spans of type `generation` hold what the model was given and said; those of `response` hold an id, or, where a
-processor adds them, `input` and `response`. Without either, the spans of type `function` are the actions, and the goal, which
-no other span holds, is empty. (openai/openai-agents-python, src/agents/tracing/span_data.py; tried: 0.24.0.)
+A trace is a run. Spans of type `generation` hold what the model was given and said; those of
+`response` hold an id, or, where a processor adds them, `input` and `response`. Without either, the
+spans of type `function` are the actions, and the goal, which no other span holds, is empty.
+(openai/openai-agents-python, src/agents/tracing/span_data.py; tried: 0.24.0.)
 """
 
 from __future__ import annotations
@@ -89,11 +91,14 @@ def recognise(source: Source) -> bool:
     return source.has(_is_ours, *_PATTERNS)
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
-    """The traces of a file, or of the files below a folder, each by its id; those of a trace must be in one file.
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The traces of a file, or of the files below a folder, each by its id; those of a trace must
+    be in one file.
 
-    Pictures inside a file are written to the folder `images`; without one, to a temporary folder, and go when the next run is
-    asked for.
+    Pictures inside a file are written to the folder `images`; without one, to a temporary folder,
+    and go when the next run is asked for.
     """
     with image_store(images) as store:
         unpacked = RecordImages(store)
@@ -104,7 +109,10 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
             traces, heads = dict[str, list[_Span]](), dict[str, _Head]()
             yield from _sort(document, traces, heads)
             for id, spans in traces.items():
-                yield read_record(f"{document.place}:{id}", partial(_trajectory, id, spans, heads.get(id), unpacked))
+                yield read_record(
+                    f"{document.place}:{id}",
+                    partial(_trajectory, id, spans, heads.get(id), unpacked),
+                )
                 unpacked.next_record()
 
 
@@ -112,7 +120,9 @@ def _is_ours(file: Source) -> bool:
     return looks_like(file.value)
 
 
-def _sort(document: Document, traces: dict[str, list[_Span]], heads: dict[str, _Head]) -> Iterator[BadLine]:
+def _sort(
+    document: Document, traces: dict[str, list[_Span]], heads: dict[str, _Head]
+) -> Iterator[BadLine]:
     """Fills the spans by their trace; gives the records that are neither."""
     for place, value in document.records:
         for one in value if isinstance(value, list) else (value,):
@@ -130,24 +140,44 @@ def _sort(document: Document, traces: dict[str, list[_Span]], heads: dict[str, _
                 traces.setdefault(span.trace_id, []).append(span)
 
 
-def _trajectory(id: str, spans: list[_Span], head: _Head | None, images: RecordImages) -> Trajectory:
+def _trajectory(
+    id: str, spans: list[_Span], head: _Head | None, images: RecordImages
+) -> Trajectory:
     spans = sorted(spans, key=lambda span: span.started_at or "")
     calls = [call for span in spans if (call := _call(span.span_data)) is not None]
     runs = [
-        ToolRun(data.name or "function", data.input if isinstance(data.input, str | dict) else None, _text(data.output))
+        ToolRun(
+            data.name or "function",
+            data.input if isinstance(data.input, str | dict) else None,
+            _text(data.output),
+        )
         for data in (span.span_data for span in spans)
         if data.type == "function"
     ]
     if not calls and not runs:
         raise InputError("no call of a model and no run of a function in this trace")
-    chat = conversation(join_calls(calls, runs), images, goal="", read=read_call, looks=LOOKS, measured=True)
-    agent = next((span.span_data.name for span in spans if span.span_data.type == "agent" and span.span_data.name), None)
-    models = (data.model or (data.response.model if data.response else None) for data in (span.span_data for span in spans))
+    chat = conversation(
+        join_calls(calls, runs), images, goal="", read=read_call, looks=LOOKS, measured=True
+    )
+    agent = next(
+        (
+            span.span_data.name
+            for span in spans
+            if span.span_data.type == "agent" and span.span_data.name
+        ),
+        None,
+    )
+    models = (
+        data.model or (data.response.model if data.response else None)
+        for data in (span.span_data for span in spans)
+    )
     model = next((name for name in models if name), None)
     metadata: dict[str, object] = {"trace_id": id, "workflow": head.workflow_name if head else None}
     metadata["session"] = head.group_id if head else None
     usages = [
-        data.usage for data in (span.span_data for span in spans) if data.type in ("generation", "response") and data.usage
+        data.usage
+        for data in (span.span_data for span in spans)
+        if data.type in ("generation", "response") and data.usage
     ]
     if usages:
         metadata["prompt_tokens"] = sum(usage.input_tokens or 0 for usage in usages)
@@ -160,13 +190,20 @@ def _trajectory(id: str, spans: list[_Span], head: _Head | None, images: RecordI
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim({key: value for key, value in metadata.items() if value is not None}, chat.claimed),
-        error=next((_said(span.error) for span in spans if span.error and span.span_data.type == "agent"), None),
+        metadata=with_claim(
+            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
+        ),
+        error=next(
+            (_said(span.error) for span in spans if span.error and span.span_data.type == "agent"),
+            None,
+        ),
     )
 
 
 def _call(data: _Data) -> ModelCall | None:
-    inputs = [{"role": "user", "content": data.input}] if isinstance(data.input, str) else data.input
+    inputs = (
+        [{"role": "user", "content": data.input}] if isinstance(data.input, str) else data.input
+    )
     inputs = inputs if isinstance(inputs, list) else []
     if data.type == "generation":
         outputs = data.output if isinstance(data.output, list) else []

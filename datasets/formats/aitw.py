@@ -1,8 +1,8 @@
 """Android in the Wild (arXiv 2307.10088): episodes recorded by people on phones.
 
-Read are TFRecord files of TF-Examples, one a step (gzip or plain; TensorFlow is not needed), and JSON or JSON Lines with the
-same keys: a list of steps, a list of episodes of steps, or one step a line. Values may be single, in lists of one, flat or
-nested.
+Read are TFRecord files of TF-Examples, one a step (gzip or plain; TensorFlow is not needed), and
+JSON or JSON Lines with the same keys: a list of steps, a list of episodes of steps, or one step a
+line. Values may be single, in lists of one, flat or nested.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ ACTION_TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AitwElement:
-    """Something on the screen: its text or icon name, and its box as (y, x, height, width) in fractions of the screen."""
+    """Something on the screen: its text or icon name, and its box as (y, x, height, width) in
+    fractions of the screen.
+    """
 
     text: str
     type: str
@@ -55,9 +57,11 @@ class AitwElement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AitwStep:
-    """One step: the screen, and what the person did. Points are (x, y); None for what is no gesture.
+    """One step: the screen, and what the person did. Points are (x, y); None for what is no
+    gesture.
 
-    `image` is an encoded picture, or raw pixels of the shape `image_shape` (height, width, channels).
+    `image` is an encoded picture, or raw pixels of the shape `image_shape` (height, width,
+    channels).
     """
 
     episode_id: str
@@ -97,31 +101,45 @@ def _is_ours(file: Source) -> bool:
     if begins_tfrecord(file.head[:12]):
         return b"episode_id" in file.head
     rows = file.value if isinstance(file.value, list) else [file.value]
-    return bool(rows) and isinstance(rows[0], dict) and {"episode_id", "results/action_type"} <= rows[0].keys()
+    return (
+        bool(rows)
+        and isinstance(rows[0], dict)
+        and {"episode_id", "results/action_type"} <= rows[0].keys()
+    )
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
     """Every episode of a file, or of the files of a folder.
 
-    Steps of an episode may come in any order and between those of others, but within one file. An episode that the file
-    ends before its last step comes with `metadata["episode_length"]`; one with a gap or a doubled step is broken.
-    Screenshots are written to the folder `images`; without one, to a temporary folder, and a trajectory's go when the next
-    trajectory is asked for. `metadata["boxes"]` has the boxes on each step's screen, as [x, y, width, height]. `task.site` is
-    the data set, where a path names it. Tasks have no id: episodes of one goal are of one task. There are no labels.
+    Steps of an episode may come in any order and between those of others, but within one file. An
+    episode that the file ends before its last step comes with `metadata["episode_length"]`; one
+    with a gap or a doubled step is broken. Screenshots are written to the folder `images`; without
+    one, to a temporary folder, and a trajectory's go when the next trajectory is asked for.
+    `metadata["boxes"]` has the boxes on each step's screen, as [x, y, width, height]. `task.site`
+    is the data set, where a path names it. Tasks have no id: episodes of one goal are of one task.
+    There are no labels.
     """
     with image_store(images) as store:
         for path in _files(Path(source)):
-            site = next((name for part in reversed(path.parts[-3:]) for name in SETS if name in part), None)
+            site = next(
+                (name for part in reversed(path.parts[-3:]) for name in SETS if name in part), None
+            )
             yield from _episodes(read_steps(path), store, site)
 
 
 def parse_action(step: AitwStep) -> Action:
-    """The step's action; gestures have the text form of arXiv 2404.06474's agents, the others the data set's type name."""
+    """The step's action; gestures have the text form of arXiv 2404.06474's agents, the others the
+    data set's type name.
+    """
     if step.touch and step.lift:
         return dual_point(step.touch, step.lift, swipe_beyond=TAP_DISTANCE)
     name, kind = ACTION_TYPES.get(step.action_type, (f"action type {step.action_type}", "other"))
     if kind == "type":
-        return Action(kind, f"{name} {json.dumps(step.typed, ensure_ascii=False)}", value=step.typed)
+        return Action(
+            kind, f"{name} {json.dumps(step.typed, ensure_ascii=False)}", value=step.typed
+        )
     return Action(kind, name, value="Enter" if kind == "press" else None)
 
 
@@ -146,7 +164,9 @@ def _is_data(path: Path) -> bool:
             return False
 
 
-def _episodes(steps: Iterable[AitwStep | BadLine], store: ImageStore, site: str | None) -> Iterator[Trajectory | BadLine]:
+def _episodes(
+    steps: Iterable[AitwStep | BadLine], store: ImageStore, site: str | None
+) -> Iterator[Trajectory | BadLine]:
     episodes: dict[str, _Episode] = {}
     complete: set[str] = set()
 
@@ -161,14 +181,23 @@ def _episodes(steps: Iterable[AitwStep | BadLine], store: ImageStore, site: str 
             continue
         id = step.episode_id
         if id in complete:
-            yield BadLine(id, f"episode {id}", f"step {step.step_id} comes after all steps of the episode", b"")
+            yield BadLine(
+                id,
+                f"episode {id}",
+                f"step {step.step_id} comes after all steps of the episode",
+                b"",
+            )
             continue
         if id not in episodes:
-            episodes[id] = _Episode(store.new(), step.goal, step.episode_length, step.device, {}, {})
+            episodes[id] = _Episode(
+                store.new(), step.goal, step.episode_length, step.device, {}, {}
+            )
         episode = episodes[id]
         if step.step_id in episode.steps:
             episode.problem = f"step {step.step_id} comes twice"
-        episode.boxes[step.step_id] = [(x, y, width, height) for y, x, height, width in (e.box for e in step.elements)]
+        episode.boxes[step.step_id] = [
+            (x, y, width, height) for y, x, height, width in (e.box for e in step.elements)
+        ]
         try:
             screenshot = _screenshot(step, episode.images)
             text = "\n".join(map(_line, step.elements)) or None
@@ -196,30 +225,48 @@ def _trajectory(id: str, episode: _Episode, site: str | None) -> Trajectory | Ba
     if any(episode.boxes.values()):
         metadata["boxes"] = [episode.boxes[i] for i in range(count)]
     task = Task(goal=episode.goal, platform="android", site=site)
-    return Trajectory(id=id, task=task, agent="human", steps=tuple(episode.steps[i] for i in range(count)), metadata=metadata)
+    return Trajectory(
+        id=id,
+        task=task,
+        agent="human",
+        steps=tuple(episode.steps[i] for i in range(count)),
+        metadata=metadata,
+    )
 
 
 def _line(element: AitwElement) -> str:
     y, x, height, width = element.box
-    place = f"{json.dumps(element.text, ensure_ascii=False)} at ({x + width / 2:.2f}, {y + height / 2:.2f})"
+    place = (
+        f"{json.dumps(element.text, ensure_ascii=False)} at ({x + width / 2:.2f}, "
+        f"{y + height / 2:.2f})"
+    )
     return f"{element.type} {place}" if element.type else place
 
 
 def _screenshot(step: AitwStep, images: ImageFolder) -> str | None:
-    """The path of the written picture. The data set's own files hold raw pixels, exports also PNG or JPEG."""
+    """The path of the written picture. The data set's own files hold raw pixels, exports also PNG
+    or JPEG.
+    """
     if step.image is None:
         return None
     if image_suffix(step.image):
         return images.add(step.image)
     height, width, channels = step.image_shape
-    if channels not in (1, 3, 4) or min(height, width) < 1 or len(step.image) != height * width * channels:
+    if (
+        channels not in (1, 3, 4)
+        or min(height, width) < 1
+        or len(step.image) != height * width * channels
+    ):
         raise InputError(
-            f"image/encoded has {len(step.image)} bytes: no PNG or JPEG, nor {height} x {width} x {channels} pixels"
+            f"image/encoded has {len(step.image)} bytes: no PNG or JPEG, nor {height} x {width} x "
+            f"{channels} pixels"
         )
     from PIL import Image
 
     out = BytesIO()
-    Image.frombytes({1: "L", 3: "RGB", 4: "RGBA"}[channels], (width, height), step.image).save(out, "PNG", compress_level=1)
+    Image.frombytes({1: "L", 3: "RGB", 4: "RGBA"}[channels], (width, height), step.image).save(
+        out, "PNG", compress_level=1
+    )
     return images.add(out.getvalue())
 
 
@@ -364,9 +411,17 @@ class _Fields:
 
     def elements(self) -> tuple[AitwElement, ...]:
         boxes = self._numbers("image/ui_annotations_positions", None)
-        texts, types = self._texts("image/ui_annotations_text"), self._texts("image/ui_annotations_ui_types")
-        if len(boxes) % 4 or any(len(names) not in (0, len(boxes) // 4) for names in (texts, types)):
-            raise InputError(f"{len(boxes)} numbers for boxes, {len(texts)} texts and {len(types)} types do not fit together")
+        texts, types = (
+            self._texts("image/ui_annotations_text"),
+            self._texts("image/ui_annotations_ui_types"),
+        )
+        if len(boxes) % 4 or any(
+            len(names) not in (0, len(boxes) // 4) for names in (texts, types)
+        ):
+            raise InputError(
+                f"{len(boxes)} numbers for boxes, {len(texts)} texts and {len(types)} types do "
+                "not fit together"
+            )
         return tuple(
             AitwElement(
                 text=texts[i] if texts else "",
@@ -391,12 +446,20 @@ class _Fields:
         values = list(_flat(self._record.get(name)))
         if not all(isinstance(value, str | bytes | int) for value in values):
             raise InputError(f"{name} is no text")
-        return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+        return [
+            value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+            for value in values
+        ]
 
     def _numbers(self, name: str, count: int | None) -> list[float]:
         values = list(_flat(self._record.get(name)))
-        if not all(isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64) for value in values):
-            raise InputError(f"{name} holds something that is no number, or an integer of more than 64 bits")
+        if not all(
+            isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64)
+            for value in values
+        ):
+            raise InputError(
+                f"{name} holds something that is no number, or an integer of more than 64 bits"
+            )
         if count is not None and len(values) != count:
             raise InputError(f"{name} has {len(values)} numbers, expected {count}")
         return values

@@ -1,7 +1,8 @@
 """AndroidWorld runs (arXiv 2405.14573), as narratives or as steps with visible elements.
 
-The folder holds `trajectories.jsonl.gz` and `labels.jsonl.gz`. The two groups come from different agents with
-very different success rates: `metadata["evidence"]` is `narrative` or `steps`, and figures of the two should not be pooled.
+The folder holds `trajectories.jsonl.gz` and `labels.jsonl.gz`. The two groups come from different
+agents with very different success rates: `metadata["evidence"]` is `narrative` or `steps`, and
+figures of the two should not be pooled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from prill.datasets.reading.sources import Source
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
-# The screen size is not recorded. Boxes of most runs end at these numbers, the Pixel 6 that AndroidWorld asks for.
+# The screen size is not recorded. Boxes of most runs end at these numbers, the Pixel 6 that
+# AndroidWorld asks for.
 _SCREEN = (1080, 2400)
 _KINDS = {
     "click": "click",
@@ -82,7 +84,11 @@ class _Command:
 
 def recognise(source: Source) -> bool:
     """A folder with rows that have the name of a task, its goal, and a narrative or steps."""
-    rows = [file.value for file in source.files("trajectories.jsonl", "trajectories.jsonl.gz")] if source.is_folder else []
+    rows = (
+        [file.value for file in source.files("trajectories.jsonl", "trajectories.jsonl.gz")]
+        if source.is_folder
+        else []
+    )
     return any(
         isinstance(row, dict)
         and {"id", "task", "goal"} <= row.keys()
@@ -93,12 +99,16 @@ def recognise(source: Source) -> bool:
 
 
 def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run, without its outcome. A narrative is the caption of one step; elements are the text of an observation."""
+    """Every run, without its outcome. A narrative is the caption of one step; elements are the text
+    of an observation.
+    """
     return read_rows(find_rows(folder, "trajectories"), _Row, _trajectory)
 
 
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `oracle` for each run: success is a reward of exactly 1, a missing reward is undecided."""
+    """One label of source `oracle` for each run: success is a reward of exactly 1, a missing reward
+    is undecided.
+    """
     return read_rows(find_rows(folder, "labels"), _Labels, _label)
 
 
@@ -108,7 +118,11 @@ def _trajectory(row: _Row) -> Iterator[Trajectory]:
 
 
 def _label(row: _Labels) -> Iterator[LabelRecord]:
-    yield LabelRecord(id=row.id, success=None if row.oracle_reward is None else row.oracle_reward == 1.0, source="oracle")
+    yield LabelRecord(
+        id=row.id,
+        success=None if row.oracle_reward is None else row.oracle_reward == 1.0,
+        source="oracle",
+    )
 
 
 def _from_narrative(row: _Row, task: Task) -> Trajectory:
@@ -120,7 +134,11 @@ def _from_narrative(row: _Row, task: Task) -> Trajectory:
 
 
 def _from_steps(row: _Row, task: Task) -> Trajectory:
-    elements = [element for screen in (*(step.ui for step in row.steps), row.final_ui or ()) for element in screen]
+    elements = [
+        element
+        for screen in (*(step.ui for step in row.steps), row.final_ui or ())
+        for element in screen
+    ]
     width = max((element.b[2] for element in elements), default=0)
     height = max((element.b[3] for element in elements), default=0)
     size = (max(width, _SCREEN[0]), max(height, _SCREEN[1]))
@@ -152,9 +170,11 @@ def _page(elements: tuple[_Element, ...], size: tuple[float, float]) -> str:
 
 
 def _parse(line: str) -> tuple[Action, str | None, bool | None]:
-    """The action, the thought and the agent's own flag of "Reason: … Action: {…}"; kind `other` where the end is no command.
+    """The action, the thought and the agent's own flag of "Reason: … Action: {…}"; kind `other`
+    where the end is no command.
 
-    `index` counts elements of a longer list than the recorded one, so it cannot be turned into a place on the screen.
+    `index` counts elements of a longer list than the recorded one, so it cannot be turned into a
+    place on the screen.
     """
     reason, marker, text = line.rpartition("Action:")
     text = text.strip()
@@ -162,7 +182,11 @@ def _parse(line: str) -> tuple[Action, str | None, bool | None]:
     try:
         command = msgspec.json.decode(text, type=_Command)
     except msgspec.MsgspecError:
-        return (Action("other", text), thought, None) if marker else (Action("other", line.strip()), None, None)
+        return (
+            (Action("other", text), thought, None)
+            if marker
+            else (Action("other", line.strip()), None, None)
+        )
     kind = _KINDS.get(command.action_type, "other")
     target = None if command.index is None else str(command.index)
     value = command.text or command.direction or command.app_name

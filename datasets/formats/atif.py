@@ -1,9 +1,11 @@
-"""ATIF, the Agent Trajectory Interchange Format of Harbor: one JSON document a run. Written by versions 1.0 to 1.8.
+"""ATIF, the Agent Trajectory Interchange Format of Harbor: one JSON document a run. Written by
+versions 1.0 to 1.8.
 
-Read are the steps with their calls, results and pictures, the agent's name and model, and the tokens and cost; `notes` and
-`extra` are the writers' own and are passed over, and so are trajectories of sub-agents inside a document. Steps copied from
-an earlier document (`is_copied_context`) are kept: they happened in the same run. Calls of the harness computer-1 are read by
-`prill.datasets.reading.computer_action`.
+Read are the steps with their calls, results and pictures, the agent's name and model, and the
+tokens and cost; `notes` and `extra` are the writers' own and are passed over, and so are
+trajectories of sub-agents inside a document. Steps copied from an earlier document
+(`is_copied_context`) are kept: they happened in the same run. Calls of the harness computer-1 are
+read by `prill.datasets.reading.computer_action`.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import Task, Trajectory, Verdict
 
-_START = "call_start_url_navigation"  # the id of a call that is the harness's, before the task is told
+# the id of a call that is the harness's, before the task is told
+_START = "call_start_url_navigation"
 _MARK = b"ATIF-v"  # how the value of `schema_version` begins
 _Number = TypeVar("_Number", int, float)
 
@@ -108,15 +111,21 @@ class _Document:
 
 def recognise(source: Source) -> bool:
     """Documents that state a version of ATIF."""
-    return source.has(lambda file: _MARK in file.head and {"schema_version", "steps"} <= file.keys, "*.json")
+    return source.has(
+        lambda file: _MARK in file.head and {"schema_version", "steps"} <= file.keys, "*.json"
+    )
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
-    """The run of a file, or of every ATIF document below a folder; other JSON files there are passed over.
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The run of a file, or of every ATIF document below a folder; other JSON files there are
+    passed over.
 
-    Ids are `trajectory_id`, else `session_id`, else the file's path; `#2`, `#3`… is put behind one that comes again.
-    Picture paths are relative to the document and stay below its folder. Those given as data URLs are written to the folder
-    `images`; without one, to a temporary folder, and go when the next run is asked for.
+    Ids are `trajectory_id`, else `session_id`, else the file's path; `#2`, `#3`… is put behind one
+    that comes again. Picture paths are relative to the document and stay below its folder. Those
+    given as data URLs are written to the folder `images`; without one, to a temporary folder, and
+    go when the next run is asked for.
     """
     ids = set[str]()
     with image_store(images) as store:
@@ -129,18 +138,27 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
             unpacked.next_record()
 
 
-def annotate(source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]) -> Iterator[tuple[str, bytes]]:
+def annotate(
+    source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
+) -> Iterator[tuple[str, bytes]]:
     """The documents that have verdicts, with these in `extra`, which ATIF leaves to everyone."""
     ids = set[str]()
     for path, name, data in _files(Path(source)):
-        document = data if isinstance(data, BadLine) else read_record(str(path), partial(_decoded, data))
+        document = (
+            data if isinstance(data, BadLine) else read_record(str(path), partial(_decoded, data))
+        )
         if isinstance(document, BadLine) or isinstance(data, BadLine):
             continue
-        judged = verdicts.get(_unique(document.trajectory_id or document.session_id or name, ids), ())
+        judged = verdicts.get(
+            _unique(document.trajectory_id or document.session_id or name, ids), ()
+        )
         if judged:
             record = decode_json(data, dict[str, object])
             extra = record.get("extra")
-            record["extra"] = {**(extra if isinstance(extra, dict) else {}), KEY: list(map(annotation, judged))}
+            record["extra"] = {
+                **(extra if isinstance(extra, dict) else {}),
+                KEY: list(map(annotation, judged)),
+            }
             yield f"{name}.json", msgspec.json.format(msgspec.json.encode(record), indent=2)
 
 
@@ -149,12 +167,18 @@ def _files(root: Path) -> Iterator[tuple[Path, str, bytes | BadLine]]:
     if not root.exists():
         raise UsageError(f"{root}: no such file or folder")
     any_document = False
-    for path in sorted(path for path in root.rglob("*.json") if path.is_file()) if root.is_dir() else [root]:
+    for path in (
+        sorted(path for path in root.rglob("*.json") if path.is_file()) if root.is_dir() else [root]
+    ):
         name = path.relative_to(root).with_suffix("").as_posix() if root.is_dir() else path.stem
         try:
             data = path.read_bytes()
         except OSError as error:
-            yield path, name, BadLine(str(path), str(path), f"cannot be read: {error.strerror}", b"")
+            yield (
+                path,
+                name,
+                BadLine(str(path), str(path), f"cannot be read: {error.strerror}", b""),
+            )
             continue
         if not root.is_dir() or _MARK in data:
             any_document = True
@@ -172,20 +196,33 @@ def _decoded(data: bytes) -> _Document:
 
 def _trajectory(document: _Document, name: str, ids: set[str], images: RecordImages) -> Trajectory:
     messages = [message for step in document.steps for message in _messages(step)]
-    by_computer = [step for step in document.steps if any(call.function_name == NAME for call in step.tool_calls or ())]
-    size = screen_size(document.agent.tool_definitions or ()) or (_desktop(document, images) if by_computer else None)
+    by_computer = [
+        step
+        for step in document.steps
+        if any(call.function_name == NAME for call in step.tool_calls or ())
+    ]
+    size = screen_size(document.agent.tool_definitions or ()) or (
+        _desktop(document, images) if by_computer else None
+    )
     chat = conversation(messages, images, size, read=ComputerActions())
     start_url = _start_url(document)
     id = _unique(document.trajectory_id or document.session_id or name, ids)
     agent = document.agent
     return Trajectory(
         id=id,
-        task=Task(goal=chat.goal, platform="web" if start_url else "desktop" if by_computer else "other", start_url=start_url),
+        task=Task(
+            goal=chat.goal,
+            platform="web" if start_url else "desktop" if by_computer else "other",
+            start_url=start_url,
+        ),
         agent=f"{agent.name} ({agent.model_name})" if agent.model_name else agent.name,
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim({**_usage(document), **({"date": date} if (date := _date(document)) else {})}, chat.claimed),
+        metadata=with_claim(
+            {**_usage(document), **({"date": date} if (date := _date(document)) else {})},
+            chat.claimed,
+        ),
     )
 
 
@@ -199,11 +236,19 @@ def _unique(id: str, ids: set[str]) -> str:
 
 
 def _desktop(document: _Document, images: RecordImages) -> tuple[float, float] | None:
-    """The size of the first picture that shows the whole desktop: the one after a zoom shows a part."""
+    """The size of the first picture that shows the whole desktop: the one after a zoom shows a
+    part.
+    """
     for step in document.steps:
-        if any(isinstance(c.arguments, dict) and c.arguments.get("type") == "zoom" for c in step.tool_calls or ()):
+        if any(
+            isinstance(c.arguments, dict) and c.arguments.get("type") == "zoom"
+            for c in step.tool_calls or ()
+        ):
             continue
-        contents = [step.message, *(result.content for result in (step.observation.results if step.observation else ()))]
+        contents = [
+            step.message,
+            *(result.content for result in (step.observation.results if step.observation else ())),
+        ]
         parts = [part for content in contents if isinstance(content, tuple) for part in content]
         for source in (part.source for part in parts if part.type == "image" and part.source):
             path = images.file(source.path)
@@ -227,17 +272,26 @@ def _start_url(document: _Document) -> str | None:
 def _messages(step: _Step) -> Iterator[ChatMessage]:
     role = "assistant" if step.source == "agent" else step.source
     calls, results = step.tool_calls or (), step.observation.results if step.observation else ()
-    if any(isinstance(c.arguments, dict) and c.function_name == NAME and c.arguments.get("type") in FINAL_TYPES for c in calls):
-        calls = tuple(call for call in calls if call.function_name != COMPLETED)  # the same end, said twice
+    if any(
+        isinstance(c.arguments, dict)
+        and c.function_name == NAME
+        and c.arguments.get("type") in FINAL_TYPES
+        for c in calls
+    ):
+        # the same end, said twice
+        calls = tuple(call for call in calls if call.function_name != COMPLETED)
     elif len(calls) == 1 and calls[0].function_name == COMPLETED and not _has_result(calls[0]):
-        # An agent that ended without an action: what it said stands where else the result of the action does.
+        # An agent that ended without an action: what it said stands where else the result of the
+        # action does.
         words = "\n".join(text for result in results if (text := _text(result.content)))
         calls = (replace(calls[0], arguments={"result": words}),)
         results = tuple(replace(result, content=_pictures(result.content)) for result in results)
     yield ChatMessage(
         role,
         _parts(step.message),
-        tool_calls=tuple(ToolCall(c.tool_call_id, name=c.function_name, arguments=c.arguments) for c in calls),
+        tool_calls=tuple(
+            ToolCall(c.tool_call_id, name=c.function_name, arguments=c.arguments) for c in calls
+        ),
         reasoning_content=step.reasoning_content,
     )
     for result in results:
@@ -249,18 +303,28 @@ def _has_result(call: _Call) -> bool:
 
 
 def _text(content: str | tuple[_Part, ...] | None) -> str:
-    return content or "" if not isinstance(content, tuple) else "\n".join(part.text for part in content if part.text)
+    return (
+        content or ""
+        if not isinstance(content, tuple)
+        else "\n".join(part.text for part in content if part.text)
+    )
 
 
 def _pictures(content: str | tuple[_Part, ...] | None) -> tuple[_Part, ...]:
-    return tuple(part for part in content if part.type == "image") if isinstance(content, tuple) else ()
+    return (
+        tuple(part for part in content if part.type == "image")
+        if isinstance(content, tuple)
+        else ()
+    )
 
 
 def _parts(content: str | tuple[_Part, ...] | None) -> str | tuple[ContentPart, ...] | None:
     if not isinstance(content, tuple):
         return content
     return tuple(
-        ContentPart(part.type, part.text, part.source.path if part.type == "image" and part.source else None)
+        ContentPart(
+            part.type, part.text, part.source.path if part.type == "image" and part.source else None
+        )
         for part in content
     )
 
@@ -271,10 +335,17 @@ def _date(document: _Document) -> str | None:
 
 def _usage(document: _Document) -> dict[str, int | float]:
     """The run's totals, or the sums over its steps where the document states none."""
-    totals, steps = document.final_metrics or _Totals(), [step.metrics for step in document.steps if step.metrics]
+    totals, steps = (
+        document.final_metrics or _Totals(),
+        [step.metrics for step in document.steps if step.metrics],
+    )
     sums = {
-        "prompt_tokens": _stated_or_sum(totals.total_prompt_tokens, [m.prompt_tokens for m in steps]),
-        "completion_tokens": _stated_or_sum(totals.total_completion_tokens, [m.completion_tokens for m in steps]),
+        "prompt_tokens": _stated_or_sum(
+            totals.total_prompt_tokens, [m.prompt_tokens for m in steps]
+        ),
+        "completion_tokens": _stated_or_sum(
+            totals.total_completion_tokens, [m.completion_tokens for m in steps]
+        ),
         "cost_usd": _stated_or_sum(totals.total_cost_usd, [m.cost_usd for m in steps]),
     }
     return {key: value for key, value in sums.items() if value is not None}

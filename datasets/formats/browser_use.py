@@ -1,12 +1,15 @@
-"""browser-use histories, `AgentHistoryList` as `agent.save_history(path)` writes it; tried: 0.1.48, 0.13.14.
+"""browser-use histories, `AgentHistoryList` as `agent.save_history(path)` writes it; tried: 0.1.48,
+0.13.14.
 
-A step of the file is what the model said in one reply: several actions with one result and one element each, and one picture
-from before the first. Each action becomes a step; the later ones have no picture of their own, and what was not carried out
-any more (there are fewer results than actions) is left out. The goal stands in `state_message` between `<user_request>` tags,
-and beside it what the agent was shown of the page; older files have neither, and their goal is empty.
+A step of the file is what the model said in one reply: several actions with one result and one
+element each, and one picture from before the first. Each action becomes a step; the later ones have
+no picture of their own, and what was not carried out any more (there are fewer results than
+actions) is left out. The goal stands in `state_message` between `<user_request>` tags, and beside
+it what the agent was shown of the page; older files have neither, and their goal is empty.
 
-Verdicts are labels and no part of the trajectory: `success`, which the agent says of itself (source `self-report`), and
-`judgement`, of browser-use's own judge (source `llm-judge`). (browser-use/browser-use, browser_use/agent/views.py.)
+Verdicts are labels and no part of the trajectory: `success`, which the agent says of itself (source
+`self-report`), and `judgement`, of browser-use's own judge (source `llm-judge`).
+(browser-use/browser-use, browser_use/agent/views.py.)
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from prill.types import Action, LabelRecord, Observation, Point, Step, Task, Tra
 
 _log = logging.getLogger(__name__)
 _PATTERNS = ("*.json", "*.json.gz")
-_BEGIN = re.compile(rb'\s*\{\s*"history"\s*:\s*\[\s*\{\s*"(?:model_output|result|state|metadata|state_message)"\s*:')
+_BEGIN = re.compile(
+    rb'\s*\{\s*"history"\s*:\s*\[\s*\{\s*"(?:model_output|result|state|metadata|state_message)"\s*:'
+)
 # Names that mean something else, or nothing, elsewhere.
 _KINDS = {
     "switch": "focus_tab",
@@ -148,13 +153,16 @@ def recognise(source: Source) -> bool:
     return source.has(_is_ours, *_PATTERNS)
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
-    """The run of a file, or of every history below a folder; the id is the file's path without suffix.
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The run of a file, or of every history below a folder; the id is the file's path without
+    suffix.
 
-    The goal of files that have none is empty. A picture is sought where the file says, if that is browser-use's folder for
-    temporary files, then under its own name in `screenshots/` beside the file. What is found nowhere is left out, with one
-    warning. Pictures inside a file are written to the folder `images`; without one, to a temporary folder, and go when the
-    next run is asked for.
+    The goal of files that have none is empty. A picture is sought where the file says, if that is
+    browser-use's folder for temporary files, then under its own name in `screenshots/` beside the
+    file. What is found nowhere is left out, with one warning. Pictures inside a file are written to
+    the folder `images`; without one, to a temporary folder, and go when the next run is asked for.
     """
     warned = False
     with image_store(images) as store:
@@ -167,12 +175,16 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
             yield read_record(document.place, partial(_trajectory, document, reader))
             unpacked.next_record()
             if reader.missing and not warned:
-                _log.warning("%s: pictures are missing, the first is %s", document.place, reader.missing[0])
+                _log.warning(
+                    "%s: pictures are missing, the first is %s", document.place, reader.missing[0]
+                )
                 warned = True
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """What the agent says of its success (source `self-report`), and the verdict of browser-use's judge (`llm-judge`)."""
+    """What the agent says of its success (source `self-report`), and the verdict of browser-use's
+    judge (`llm-judge`).
+    """
     for document in read_documents(source, _is_ours, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
@@ -181,8 +193,11 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
         yield from [history] if isinstance(history, BadLine) else _labels(document.name, history)
 
 
-def annotate(source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]) -> Iterator[tuple[str, bytes]]:
-    """The histories that have verdicts: in the `judgement` of the last result, and all, with reasons, in its `metadata`.
+def annotate(
+    source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
+) -> Iterator[tuple[str, bytes]]:
+    """The histories that have verdicts: in the `judgement` of the last result, and all, with
+    reasons, in its `metadata`.
 
     What is unscored leaves the judgement as it was, since browser-use has no word for that.
     """
@@ -197,7 +212,10 @@ def annotate(source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdic
             last["metadata"] = {**(last.get("metadata") or {}), KEY: list(map(annotation, judged))}
             if (verdict := scored(judged)) is not None:
                 last["judgement"] = browser_use_judgement(verdict)
-            yield f"{document.name}.json", msgspec.json.format(msgspec.json.encode(record), indent=2)
+            yield (
+                f"{document.name}.json",
+                msgspec.json.format(msgspec.json.encode(record), indent=2),
+            )
 
 
 def _is_ours(source: Source) -> bool:
@@ -220,7 +238,10 @@ def _labels(id: str, history: _History) -> Iterator[LabelRecord]:
     judgement = next((result.judgement for result in reversed(results) if result.judgement), None)
     if judgement is not None and judgement.verdict is not None:
         yield LabelRecord(
-            id=id, success=judgement.verdict, source="llm-judge", note=judgement.failure_reason or judgement.reasoning
+            id=id,
+            success=judgement.verdict,
+            source="llm-judge",
+            note=judgement.failure_reason or judgement.reasoning,
         )
 
 
@@ -234,15 +255,24 @@ class _Reader:
     def trajectory(self, id: str, history: _History) -> Trajectory:
         items = history.history
         # Later messages hold words of pages before the request; the first does not.
-        goal = next((request for item in items if (request := _first(_REQUEST, item.state_message))), "")
+        goal = next(
+            (request for item in items if (request := _first(_REQUEST, item.state_message))), ""
+        )
         steps: list[Step] = []
         words: str | None = None  # what the action before brought to light
         for item in items:
             for step, result in self._steps(item, words):
                 steps.append(step)
-                words = None if result is None or result.is_done else result.error or result.extracted_content
+                words = (
+                    None
+                    if result is None or result.is_done
+                    else result.error or result.extracted_content
+                )
         steps[:-1] = [
-            replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step for step in steps[:-1]
+            replace(step, action=replace(step.action, kind="message"))
+            if step.action.is_final
+            else step
+            for step in steps[:-1]
         ]
         last = items[-1] if items else None
         final = self._observation(last, words) if last and last.model_output is None else None
@@ -255,7 +285,9 @@ class _Reader:
             final=final,
             answer=steps[-1].action.value if steps and steps[-1].action.is_final else None,
             metadata={"date": date} if times and (date := iso_date(times[0])) else {},
-            error=next((r.error for r in last.result if r.error), None) if last and last.model_output is None else None,
+            error=next((r.error for r in last.result if r.error), None)
+            if last and last.model_output is None
+            else None,
         )
 
     def _steps(self, item: _Item, words: str | None) -> Iterator[tuple[Step, _Result | None]]:
@@ -267,14 +299,18 @@ class _Reader:
             name, values = next(iter(call.items()), ("(no action)", None))
             result = item.result[i] if i < len(item.result) else None
             element = elements[i] if i < len(elements) else None
-            observation = before if i == 0 else Observation(url=before.url, text=_seen(item.result[i - 1]))
+            observation = (
+                before if i == 0 else Observation(url=before.url, text=_seen(item.result[i - 1]))
+            )
             point = _point(values or {}, element, result, before, item.state_message)
             action = _action(name, values or {}, element, point if i == 0 else None)
             yield Step(observation, action, _thought(item.model_output) if i == 0 else None), result
 
     def _observation(self, item: _Item, words: str | None) -> Observation:
         texts = [text for text in (words, _first(_PAGE, item.state_message)) if text]
-        return Observation(self._picture(item.state), text="\n\n".join(texts) or None, url=item.state.url or None)
+        return Observation(
+            self._picture(item.state), text="\n\n".join(texts) or None, url=item.state.url or None
+        )
 
     def _picture(self, state: _State) -> str | None:
         if state.screenshot:
@@ -291,8 +327,12 @@ class _Reader:
         return None
 
 
-def _action(name: str, values: Mapping[str, object], element: _Element | None, point: Point | None) -> Action:
-    action = tool_action(name, {key: value for key, value in values.items() if key != "success" or name != "done"})
+def _action(
+    name: str, values: Mapping[str, object], element: _Element | None, point: Point | None
+) -> Action:
+    action = tool_action(
+        name, {key: value for key, value in values.items() if key != "success" or name != "done"}
+    )
     kind = _KINDS.get(name, action.kind)
     value = action.value
     if kind == "scroll":
@@ -305,7 +345,13 @@ def _action(name: str, values: Mapping[str, object], element: _Element | None, p
         value = json.dumps(values["data"], ensure_ascii=False)
     elif kind in ("type", "select") and isinstance(text := values.get("text"), str):
         value = text
-    return replace(action, kind=kind, value=value, target=_target(values, element) or action.target, point=point)
+    return replace(
+        action,
+        kind=kind,
+        value=value,
+        target=_target(values, element) or action.target,
+        point=point,
+    )
 
 
 def _target(values: Mapping[str, object], element: _Element | None) -> str | None:
@@ -313,29 +359,55 @@ def _target(values: Mapping[str, object], element: _Element | None) -> str | Non
     if element is None:
         return None
     attributes = element.attributes or {}
-    names = (element.ax_name, *(attributes.get(key) for key in ("aria-label", "placeholder", "title", "alt", "name", "id")))
+    names = (
+        element.ax_name,
+        *(
+            attributes.get(key)
+            for key in ("aria-label", "placeholder", "title", "alt", "name", "id")
+        ),
+    )
     name = next((text for text in names if isinstance(text, str) and text.strip()), "")
     role = attributes.get("role") or element.node_name or element.tag_name or "element"
     index = values.get("index")
     number = f"[{index}] " if isinstance(index, int) else ""
     quote = '"' if "'" in name else "'"
-    return f"{number}{str(role).lower()} {quote}{name}{quote}" if name else f"{number}{str(role).lower()}"
+    return (
+        f"{number}{str(role).lower()} {quote}{name}{quote}"
+        if name
+        else f"{number}{str(role).lower()}"
+    )
 
 
 def _point(
-    values: Mapping[str, object], element: _Element | None, result: _Result | None, before: Observation, message: str | None
+    values: Mapping[str, object],
+    element: _Element | None,
+    result: _Result | None,
+    before: Observation,
+    message: str | None,
 ) -> Point | None:
-    """Where the action was: the place that was clicked, else the one that was asked for, else the element's middle.
+    """Where the action was: the place that was clicked, else the one that was asked for, else the
+    element's middle.
 
-    Places are CSS pixels of the window, and pictures are taken to show one pixel for each. The element's middle is of the
-    page: it is of use only where the page is not scrolled.
+    Places are CSS pixels of the window, and pictures are taken to show one pixel for each. The
+    element's middle is of the page: it is of use only where the page is not scrolled.
     """
     old = element.viewport_info if element else None
-    if element and element.viewport_coordinates and (center := element.viewport_coordinates.center) and old:
-        return fraction(center.x, center.y, (old.width, old.height) if old.width and old.height else None)
+    if (
+        element
+        and element.viewport_coordinates
+        and (center := element.viewport_coordinates.center)
+        and old
+    ):
+        return fraction(
+            center.x, center.y, (old.width, old.height) if old.width and old.height else None
+        )
     size = image_size_or_none(before.screenshot) if before.screenshot else None
     done = (result.metadata if result else None) or {}
-    for known, x, y in ((done, "click_x", "click_y"), (done, "input_x", "input_y"), (values, "coordinate_x", "coordinate_y")):
+    for known, x, y in (
+        (done, "click_x", "click_y"),
+        (done, "input_x", "input_y"),
+        (values, "coordinate_x", "coordinate_y"),
+    ):
         if x in known:
             return fraction(known[x], known.get(y), size)
     above = _first(_PAGES_ABOVE, message)
@@ -348,7 +420,12 @@ def _point(
 
 def _thought(output: _Output) -> str | None:
     said = output.current_state or output
-    parts = (output.thinking or said.thinking, said.evaluation_previous_goal, said.memory, said.next_goal)
+    parts = (
+        output.thinking or said.thinking,
+        said.evaluation_previous_goal,
+        said.memory,
+        said.next_goal,
+    )
     return "\n\n".join(part for part in parts if part) or None
 
 

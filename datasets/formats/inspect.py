@@ -1,11 +1,14 @@
-"""Logs of Inspect: `.eval` archives, packed by deflate (until 0.3.80 or so) or zstd, and the same as one JSON document.
+"""Logs of Inspect: `.eval` archives, packed by deflate (until 0.3.80 or so) or zstd, and the same
+as one JSON document.
 
-A sample is a run: its messages with their calls and pictures. In an archive it is one entry, or, in chunks, a folder of them:
-there `message_refs` says which messages of the pool the sample has, and in which order. `attachment://` stands for a text that
-is kept apart, by its hash or, in chunks, by its number. `submit` ends a run of the agents that Inspect brings.
+A sample is a run: its messages with their calls and pictures. In an archive it is one entry, or, in
+chunks, a folder of them: there `message_refs` says which messages of the pool the sample has, and
+in which order. `attachment://` stands for a text that is kept apart, by its hash or, in chunks, by
+its number. `submit` ends a run of the agents that Inspect brings.
 
-`target` and `scores` are labels, each scorer a source of its own; `metadata`, which may hold answers, is passed over.
-(UKGovernmentBEIS/inspect_ai, log/_log.py, log/_recorders/chunked/format.py; tried: 0.3.75, 0.3.285.)
+`target` and `scores` are labels, each scorer a source of its own; `metadata`, which may hold
+answers, is passed over. (UKGovernmentBEIS/inspect_ai, log/_log.py,
+log/_recorders/chunked/format.py; tried: 0.3.75, 0.3.285.)
 """
 
 from __future__ import annotations
@@ -47,7 +50,15 @@ _JSON_LOG = re.compile(
 # Outside of strings; what is no number there, as an unscored sample has it, JSON does not know.
 _NO_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b', re.DOTALL)
 _COMPUTER, _SUBMIT = "computer", "submit"
-_GRADES = {"C": True, "I": False, "N": False, "yes": True, "no": False, "true": True, "false": False}
+_GRADES = {
+    "C": True,
+    "I": False,
+    "N": False,
+    "yes": True,
+    "no": False,
+    "true": True,
+    "false": False,
+}
 
 
 @dataclass(frozen=True)
@@ -148,13 +159,17 @@ def recognise(source: Source) -> bool:
     return source.has(_is_ours, *_PATTERNS)
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
     """The samples of a log, or of every log below a folder. Ids are `<log>/<sample>/<epoch>`.
 
-    Pictures are written to the folder `images`; without one, to a temporary folder, and go when the next run is asked for.
+    Pictures are written to the folder `images`; without one, to a temporary folder, and go when the
+    next run is asked for.
 
     Raises:
-        MissingExtraError: A log is packed by zstd, and Python is older than 3.14 and has no zstandard.
+        MissingExtraError: A log is packed by zstd, and Python is older than 3.14 and has no
+            zstandard.
     """
     with image_store(images) as store:
         unpacked = RecordImages(store)
@@ -167,18 +182,24 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """What the scorers say: C is success, I and N are none, P is undecided; of numbers, 0.5 and more is success.
+    """What the scorers say: C is success, I and N are none, P is undecided; of numbers, 0.5 and
+    more is success.
 
-    Each scorer is a source; of a score with several values each is one, `<scorer>/<value>`. Not a number is no label.
+    Each scorer is a source; of a score with several values each is one, `<scorer>/<value>`. Not a
+    number is no label.
     """
     for labels in _each(source, lambda log, _, sample: list(_labels(log, sample))):
         yield from [labels] if isinstance(labels, BadLine) else labels
 
 
-def annotate(source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]) -> Iterator[tuple[str, bytes]]:
-    """The logs that have verdicts, with a score for each judge in their samples, and in the summaries of these.
+def annotate(
+    source: str | PathLike[str], verdicts: Mapping[str, Sequence[Verdict]]
+) -> Iterator[tuple[str, bytes]]:
+    """The logs that have verdicts, with a score for each judge in their samples, and in the
+    summaries of these.
 
-    The figures of the whole log, which are of its own scorers, stay. Archives are packed by deflate, which every version reads.
+    The figures of the whole log, which are of its own scorers, stay. Archives are packed by
+    deflate, which every version reads.
     """
     for path, log in find_files(source, _is_ours, *_PATTERNS):
         if not any(id.startswith(f"{log}/") for id in verdicts):
@@ -204,7 +225,9 @@ def _scored(data: bytes, log: str, verdicts: Mapping[str, Sequence[Verdict]]) ->
         return data
     samples = record.get("samples", [record]) if isinstance(record, dict) else record
     for sample in samples if isinstance(samples, list) else ():
-        if isinstance(sample, dict) and (judged := verdicts.get(f"{log}/{sample.get('id')}/{sample.get('epoch', 1)}")):
+        if isinstance(sample, dict) and (
+            judged := verdicts.get(f"{log}/{sample.get('id')}/{sample.get('epoch', 1)}")
+        ):
             there = sample.get("scores")
             ours = {annotation_name(one): inspect_score(one) for one in judged}
             sample["scores"] = {**(there if isinstance(there, dict) else {}), **ours}
@@ -213,11 +236,19 @@ def _scored(data: bytes, log: str, verdicts: Mapping[str, Sequence[Verdict]]) ->
 
 def _is_ours(source: Source) -> bool:
     names = source.zip_names
-    return any(name in names for name in ("header.json", "_journal/start.json")) if names else looks_like(source.head)
+    return (
+        any(name in names for name in ("header.json", "_journal/start.json"))
+        if names
+        else looks_like(source.head)
+    )
 
 
-def _each(source: str | PathLike[str], make: Callable[[str, _Eval, _Sample], _Made]) -> Iterator[_Made | BadLine]:
-    """What `make` gives for each sample, of which one is in memory at a time where the log is an archive."""
+def _each(
+    source: str | PathLike[str], make: Callable[[str, _Eval, _Sample], _Made]
+) -> Iterator[_Made | BadLine]:
+    """What `make` gives for each sample, of which one is in memory at a time where the log is an
+    archive.
+    """
     for path, log in find_files(source, _is_ours, *_PATTERNS):
         if Source(path).head.startswith(b"PK"):
             yield from _of_archive(path, log, make)
@@ -230,7 +261,9 @@ def _each(source: str | PathLike[str], make: Callable[[str, _Eval, _Sample], _Ma
             yield read_record(f"{path}:samples[{i}]", partial(make, log, document.eval, sample))
 
 
-def _of_archive(path: Path, log: str, make: Callable[[str, _Eval, _Sample], _Made]) -> Iterator[_Made | BadLine]:
+def _of_archive(
+    path: Path, log: str, make: Callable[[str, _Eval, _Sample], _Made]
+) -> Iterator[_Made | BadLine]:
     archive = read_record(str(path), partial(Archive, path))
     if isinstance(archive, BadLine):
         yield archive
@@ -248,7 +281,9 @@ def _of_archive(path: Path, log: str, make: Callable[[str, _Eval, _Sample], _Mad
         for name in archive.names:
             if _SAMPLE.fullmatch(name):
                 archive.next_record()
-                yield read_record(f"{path}:{name}", lambda: make(log, header, _sample(archive, name)))  # noqa: B023 - called at once
+                yield read_record(
+                    f"{path}:{name}", lambda: make(log, header, _sample(archive, name))
+                )  # noqa: B023 - called at once
 
 
 def _document(path: Path) -> _Log:
@@ -267,7 +302,9 @@ def _read(archive: Archive, name: str, type_: type[_Made]) -> _Made:
 
 def _decoded(data: bytes) -> object:
     try:
-        return msgspec.json.decode(_NO_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", data))
+        return msgspec.json.decode(
+            _NO_NUMBER.sub(lambda found: found[0] if found[0][:1] == b'"' else b"null", data)
+        )
     except UNREADABLE as error:
         raise InputError(str(error)) from None
 
@@ -277,14 +314,26 @@ def _sample(archive: Archive, name: str) -> _Sample:
     if not name.endswith("/sample.json"):
         return sample
     folder = name.removesuffix("sample.json")
-    pool = [part for entry in _chunks(archive, f"{folder}messages/") for part in _read(archive, entry, tuple[_Message, ...])]
-    texts = [part for entry in _chunks(archive, f"{folder}attachments/") for part in _read(archive, entry, tuple[str, ...])]
+    pool = [
+        part
+        for entry in _chunks(archive, f"{folder}messages/")
+        for part in _read(archive, entry, tuple[_Message, ...])
+    ]
+    texts = [
+        part
+        for entry in _chunks(archive, f"{folder}attachments/")
+        for part in _read(archive, entry, tuple[str, ...])
+    ]
     refs = ((0, len(pool)),) if sample.message_refs is None else sample.message_refs
     # A pool of all is no longer than its entries, the references to it may be: each counts once.
     if sum(end - start for start, end in refs) > max(10_000, 10 * len(pool)):
         raise InputError("message_refs name more messages than there are")
-    messages = tuple(message for start, end in refs for message in pool[max(0, start) : max(0, end)])
-    return replace(sample, messages=messages, attachments={str(i): text for i, text in enumerate(texts)})
+    messages = tuple(
+        message for start, end in refs for message in pool[max(0, start) : max(0, end)]
+    )
+    return replace(
+        sample, messages=messages, attachments={str(i): text for i, text in enumerate(texts)}
+    )
 
 
 def _chunks(archive: Archive, folder: str) -> list[str]:
@@ -299,10 +348,16 @@ def _chunks(archive: Archive, folder: str) -> list[str]:
 def _trajectory(log: str, header: _Eval, sample: _Sample, images: RecordImages) -> Trajectory:
     resolve = partial(_resolved, sample.attachments)
     # What `submit` gives back is the answer, and nothing that was seen.
-    seen = [message for message in sample.messages if message.role != "tool" or message.function != _SUBMIT]
+    seen = [
+        message
+        for message in sample.messages
+        if message.role != "tool" or message.function != _SUBMIT
+    ]
     messages = [found for message in seen for found in _messages(message, resolve)]
     given = sample.input if isinstance(sample.input, str) else ""
-    chat = conversation(messages, images, goal=resolve(given), read=_call, looks=LOOKS, measured=True)
+    chat = conversation(
+        messages, images, goal=resolve(given), read=_call, looks=LOOKS, measured=True
+    )
     calls = {call.function for message in sample.messages for call in message.tool_calls or ()}
     usage = list(sample.model_usage.values())
     metadata: dict[str, object] = {"sample": sample.id, "epoch": sample.epoch}
@@ -355,7 +410,9 @@ def _messages(message: _Message, resolve: Callable[[str], str]) -> Iterator[Chat
             content.append(ContentPart(text=resolve(part.text)))
         elif part.type == "image" and part.image:
             content.append(ContentPart("image", image_url=resolve(part.image)))
-        elif part.type == "reasoning" and (said := part.summary if part.redacted else part.reasoning or part.summary):
+        elif part.type == "reasoning" and (
+            said := part.summary if part.redacted else part.reasoning or part.summary
+        ):
             reasoning.append(resolve(said))
     if message.error and message.error.message:
         content.append(ContentPart(text=resolve(message.error.message)))
@@ -365,23 +422,38 @@ def _messages(message: _Message, resolve: Callable[[str], str]) -> Iterator[Chat
         message.role,
         tuple(content),
         tool_calls=tuple(calls),
-        tool_call_id=result[-1] if isinstance(result, list) and result else result if isinstance(result, str) else None,
+        tool_call_id=result[-1]
+        if isinstance(result, list) and result
+        else result
+        if isinstance(result, str)
+        else None,
         reasoning_content="\n\n".join(reasoning) or None,
     )
 
 
 def _calls(call: _Call, resolve: Callable[[str], str]) -> Iterator[ToolCall]:
-    """One call; of `computer` with several `actions` one for each, of which the last has the result."""
-    arguments = {key: resolve(value) if isinstance(value, str) else value for key, value in call.arguments.items()}
+    """One call; of `computer` with several `actions` one for each, of which the last has the
+    result.
+    """
+    arguments = {
+        key: resolve(value) if isinstance(value, str) else value
+        for key, value in call.arguments.items()
+    }
     actions = arguments.get("actions")
-    if call.function != _COMPUTER or not isinstance(actions, list) or not all(isinstance(one, dict) for one in actions):
+    if (
+        call.function != _COMPUTER
+        or not isinstance(actions, list)
+        or not all(isinstance(one, dict) for one in actions)
+    ):
         yield ToolCall(call.id, name=call.function, arguments=arguments)
         return
     for i, one in enumerate(actions):
         yield ToolCall(call.id if i == len(actions) - 1 else None, name=_COMPUTER, arguments=one)
 
 
-def _call(name: str, arguments: Mapping[str, object] | str, size: tuple[float, float] | None = None) -> Action:
+def _call(
+    name: str, arguments: Mapping[str, object] | str, size: tuple[float, float] | None = None
+) -> Action:
     action = tool_action(name, arguments, size)
     if name == _SUBMIT and isinstance(arguments, Mapping):
         answer = arguments.get("answer", arguments.get("text"))
@@ -404,11 +476,20 @@ def _labels(log: str, sample: _Sample) -> Iterator[LabelRecord]:
                 target and f"target: {target}",
             )
             note = "; ".join(part for part in notes if part) or None
-            yield LabelRecord(id=_id(log, sample), success=success, source=f"{name}/{key}" if key else name, note=note)
+            yield LabelRecord(
+                id=_id(log, sample),
+                success=success,
+                source=f"{name}/{key}" if key else name,
+                note=note,
+            )
 
 
 def _resolved_or_same(attachments: Mapping[str, str], text: str) -> str:
-    return attachments.get(text.removeprefix(_ATTACHMENT), text) if text.startswith(_ATTACHMENT) else text
+    return (
+        attachments.get(text.removeprefix(_ATTACHMENT), text)
+        if text.startswith(_ATTACHMENT)
+        else text
+    )
 
 
 def _grade(value: object) -> tuple[bool | None, str | None]:
@@ -419,5 +500,8 @@ def _grade(value: object) -> tuple[bool | None, str | None]:
         grade = _GRADES.get(value, _GRADES.get(value.strip().lower()))
         return grade, None if grade is not None else f"score {value}"
     if isinstance(value, int | float):
-        return (value >= 0.5 if 0 <= value <= 1 else None), None if value in (0, 1) else f"score {value:g}"
+        return (value >= 0.5 if 0 <= value <= 1 else None), None if value in (
+            0,
+            1,
+        ) else f"score {value:g}"
     return None, "score of another kind"

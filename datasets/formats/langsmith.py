@@ -1,11 +1,14 @@
-"""Run trees of LangSmith: runs as its client sends and lists them, in JSON or JSON lines, or nested as `child_runs`.
+"""Run trees of LangSmith: runs as its client sends and lists them, in JSON or JSON lines, or nested
+as `child_runs`.
 
-All runs of a `trace_id` are a run of the agent. Runs of type `llm` hold messages in LangChain's forms, in those of OpenAI's and
-Anthropic's clients, or as items of OpenAI's Responses; where they have none, the messages of the first run are taken, as
-LangGraph keeps them. Runs of type `tool` give the results that no call shows.
+All runs of a `trace_id` are a run of the agent. Runs of type `llm` hold messages in LangChain's
+forms, in those of OpenAI's and Anthropic's clients, or as items of OpenAI's Responses; where they
+have none, the messages of the first run are taken, as LangGraph keeps them. Runs of type `tool`
+give the results that no call shows.
 
-Feedback, in lines of its own (`run_id`, `key`, `score`) or as `feedback_stats` of a run, is labels, each key a source.
-(langchain-ai/langsmith-sdk, python/langsmith/schemas.py, run_trees.py; tried: langsmith 0.15.1, langchain-core 1.8.3.)
+Feedback, in lines of its own (`run_id`, `key`, `score`) or as `feedback_stats` of a run, is labels,
+each key a source. (langchain-ai/langsmith-sdk, python/langsmith/schemas.py, run_trees.py; tried:
+langsmith 0.15.1, langchain-core 1.8.3.)
 """
 
 from __future__ import annotations
@@ -33,8 +36,26 @@ from prill.io.store import BadLine
 from prill.types import LabelRecord, Task, Trajectory
 
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
-_ROLES = {"human": "user", "ai": "assistant", "function": "tool", "AIMessageChunk": "assistant", "HumanMessage": "user"}
-_TEXTS = ("input", "question", "query", "task", "goal", "prompt", "output", "answer", "result", "text", "content")
+_ROLES = {
+    "human": "user",
+    "ai": "assistant",
+    "function": "tool",
+    "AIMessageChunk": "assistant",
+    "HumanMessage": "user",
+}
+_TEXTS = (
+    "input",
+    "question",
+    "query",
+    "task",
+    "goal",
+    "prompt",
+    "output",
+    "answer",
+    "result",
+    "text",
+    "content",
+)
 
 
 @dataclass(frozen=True)
@@ -100,11 +121,14 @@ def recognise(source: Source) -> bool:
     return source.has(_is_ours, *_PATTERNS)
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
-    """The traces of a file, or of the files below a folder, each by its id; those of a trace must be in one file.
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The traces of a file, or of the files below a folder, each by its id; those of a trace must
+    be in one file.
 
-    Pictures inside a file are written to the folder `images`; without one, to a temporary folder, and go when the next run is
-    asked for.
+    Pictures inside a file are written to the folder `images`; without one, to a temporary folder,
+    and go when the next run is asked for.
     """
     with image_store(images) as store:
         unpacked = RecordImages(store)
@@ -115,27 +139,45 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
             found = _Document()
             yield from _sort(document, found)
             for id, runs in found.traces.items():
-                yield read_record(f"{document.place}:{id}", partial(_trajectory, id, runs, unpacked))
+                yield read_record(
+                    f"{document.place}:{id}", partial(_trajectory, id, runs, unpacked)
+                )
                 unpacked.next_record()
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """Feedback on the first run of a trace, each key a source: a score of 0.5 and more, of 1 at most, is success."""
+    """Feedback on the first run of a trace, each key a source: a score of 0.5 and more, of 1 at
+    most, is success.
+    """
     for document in read_documents(source, _is_ours, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
             continue
         found = _Document()
         yield from _sort(document, found)
-        roots = {run.id: id for id, runs in found.traces.items() for run in runs if run.parent_run_id is None}
+        roots = {
+            run.id: id
+            for id, runs in found.traces.items()
+            for run in runs
+            if run.parent_run_id is None
+        }
         for said in found.feedback:
             id = roots.get(said.run_id or "") or (said.trace_id if said.run_id is None else None)
             if id is not None:
-                yield LabelRecord(id=id, success=_success(said.score), source=said.key, note=_note(said.score, said.comment))
+                yield LabelRecord(
+                    id=id,
+                    success=_success(said.score),
+                    source=said.key,
+                    note=_note(said.score, said.comment),
+                )
         for id, runs in found.traces.items():
             for run in runs:
-                for key, stats in (run.feedback_stats or {}).items() if run.parent_run_id is None else ():
-                    yield LabelRecord(id=id, success=_success(stats.avg), source=key, note=_note(stats.avg, None))
+                for key, stats in (
+                    (run.feedback_stats or {}).items() if run.parent_run_id is None else ()
+                ):
+                    yield LabelRecord(
+                        id=id, success=_success(stats.avg), source=key, note=_note(stats.avg, None)
+                    )
 
 
 def _is_ours(file: Source) -> bool:
@@ -145,7 +187,9 @@ def _is_ours(file: Source) -> bool:
 def _sort(document: Document, found: _Document) -> Iterator[BadLine]:
     """Fills the runs by their trace, and the feedback; gives the records that are neither."""
     waiting = deque(
-        (place, one) for place, value in document.records for one in (value if isinstance(value, list) else (value,))
+        (place, one)
+        for place, value in document.records
+        for one in (value if isinstance(value, list) else (value,))
     )
     while waiting:
         place, value = waiting.popleft()
@@ -163,7 +207,8 @@ def _sort(document: Document, found: _Document) -> Iterator[BadLine]:
         trace = run.trace_id or run.id
         found.traces.setdefault(trace, []).append(replace(run, child_runs=None))
         for child in run.child_runs or ():
-            if isinstance(child, dict):  # of the trace and the run that it stands in, whatever it says
+            # of the trace and the run that it stands in, whatever it says
+            if isinstance(child, dict):
                 waiting.append((place, {**child, "trace_id": trace, "parent_run_id": run.id}))
 
 
@@ -176,22 +221,37 @@ def _trajectory(id: str, runs: list[_Run], images: RecordImages) -> Trajectory:
         kept = next((messages for run in roots if (messages := _messages(_held(run.outputs)))), ())
         calls = [ModelCall(tuple(kept), ())] if kept else calls
     tools = [
-        ToolRun(run.name, _arguments(run), _plain_text(run.outputs), run.extra.tool_call_id if run.extra else None)
+        ToolRun(
+            run.name,
+            _arguments(run),
+            _plain_text(run.outputs),
+            run.extra.tool_call_id if run.extra else None,
+        )
         for run in runs
         if run.run_type == "tool"
     ]
     if not calls and not tools:
         raise InputError("no call of a model and no run of a tool in this trace")
     goal = next((text for run in roots if (text := _plain_text(run.inputs))), "")
-    chat = conversation(join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True)
-    metas = [run.extra.metadata for run in runs if run.run_type == "llm" and run.extra and run.extra.metadata]
+    chat = conversation(
+        join_calls(calls, tools), images, goal=goal, read=read_call, looks=LOOKS, measured=True
+    )
+    metas = [
+        run.extra.metadata
+        for run in runs
+        if run.run_type == "llm" and run.extra and run.extra.metadata
+    ]
     model = next((meta.ls_model_name for meta in metas if meta.ls_model_name), None)
     metadata: dict[str, object] = {
         "trace_id": id,
         "date": next((d for run in roots if (d := date_in(run.start_time or ""))), None),
     }
     for name, key in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")):
-        counts = [count for meta in metas if isinstance(count := (meta.usage_metadata or {}).get(key), int)]
+        counts = [
+            count
+            for meta in metas
+            if isinstance(count := (meta.usage_metadata or {}).get(key), int)
+        ]
         metadata[name] = sum(counts) if counts else None
     agent = roots[0].name if roots else None
     return Trajectory(
@@ -200,8 +260,12 @@ def _trajectory(id: str, runs: list[_Run], images: RecordImages) -> Trajectory:
         agent=f"{agent} ({model})" if agent and model else agent or model,
         steps=chat.steps,
         final=chat.final,
-        answer=chat.answer if chat.answer is not None else next((t for run in roots if (t := _plain_text(run.outputs))), None),
-        metadata=with_claim({key: value for key, value in metadata.items() if value is not None}, chat.claimed),
+        answer=chat.answer
+        if chat.answer is not None
+        else next((t for run in roots if (t := _plain_text(run.outputs))), None),
+        metadata=with_claim(
+            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
+        ),
         error=next((run.error.split("\n", 1)[0] for run in roots if run.error), None),
     )
 
@@ -214,7 +278,12 @@ def _call(run: _Run) -> ModelCall | None:
 def _held(values: dict[str, object] | None) -> object:
     """The messages among what a run was given or gave: those of the first of a batch."""
     held = (values or {}).get("messages", (values or {}).get("input"))
-    is_batch = isinstance(held, list) and len(held) > 0 and isinstance(held[0], list) and not _is_pair(held[0])
+    is_batch = (
+        isinstance(held, list)
+        and len(held) > 0
+        and isinstance(held[0], list)
+        and not _is_pair(held[0])
+    )
     return held[0] if is_batch and isinstance(held, list) else held
 
 
@@ -226,7 +295,11 @@ def _said(values: dict[str, object] | None) -> object:
         while isinstance(held, list) and held:
             held = held[0]
         if isinstance(held, dict):
-            return [held.get("message")] if held.get("message") is not None else [("assistant", held.get("text"))]
+            return (
+                [held.get("message")]
+                if held.get("message") is not None
+                else [("assistant", held.get("text"))]
+            )
     if isinstance(values.get("output"), list | dict):
         held = values["output"]
         return held if isinstance(held, list) else [held]
@@ -245,7 +318,11 @@ def _messages(values: object) -> list[ChatMessage]:
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(one, str) for one in value)
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(one, str) for one in value)
+    )
 
 
 def _plain(value: object) -> dict[str, object] | None:
@@ -274,18 +351,26 @@ def _plain(value: object) -> dict[str, object] | None:
     return {
         "role": _ROLES.get(role, role),
         "content": value.get("content"),
-        "tool_calls": [_plain_call(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else None,
+        "tool_calls": [_plain_call(call) for call in calls if isinstance(call, dict)]
+        if isinstance(calls, list)
+        else None,
         "tool_call_id": value.get("tool_call_id"),
         "reasoning_content": more.get("reasoning_content"),
     }
 
 
 def _plain_call(call: dict[str, object]) -> dict[str, object]:
-    return call if "function" in call else {"id": call.get("id"), "name": call.get("name"), "arguments": call.get("args")}
+    return (
+        call
+        if "function" in call
+        else {"id": call.get("id"), "name": call.get("name"), "arguments": call.get("args")}
+    )
 
 
 def _arguments(run: _Run) -> dict[str, object] | str | None:
-    """What a tool was given; LangChain writes it as the text of a Python value, which is kept as that."""
+    """What a tool was given; LangChain writes it as the text of a Python value, which is kept as
+    that.
+    """
     inputs = run.inputs or {}
     only = inputs.get("input") if inputs.keys() == {"input"} else None
     return only if isinstance(only, str) else inputs
@@ -302,7 +387,14 @@ def _plain_text(values: dict[str, object] | None) -> str | None:
             return held
     if messages := _held(values):
         said = [message for message in _messages(messages) if message.role in ("user", "assistant")]
-        return next((message.content for message in said if isinstance(message.content, str) and message.content), None)
+        return next(
+            (
+                message.content
+                for message in said
+                if isinstance(message.content, str) and message.content
+            ),
+            None,
+        )
     if len(values) == 1 and isinstance(only := next(iter(values.values())), str):
         return only
     is_empty = all(value is None for value in values.values())

@@ -1,8 +1,9 @@
 """Lists of messages, as Anthropic's API or chat completions take and give them.
 
-A file is a list of messages, lines of them, an object with `messages` (and `system`, `tools`, `model`, and the `response` to
-them), or lines of such objects. Of requests that each repeat the conversation, the longest counts. A folder of a run with
-`transcript.jsonl`, `images/` and `meta.json` is as claude-quickstarts writes it. (anthropics/claude-quickstarts,
+A file is a list of messages, lines of them, an object with `messages` (and `system`, `tools`,
+`model`, and the `response` to them), or lines of such objects. Of requests that each repeat the
+conversation, the longest counts. A folder of a run with `transcript.jsonl`, `images/` and
+`meta.json` is as claude-quickstarts writes it. (anthropics/claude-quickstarts,
 computer-use-best-practices/computer_use/trajectory.py)
 """
 
@@ -31,7 +32,8 @@ from prill.types import Platform, Task, Trajectory
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _TRANSCRIPT = re.compile(r"(?:^|/)transcript$")
 _STARTED = re.compile(r"\A(\d{8})-(\d{6})")
-_OTHERS = frozenset({"custom_id", "prompt", "completion", "steps", "history"})  # keys of records that hold messages as a part
+# keys of records that hold messages as a part
+_OTHERS = frozenset({"custom_id", "prompt", "completion", "steps", "history"})
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,17 @@ class _Run:
     meta: _Meta = _Meta()
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
     """The runs of a file, or of the files below a folder that hold some.
 
-    Ids are the records' own, else the file's path, of a transcript that of its folder, with `#2`, `#3`… for further runs. The
-    goal is the first text of a user, else the task in `meta.json`, else empty. Calls of `screenshot` and `zoom` are no steps.
-    Coordinates are pixels of the last picture of the whole screen where no tool states the screen's size. Picture paths are
-    relative to the file; pictures inside it are written to the folder `images`; without one, to a temporary folder, and go when
-    the next run is asked for.
+    Ids are the records' own, else the file's path, of a transcript that of its folder, with `#2`,
+    `#3`… for further runs. The goal is the first text of a user, else the task in `meta.json`, else
+    empty. Calls of `screenshot` and `zoom` are no steps. Coordinates are pixels of the last picture
+    of the whole screen where no tool states the screen's size. Picture paths are relative to the
+    file; pictures inside it are written to the folder `images`; without one, to a temporary folder,
+    and go when the next run is asked for.
     """
     with image_store(images) as store:
         for document in read_documents(source, _is_ours, *_PATTERNS):
@@ -100,7 +105,12 @@ def _is_ours(file: Source) -> bool:
 
 def _holds_messages(record: dict[str, object]) -> bool:
     inner = record.get("messages", _request(record).get("messages"))
-    return not record.keys() & _OTHERS and isinstance(inner, list) and bool(inner) and all(map(is_message, inner))
+    return (
+        not record.keys() & _OTHERS
+        and isinstance(inner, list)
+        and bool(inner)
+        and all(map(is_message, inner))
+    )
 
 
 def _request(record: dict[str, object]) -> dict[str, object]:
@@ -111,7 +121,11 @@ def _request(record: dict[str, object]) -> dict[str, object]:
 def _document(document: Document, store: ImageStore) -> Iterator[Trajectory | BadLine]:
     unpacked = RecordImages(store, document.path.parent)
     for place, run in _runs(document):
-        yield run if isinstance(run, BadLine) else read_record(place, partial(_trajectory, run, unpacked))
+        yield (
+            run
+            if isinstance(run, BadLine)
+            else read_record(place, partial(_trajectory, run, unpacked))
+        )
         unpacked.next_record()
 
 
@@ -178,12 +192,18 @@ def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
     tools, record = run.record.tools or [], run.record
     read = messages(run.messages)
     goal = run.meta.task or ""
-    chat = conversation(read, images, screen_size(tools), goal=goal, read=read_call, looks=LOOKS, measured=True)
+    chat = conversation(
+        read, images, screen_size(tools), goal=goal, read=read_call, looks=LOOKS, measured=True
+    )
     usage = record.usage or _Usage()
     started = _STARTED.match(run.meta.started or "")
     metadata: dict[str, object] = {
-        "prompt_tokens": usage.input_tokens if usage.input_tokens is not None else usage.prompt_tokens,
-        "completion_tokens": usage.output_tokens if usage.output_tokens is not None else usage.completion_tokens,
+        "prompt_tokens": usage.input_tokens
+        if usage.input_tokens is not None
+        else usage.prompt_tokens,
+        "completion_tokens": usage.output_tokens
+        if usage.output_tokens is not None
+        else usage.completion_tokens,
         "date": date_in(f"{started[1]}T{started[2]}") if started else None,
     }
     return Trajectory(
@@ -193,12 +213,16 @@ def _trajectory(run: _Run, images: RecordImages) -> Trajectory:
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim({key: value for key, value in metadata.items() if value is not None}, chat.claimed),
+        metadata=with_claim(
+            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
+        ),
     )
 
 
 def _platform(values: list[object]) -> Platform:
-    """A desktop where the agent's calls are of the tool `computer`, the web where they are of a browser's."""
+    """A desktop where the agent's calls are of the tool `computer`, the web where they are of a
+    browser's.
+    """
     names = set()
     for value in values:
         content = value.get("content") if isinstance(value, dict) else None

@@ -1,12 +1,14 @@
 """Online-Mind2Web results (arXiv 2504.01382): a folder a task, or one file with a row a task.
 
-Version 1 is `<agent>/<task_id>/result.json` (task, task_id, action_history as `element -> ACTION: value`, thoughts,
-final_result_response) with `trajectory/<n>_….png` beside it. Version 2 is known here by its fields only: `result_status`,
-actions as sentences (`Click at (600, 475)`), rows in one JSON list or JSON Lines file instead of folders. Both are told
-apart by nothing: what is there is read, other fields are passed over. Screenshot n is taken to show the page before action n.
+Version 1 is `<agent>/<task_id>/result.json` (task, task_id, action_history as
+`element -> ACTION: value`, thoughts, final_result_response) with `trajectory/<n>_….png` beside it.
+Version 2 is known here by its fields only: `result_status`, actions as sentences
+(`Click at (600, 475)`), rows in one JSON list or JSON Lines file instead of folders. Both are told
+apart by nothing: what is there is read, other fields are passed over. Screenshot n is taken to show
+the page before action n.
 
-Verdicts stay out of trajectories: `human_label.json`, and what judges put into the rows (`judge`, `predicted_label`), are
-labels. Of `result_status` only is kept whether the run was cut off.
+Verdicts stay out of trajectories: `human_label.json`, and what judges put into the rows (`judge`,
+`predicted_label`), are labels. Of `result_status` only is kept whether the run was cut off.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ class _Row:
 
 @dataclass(frozen=True)
 class _ResultFile:
-    """Where rows are: one `result.json`, or a file of many. `agent` is named after the folder or file."""
+    """Where rows are: one `result.json`, or a file of many. `agent` is named after the folder or
+    file.
+    """
 
     path: Path
     agent: str
@@ -86,20 +90,28 @@ def recognise(source: Source) -> bool:
 
 def _is_ours(file: Source) -> bool:
     row = file.value[0] if isinstance(file.value, list) and file.value else file.value
-    return isinstance(row, dict) and "task_id" in row and bool({"action_history", "final_result_response"} & row.keys())
+    return (
+        isinstance(row, dict)
+        and "task_id" in row
+        and bool({"action_history", "final_result_response"} & row.keys())
+    )
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run, without any verdict. Ids are `<agent>/<task_id>`; the agent is the folder of the tasks, or the file's name."""
+    """Every run, without any verdict. Ids are `<agent>/<task_id>`; the agent is the folder of the
+    tasks, or the file's name.
+    """
     for place in _result_files(source):
         yield from _read(place, partial(_trajectory, place))
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """People's labels of source `human` (2, not executable, is undecided), and judges' of source `llm-judge`.
+    """People's labels of source `human` (2, not executable, is undecided), and judges' of source
+    `llm-judge`.
 
-    `human_label.json` in the source, or else beside it, speaks of several agents; those whose name is among the runs are
-    taken. In the source it is a broken record when none is, because nothing says whose runs these are.
+    `human_label.json` in the source, or else beside it, speaks of several agents; those whose name
+    is among the runs are taken. In the source it is a broken record when none is, because nothing
+    says whose runs these are.
     """
     places = _result_files(source)
     for place in places:
@@ -119,9 +131,15 @@ def _result_files(source: str | PathLike[str]) -> list[_ResultFile]:
     if root.is_file():
         return [_result_file(root)]
     places = [_result_file(path) for path in sorted(root.rglob("result.json"))]
-    places += [_result_file(path) for path in sorted(root.iterdir()) if path.name.endswith(_ROW_SUFFIXES) and _is_rows(path)]
+    places += [
+        _result_file(path)
+        for path in sorted(root.iterdir())
+        if path.name.endswith(_ROW_SUFFIXES) and _is_rows(path)
+    ]
     if not places:
-        raise UsageError(f"{source}: expected <task_id>/result.json, or a .json or .jsonl file of results")
+        raise UsageError(
+            f"{source}: expected <task_id>/result.json, or a .json or .jsonl file of results"
+        )
     return places
 
 
@@ -132,7 +150,9 @@ def _result_file(path: Path) -> _ResultFile:
 
 
 def _is_rows(path: Path) -> bool:
-    """Whether a file beside others is one of results: it speaks of answers or actions near its beginning."""
+    """Whether a file beside others is one of results: it speaks of answers or actions near its
+    beginning.
+    """
     if path.name in (_HUMAN_FILE, "result.json"):
         return False
     with open_lines(path) as file:
@@ -140,17 +160,23 @@ def _is_rows(path: Path) -> bool:
             start = file.read(1 << 20)
         except (OSError, EOFError, zlib.error):
             return True  # damaged, which is reported when it is read
-    return b'"task_id"' in start and (b'"action_history"' in start or b'"final_result_response"' in start)
+    return b'"task_id"' in start and (
+        b'"action_history"' in start or b'"final_result_response"' in start
+    )
 
 
-def _read(place: _ResultFile, make: Callable[[_Row], Iterator[_Result]]) -> Iterator[_Result | BadLine]:
+def _read(
+    place: _ResultFile, make: Callable[[_Row], Iterator[_Result]]
+) -> Iterator[_Result | BadLine]:
     """What `make` gives for each row; a broken one comes as BadLine with its place."""
     if place.path.name.endswith((".jsonl", ".jsonl.gz")):
         yield from read_rows(place.path, _Row, make)
         return
     try:
         content = decode_json(read_file(place.path), msgspec.Raw)
-        rows = decode_json(content, list[msgspec.Raw]) if bytes(content).lstrip()[:1] == b"[" else None
+        rows = (
+            decode_json(content, list[msgspec.Raw]) if bytes(content).lstrip()[:1] == b"[" else None
+        )
     except InputError as error:
         yield BadLine(str(place.path), str(place.path), str(error), b"")
         return
@@ -177,7 +203,8 @@ def _trajectory(place: _ResultFile, row: _Row) -> Iterator[Trajectory]:
         shot = shots[i] if i < len(shots) else None
         thought = thoughts[i] if i < len(thoughts) else None
         steps.append(Step(Observation(screenshot=shot), _action(entry, shot), thought or None))
-    # More pictures than states: the newest is the end, and the others have no action that they belong to.
+    # More pictures than states: the newest is the end, and the others have no action that they
+    # belong to.
     final = Observation(screenshot=shots[-1]) if len(shots) > len(history) else None
     metadata: dict[str, object] = {}
     if row.result_status is not None:
@@ -186,7 +213,9 @@ def _trajectory(place: _ResultFile, row: _Row) -> Iterator[Trajectory]:
         metadata["screenshots_left_out"] = len(shots) - len(history) - 1
     yield Trajectory(
         id=_id(place, row),
-        task=Task(id=str(row.task_id), goal=goal, platform="web", site=row.website, start_url=row.website),
+        task=Task(
+            id=str(row.task_id), goal=goal, platform="web", site=row.website, start_url=row.website
+        ),
         agent=place.agent,
         steps=tuple(steps),
         final=final,
@@ -196,9 +225,15 @@ def _trajectory(place: _ResultFile, row: _Row) -> Iterator[Trajectory]:
 
 
 def _screenshots(folder: Path) -> list[str]:
-    """The pictures by their number, one for each; a `full` one before another of the same number."""
+    """The pictures by their number, one for each; a `full` one before another of the same
+    number.
+    """
     numbered: dict[int, Path] = {}
-    for path in sorted(folder.iterdir(), key=lambda path: ("full" not in path.name, path.name)) if folder.is_dir() else ():
+    for path in (
+        sorted(folder.iterdir(), key=lambda path: ("full" not in path.name, path.name))
+        if folder.is_dir()
+        else ()
+    ):
         if match := _PICTURE.fullmatch(path.name):
             numbered.setdefault(int(match[1] or match[2]), path)
     return [image_in(folder, path.name) for _, path in sorted(numbered.items())]
@@ -212,8 +247,17 @@ def _action(entry: str | dict[str, object] | None, shot: str | None) -> Action:
 
 
 def _call(entry: dict[str, object]) -> tuple[str, dict[str, object]]:
-    """The name and the arguments of an action: by an argument, or by its only key: `{"done": {…}}`."""
-    name = next((name for key in ("action", "action_type", "name", "type") if isinstance(name := entry.get(key), str)), "")
+    """The name and the arguments of an action: by an argument, or by its only key: `{"done":
+    {…}}`.
+    """
+    name = next(
+        (
+            name
+            for key in ("action", "action_type", "name", "type")
+            if isinstance(name := entry.get(key), str)
+        ),
+        "",
+    )
     (only, inner) = next(iter(entry.items())) if len(entry) == 1 else ("", None)
     return (only, inner) if not name and isinstance(inner, dict) else (name, entry)
 
@@ -236,16 +280,24 @@ def _judge_labels(place: _ResultFile, row: _Row) -> Iterator[LabelRecord]:
         yield LabelRecord(id=_id(place, row), success=success, source="llm-judge")
 
 
-def _human_labels(path: Path, agents: set[str], *, in_source: bool) -> Iterator[LabelRecord | BadLine]:
+def _human_labels(
+    path: Path, agents: set[str], *, in_source: bool
+) -> Iterator[LabelRecord | BadLine]:
     try:
         rows = decode_json(read_file(path), list[dict[str, str | int | None]])
     except InputError as error:
         yield BadLine(str(path), str(path), str(error), b"")
         return
-    label_agents = {key.removesuffix(_HUMAN_SUFFIX) for row in rows for key in row if key.endswith(_HUMAN_SUFFIX)}
+    label_agents = {
+        key.removesuffix(_HUMAN_SUFFIX)
+        for row in rows
+        for key in row
+        if key.endswith(_HUMAN_SUFFIX)
+    }
     if in_source and not label_agents & agents:
         problem = (
-            f"labels of {', '.join(sorted(label_agents))}, but the runs are of {', '.join(sorted(agents))}; name folders alike"
+            f"labels of {', '.join(sorted(label_agents))}, but the runs are of "
+            f"{', '.join(sorted(agents))}; name folders alike"
         )
         yield BadLine(str(path), str(path), problem, b"")
         return
@@ -255,7 +307,12 @@ def _human_labels(path: Path, agents: set[str], *, in_source: bool) -> Iterator[
             if grade is None:
                 continue
             if str(grade) not in _HUMAN_GRADES or not row.get("task_id"):
-                yield BadLine(place, place, f"label {grade!r} of task {row.get('task_id')!r}; expected 0, 1 or 2", b"")
+                yield BadLine(
+                    place,
+                    place,
+                    f"label {grade!r} of task {row.get('task_id')!r}; expected 0, 1 or 2",
+                    b"",
+                )
                 continue
             yield LabelRecord(
                 id=f"{agent}/{row['task_id']}",
@@ -283,7 +340,9 @@ def parse_action(text: str, size: _Size) -> Action:
 
 
 def _on_element(text: str) -> Action | None:
-    """The action of `element -> ACTION: value`. Of several arrows the last that a verb follows counts."""
+    """The action of `element -> ACTION: value`. Of several arrows the last that a verb follows
+    counts.
+    """
     end = len(text)
     for _ in range(_MAX_ARROWS):
         end = text.rfind("->", 0, end)
@@ -291,13 +350,17 @@ def _on_element(text: str) -> Action | None:
             return None
         call = _VERB.fullmatch(text[end + 2 :].strip())
         if call and (kind := detect_kind(call[1].strip().replace(" ", "_"))) != "other":
-            return Action(kind, text, target=text[:end].strip() or None, value=(call[2] or "").strip() or None)
+            return Action(
+                kind, text, target=text[:end].strip() or None, value=(call[2] or "").strip() or None
+            )
     return None
 
 
 def _other(kind: str, text: str, rest: str, size: _Size) -> Action:
     place = _AT.fullmatch(rest)
-    return Action(kind, text, point=fraction(float(place[1]), float(place[2]), size) if place else None)
+    return Action(
+        kind, text, point=fraction(float(place[1]), float(place[2]), size) if place else None
+    )
 
 
 def _goto(kind: str, text: str, rest: str, size: _Size) -> Action:
@@ -316,7 +379,11 @@ def _quoted_text(kind: str, text: str, rest: str, size: _Size) -> Action:
 def _select(kind: str, text: str, rest: str, size: _Size) -> Action:
     target, _, option = rest.rpartition("->")
     options = _OPTIONS.fullmatch(option.strip())
-    return Action(kind, text, target=target.strip(), value=options[1]) if options else Action(kind, text)
+    return (
+        Action(kind, text, target=target.strip(), value=options[1])
+        if options
+        else Action(kind, text)
+    )
 
 
 def _scroll(kind: str, text: str, rest: str, size: _Size) -> Action:

@@ -1,8 +1,10 @@
-"""OpenAI batch files for chat completions and responses: requests, and the replies in files beside them, by `custom_id`.
+"""OpenAI batch files for chat completions and responses: requests, and the replies in files beside
+them, by `custom_id`.
 
-The source is a folder, or one file of requests in it; which file is which shows in its rows. A request whose reply failed, or
-is missing from replies that are there, is a trajectory with `error`: its messages are what happened until then. Requests
-alone, without any reply, are read as they stand. Other endpoints, such as embeddings, are not read.
+The source is a folder, or one file of requests in it; which file is which shows in its rows. A
+request whose reply failed, or is missing from replies that are there, is a trajectory with `error`:
+its messages are what happened until then. Requests alone, without any reply, are read as they
+stand. Other endpoints, such as embeddings, are not read.
 """
 
 from __future__ import annotations
@@ -100,12 +102,14 @@ def recognise(source: Source) -> bool:
     return source.has(lambda file: {"custom_id", "body"} <= file.keys, "*.jsonl", "*.jsonl.gz")
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
     """Every request with its reply; `<custom_id>/<n>` where a reply has several choices.
 
-    Tasks have no id: requests of one goal are of one task. All replies are held in memory, requests are not. Broken rows of
-    replies come first. Pictures given as data URLs are written to the folder `images`; without one, to a temporary folder, and
-    go when the next request is asked for.
+    Tasks have no id: requests of one goal are of one task. All replies are held in memory, requests
+    are not. Broken rows of replies come first. Pictures given as data URLs are written to the
+    folder `images`; without one, to a temporary folder, and go when the next request is asked for.
     """
     requests, answers = _files(Path(source))
     replies: dict[str, _Reply] = {}
@@ -113,7 +117,9 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
         for item in read_rows(path, _Reply, lambda row: [row]):
             if isinstance(item, BadLine):
                 yield item
-            elif item.custom_id not in replies or (replies[item.custom_id].failed and not item.failed):
+            elif item.custom_id not in replies or (
+                replies[item.custom_id].failed and not item.failed
+            ):
                 replies[item.custom_id] = item
     ids: set[str] = set()
     with image_store(images) as store:
@@ -129,14 +135,18 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
                 yield _of_response(row, reply, bool(answers), unpacked)
                 return
             if endpoint != _ENDPOINT:
-                raise InputError(f"a request to {row.url}; only {_ENDPOINT} and {_RESPONSES} are read")
+                raise InputError(
+                    f"a request to {row.url}; only {_ENDPOINT} and {_RESPONSES} are read"
+                )
             yield from _trajectories(row, reply, bool(answers), unpacked)
 
         for path in requests:
             yield from read_rows(path, _Request, joined)
 
 
-def _trajectories(row: _Request, reply: _Reply | None, expected: bool, images: RecordImages) -> Iterator[Trajectory]:
+def _trajectories(
+    row: _Request, reply: _Reply | None, expected: bool, images: RecordImages
+) -> Iterator[Trajectory]:
     try:
         body = msgspec.convert(row.body, _Body)
         completion = None if reply is None or reply.failed else _completion(reply)
@@ -145,7 +155,9 @@ def _trajectories(row: _Request, reply: _Reply | None, expected: bool, images: R
     size = screen_size(body.tools or ())
     if completion is None:
         problem = _why_missing(reply, expected)
-        yield _trajectory(row.custom_id, body, conversation(body.messages, images, size), None, None, problem)
+        yield _trajectory(
+            row.custom_id, body, conversation(body.messages, images, size), None, None, problem
+        )
         return
     if not completion.choices:
         raise InputError(f"{row.custom_id}: the reply has no choices")
@@ -181,18 +193,28 @@ def _trajectory(
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim({key: value for key, value in metadata.items() if value is not None}, chat.claimed),
+        metadata=with_claim(
+            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
+        ),
         error=problem,
     )
 
 
-def _of_response(row: _Request, reply: _Reply | None, expected: bool, images: RecordImages) -> Trajectory:
+def _of_response(
+    row: _Request, reply: _Reply | None, expected: bool, images: RecordImages
+) -> Trajectory:
     given = None if reply is None or reply.failed else reply.response
     body = {"output": []} if given is None else given.body
-    trajectory = to_trajectory(row.custom_id, (parse_response({"request": row.body, "response": body}),), images)
+    trajectory = to_trajectory(
+        row.custom_id, (parse_response({"request": row.body, "response": body}),), images
+    )
     if not trajectory.task.goal:
         raise InputError(f"{row.custom_id}: no text of a user, so there is no goal")
-    return trajectory if given is not None else replace(trajectory, error=_why_missing(reply, expected))
+    return (
+        trajectory
+        if given is not None
+        else replace(trajectory, error=_why_missing(reply, expected))
+    )
 
 
 def _why_missing(reply: _Reply | None, expected: bool) -> str | None:
@@ -208,11 +230,16 @@ def _problem(reply: _Reply) -> str:
         except (msgspec.ValidationError, RecursionError):
             problem = None
     status = "" if reply.response is None else f" (status {reply.response.status_code})"
-    return f"the request failed{status}: {(problem and (problem.message or problem.code)) or 'no reason given'}"
+    return (
+        f"the request failed{status}: "
+        f"{(problem and (problem.message or problem.code)) or 'no reason given'}"
+    )
 
 
 def _files(source: Path) -> tuple[list[Path], list[Path]]:
-    """The files with requests, and those with replies. A source that is a file is the only one with requests."""
+    """The files with requests, and those with replies. A source that is a file is the only one with
+    requests.
+    """
     if not source.exists():
         raise UsageError(f"{source}: no such file or folder")
     folder = source if source.is_dir() else source.parent
@@ -221,16 +248,22 @@ def _files(source: Path) -> tuple[list[Path], list[Path]]:
     replies = [path for path, kind in kinds.items() if kind == "replies"]
     if not source.is_dir():
         if _kind(source) == "replies":
-            raise UsageError(f"{source}: this file has replies; give the file of requests, or the folder of both")
+            raise UsageError(
+                f"{source}: this file has replies; give the file of requests, or the folder of both"
+            )
         return [source], replies
     requests = [path for path, kind in kinds.items() if kind == "requests"]
     if not requests:
-        raise UsageError(f"{source}: expected a .jsonl file with batch requests (custom_id, body) in it")
+        raise UsageError(
+            f"{source}: expected a .jsonl file with batch requests (custom_id, body) in it"
+        )
     return requests, replies
 
 
 def _kind(path: Path) -> str | None:
-    """What the first readable row of a file is: the others must be alike, or they are reported where they stand."""
+    """What the first readable row of a file is: the others must be alike, or they are reported
+    where they stand.
+    """
     try:
         for line in read_lines(path):
             try:

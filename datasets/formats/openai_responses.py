@@ -1,9 +1,11 @@
-"""OpenAI Responses: runs as lists of items, or as the responses that the API gave, with or without their input.
+"""OpenAI Responses: runs as lists of items, or as the responses that the API gave, with or without
+their input.
 
-A file is a JSON document or JSON lines. A list of items, or an item a line, is one run. A response is an object with `output`
-and its `input` next to it, or a pair of `request` and `response`; responses joined by `previous_response_id` are one run.
-Without `input`, a response says what the agent did and not what it saw.
-(openai, `openai.types.responses`; openai/openai-cua-sample-app, agent/agent.py)
+A file is a JSON document or JSON lines. A list of items, or an item a line, is one run. A response
+is an object with `output` and its `input` next to it, or a pair of `request` and `response`;
+responses joined by `previous_response_id` are one run. Without `input`, a response says what the
+agent did and not what it saw. (openai, `openai.types.responses`; openai/openai-cua-sample-app,
+agent/agent.py)
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ from os import PathLike
 
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import read_record
-from prill.datasets.reading.responses import Response, is_item, is_response, parse_response, to_trajectory
+from prill.datasets.reading.responses import (
+    Response,
+    is_item,
+    is_response,
+    parse_response,
+    to_trajectory,
+)
 from prill.datasets.reading.sources import Document, Source, read_documents
 from prill.io.store import BadLine
 from prill.types import Trajectory
@@ -23,12 +31,15 @@ from prill.types import Trajectory
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
     """The runs of a file, or of the files below a folder that hold some.
 
-    Ids are those of the last response, else the file's path, with `#2`, `#3`… for further runs. The goal of a run without a
-    user's text is empty. Coordinates are pixels of the picture where no tool states the screen's size. Pictures given as data
-    URLs are written to the folder `images`; without one, to a temporary folder, and go when the next run is asked for.
+    Ids are those of the last response, else the file's path, with `#2`, `#3`… for further runs. The
+    goal of a run without a user's text is empty. Coordinates are pixels of the picture where no
+    tool states the screen's size. Pictures given as data URLs are written to the folder `images`;
+    without one, to a temporary folder, and go when the next run is asked for.
     """
     with image_store(images) as store:
         unpacked = RecordImages(store)
@@ -38,7 +49,11 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
                 continue
             for place, run in _runs(document):
                 unpacked.next_record()
-                yield run if isinstance(run, BadLine) else read_record(place, partial(_trajectory, run, unpacked))
+                yield (
+                    run
+                    if isinstance(run, BadLine)
+                    else read_record(place, partial(_trajectory, run, unpacked))
+                )
 
 
 def recognise(source: Source) -> bool:
@@ -53,7 +68,11 @@ def _is_ours(file: Source) -> bool:
     if isinstance(value, list):
         return any(is_response(one) or is_item(one) for one in value)
     # Lines of items: the first is the user's message.
-    return isinstance(value, dict) and "role" in value and any(is_item(record) for record in file.records)
+    return (
+        isinstance(value, dict)
+        and "role" in value
+        and any(is_item(record) for record in file.records)
+    )
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
-"""Traces of OpenTelemetry in the conventions of OpenInference (Phoenix, Arize) or GenAI, in JSON: a trace is a run.
+"""Traces of OpenTelemetry in the conventions of OpenInference (Phoenix, Arize) or GenAI, in JSON: a
+trace is a run.
 
-Calls of models repeat the conversation, and are joined to one (`prill.datasets.reading.model_calls`); runs of tools give the
-results that no call shows. Where there is no message of a model at all, as by default in GenAI, the runs of tools are the
-actions, and the agent's span has the goal and the answer. A picture that is redacted, or kept elsewhere, is named as text.
+Calls of models repeat the conversation, and are joined to one
+(`prill.datasets.reading.model_calls`); runs of tools give the results that no call shows. Where
+there is no message of a model at all, as by default in GenAI, the runs of tools are the actions,
+and the agent's span has the goal and the answer. A picture that is redacted, or kept elsewhere, is
+named as text.
 
-Spans of kind EVALUATOR, events `gen_ai.evaluation.result` and annotations are labels and no part of the run.
-(Arize-ai/openinference, spec/semantic_conventions.md; open-telemetry/semantic-conventions-genai, docs/gen-ai. Tried:
-openinference-instrumentation-openai 0.1.66, opentelemetry-instrumentation-openai-v2 2.4b0.)
+Spans of kind EVALUATOR, events `gen_ai.evaluation.result` and annotations are labels and no part of
+the run. (Arize-ai/openinference, spec/semantic_conventions.md;
+open-telemetry/semantic-conventions-genai, docs/gen-ai. Tried: openinference-instrumentation-openai
+0.1.66, opentelemetry-instrumentation-openai-v2 2.4b0.)
 """
 
 from __future__ import annotations
@@ -34,8 +38,14 @@ from prill.types import LabelRecord, Task, Trajectory
 
 _PATTERNS = ("*.json", "*.jsonl", "*.json.gz", "*.jsonl.gz")
 _KIND, _OPERATION = "openinference.span.kind", "gen_ai.operation.name"
-_MESSAGES = ("llm.input_messages", "gen_ai.input.messages", "llm.output_messages", "gen_ai.output.messages")
-_DETAILS = "gen_ai.client.inference.operation.details"  # an event that has the messages where the span has not
+_MESSAGES = (
+    "llm.input_messages",
+    "gen_ai.input.messages",
+    "llm.output_messages",
+    "gen_ai.output.messages",
+)
+# an event that has the messages where the span has not
+_DETAILS = "gen_ai.client.inference.operation.details"
 _SESSIONS = ("session.id", "gen_ai.conversation.id")
 _ROLES = {"human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
 _NOTES = ("annotations", "trace.annotations", "evaluations", "trace.evaluations")
@@ -71,14 +81,19 @@ def recognise(source: Source) -> bool:
 
 
 def load(
-    source: str | PathLike[str], *, images: str | PathLike[str] | None = None, by: Literal["trace", "session"] = "trace"
+    source: str | PathLike[str],
+    *,
+    images: str | PathLike[str] | None = None,
+    by: Literal["trace", "session"] = "trace",
 ) -> Iterator[Trajectory | BadLine]:
     """The traces of a file, or of the files below a folder; those of a trace must be in one file.
 
     Args:
         source: The file or folder: JSON documents or lines.
-        images: Where pictures are written; None: to a temporary folder, and they go when the next run is asked for.
-        by: What is a run: a trace, or all traces of a session (`session.id`, `gen_ai.conversation.id`).
+        images: Where pictures are written; None: to a temporary folder, and they go when the next
+            run is asked for.
+        by: What is a run: a trace, or all traces of a session (`session.id`,
+            `gen_ai.conversation.id`).
     """
     with image_store(images) as store:
         unpacked = RecordImages(store)
@@ -91,9 +106,11 @@ def load(
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """What evaluators and people say of a trace: a score of 0.5 and more, of 1 at most, is success, or the label's word.
+    """What evaluators and people say of a trace: a score of 0.5 and more, of 1 at most, is success,
+    or the label's word.
 
-    The source is `human`, `llm-judge` or `oracle` for annotations by people, models and code, else the evaluation's name.
+    The source is `human`, `llm-judge` or `oracle` for annotations by people, models and code, else
+    the evaluation's name.
     """
     for trace in _traces(source, "trace"):
         if isinstance(trace, BadLine):
@@ -103,7 +120,9 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
             success, note = _verdict(value)
             kind = value.get("annotator_kind")
             labelled = _SOURCES.get(str(kind).upper(), name or "evaluator")
-            yield LabelRecord(id=trace.id, success=success, source=labelled, annotator=name or None, note=note)
+            yield LabelRecord(
+                id=trace.id, success=success, source=labelled, annotator=name or None, note=note
+            )
 
 
 def _is_ours(file: Source) -> bool:
@@ -126,7 +145,9 @@ def _of_document(document: Document, by: str) -> Iterator[_Trace | BadLine]:
             groups.setdefault(span.trace, []).append(span)
     sessions: dict[str, _Trace] = {}
     for trace, spans in groups.items():
-        session = next((text for span in spans if (text := text_of(span.attributes, *_SESSIONS))), None)
+        session = next(
+            (text for span in spans if (text := text_of(span.attributes, *_SESSIONS))), None
+        )
         id = session if by == "session" and session else trace
         sessions.setdefault(id, _Trace(id)).spans += spans
     for one in sessions.values():
@@ -139,22 +160,52 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
     ids = {span.id for span in spans}
     roots = [span for span in spans if span.parent not in ids]
     read: _Read = {}
-    calls = [call for span in spans if _is_call(span) and (call := _model_call(span, read)) is not None]
+    calls = [
+        call for span in spans if _is_call(span) and (call := _model_call(span, read)) is not None
+    ]
     tools = [_tool_run(span) for span in spans if _is_tool(span)]
-    asked = next((text for span in roots if (text := _said(span, "input.value", "gen_ai.input.messages", "user"))), "")
-    said = next((text for span in roots if (text := _said(span, "output.value", "gen_ai.output.messages", "assistant"))), None)
-    chat = conversation(join_calls(calls, tools), images, goal=asked, read=read_call, looks=LOOKS, measured=True)
+    asked = next(
+        (
+            text
+            for span in roots
+            if (text := _said(span, "input.value", "gen_ai.input.messages", "user"))
+        ),
+        "",
+    )
+    said = next(
+        (
+            text
+            for span in roots
+            if (text := _said(span, "output.value", "gen_ai.output.messages", "assistant"))
+        ),
+        None,
+    )
+    chat = conversation(
+        join_calls(calls, tools), images, goal=asked, read=read_call, looks=LOOKS, measured=True
+    )
     if not chat.steps and not chat.goal and not any(map(_is_agent, roots)):
         raise InputError("no call of a model and no run of a tool in this trace")
     models = (text for span in spans if _is_call(span) and (text := _model(span)))
-    agent = next((text for span in spans if (text := text_of(span.attributes, "agent.name", "gen_ai.agent.name"))), None)
-    agent, model = agent or next((span.service for span in spans if span.service), None), next(models, None)
+    agent = next(
+        (
+            text
+            for span in spans
+            if (text := text_of(span.attributes, "agent.name", "gen_ai.agent.name"))
+        ),
+        None,
+    )
+    agent, model = (
+        agent or next((span.service for span in spans if span.service), None),
+        next(models, None),
+    )
     metadata: dict[str, object] = {"trace_id": trace.spans[0].trace}
     for name, keys in (
         ("prompt_tokens", ("llm.token_count.prompt", "gen_ai.usage.input_tokens")),
         ("completion_tokens", ("llm.token_count.completion", "gen_ai.usage.output_tokens")),
     ):
-        counts = [count for span in spans if _is_call(span) and (count := _count(span, keys)) is not None]
+        counts = [
+            count for span in spans if _is_call(span) and (count := _count(span, keys)) is not None
+        ]
         if counts:
             metadata[name] = sum(counts)
     if spans and spans[0].start and (date := iso_date(spans[0].start)):
@@ -172,7 +223,9 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
 
 
 def _without_evaluators(spans: Iterable[Span]) -> Iterator[Span]:
-    """The spans but evaluators and what is below them. `spans` are by their start: parents before their children, mostly."""
+    """The spans but evaluators and what is below them. `spans` are by their start: parents before
+    their children, mostly.
+    """
     spans = list(spans)
     parents = {span.id: span.parent for span in spans}
     hidden = {span.id for span in spans if span.attributes.get(_KIND) == _EVALUATOR}
@@ -192,7 +245,8 @@ def _without_evaluators(spans: Iterable[Span]) -> Iterator[Span]:
 def _is_call(span: Span) -> bool:
     operation = span.attributes.get(_OPERATION)
     return span.attributes.get(_KIND) == "LLM" or (
-        _KIND not in span.attributes and (operation in ("chat", "text_completion", "generate_content"))
+        _KIND not in span.attributes
+        and (operation in ("chat", "text_completion", "generate_content"))
     )
 
 
@@ -203,11 +257,16 @@ def _is_tool(span: Span) -> bool:
 
 
 def _is_agent(span: Span) -> bool:
-    return span.attributes.get(_KIND) in ("AGENT", "CHAIN") or span.attributes.get(_OPERATION) == "invoke_agent"
+    return (
+        span.attributes.get(_KIND) in ("AGENT", "CHAIN")
+        or span.attributes.get(_OPERATION) == "invoke_agent"
+    )
 
 
 def _model(span: Span) -> str | None:
-    return text_of(span.attributes, "llm.model_name", "gen_ai.response.model", "gen_ai.request.model")
+    return text_of(
+        span.attributes, "llm.model_name", "gen_ai.response.model", "gen_ai.request.model"
+    )
 
 
 def _count(span: Span, keys: tuple[str, ...]) -> int | None:
@@ -224,7 +283,10 @@ def _model_call(span: Span, read: _Read) -> ModelCall | None:
         if name == _DETAILS:
             attributes = {**held, **attributes}
     found = nested(attributes, *_MESSAGES)
-    inputs, outputs = found[_MESSAGES[0]] or found[_MESSAGES[1]], found[_MESSAGES[2]] or found[_MESSAGES[3]]
+    inputs, outputs = (
+        found[_MESSAGES[0]] or found[_MESSAGES[1]],
+        found[_MESSAGES[2]] or found[_MESSAGES[3]],
+    )
     call = ModelCall(tuple(_messages(inputs, read)), tuple(_messages(outputs, read)))
     return call if call.inputs or call.outputs else None
 
@@ -242,9 +304,17 @@ def _said(span: Span, text_key: str, messages_key: str, role: str) -> str | None
     """The text that went into an agent, or that came out."""
     if text := text_of(span.attributes, text_key):
         return text
-    held = nested({messages_key: value_at(span.attributes, messages_key)}, messages_key)[messages_key]
+    held = nested({messages_key: value_at(span.attributes, messages_key)}, messages_key)[
+        messages_key
+    ]
     said = [message for message in _messages(held) if message.role == role]
-    texts = [part.text for message in said if isinstance(message.content, tuple) for part in message.content if part.text]
+    texts = [
+        part.text
+        for message in said
+        if isinstance(message.content, tuple)
+        for part in message.content
+        if part.text
+    ]
     return "\n".join(texts) or None
 
 
@@ -256,12 +326,16 @@ def _messages(held: object, read: _Read | None = None) -> Iterator[ChatMessage]:
             text = msgspec.json.encode(value)
             if text not in read:
                 inner = value.get("message")
-                read[text] = tuple(chat_messages(_plain_messages(inner if isinstance(inner, dict) else value)))
+                read[text] = tuple(
+                    chat_messages(_plain_messages(inner if isinstance(inner, dict) else value))
+                )
             yield from read[text]
 
 
 def _plain_messages(message: Mapping[str, object]) -> Iterator[dict[str, object]]:
-    """A message of either convention as chat completions have it; results of tools are messages of their own."""
+    """A message of either convention as chat completions have it; results of tools are messages of
+    their own.
+    """
     role = str(message.get("role") or "user").lower()
     role = _ROLES.get(role, role)
     parts, content = message.get("contents", message.get("parts")), message.get("content")
@@ -304,7 +378,9 @@ def _block(part: Mapping[str, object]) -> dict[str, object] | None:
             return {"type": "text", "text": f"[{part.get('modality', 'picture')}]"}
         return _picture(f"data:{part.get('mime_type') or 'image/png'};base64,{text}")
     if kind in ("image", "image_url", "input_image", "uri", "file"):
-        held: object = part.get("image", part.get("image_url", part.get("uri", part.get("file_id"))))
+        held: object = part.get(
+            "image", part.get("image_url", part.get("uri", part.get("file_id")))
+        )
         while isinstance(held, dict):
             held = held.get("image", held.get("url"))
         return _picture(held if isinstance(held, str) else "")
@@ -319,9 +395,21 @@ def _picture(url: str) -> dict[str, object]:
 
 def _shown(result: object) -> object:
     """The result of a tool: a text, or blocks."""
-    if isinstance(result, list) and result and all(isinstance(one, dict) and "type" in one for one in result):
-        return [block for one in result if isinstance(one, dict) and (block := _block(one)) is not None]
-    return result if isinstance(result, str) else msgspec.json.encode(result).decode() if result is not None else ""
+    if (
+        isinstance(result, list)
+        and result
+        and all(isinstance(one, dict) and "type" in one for one in result)
+    ):
+        return [
+            block for one in result if isinstance(one, dict) and (block := _block(one)) is not None
+        ]
+    return (
+        result
+        if isinstance(result, str)
+        else msgspec.json.encode(result).decode()
+        if result is not None
+        else ""
+    )
 
 
 def _call(held: Mapping[str, object]) -> dict[str, object]:
@@ -356,22 +444,44 @@ def _evaluations(trace: _Trace) -> Iterator[tuple[str, dict[str, object]]]:
     for span in trace.spans:
         noted = [
             *span.annotations,
-            *(one for key, value in span.attributes.items() if key.endswith("annotations") for one in _objects(value)),
-            *(_inner(one) for tree in nested(span.attributes, *_NOTES).values() for one in _objects(tree) if _inner(one)),
+            *(
+                one
+                for key, value in span.attributes.items()
+                if key.endswith("annotations")
+                for one in _objects(value)
+            ),
+            *(
+                _inner(one)
+                for tree in nested(span.attributes, *_NOTES).values()
+                for one in _objects(tree)
+                if _inner(one)
+            ),
         ]
         for note in _objects(noted):
             result = note.get("result")
-            yield str(note.get("name") or ""), {**note, **(result if isinstance(result, dict) else {})}
+            yield (
+                str(note.get("name") or ""),
+                {**note, **(result if isinstance(result, dict) else {})},
+            )
         for name, held in span.events:
             if name == _RESULT:
                 value: dict[str, object] = {
                     key: held.get(f"gen_ai.evaluation.{path}")
-                    for key, path in (("score", "score.value"), ("label", "score.label"), ("explanation", "explanation"))
+                    for key, path in (
+                        ("score", "score.value"),
+                        ("label", "score.label"),
+                        ("explanation", "explanation"),
+                    )
                 }
                 yield str(held.get("gen_ai.evaluation.name") or ""), value
         if span.attributes.get(_KIND) == _EVALUATOR and not noted:
             result = nested(span.attributes, "output.value")["output.value"]
-            yield span.name, result if isinstance(result, dict) else {"label": span.attributes.get("output.value")}
+            yield (
+                span.name,
+                result
+                if isinstance(result, dict)
+                else {"label": span.attributes.get("output.value")},
+            )
 
 
 def _verdict(value: Mapping[str, object]) -> tuple[bool | None, str | None]:
@@ -379,5 +489,9 @@ def _verdict(value: Mapping[str, object]) -> tuple[bool | None, str | None]:
     success = _SAID.get(str(label).strip().lower()) if label is not None else None
     if success is None and isinstance(score, bool | int | float) and 0 <= score <= 1:
         success = score >= 0.5
-    parts = (f"label {label}" if isinstance(label, str) else "", f"score {score:g}" if isinstance(score, float) else "", why)
+    parts = (
+        f"label {label}" if isinstance(label, str) else "",
+        f"score {score:g}" if isinstance(score, float) else "",
+        why,
+    )
     return success, "; ".join(part for part in parts if isinstance(part, str) and part) or None

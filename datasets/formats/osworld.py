@@ -1,12 +1,14 @@
-"""OSWorld results (arXiv 2404.07972): `<domain>/<example>/traj.jsonl` with `result.txt` and screenshots, at any depth.
+"""OSWorld results (arXiv 2404.07972): `<domain>/<example>/traj.jsonl` with `result.txt` and
+screenshots, at any depth.
 
-A screenshot of OSWorld shows the screen after the action of its row, so it is what was seen before the next one; the first
-state is there only as `initial_state.png` or `step_0.png`. The instruction is not in the results: it is read from
-`evaluation_examples/*/<domain>/<example>.json` in the source or a folder above it, else from `<example>.json` or
-`instruction.txt` beside the rows, else from a row's `instruction`. Rewards and infos of rows are passed over.
+A screenshot of OSWorld shows the screen after the action of its row, so it is what was seen before
+the next one; the first state is there only as `initial_state.png` or `step_0.png`. The instruction
+is not in the results: it is read from `evaluation_examples/*/<domain>/<example>.json` in the source
+or a folder above it, else from `<example>.json` or `instruction.txt` beside the rows, else from a
+row's `instruction`. Rewards and infos of rows are passed over.
 
-A folder with `trajectories.jsonl` and `labels.jsonl` (plain or gzip; id, domain, agent, goal, steps of thought and action;
-oracle_reward) is read as well.
+A folder with `trajectories.jsonl` and `labels.jsonl` (plain or gzip; id, domain, agent, goal, steps
+of thought and action; oracle_reward) is read as well.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 # The virtual machine's screen where neither a screenshot nor `args.json` tells: OSWorld's default.
 SCREEN = (1920.0, 1080.0)
-_PARENTS = 6  # results/<action space>/<observation>/<model>/<domain>/<example> lie this deep below OSWorld's folder
+# results/<action space>/<observation>/<model>/<domain>/<example> lie this deep below OSWorld's
+# folder
+_PARENTS = 6
 _REWARD_WORDS = {"True": 1.0, "False": 0.0}
 # OSWorld's own words in place of code.
 _WORDS = {"DONE": "stop", "FAIL": "stop", "WAIT": "wait"}
@@ -71,7 +75,18 @@ _KINDS = {
     "sleep": "wait",
 }
 # Of several calls in one step, the one that says most about it gives the kind.
-_WEIGHTS = ("drag", "type", "select", "double_click", "triple_click", "right_click", "click", "scroll", "press", "hover")
+_WEIGHTS = (
+    "drag",
+    "type",
+    "select",
+    "double_click",
+    "triple_click",
+    "right_click",
+    "click",
+    "scroll",
+    "press",
+    "hover",
+)
 # Some recorders spoil the quotation of copied text; what is between the brackets is then the text.
 _COPY_CALL = "pyperclip.copy("
 _PASTE = re.compile(r"\)[ \t]*\n[ \t]*pyautogui\.hotkey\('(?:ctrl|command)', 'v'\)")
@@ -131,7 +146,9 @@ def recognise(source: Source) -> bool:
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run, without its outcome. Ids are the folders below the source, at least `<domain>/<example>`."""
+    """Every run, without its outcome. Ids are the folders below the source, at least
+    `<domain>/<example>`.
+    """
     root = Path(source)
     folders = _folders(root)
     if not folders:
@@ -141,14 +158,18 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `oracle` a run: success is a result of exactly 1, and the note keeps a fraction.
+    """One label of source `oracle` a run: success is a result of exactly 1, and the note keeps a
+    fraction.
 
-    A run without `result.txt` was not graded and has no label; one of the row format is undecided then.
+    A run without `result.txt` was not graded and has no label; one of the row format is undecided
+    then.
     """
     root = Path(source)
     folders = _folders(root)
     if not folders:
-        yield from read_rows(find_rows(root, "labels"), _Labels, lambda row: [_label(row.id, row.oracle_reward)])
+        yield from read_rows(
+            find_rows(root, "labels"), _Labels, lambda row: [_label(row.id, row.oracle_reward)]
+        )
     for folder in folders:
         result = folder / "result.txt"
         if result.is_file():
@@ -179,14 +200,21 @@ def _result_label(root: Path, folder: Path, result: Path) -> LabelRecord:
 
 def _label(id: str, reward: float | None) -> LabelRecord:
     note = None if reward in (None, 0.0, 1.0) else f"reward {reward:g}"
-    return LabelRecord(id=id, success=None if reward is None else reward == 1.0, source="oracle", note=note)
+    return LabelRecord(
+        id=id, success=None if reward is None else reward == 1.0, source="oracle", note=note
+    )
 
 
 def _from_row(row: _Row) -> Iterator[Trajectory]:
-    steps = [Step(Observation(), parse_pyautogui(step.action or "", SCREEN), step.thought) for step in row.steps]
+    steps = [
+        Step(Observation(), parse_pyautogui(step.action or "", SCREEN), step.thought)
+        for step in row.steps
+    ]
     task = Task(id=row.id.rpartition("/")[2], goal=row.goal, platform="desktop", site=row.domain)
     claimed = _claim(row.steps[-1].action) if row.steps else None
-    yield Trajectory(id=row.id, task=task, agent=row.agent, steps=tuple(steps), metadata=with_claim({}, claimed))
+    yield Trajectory(
+        id=row.id, task=task, agent=row.agent, steps=tuple(steps), metadata=with_claim({}, claimed)
+    )
 
 
 def _trajectory(root: Path, folder: Path) -> Trajectory:
@@ -197,22 +225,38 @@ def _trajectory(root: Path, folder: Path) -> Trajectory:
     steps, thought = [], None
     for row, shot in zip(rows, shots, strict=False):
         response = _response(row.response)
-        steps.append(Step(Observation(screenshot=shot), _action(row.action, size), None if response == thought else response))
+        steps.append(
+            Step(
+                Observation(screenshot=shot),
+                _action(row.action, size),
+                None if response == thought else response,
+            )
+        )
         thought = response
     final = Observation(screenshot=shots[-1]) if shots[-1] else None
     return Trajectory(
         id=_id(root, folder),
-        task=Task(id=folder.name, goal=_goal(root, folder, rows), platform="desktop", site=folder.resolve().parent.name),
+        task=Task(
+            id=folder.name,
+            goal=_goal(root, folder, rows),
+            platform="desktop",
+            site=folder.resolve().parent.name,
+        ),
         agent=args.model,
         steps=tuple(steps),
         final=final,
-        metadata=with_claim({"date": date} if (date := _date(rows)) else {}, _claim(rows[-1].action) if rows else None),
+        metadata=with_claim(
+            {"date": date} if (date := _date(rows)) else {},
+            _claim(rows[-1].action) if rows else None,
+        ),
         error="; ".join(errors) or None,
     )
 
 
 def _rows(path: Path) -> tuple[list[_Turn], list[str]]:
-    """The actions, and what OSWorld wrote of errors (a time limit, a broken machine) between them."""
+    """The actions, and what OSWorld wrote of errors (a time limit, a broken machine) between
+    them.
+    """
     rows, errors = [], []
     for line in read_lines(path):
         try:
@@ -232,23 +276,41 @@ def _date(rows: list[_Turn]) -> str | None:
 
 
 def _screenshots(folder: Path, rows: list[_Turn]) -> list[str | None]:
-    """The state before each action, and the last one. Results that were copied without any picture have none."""
-    starts = (path.name for name in ("initial_state.png", "step_0.png", "step_0_*.png") for path in folder.glob(name))
+    """The state before each action, and the last one. Results that were copied without any picture
+    have none.
+    """
+    starts = (
+        path.name
+        for name in ("initial_state.png", "step_0.png", "step_0_*.png")
+        for path in folder.glob(name)
+    )
     start = next(starts, None)
     first = image_in(folder, start) if start else None
     has_pictures = any(folder.glob("*.png"))
-    return [first, *(image_in(folder, row.screenshot_file) if has_pictures and row.screenshot_file else None for row in rows)]
+    return [
+        first,
+        *(
+            image_in(folder, row.screenshot_file) if has_pictures and row.screenshot_file else None
+            for row in rows
+        ),
+    ]
 
 
 def _size(shots: list[str | None], args: _Args) -> tuple[float, float]:
     for shot in shots:
         if shot is not None and (size := image_size_or_none(shot)):
             return size
-    return (args.screen_width, args.screen_height) if args.screen_width and args.screen_height else SCREEN
+    return (
+        (args.screen_width, args.screen_height)
+        if args.screen_width and args.screen_height
+        else SCREEN
+    )
 
 
 def _action(entry: str | dict[str, object] | None, size: tuple[float, float]) -> Action:
-    """Code, one of OSWorld's words, or an object: of its first action space, or with the code as `command` or `code`."""
+    """Code, one of OSWorld's words, or an object: of its first action space, or with the code as
+    `command` or `code`.
+    """
     if entry is None:
         return Action("other")
     if isinstance(entry, str):
@@ -260,15 +322,23 @@ def _action(entry: str | dict[str, object] | None, size: tuple[float, float]) ->
     if isinstance(kind, str) and isinstance(arguments, dict):
         if kind in _WORDS:
             return parse_pyautogui(kind, size)
-        return tool_action(kind, {key: value for key, value in arguments.items() if key != "action_type"}, size)
+        return tool_action(
+            kind, {key: value for key, value in arguments.items() if key != "action_type"}, size
+        )
     return Action("other", json.dumps(entry, ensure_ascii=False))
 
 
 def _claim(entry: str | dict[str, object] | None) -> bool | None:
-    """What the last action says of the agent's success: DONE, FAIL (the task cannot be done), or a flag in its arguments."""
+    """What the last action says of the agent's success: DONE, FAIL (the task cannot be done), or a
+    flag in its arguments.
+    """
     if isinstance(entry, dict):
         word, arguments = entry.get("action_type"), entry.get("parameters", entry)
-        if isinstance(arguments, dict) and _action(entry, SCREEN).is_final and (claimed := claim_in(arguments)) is not None:
+        if (
+            isinstance(arguments, dict)
+            and _action(entry, SCREEN).is_final
+            and (claimed := claim_in(arguments)) is not None
+        ):
             return claimed
         entry = word if isinstance(word, str) else None
     return _CLAIMS.get((entry or "").strip().partition("\n")[0].strip())
@@ -310,10 +380,12 @@ def _goal(root: Path, folder: Path, rows: list[_Turn]) -> str:
 
 
 def parse_pyautogui(code: str, size: tuple[float, float]) -> Action:
-    """One action from code or from one of OSWorld's words, with `text` as it was written; kind `other` when no call is known.
+    """One action from code or from one of OSWorld's words, with `text` as it was written; kind
+    `other` when no call is known.
 
-    `size` is the screen's width and height in the unit of the coordinates. Several calls are one action: the place is where
-    it begins, the value all that was typed, else the keys of the first press.
+    `size` is the screen's width and height in the unit of the coordinates. Several calls are one
+    action: the place is where it begins, the value all that was typed, else the keys of the first
+    press.
     """
     text = code.strip()
     if word := _WORDS.get(text.partition("\n")[0].strip()):
@@ -321,7 +393,10 @@ def parse_pyautogui(code: str, size: tuple[float, float]) -> Action:
     actions = list(_merged_actions(text, size))
     if not actions:
         return Action("other", text)
-    kind = next((kind for kind in _WEIGHTS if any(action.kind == kind for action in actions)), actions[0].kind)
+    kind = next(
+        (kind for kind in _WEIGHTS if any(action.kind == kind for action in actions)),
+        actions[0].kind,
+    )
     main_action = next(action for action in actions if action.kind == kind)
     values = [action.value for action in actions if action.kind == kind and action.value]
     return Action(
@@ -340,7 +415,12 @@ def _merged_actions(text: str, size: tuple[float, float]) -> Iterator[Action]:
         if last is not None and last.kind == "hover" and action.kind == "drag":
             last = replace(action, point=last.point)
             continue
-        if last is not None and last.kind == "copy" and action.kind == "press" and action.value in ("ctrl+v", "command+v"):
+        if (
+            last is not None
+            and last.kind == "copy"
+            and action.kind == "press"
+            and action.value in ("ctrl+v", "command+v")
+        ):
             last = replace(last, kind="type")
             continue
         if last is not None and last.kind != "copy":
@@ -358,7 +438,11 @@ def _actions(text: str, size: tuple[float, float]) -> Iterator[Action]:
     for block in blocks:
         before, marker, copied = block.partition(_COPY_CALL)
         yield from _by_line(before, size)
-        yield Action("type", value=copied.strip().strip("'\"")) if marker else Action("press", value="ctrl+v")
+        yield (
+            Action("type", value=copied.strip().strip("'\""))
+            if marker
+            else Action("press", value="ctrl+v")
+        )
     yield from _by_line(rest, size)
 
 
@@ -380,7 +464,8 @@ def _calls(tree: ast.Module, size: tuple[float, float]) -> Iterator[Action]:
 def _tree(code: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # doubtful escapes in an agent's code are none of the user's business
+            # doubtful escapes in an agent's code are none of the user's business
+            warnings.simplefilter("ignore")
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
@@ -403,14 +488,23 @@ def _call_action(call: ast.Call, size: tuple[float, float]) -> Action | None:
     if name == "sleep":
         return Action(kind)
     first = 1 if kind == "scroll" else 0  # a scroll's distance comes before its place
-    x, y = (named.get(key, args[i] if i < len(args) else None) for i, key in ((first, "x"), (first + 1, "y")))
+    x, y = (
+        named.get(key, args[i] if i < len(args) else None)
+        for i, key in ((first, "x"), (first + 1, "y"))
+    )
     point = fraction(x, y, size)
     if kind == "drag":
         return Action(kind, end_point=point)
     if kind == "scroll":
-        return Action(kind, point=point, value=_direction(name, named.get("clicks", args[0] if args else None)))
+        return Action(
+            kind,
+            point=point,
+            value=_direction(name, named.get("clicks", args[0] if args else None)),
+        )
     if kind == "click":
-        kind = {2: "double_click", 3: "triple_click"}.get(_count(named.get("clicks", args[2] if len(args) > 2 else 1)), kind)
+        kind = {2: "double_click", 3: "triple_click"}.get(
+            _count(named.get("clicks", args[2] if len(args) > 2 else 1)), kind
+        )
         kind = "right_click" if named.get("button") == "right" else kind
     return Action(kind, point=point)
 
@@ -419,7 +513,11 @@ def _text(name: str, args: list[object], named: dict[str | None, object]) -> str
     if name == "hotkey":
         keys = args[0] if len(args) == 1 and isinstance(args[0], list) else args
         return "+".join(map(str, keys)) or None
-    value = args[0] if args else next((named[key] for key in ("message", "text", "keys", "key") if key in named), None)
+    value = (
+        args[0]
+        if args
+        else next((named[key] for key in ("message", "text", "keys", "key") if key in named), None)
+    )
     if isinstance(value, list):
         return ("" if name in ("write", "typewrite") else ", ").join(map(str, value))
     return None if value is None else str(value)

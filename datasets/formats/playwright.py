@@ -1,8 +1,10 @@
-"""Traces of Playwright, `trace.zip`; tried: version 10 of the format, by Playwright 1.65, and 6, by 1.44.
+"""Traces of Playwright, `trace.zip`; tried: version 10 of the format, by Playwright 1.65, and 6, by
+1.44.
 
-Steps are the calls that act on a page; those that wait, look or assert are none, and a script (`evaluate`) is kind `other`. The
-picture before a step is the last frame of the screencast until then, and the one at the end the final state; without
-`screenshots=True` there are none. A trace has neither a goal nor thoughts, so its goal is empty. (microsoft/playwright,
+Steps are the calls that act on a page; those that wait, look or assert are none, and a script
+(`evaluate`) is kind `other`. The picture before a step is the last frame of the screencast until
+then, and the one at the end the final state; without `screenshots=True` there are none. A trace has
+neither a goal nor thoughts, so its goal is empty. (microsoft/playwright,
 packages/trace/src/trace.ts.)
 """
 
@@ -64,7 +66,9 @@ _CLASSES = frozenset({"Page", "Frame", "BrowserContext", "ElementHandle"})
 _NAMED = re.compile(r'internal:role=([\w-]+)(?:\[name="((?:[^"\\]|\\.)*)"[is]?\])?')
 _LABELLED = re.compile(r'internal:(?:label|text|attr=\[[\w-]+)=?"((?:[^"\\]|\\.)*)"')
 # Bookkeeping of the library, which is no part of what was done.
-_NOT_SHOWN = frozenset({"strict", "timeout", "isFunction", "arg", "force", "noWaitAfter", "trial", "waitUntil"})
+_NOT_SHOWN = frozenset(
+    {"strict", "timeout", "isFunction", "arg", "force", "noWaitAfter", "trial", "waitUntil"}
+)
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,12 @@ class _Line(msgspec.Struct, rename={"class_": "class"}):
 
 
 def looks_like(names: tuple[str, ...]) -> bool:
-    """Whether the entries of an archive are those of a trace: what happened, and what went over the network."""
-    return any(name.endswith(_SUFFIX) for name in names) and any(name.endswith(".network") for name in names)
+    """Whether the entries of an archive are those of a trace: what happened, and what went over the
+    network.
+    """
+    return any(name.endswith(_SUFFIX) for name in names) and any(
+        name.endswith(".network") for name in names
+    )
 
 
 def recognise(source: Source) -> bool:
@@ -154,10 +162,13 @@ def recognise(source: Source) -> bool:
     return source.has(_is_ours, *_PATTERNS)
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
     """The trace of an archive, or of every one below a folder; the id is its path without `.zip`.
 
-    Pictures are written to the folder `images`; without one, to a temporary folder, and go when the next run is asked for.
+    Pictures are written to the folder `images`; without one, to a temporary folder, and go when the
+    next run is asked for.
     """
     with image_store(images) as store:
         for path, name in find_files(source, _is_ours, *_PATTERNS):
@@ -172,7 +183,9 @@ def _is_ours(file: Source) -> bool:
 
 def _read(path: Path, name: str, images: ImageFolder) -> Trajectory:
     with Archive(path) as archive:
-        files = sorted(one for one in archive.names if one.endswith(_SUFFIX) and not one.endswith(_RUNNERS))
+        files = sorted(
+            one for one in archive.names if one.endswith(_SUFFIX) and not one.endswith(_RUNNERS)
+        )
         if not files:
             raise InputError("no .trace is in this archive")
         trace = _Trace()
@@ -204,8 +217,15 @@ def _take(event: _Event, kind: str | None, trace: _Trace) -> None:
         if view and view.width and view.height:
             trace.viewport = view.width, view.height
         trace.wall, trace.title = trace.wall or event.wallTime, trace.title or event.title
-    elif event.type in ("before", "action") and event.callId and event.method in _METHODS and kind in _CLASSES:
-        made = _Call(event.startTime or 0.0, event.method, event.params or {}, event.point, event.box)
+    elif (
+        event.type in ("before", "action")
+        and event.callId
+        and event.method in _METHODS
+        and kind in _CLASSES
+    ):
+        made = _Call(
+            event.startTime or 0.0, event.method, event.params or {}, event.point, event.box
+        )
         made.error = _message(event.error)
         trace.calls[event.callId] = made
     elif event.type == "input" and call is not None:
@@ -247,7 +267,9 @@ def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder)
         frame = frames[at - 1] if at else None
         url = call.url or url
         # Frames state the window's size while it is not final yet.
-        size = trace.viewport or ((frame.width, frame.height) if frame and frame.width and frame.height else None)
+        size = trace.viewport or (
+            (frame.width, frame.height) if frame and frame.width and frame.height else None
+        )
         steps.append(Step(Observation(picture(frame), text=failed, url=url), _action(call, size)))
         failed = call.error
         address = call.params.get("url")
@@ -256,7 +278,10 @@ def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder)
     metadata: dict[str, object] = {"title": trace.title} if trace.title else {}
     if trace.wall and (date := iso_date(trace.wall / 1e3)):
         metadata["date"] = date
-    start = next((step.action.value for step in steps if step.action.kind == "goto" and step.action.value), None)
+    start = next(
+        (step.action.value for step in steps if step.action.kind == "goto" and step.action.value),
+        None,
+    )
     return Trajectory(
         id=name,
         task=Task(goal="", platform="web", start_url=start),
@@ -275,10 +300,18 @@ def _action(call: _Call, size: tuple[float, float] | None) -> Action:
         down, across = (call.params.get(name) for name in ("deltaY", "deltaX"))
         across = across if isinstance(across, int | float) else 0
         down = down if isinstance(down, int | float) else 0
-        value = ("right" if across > 0 else "left") if abs(across) > abs(down) else "up" if down < 0 else "down"
+        value = (
+            ("right" if across > 0 else "left")
+            if abs(across) > abs(down)
+            else "up"
+            if down < 0
+            else "down"
+        )
     elif kind == "select":
         options = call.params.get("options")
-        held = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
+        held = (
+            [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
+        )
         named = (one.get("valueOrLabel", one.get("label", one.get("value"))) for one in held)
         value = ", ".join(str(one) for one in named if one is not None) or None
     elif isinstance(value, list):

@@ -1,7 +1,9 @@
-"""Screenshots with or without descriptions: a folder of pictures, or a list of `{"img": path, "cap": text}` beside them.
+"""Screenshots with or without descriptions: a folder of pictures, or a list of
+`{"img": path, "cap": text}` beside them.
 
 The captioner's training data of arXiv 2404.06474 are such a list (final.json, written by its
-agent_eval/captioner/annotate_screenshots.py). Every picture becomes a trajectory of one state, its description is the caption.
+agent_eval/captioner/annotate_screenshots.py). Every picture becomes a trajectory of one state, its
+description is the caption.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from prill.types import Observation, Task, Trajectory
 
 GOAL = "Describe this screen"
 _SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
-# What the authors' script notes in place of a description: a failed call, or a page in another language than English.
+# What the authors' script notes in place of a description: a failed call, or a page in another
+# language than English.
 _FAILURES = frozenset({"ERROR", "LANG-ERROR", "EXCEPTION"})
 
 
@@ -32,10 +35,12 @@ class _Pair:
 
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every picture as a trajectory whose final state it is; the id is the picture's path below its folder.
+    """Every picture as a trajectory whose final state it is; the id is the picture's path below its
+    folder.
 
     Args:
-        source: A JSON list of pairs, a folder that holds one such list at its top, or a folder of pictures.
+        source: A JSON list of pairs, a folder that holds one such list at its top, or a folder of
+            pictures.
 
     Raises:
         UsageError: There is neither a list nor a picture, or there are several lists.
@@ -43,7 +48,10 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     root = Path(source)
     lists = [root] if root.is_file() else sorted(root.glob("*.json"))
     if len(lists) > 1:
-        raise UsageError(f"{root}: holds {len(lists)} lists ({', '.join(path.name for path in lists)}); name one of them")
+        raise UsageError(
+            f"{root}: holds {len(lists)} lists ({', '.join(path.name for path in lists)}); name "
+            "one of them"
+        )
     if lists:
         yield from _pairs(lists[0])
         return
@@ -58,7 +66,10 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
         found = True
         yield _trajectory(path.relative_to(root).as_posix(), str(path.resolve()), None)
     if not found:
-        raise UsageError(f"{root}: expected pictures ({', '.join(sorted(_SUFFIXES))}), or a JSON list of img and cap")
+        raise UsageError(
+            f"{root}: expected pictures ({', '.join(sorted(_SUFFIXES))}), or a JSON list of img "
+            "and cap"
+        )
 
 
 def _pairs(path: Path) -> Iterator[Trajectory | BadLine]:
@@ -73,7 +84,8 @@ def _pairs(path: Path) -> Iterator[Trajectory | BadLine]:
 
 
 def _pair(pair: _Pair, folder: Path) -> Trajectory:
-    name = pair.img.replace("\\", "/").rpartition("/")[2]  # the list holds paths of the machine that wrote it
+    # the list holds paths of the machine that wrote it
+    name = pair.img.replace("\\", "/").rpartition("/")[2]
     if not name:
         raise InputError(f"img {pair.img!r} names no file")
     if pair.cap in _FAILURES:
@@ -82,4 +94,6 @@ def _pair(pair: _Pair, folder: Path) -> Trajectory:
 
 
 def _trajectory(name: str, path: str, caption: str | None) -> Trajectory:
-    return Trajectory(id=name, task=Task(goal=GOAL, platform="other"), final=Observation(path, caption=caption))
+    return Trajectory(
+        id=name, task=Task(goal=GOAL, platform="other"), final=Observation(path, caption=caption)
+    )

@@ -1,9 +1,12 @@
-"""Artifacts of Skyvern's tasks on a disk: `<organization>/<task>/<order>_<retry>_<step>/<time>_<id>_<type>.<ending>`.
+"""Artifacts of Skyvern's tasks on a disk:
+`<organization>/<task>/<order>_<retry>_<step>/<time>_<id>_<type>.<ending>`.
 
-A step is a reply of the model with its `actions`; each becomes a step here. The first was chosen by `screenshot_llm` and the
-elements in the prompt, the others follow a `screenshot_action`. The goal stands in the first prompt. `user_goal_achieved`,
-which Skyvern's model says of its own run, is a label of source `self-report`. What became of an action is in the database only.
-(Skyvern-AI/skyvern, skyvern/forge/sdk/artifact/storage/local.py, prompts/skyvern/extract-action.j2; by its source, 1.0.56.)
+A step is a reply of the model with its `actions`; each becomes a step here. The first was chosen by
+`screenshot_llm` and the elements in the prompt, the others follow a `screenshot_action`. The goal
+stands in the first prompt. `user_goal_achieved`, which Skyvern's model says of its own run, is a
+label of source `self-report`. What became of an action is in the database only.
+(Skyvern-AI/skyvern, skyvern/forge/sdk/artifact/storage/local.py, prompts/skyvern/extract-action.j2;
+by its source, 1.0.56.)
 """
 
 from __future__ import annotations
@@ -79,7 +82,11 @@ class _Folder:
 def looks_like(path: str) -> bool:
     """Whether the path of a file below a folder is that of a step's artifact."""
     parts = path.split("/")
-    return len(parts) >= 2 and _STEP.fullmatch(parts[-2]) is not None and _ARTIFACT.fullmatch(parts[-1]) is not None
+    return (
+        len(parts) >= 2
+        and _STEP.fullmatch(parts[-2]) is not None
+        and _ARTIFACT.fullmatch(parts[-1]) is not None
+    )
 
 
 def recognise(source: Source) -> bool:
@@ -106,23 +113,39 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 def _tasks(root: Path) -> list[Path]:
     if not root.exists():
         raise UsageError(f"{root}: no such file or folder")
-    steps = [path for path in (root, *root.rglob("*_*_stp_*")) if path.is_dir() and _STEP.fullmatch(path.name)]
+    steps = [
+        path
+        for path in (root, *root.rglob("*_*_stp_*"))
+        if path.is_dir() and _STEP.fullmatch(path.name)
+    ]
     if not steps:
         raise UsageError(f"{root}: expected folders of Skyvern's steps, such as 00_0_stp_123")
     return sorted({path.parent for path in steps})
 
 
 def _id(root: Path, task: Path) -> str:
-    return task.name if task == root or not task.is_relative_to(root) else task.relative_to(root).as_posix()
+    return (
+        task.name
+        if task == root or not task.is_relative_to(root)
+        else task.relative_to(root).as_posix()
+    )
 
 
 def _folders(task: Path) -> list[_Folder]:
     found = []
-    steps = [(match, path) for path in task.iterdir() if path.is_dir() and (match := _STEP.fullmatch(path.name))]
+    steps = [
+        (match, path)
+        for path in task.iterdir()
+        if path.is_dir() and (match := _STEP.fullmatch(path.name))
+    ]
     for _, path in sorted(steps, key=lambda step: (int(step[0][1]), int(step[0][2]), step[1].name)):
         folder = _Folder()
         for file in sorted(path.iterdir()):
-            if (match := _ARTIFACT.fullmatch(file.name)) is not None and file.is_file() and not file.is_symlink():
+            if (
+                (match := _ARTIFACT.fullmatch(file.name)) is not None
+                and file.is_file()
+                and not file.is_symlink()
+            ):
                 folder.files.setdefault(match["type"], []).append(file)
         found.append(folder)
     return found
@@ -155,16 +178,23 @@ def _trajectory(root: Path, task: Path) -> Trajectory:
                 thought = "\n\n".join(part for part in (plan, said.reasoning) if part) or None
                 text = _text(page) if page and i == 0 else None
                 steps.append(
-                    Step(Observation(str(last.resolve()) if last else None, text=text or None), _action(said), thought)
+                    Step(
+                        Observation(str(last.resolve()) if last else None, text=text or None),
+                        _action(said),
+                        thought,
+                    )
                 )
                 last, plan = (taken.pop(0) if taken else last), None
         last = folder.files["screenshot_action"][-1] if taken else last
     finals = [path for folder in folders for path in folder.files.get("screenshot_final", ())]
     last = finals[-1] if finals else last
     steps[:-1] = [
-        replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step for step in steps[:-1]
+        replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step
+        for step in steps[:-1]
     ]
-    first = next((path for folder in folders for paths in folder.files.values() for path in paths), None)
+    first = next(
+        (path for folder in folders for paths in folder.files.values() for path in paths), None
+    )
     date = date_in(first.name) if first else None
     return Trajectory(
         id=_id(root, task),
@@ -180,13 +210,22 @@ def _trajectory(root: Path, task: Path) -> Trajectory:
 def _label(root: Path, task: Path) -> LabelRecord | None:
     said = [reply.user_goal_achieved for folder in _folders(task) for reply in _replies(folder)]
     known = [achieved for achieved in said if achieved is not None]
-    return LabelRecord(id=_id(root, task), success=known[-1], source="self-report") if known else None
+    return (
+        LabelRecord(id=_id(root, task), success=known[-1], source="self-report") if known else None
+    )
 
 
 def _action(said: _Said) -> Action:
     name = said.action_type.lower()
     option = said.option and (said.option.label or said.option.value)
-    value = said.text or said.url or said.file_url or option or ("+".join(said.keys) if said.keys else None) or said.direction
+    value = (
+        said.text
+        or said.url
+        or said.file_url
+        or option
+        or ("+".join(said.keys) if said.keys else None)
+        or said.direction
+    )
     shown = {"id": said.id, "value": value}
     action = tool_action(name, {key: held for key, held in shown.items() if held is not None})
     return replace(

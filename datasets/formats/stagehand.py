@@ -1,10 +1,13 @@
-"""Trajectories of Stagehand's evaluations: a folder a run, with trajectory.json, screenshots/, task_data.json and scores/.
+"""Trajectories of Stagehand's evaluations: a folder a run, with trajectory.json, screenshots/,
+task_data.json and scores/.
 
-What a probe saw after a step is what the agent had before the next one; the last is the final state. `act` is told in words, of
-which the first says what was done. The status stands in the metadata; runs that ended with `error` have that as their error.
+What a probe saw after a step is what the agent had before the next one; the last is the final
+state. `act` is told in words, of which the first says what was done. The status stands in the
+metadata; runs that ended with `error` have that as their error.
 
-Verdicts in `scores/` are labels of source `llm-judge`; the expected answer goes into their notes, and the rubric of the task is
-for `load_rubrics`. (browserbase/stagehand, packages/core/lib/v3/verifier/types.ts, packages/evals/framework.)
+Verdicts in `scores/` are labels of source `llm-judge`; the expected answer goes into their notes,
+and the rubric of the task is for `load_rubrics`. (browserbase/stagehand,
+packages/core/lib/v3/verifier/types.ts, packages/evals/framework.)
 """
 
 from __future__ import annotations
@@ -25,7 +28,14 @@ from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 _PATTERNS = ("*.json",)
-_KINDS = {"navback": "back", "keys": "press", "close": "stop", "done": "stop", "fillForm": "type", "fillFormVision": "type"}
+_KINDS = {
+    "navback": "back",
+    "keys": "press",
+    "close": "stop",
+    "done": "stop",
+    "fillForm": "type",
+    "fillFormVision": "type",
+}
 _ENDS = frozenset({"done", "close"})
 _CLAIM = "taskComplete"  # what the agent says of its success
 
@@ -117,7 +127,11 @@ def looks_like(value: object) -> bool:
     """Whether a document is a trajectory: a task with an instruction, steps, a status."""
     if not isinstance(value, dict) or not {"task", "steps", "status"} <= value.keys():
         return False
-    return isinstance(value["task"], dict) and "instruction" in value["task"] and isinstance(value["steps"], list)
+    return (
+        isinstance(value["task"], dict)
+        and "instruction" in value["task"]
+        and isinstance(value["steps"], list)
+    )
 
 
 def recognise(source: Source) -> bool:
@@ -125,11 +139,14 @@ def recognise(source: Source) -> bool:
     return source.has(_is_ours, *_PATTERNS)
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
-    """The run of a folder or of its trajectory.json, or every run below a folder; ids are the paths of the runs' folders.
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """The run of a folder or of its trajectory.json, or every run below a folder; ids are the paths
+    of the runs' folders.
 
-    Places are pixels of the last picture. Pictures inside a file are written to the folder `images`; without one, to a
-    temporary folder, and go when the next run is asked for.
+    Places are pixels of the last picture. Pictures inside a file are written to the folder
+    `images`; without one, to a temporary folder, and go when the next run is asked for.
     """
     with image_store(images) as store:
         for document in read_documents(source, _is_ours, *_PATTERNS):
@@ -142,7 +159,9 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """The verdicts in `scores/` next to each trajectory, with the process score and the expected answer as their note."""
+    """The verdicts in `scores/` next to each trajectory, with the process score and the expected
+    answer as their note.
+    """
     for document in read_documents(source, _is_ours, *_PATTERNS):
         if isinstance(document, BadLine):
             yield document
@@ -152,15 +171,26 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[str, object]]]]:
-    """The rubric of each task that has one: the task's id, and its criteria with `text` and `weight` (the most points)."""
+    """The rubric of each task that has one: the task's id, and its criteria with `text` and
+    `weight` (the most points).
+    """
     for document in read_documents(source, _is_ours, *_PATTERNS):
-        run = document if isinstance(document, BadLine) else read_record(document.place, partial(_run, document))
+        run = (
+            document
+            if isinstance(document, BadLine)
+            else read_record(document.place, partial(_run, document))
+        )
         if isinstance(run, BadLine) or run.task.precomputedRubric is None:
             continue
         criteria: list[dict[str, object]] = []
         for item in run.task.precomputedRubric.items:
             words = f"{item.criterion}: {item.description}" if item.description else item.criterion
-            criteria.append({"text": f"If {item.condition}: {words}" if item.condition else words, "weight": item.maxPoints})
+            criteria.append(
+                {
+                    "text": f"If {item.condition}: {words}" if item.condition else words,
+                    "weight": item.maxPoints,
+                }
+            )
         yield run.task.id, criteria
 
 
@@ -173,7 +203,9 @@ def _run(document: Document) -> _Run:
 
 
 def _id(document: Document) -> str:
-    """The path of the folder of a run; that of the file where it is named otherwise, or all that was asked for."""
+    """The path of the folder of a run; that of the file where it is named otherwise, or all that
+    was asked for.
+    """
     folder, _, name = document.name.rpartition("/")
     return document.name if name != "trajectory" else folder or document.path.resolve().parent.name
 
@@ -185,7 +217,13 @@ def _label(document: Document, path: Path) -> LabelRecord:
         answer and f"expected answer: {answer}",
     )
     note = "; ".join(part for part in notes if part) or None
-    return LabelRecord(id=_id(document), success=score.outcomeSuccess, source="llm-judge", annotator=path.stem, note=note)
+    return LabelRecord(
+        id=_id(document),
+        success=score.outcomeSuccess,
+        source="llm-judge",
+        annotator=path.stem,
+        note=note,
+    )
 
 
 def _trajectory(document: Document, images: RecordImages) -> Trajectory:
@@ -202,7 +240,9 @@ def _trajectory(document: Document, images: RecordImages) -> Trajectory:
         size = (image_size_or_none(seen.screenshot) if seen.screenshot else None) or size
     if (probe := run.finalObservation) is not None:
         picture = images.file(probe.screenshotPath) if probe.screenshotPath else None
-        seen = Observation(picture or seen.screenshot, text=probe.ariaTree or seen.text, url=probe.url or seen.url)
+        seen = Observation(
+            picture or seen.screenshot, text=probe.ariaTree or seen.text, url=probe.url or seen.url
+        )
     metadata: dict[str, object] = {"status": run.status} if run.status else {}
     if run.usage.input_tokens is not None:
         metadata["prompt_tokens"] = run.usage.input_tokens
@@ -212,7 +252,9 @@ def _trajectory(document: Document, images: RecordImages) -> Trajectory:
         metadata["date"] = date
     return Trajectory(
         id=_id(document),
-        task=Task(id=run.task.id, goal=run.task.instruction, platform="web", start_url=run.task.initUrl),
+        task=Task(
+            id=run.task.id, goal=run.task.instruction, platform="web", start_url=run.task.initUrl
+        ),
         agent="stagehand",
         steps=tuple(steps),
         final=seen if run.steps and (seen.screenshot or seen.text) else None,
@@ -223,7 +265,9 @@ def _trajectory(document: Document, images: RecordImages) -> Trajectory:
 
 
 def _seen(step: _Step, before: str | None, images: RecordImages) -> Observation:
-    """What there was after a step: the probe's picture before the agent's, the tree before what the tool said."""
+    """What there was after a step: the probe's picture before the agent's, the tree before what the
+    tool said.
+    """
     probe, pictures, texts = step.probeEvidence, list[str](), list[str]()
     for part in step.agentEvidence.modalities:
         if part.type == "image" and part.imagePath:
@@ -232,19 +276,28 @@ def _seen(step: _Step, before: str | None, images: RecordImages) -> Observation:
             path = images.file(f"data:{part.mediaType or 'image/png'};base64,{part.bytesBase64}")
             pictures += [path] if path else []
         elif part.content is not None and part.content != "":
-            texts.append(part.content if isinstance(part.content, str) else msgspec.json.encode(part.content).decode())
+            texts.append(
+                part.content
+                if isinstance(part.content, str)
+                else msgspec.json.encode(part.content).decode()
+            )
     if step.toolOutput.error:
         texts.append(step.toolOutput.error)
     if probe.ariaTree:
         texts.append(probe.ariaTree)
     picture = images.file(probe.screenshotPath) if probe.screenshotPath else None
     return Observation(
-        picture or (pictures[-1] if pictures else None), text="\n".join(dict.fromkeys(texts)) or None, url=probe.url or before
+        picture or (pictures[-1] if pictures else None),
+        text="\n".join(dict.fromkeys(texts)) or None,
+        url=probe.url or before,
     )
 
 
 def _action(step: _Step, size: tuple[float, float] | None) -> Action:
-    name, values = step.actionName, {key: value for key, value in step.actionArgs.items() if key != _CLAIM}
+    name, values = (
+        step.actionName,
+        {key: value for key, value in step.actionArgs.items() if key != _CLAIM},
+    )
     action = tool_action(name, values, size)
     kind, value = _KINDS.get(name, action.kind), action.value
     if name == "act" and isinstance(words := values.get("action", values.get("instruction")), str):
@@ -267,7 +320,9 @@ def _action(step: _Step, size: tuple[float, float] | None) -> Action:
 
 
 def _place(value: object, size: tuple[float, float] | None) -> tuple[float, float] | None:
-    return fraction(value[0], value[1], size) if isinstance(value, list) and len(value) == 2 else None
+    return (
+        fraction(value[0], value[1], size) if isinstance(value, list) and len(value) == 2 else None
+    )
 
 
 def _text(values: Mapping[str, object], *keys: str) -> str | None:

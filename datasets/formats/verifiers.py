@@ -1,8 +1,10 @@
-"""Results of verifiers (PrimeIntellect): `results.jsonl` as version 0.1 wrote it, `traces.jsonl` as version 0.4 writes it.
+"""Results of verifiers (PrimeIntellect): `results.jsonl` as version 0.1 wrote it, `traces.jsonl` as
+version 0.4 writes it.
 
-The source is such a file, or a folder that holds some, at any depth. Of each row the messages, the state of the run and the
-tokens are read; the ground truth (`answer`, `info`), metrics and stop conditions, whose names are the environment's own and
-may tell the outcome, are passed over. Of a trace with several branches the last one is read, as verifiers itself does.
+The source is such a file, or a folder that holds some, at any depth. Of each row the messages, the
+state of the run and the tokens are read; the ground truth (`answer`, `info`), metrics and stop
+conditions, whose names are the environment's own and may tell the outcome, are passed over. Of a
+trace with several branches the last one is read, as verifiers itself does.
 """
 
 from __future__ import annotations
@@ -27,10 +29,17 @@ from prill.io.store import BadLine
 from prill.types import LabelRecord, Task, Trajectory
 
 _RESULTS, _TRACES = "results.jsonl", "traces.jsonl"
-# What verifiers 0.1 takes for solved by default (`pass_threshold`); environments may mean something else by their rewards.
+# What verifiers 0.1 takes for solved by default (`pass_threshold`); environments may mean something
+# else by their rewards.
 _SOLVED = 0.5
 # The limits of verifiers 0.4 itself, as its `Trace.is_truncated` lists them.
-_LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
+_LIMITS = (
+    "max_turns",
+    "max_input_tokens",
+    "max_output_tokens",
+    "max_total_tokens",
+    "compaction_failed",
+)
 
 
 @dataclass(frozen=True)
@@ -122,19 +131,31 @@ class _Episode:
 
 def recognise(source: Source) -> bool:
     """Rollouts with prompt and completion, or episodes with traces."""
-    return source.has(lambda file: {"prompt", "completion"} <= file.keys or _has_traces(file.value), _RESULTS, _TRACES)
+    return source.has(
+        lambda file: {"prompt", "completion"} <= file.keys or _has_traces(file.value),
+        _RESULTS,
+        _TRACES,
+    )
 
 
 def _has_traces(value: object) -> bool:
     traces = value.get("traces") if isinstance(value, dict) else None
-    return isinstance(traces, list) and bool(traces) and isinstance(traces[0], dict) and "nodes" in traces[0]
+    return (
+        isinstance(traces, list)
+        and bool(traces)
+        and isinstance(traces[0], dict)
+        and "nodes" in traces[0]
+    )
 
 
-def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+def load(
+    source: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
     """Every rollout, without its reward.
 
-    Ids: `<folder below the source>/<example>/<rollout, from 0>` for results, the trace's own id for traces. Pictures given as
-    data URLs are written to the folder `images`; without one, to a temporary folder, and go when the next row is asked for.
+    Ids: `<folder below the source>/<example>/<rollout, from 0>` for results, the trace's own id for
+    traces. Pictures given as data URLs are written to the folder `images`; without one, to a
+    temporary folder, and go when the next row is asked for.
     """
     with image_store(images) as store:
         for path, place in _files(source):
@@ -146,9 +167,11 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `reward` a rollout: neither a person's nor for certain a rule's, since a rubric may ask a model.
+    """One label of source `reward` a rollout: neither a person's nor for certain a rule's, since a
+    rubric may ask a model.
 
-    Success is a reward of 0.5 or more, and the note has the number; of a rollout that broke off the label is undecided.
+    Success is a reward of 0.5 or more, and the note has the number; of a rollout that broke off the
+    label is undecided.
     """
     for path, place in _files(source):
         if _TRACES in path.name:
@@ -166,7 +189,10 @@ def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
     paths = sorted(path for name in (_RESULTS, _TRACES) for path in root.rglob(name))
     if not paths:
         raise UsageError(f"{source}: expected {_RESULTS} or {_TRACES} in it")
-    return [(path, "" if path.parent == root else path.parent.relative_to(root).as_posix()) for path in paths]
+    return [
+        (path, "" if path.parent == root else path.parent.relative_to(root).as_posix())
+        for path in paths
+    ]
 
 
 def _reward_label(id: str, reward: float | None, broken: bool) -> LabelRecord:
@@ -180,8 +206,12 @@ def _reward_label(id: str, reward: float | None, broken: bool) -> LabelRecord:
 
 
 def _results(path: Path, place: str, images: RecordImages) -> Iterator[Trajectory | BadLine]:
-    """Every rollout of a file. Ids: `<place>/<example>/<rollout, from 0>`; agent and environment are from `metadata.json`."""
-    return read_rows(path, _Result, partial(_result_trajectory, _Ids(place), _metadata(path), images))
+    """Every rollout of a file. Ids: `<place>/<example>/<rollout, from 0>`; agent and environment
+    are from `metadata.json`.
+    """
+    return read_rows(
+        path, _Result, partial(_result_trajectory, _Ids(place), _metadata(path), images)
+    )
 
 
 def _result_labels(path: Path, place: str) -> Iterator[LabelRecord | BadLine]:
@@ -199,7 +229,9 @@ class _Ids:
     def next(self, row: _Result) -> str:
         example = _example(row)
         self._seen[example] += 1
-        return "/".join(part for part in (self._place, example, str(self._seen[example] - 1)) if part)
+        return "/".join(
+            part for part in (self._place, example, str(self._seen[example] - 1)) if part
+        )
 
 
 def _metadata(path: Path) -> _Metadata:
@@ -226,10 +258,15 @@ def _messages(value: object, role: str, name: str) -> tuple[ChatMessage, ...]:
     return (ChatMessage(role, messages),) if isinstance(messages, str) else messages or ()
 
 
-def _result_trajectory(ids: _Ids, metadata_file: _Metadata, images: RecordImages, row: _Result) -> Iterator[Trajectory]:
+def _result_trajectory(
+    ids: _Ids, metadata_file: _Metadata, images: RecordImages, row: _Result
+) -> Iterator[Trajectory]:
     images.next_record()
     id = ids.next(row)
-    messages = (*_messages(row.prompt, "user", "prompt"), *_messages(row.completion, "assistant", "completion"))
+    messages = (
+        *_messages(row.prompt, "user", "prompt"),
+        *_messages(row.completion, "assistant", "completion"),
+    )
     chat = conversation(messages, images, screen_size(row.tool_defs or ()))
     usage = row.token_usage or {}
     metadata = {
@@ -240,12 +277,17 @@ def _result_trajectory(ids: _Ids, metadata_file: _Metadata, images: RecordImages
     }
     yield Trajectory(
         id=id,
-        task=Task(id="/".join(part for part in (metadata_file.env_id, _example(row)) if part), goal=chat.goal),
+        task=Task(
+            id="/".join(part for part in (metadata_file.env_id, _example(row)) if part),
+            goal=chat.goal,
+        ),
         agent=metadata_file.model,
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim({key: value for key, value in metadata.items() if value is not None}, chat.claimed),
+        metadata=with_claim(
+            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
+        ),
         error=_error_text(row.error),
     )
 
@@ -267,8 +309,12 @@ def _trace_labels(episode: _Episode) -> Iterator[LabelRecord]:
     for trace in episode.traces:
         if trace.rewards:
             rewards = [reward for reward in trace.rewards.values() if reward is not None]
-            scores = [reward.score * reward.weight for reward in rewards if reward.score is not None]
-            yield _reward_label(trace.id, sum(scores) if len(scores) == len(trace.rewards) else None, not trace.ok)
+            scores = [
+                reward.score * reward.weight for reward in rewards if reward.score is not None
+            ]
+            yield _reward_label(
+                trace.id, sum(scores) if len(scores) == len(trace.rewards) else None, not trace.ok
+            )
 
 
 def _trace_trajectories(images: RecordImages, episode: _Episode) -> Iterator[Trajectory]:
@@ -299,7 +345,9 @@ def _trace_trajectory(trace: _Trace, env: str, images: RecordImages) -> Trajecto
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=with_claim({key: value for key, value in metadata.items() if value is not None}, chat.claimed),
+        metadata=with_claim(
+            {key: value for key, value in metadata.items() if value is not None}, chat.claimed
+        ),
         error=None if problem is None else f"{problem.type}: {problem.message}",
     )
 

@@ -1,6 +1,8 @@
-"""WebArena run folders (arXiv 2307.13854): one render_<task>.html a task, and logs with the benchmark's own results.
+"""WebArena run folders (arXiv 2307.13854): one render_<task>.html a task, and logs with the
+benchmark's own results.
 
-The pages are read by the marks that WebArena writes between their parts, not as HTML: page texts stand in them unescaped.
+The pages are read by the marks that WebArena writes between their parts, not as HTML: page texts
+stand in them unescaped.
 """
 
 from __future__ import annotations
@@ -27,8 +29,13 @@ _NAME = re.compile(r"render_(\d+)(?:_(\d+))?\.html")
 _PAGE = re.compile(r"<h2>New Page</h2>\s*<h3 class='url'>")
 _URL = re.compile(r"URL: (.*?)</a></h3>")
 _TEXT = "<div class='state_obv'><pre>"
-_AFTER_TEXT = re.compile(r"</pre><div>\s*(?:<img src='data:image/\w+;base64,([^']*)'[^>]*>\s*)?<div class='prev_action'")
-_RAW = re.compile(r"<div class='raw_parsed_prediction'[^>]*><pre>(.*?)</pre></div><div class='action_object'", re.DOTALL)
+_AFTER_TEXT = re.compile(
+    r"</pre><div>\s*(?:<img src='data:image/\w+;base64,([^']*)'[^>]*>\s*)?<div class='prev_action'"
+)
+_RAW = re.compile(
+    r"<div class='raw_parsed_prediction'[^>]*><pre>(.*?)</pre></div><div class='action_object'",
+    re.DOTALL,
+)
 _PARSED, _PLAIN = "<div class='parsed_action'", "<div class='predict_action'>"
 _RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) .*?(?<!\d)(\d{1,9})\.json")
 _BEGIN = re.compile(r"\[Config file\]: .*?(?<!\d)(\d{1,9})\.json")
@@ -44,15 +51,21 @@ class _Log:
 
 def recognise(source: Source) -> bool:
     """Pages as WebArena's renderer writes them."""
-    return source.has(lambda file: b"class='state_obv'" in file.head and b"<pre>" in file.head, "render_*.html")
+    return source.has(
+        lambda file: b"class='state_obv'" in file.head and b"<pre>" in file.head, "render_*.html"
+    )
 
 
-def load(folder: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
-    """Every rendered task, in the order of their numbers. The id is `webarena.<task>`, with `_<trial>` where there are trials.
+def load(
+    folder: str | PathLike[str], *, images: str | PathLike[str] | None = None
+) -> Iterator[Trajectory | BadLine]:
+    """Every rendered task, in the order of their numbers. The id is `webarena.<task>`, with
+    `_<trial>` where there are trials.
 
-    `error` is what the log says of a run that broke off, `metadata["date"]` when it says that the task began; an answer that is
-    the harness's own ("Early stop: …") is `metadata["ended_by"]`. Screenshots are written to the folder `images`; without one,
-    to a temporary folder, and a trajectory's go when the next trajectory is asked for.
+    `error` is what the log says of a run that broke off, `metadata["date"]` when it says that the
+    task began; an answer that is the harness's own ("Early stop: …") is `metadata["ended_by"]`.
+    Screenshots are written to the folder `images`; without one, to a temporary folder, and a
+    trajectory's go when the next trajectory is asked for.
     """
     root = Path(folder)
     matches = [(_NAME.fullmatch(path.name), path) for path in _pages(root)]
@@ -64,16 +77,20 @@ def load(folder: str | PathLike[str], *, images: str | PathLike[str] | None = No
         for number, trial, path in sorted(pages):
             image_folder = store.new()
             # The log does not tell trials apart.
-            error, date = (log.errors.get(number), log.dates.get(number)) if trial < 0 else (None, None)
+            error, date = (
+                (log.errors.get(number), log.dates.get(number)) if trial < 0 else (None, None)
+            )
             item = _read(path, image_folder, error, date)
             yield item
             image_folder.close()
 
 
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord]:
-    """The benchmark's results from the log lines `[Result] (PASS) …`, source `oracle`; the last line of a task counts.
+    """The benchmark's results from the log lines `[Result] (PASS) …`, source `oracle`; the last
+    line of a task counts.
 
-    A run that broke off has no line and so no label. Folders with trials have none either: the log does not tell them apart.
+    A run that broke off has no line and so no label. Folders with trials have none either: the log
+    does not tell them apart.
     """
     root = Path(folder)
     if any((name := _NAME.fullmatch(path.name)) and name[2] for path in _pages(root)):
@@ -83,16 +100,26 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord]:
 
 
 def _pages(root: Path) -> list[Path]:
-    return [root] if root.is_file() else [*root.glob("render_*.html"), *(root / "renders").glob("render_*.html")]
+    return (
+        [root]
+        if root.is_file()
+        else [*root.glob("render_*.html"), *(root / "renders").glob("render_*.html")]
+    )
 
 
 def _read_logs(root: Path) -> _Log:
-    """merged_log.txt, or where there is none every .txt and .log file with "log" in its name or folder."""
+    """merged_log.txt, or where there is none every .txt and .log file with "log" in its name or
+    folder.
+    """
     folder = root.parent if root.is_file() else root
     paths = [folder / "merged_log.txt"]
     if not paths[0].is_file():
         near = sorted([*folder.glob("*"), *folder.glob("log*/*")])
-        logs = [path for path in near if path.suffix in (".txt", ".log") and "log" in f"{path.parent.name}/{path.name}"]
+        logs = [
+            path
+            for path in near
+            if path.suffix in (".txt", ".log") and "log" in f"{path.parent.name}/{path.name}"
+        ]
         paths = [path for path in logs if path.is_file()]
     log = _Log()
     for path in paths:
@@ -113,11 +140,15 @@ def _read_logs(root: Path) -> _Log:
     return log
 
 
-def _read(path: Path, image_folder: ImageFolder, error: str | None, date: str | None) -> Trajectory | BadLine:
+def _read(
+    path: Path, image_folder: ImageFolder, error: str | None, date: str | None
+) -> Trajectory | BadLine:
     return read_record(str(path), lambda: _trajectory(path, image_folder, error, date))
 
 
-def _trajectory(path: Path, image_folder: ImageFolder, error: str | None, date: str | None) -> Trajectory:
+def _trajectory(
+    path: Path, image_folder: ImageFolder, error: str | None, date: str | None
+) -> Trajectory:
     try:
         head, *pages = _PAGE.split(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
@@ -134,7 +165,11 @@ def _trajectory(path: Path, image_folder: ImageFolder, error: str | None, date: 
     answer, ended_by = split_answer(steps[-1].action.value if steps[-1].action.is_final else None)
     trial, config = name[2] if name else None, _config(head)
     task, template = _task(config), config.get("intent_template_id", "")
-    extra = {"ended_by": ended_by, "date": date, "intent_template_id": int(template) if template.isdecimal() else None}
+    extra = {
+        "ended_by": ended_by,
+        "date": date,
+        "intent_template_id": int(template) if template.isdecimal() else None,
+    }
     return Trajectory(
         id=f"{task.id}_{trial}" if trial else task.id,
         task=task,
@@ -181,8 +216,16 @@ def _step(page: str, image_folder: ImageFolder) -> Step:
     )
     _, marker, parsed = prediction.rpartition(_PARSED)
     # Without the named parts (the action set `playwright`), the action is the program itself.
-    text = parsed.partition("<pre>")[2].partition("</pre></div>")[0] if marker else prediction.partition("</div>")[0]
-    return Step(observation, with_element(parse_action(text), observation.text), (raw[1].strip() or None) if raw else None)
+    text = (
+        parsed.partition("<pre>")[2].partition("</pre></div>")[0]
+        if marker
+        else prediction.partition("</div>")[0]
+    )
+    return Step(
+        observation,
+        with_element(parse_action(text), observation.text),
+        (raw[1].strip() or None) if raw else None,
+    )
 
 
 def _decoded(image: str) -> bytes:

@@ -1,8 +1,10 @@
-"""Messages of Anthropic's API as chat messages: blocks of text, thinking, calls, results and pictures.
+"""Messages of Anthropic's API as chat messages: blocks of text, thinking, calls, results and
+pictures.
 
-Calls are of the tool `computer` with an `action`, of today's tool sets with a tool for each action, or of any other tool; of a
-batch (`computer_batch`), each action is a call. Messages of chat completions pass unchanged. (anthropic package,
-`anthropic.types.beta`; anthropics/claude-quickstarts, computer-use-best-practices/computer_use/tools/batch.py)
+Calls are of the tool `computer` with an `action`, of today's tool sets with a tool for each action,
+or of any other tool; of a batch (`computer_batch`), each action is a call. Messages of chat
+completions pass unchanged. (anthropic package, `anthropic.types.beta`;
+anthropics/claude-quickstarts, computer-use-best-practices/computer_use/tools/batch.py)
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from prill.errors import InputError
 from prill.types import Action
 
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
-_RESULT = "tool_result"  # what the types of results end with: those of tools on Anthropic's side have a word before
+# what the types of results end with: those of tools on Anthropic's side have a word before
+_RESULT = "tool_result"
 _BATCH = "_batch"
 # What stands in place of a picture that was taken out (WebVoyager, utils.py, `print_message`).
 _PLACEHOLDER = re.compile(r";base64,\{\w+\}\Z")
@@ -64,7 +67,9 @@ class _Message:
 
 
 def messages(values: Iterable[object]) -> Iterator[ChatMessage]:
-    """The messages, each as one or more chat messages. Raises InputError for one of another shape."""
+    """The messages, each as one or more chat messages. Raises InputError for one of another
+    shape.
+    """
     for value in values:
         try:
             message = msgspec.convert(value, _Message)
@@ -88,13 +93,19 @@ def is_message(value: object) -> bool:
 
 
 def read_call(name: str, arguments: Mapping[str, object] | str, size: Screen = None) -> Action:
-    """The action of a call in `messages`: a `target` of the browser's tool set is a place or an element."""
+    """The action of a call in `messages`: a `target` of the browser's tool set is a place or an
+    element.
+    """
     values = parsed(arguments)
     action = tool_action(name, arguments, size)
     if values is None or not isinstance(target := values.get("target"), dict):
         return action
     start = values.get("from", values.get("from_"))
-    places = [fraction(one.get("x"), one.get("y"), size) for one in (start, target) if isinstance(one, dict)]
+    places = [
+        fraction(one.get("x"), one.get("y"), size)
+        for one in (start, target)
+        if isinstance(one, dict)
+    ]
     ref = target.get("ref")
     return replace(
         action,
@@ -106,7 +117,9 @@ def read_call(name: str, arguments: Mapping[str, object] | str, size: Screen = N
 
 def _chat(message: _Message, content: str | tuple[ContentPart, ...] | None) -> ChatMessage:
     calls, reasoning = message.tool_calls, message.reasoning_content
-    return ChatMessage(message.role, content, calls, message.tool_call_id, reasoning, message.refusal)
+    return ChatMessage(
+        message.role, content, calls, message.tool_call_id, reasoning, message.refusal
+    )
 
 
 def _said(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[ChatMessage]:
@@ -120,14 +133,25 @@ def _said(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[ChatMessage
         elif block.type in _CALLS:
             calls += _calls(block)
         elif block.type.endswith(_RESULT):
-            yield ChatMessage("assistant", tuple(parts), tuple(calls), reasoning_content="\n".join(thoughts) or None)
+            yield ChatMessage(
+                "assistant",
+                tuple(parts),
+                tuple(calls),
+                reasoning_content="\n".join(thoughts) or None,
+            )
             yield ChatMessage("tool", tuple(_parts(block)), tool_call_id=block.tool_use_id)
             thoughts, parts, calls = [], [], []
         else:
             parts += _parts(block)
     if thoughts or parts or calls:
         reasoning = "\n".join(thoughts) or None
-        yield ChatMessage("assistant", tuple(parts), tuple(calls), reasoning_content=reasoning, refusal=message.refusal)
+        yield ChatMessage(
+            "assistant",
+            tuple(parts),
+            tuple(calls),
+            reasoning_content=reasoning,
+            refusal=message.refusal,
+        )
 
 
 def _shown(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[ChatMessage]:
@@ -135,19 +159,27 @@ def _shown(message: _Message, blocks: tuple[_Block, ...]) -> Iterator[ChatMessag
     for block in blocks:
         if block.type.endswith(_RESULT):
             yield ChatMessage("tool", tuple(_parts(block)), tool_call_id=block.tool_use_id)
-    rest = tuple(part for block in blocks if not block.type.endswith(_RESULT) for part in _parts(block))
+    rest = tuple(
+        part for block in blocks if not block.type.endswith(_RESULT) for part in _parts(block)
+    )
     if rest:
         yield _chat(message, rest)
 
 
 def _calls(block: _Block) -> Iterator[ToolCall]:
     name, arguments = block.name or block.type, block.input or {}
-    actions = arguments.get("actions") if isinstance(arguments, dict) and name.endswith(_BATCH) else None
+    actions = (
+        arguments.get("actions") if isinstance(arguments, dict) and name.endswith(_BATCH) else None
+    )
     if not isinstance(actions, list) or not actions:
         yield ToolCall(block.id, name=name, arguments=arguments)
         return
     for action in actions:
-        yield ToolCall(block.id, name=name.removesuffix(_BATCH), arguments=action if isinstance(action, dict) else {})
+        yield ToolCall(
+            block.id,
+            name=name.removesuffix(_BATCH),
+            arguments=action if isinstance(action, dict) else {},
+        )
 
 
 def _parts(block: _Block) -> list[ContentPart]:
@@ -155,12 +187,22 @@ def _parts(block: _Block) -> list[ContentPart]:
     if block.type.endswith(_RESULT):
         if isinstance(block.content, str):
             return [ContentPart(text=block.content)]
-        inner = block.content if isinstance(block.content, tuple) else (block.content,) if block.content else ()
+        inner = (
+            block.content
+            if isinstance(block.content, tuple)
+            else (block.content,)
+            if block.content
+            else ()
+        )
         return [part for one in inner for part in _parts(one)]
     if block.type in ("image", "image_url", "input_image"):
         return [_picture(block)]
     text = block.text or block.stdout or block.title or block.error_code or block.url
-    if block.type == "document" and isinstance(block.source, _ImageSource) and isinstance(block.source.data, str):
+    if (
+        block.type == "document"
+        and isinstance(block.source, _ImageSource)
+        and isinstance(block.source.data, str)
+    ):
         text = block.source.data if block.source.type == "text" else text
     if isinstance(block.content, str):
         text = text or block.content
@@ -170,8 +212,14 @@ def _parts(block: _Block) -> list[ContentPart]:
 def _picture(block: _Block) -> ContentPart:
     source = block.source if isinstance(block.source, _ImageSource) else _ImageSource()
     if source.type == "base64" and isinstance(source.data, str):
-        return ContentPart("image", None, f"data:{source.media_type or 'image/png'};base64,{source.data}")
-    address = block.path or source.url or (block.image_url.url if isinstance(block.image_url, ImageUrl) else block.image_url)
+        return ContentPart(
+            "image", None, f"data:{source.media_type or 'image/png'};base64,{source.data}"
+        )
+    address = (
+        block.path
+        or source.url
+        or (block.image_url.url if isinstance(block.image_url, ImageUrl) else block.image_url)
+    )
     if address and not _PLACEHOLDER.search(address):
         return ContentPart("image", None, address)
     return ContentPart("text", f"[picture {source.file_id}]" if source.file_id else "[picture]")

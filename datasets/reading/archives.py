@@ -1,4 +1,6 @@
-"""Reads ZIP archives from elsewhere, of bounded size: entries stored, deflated, or compressed by zstd."""
+"""Reads ZIP archives from elsewhere, of bounded size: entries stored, deflated, or compressed by
+zstd.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,30 @@ from typing import BinaryIO, cast
 from prill.datasets.reading.records import read_at_most
 from prill.errors import InputError, MissingExtraError
 
-# An archive may unpack to this many times its size (logs that repeat a conversation come to 40), or to the least.
+# An archive may unpack to this many times its size (logs that repeat a conversation come to 40), or
+# to the least.
 _MAX_RATIO, _LEAST = 300, 64 * 2**20
 # Bytes that are unpacked for one record.
 _MAX_RECORD = 2**30
 _ZSTD = 93  # the number of the method (PKWARE's APPNOTE.TXT, 4.4.5)
-_LOCAL_HEADER = struct.Struct("<4s22xHH")  # the signature, and the lengths of the name and of what follows it
-_BROKEN = (zipfile.BadZipFile, OSError, EOFError, zlib.error, NotImplementedError, RuntimeError, ValueError, struct.error)
+# the signature, and the lengths of the name and of what follows it
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+_BROKEN = (
+    zipfile.BadZipFile,
+    OSError,
+    EOFError,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    struct.error,
+)
 
 
 class Archive:
-    """A ZIP archive that is open. What is read counts against a limit for the record, and against one for the archive."""
+    """A ZIP archive that is open. What is read counts against a limit for the record, and against
+    one for the archive.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises InputError when it is no ZIP archive, or cannot be read."""
@@ -55,7 +70,8 @@ class Archive:
         """An entry, unpacked.
 
         Raises:
-            InputError: There is none of that name, it is damaged, or unpacks to more than the limits.
+            InputError: There is none of that name, it is damaged, or unpacks to more than the
+                limits.
             MissingExtraError: It is compressed by zstd, and the package for that is not installed.
         """
         entry = self._entries.get(name)
@@ -67,7 +83,9 @@ class Archive:
                 data = read_at_most(file, most)
         except InputError:
             self._left = 0  # nothing more of what may be an attack
-            raise InputError(f"{name!r} unpacks to more than {most >> 20} MiB; more is not read") from None
+            raise InputError(
+                f"{name!r} unpacks to more than {most >> 20} MiB; more is not read"
+            ) from None
         except MissingExtraError:
             raise
         except _BROKEN as error:

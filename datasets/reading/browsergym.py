@@ -11,7 +11,8 @@ from prill.actions.elements import with_element
 from prill.io.lines import valid_unicode
 from prill.types import Action, LabelRecord, Observation, Step
 
-# Verb -> kind and the names of its arguments. Scroll distances stay in the text: they are pixels of an unknown screen.
+# Verb -> kind and the names of its arguments. Scroll distances stay in the text: they are pixels of
+# an unknown screen.
 _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "click": ("click", ("target",)),
     "dblclick": ("double_click", ("target",)),
@@ -43,7 +44,9 @@ _VARIANT = re.compile(r"\.(improved|resized)(?=\.|$)")
 
 
 def parse_action(text: str) -> Action:
-    """The action of a call such as `fill('147', 'tea')`, with `text` as it was written; kind `other` for anything else."""
+    """The action of a call such as `fill('147', 'tea')`, with `text` as it was written; kind
+    `other` for anything else.
+    """
     call = _call(_COMMENT.sub("", text.strip()))
     if call is None or not isinstance(call.func, ast.Name) or call.func.id not in _VERBS:
         return Action("other", text)
@@ -53,7 +56,9 @@ def parse_action(text: str) -> Action:
         name = _NAMES.get(keyword.arg or "", "value")
         if name in names:
             values.setdefault(name, keyword.value)
-    return Action(kind, text, target=_plain(values.get("target")), value=_plain(values.get("value")))
+    return Action(
+        kind, text, target=_plain(values.get("target")), value=_plain(values.get("value"))
+    )
 
 
 def _call(text: str) -> ast.Call | None:
@@ -80,7 +85,9 @@ def _joined(nodes: Sequence[ast.expr]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BrowserGymTurn:
-    """A recorded step: what was seen, and what was then done; `action` is None at the end of the run."""
+    """A recorded step: what was seen, and what was then done; `action` is None at the end of the
+    run.
+    """
 
     observation: Observation
     action: str | None
@@ -89,7 +96,9 @@ class BrowserGymTurn:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The part of summary_info.json that is no outcome, and the outcome, which only labels may use."""
+    """The part of summary_info.json that is no outcome, and the outcome, which only labels may
+    use.
+    """
 
     cum_reward: float | None = None
     terminated: bool | None = None
@@ -102,39 +111,53 @@ class Summary:
         return None if self.terminated or self.truncated else self.err_msg or None
 
 
-def build_steps(turns: Sequence[BrowserGymTurn]) -> tuple[tuple[Step, ...], Observation | None, str | None]:
-    """The steps, the final state when the last turn has no action, and what the agent told the user last.
+def build_steps(
+    turns: Sequence[BrowserGymTurn],
+) -> tuple[tuple[Step, ...], Observation | None, str | None]:
+    """The steps, the final state when the last turn has no action, and what the agent told the user
+    last.
 
-    A message ends the episode only where nothing follows it; earlier ones are of kind `message`. The element that an action
-    names by its bid is looked up in the text of the state.
+    A message ends the episode only where nothing follows it; earlier ones are of kind `message`.
+    The element that an action names by its bid is looked up in the text of the state.
     """
     final = turns[-1].observation if turns and not turns[-1].action else None
     acted = turns[:-1] if final is not None else turns
     steps = [
-        Step(turn.observation, with_element(parse_action(turn.action or ""), turn.observation.text), turn.thought or None)
+        Step(
+            turn.observation,
+            with_element(parse_action(turn.action or ""), turn.observation.text),
+            turn.thought or None,
+        )
         for turn in acted
     ]
     answers = [step.action.value for step in steps if step.action.is_final]
     steps[:-1] = [
-        replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step for step in steps[:-1]
+        replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step
+        for step in steps[:-1]
     ]
     return tuple(steps), final, answers[-1] if answers else None
 
 
 def oracle_label(id: str, summary: Summary) -> LabelRecord | None:
-    """The environment's verdict: success is a reward of 0.5 or more, the note keeps fractions. None without a reward.
+    """The environment's verdict: success is a reward of 0.5 or more, the note keeps fractions. None
+    without a reward.
 
-    A run that an error ended without any reward is undecided: nobody knows what the agent would have reached.
+    A run that an error ended without any reward is undecided: nobody knows what the agent would
+    have reached.
     """
     reward = summary.cum_reward
     if reward is None:
         return None
     if summary.broke_off and reward <= 0:
-        return LabelRecord(id=id, success=None, source="oracle", note="the run was ended by an error")
+        return LabelRecord(
+            id=id, success=None, source="oracle", note="the run was ended by an error"
+        )
     note = None if reward in (0.0, 1.0) else f"reward {reward:g}"
     return LabelRecord(id=id, success=reward >= 0.5, source="oracle", note=note)
 
 
 def plain_task_id(name: str) -> str:
-    """A task's id without `.improved` and `.resized`: variants of the benchmark's data, not other tasks."""
+    """A task's id without `.improved` and `.resized`: variants of the benchmark's data, not other
+    tasks.
+    """
     return _VARIANT.sub("", name)

@@ -1,10 +1,12 @@
 """Chat messages with tool calls (OpenAI's form and its relatives) turned into steps.
 
-The first text of a user is the goal. A call of a tool is an action; its result is what could be seen before the next one.
-What a user says later (many environments speak as the user) is an observation too. A reply without a call is kind `message`,
-or `answer` when it ends the conversation. Of several pictures at one moment the last one stays. System messages are left out.
-Where a format says so, calls that only look (`screenshot`, `zoom`) are no steps: their results are what was seen before the
-next action. A zoom shows a part of the screen: its picture counts only where there is no other of that moment.
+The first text of a user is the goal. A call of a tool is an action; its result is what could be
+seen before the next one. What a user says later (many environments speak as the user) is an
+observation too. A reply without a call is kind `message`, or `answer` when it ends the
+conversation. Of several pictures at one moment the last one stays. System messages are left out.
+Where a format says so, calls that only look (`screenshot`, `zoom`) are no steps: their results are
+what was seen before the next action. A zoom shows a part of the screen: its picture counts only
+where there is no other of that moment.
 """
 
 from __future__ import annotations
@@ -71,8 +73,9 @@ class ChatMessage:
 
 @dataclass(frozen=True)
 class Conversation:
-    """What became of the messages. `final` is None when nothing was seen after the last action, `claimed` the flag by which the
-    agent said itself whether it succeeded, None where the call that ends the run has none.
+    """What became of the messages. `final` is None when nothing was seen after the last action,
+    `claimed` the flag by which the agent said itself whether it succeeded, None where the call that
+    ends the run has none.
     """
 
     goal: str
@@ -89,7 +92,9 @@ class _Moment:
     url: str | None = None
 
     def observation(self) -> Observation:
-        return Observation(screenshot=self.screenshot, text="\n".join(self.texts) or None, url=self.url)
+        return Observation(
+            screenshot=self.screenshot, text="\n".join(self.texts) or None, url=self.url
+        )
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,8 @@ def conversation(
         goal: The goal where no user says anything.
         read: Reads the calls, in their order, in place of `tool_action`.
         looks: The kinds of calls that are no steps, such as `LOOKS`.
-        measured: Whether coordinates are pixels of the last picture of the whole screen, where `size` is None.
+        measured: Whether coordinates are pixels of the last picture of the whole screen, where
+            `size` is None.
 
     Raises:
         InputError: There is no goal at all, a picture is broken, or a call is.
@@ -143,7 +149,9 @@ def conversation(
         if message.role in ("system", "developer"):
             continue
         if message.role == "assistant":
-            ends_in_text = not message.tool_calls and bool(_words(message.content) or message.refusal)
+            ends_in_text = not message.tool_calls and bool(
+                _words(message.content) or message.refusal
+            )
             for done in _parse_actions(message, screen, read):
                 if done.call is not None:
                     called[done.call] = len(actions) + (done.action.kind not in looks)
@@ -171,7 +179,9 @@ def conversation(
             moment.screenshot = moment.screenshot or pictures[-1]
             continue
         moment.screenshot = pictures[-1]
-        screen = (image_size_or_none(pictures[-1]) or screen) if measured and size is None else screen
+        screen = (
+            (image_size_or_none(pictures[-1]) or screen) if measured and size is None else screen
+        )
     goal_text = first_text or goal
     if goal_text is None or (goal_text == "" and goal is None):
         raise InputError("no text of a user, so there is no goal")
@@ -181,12 +191,17 @@ def conversation(
 def read_calls(calls: Sequence[ToolCall | str]) -> list[ToolCall]:
     """Every call as a record. Raises InputError for a text that holds none."""
     try:
-        return [msgspec.json.decode(call, type=ToolCall) if isinstance(call, str) else call for call in calls]
+        return [
+            msgspec.json.decode(call, type=ToolCall) if isinstance(call, str) else call
+            for call in calls
+        ]
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InputError(f"a tool call is broken: {error}") from None
 
 
-def _conversation(goal: str, actions: list[_Done], moments: list[_Moment], ends_in_text: bool) -> Conversation:
+def _conversation(
+    goal: str, actions: list[_Done], moments: list[_Moment], ends_in_text: bool
+) -> Conversation:
     last = len(actions) - 1
     steps = []
     for i, (done, moment) in enumerate(zip(actions, moments, strict=False)):
@@ -211,19 +226,30 @@ def _parse_actions(message: ChatMessage, size: Screen, read: ReadCall) -> Iterab
     words = _words(message.content) or message.refusal or ""
     if not message.tool_calls:
         if words:
-            yield _Done(None, Action("message", words, value=words), message.reasoning_content or None)
+            yield _Done(
+                None, Action("message", words, value=words), message.reasoning_content or None
+            )
         return
-    thought: str | None = "\n\n".join(part for part in (message.reasoning_content, words) if part) or None
+    thought: str | None = (
+        "\n\n".join(part for part in (message.reasoning_content, words) if part) or None
+    )
     for call in read_calls(message.tool_calls):
         name = call.function.name if call.function else call.name
         arguments = call.function.arguments if call.function else call.arguments
         if name is None:
             raise InputError("a tool call names no function")
-        yield _Done(call.id, read(name, arguments or {}, size), thought, claim_in(parsed(arguments or {}) or {}))
+        yield _Done(
+            call.id,
+            read(name, arguments or {}, size),
+            thought,
+            claim_in(parsed(arguments or {}) or {}),
+        )
         thought = None  # said once, before the first of the calls
 
 
-def _content(content: str | tuple[ContentPart, ...] | None, images: RecordImages) -> tuple[str, list[str]]:
+def _content(
+    content: str | tuple[ContentPart, ...] | None, images: RecordImages
+) -> tuple[str, list[str]]:
     pictures = []
     texts = [_words(content)]
     for part in content if isinstance(content, tuple) else ():

@@ -1,10 +1,12 @@
-"""Calls of `computer_action`, as Harbor's computer-use harness (computer-1) records them in ATIF: what was done is in `type`.
+"""Calls of `computer_action`, as Harbor's computer-use harness (computer-1) records them in ATIF:
+what was done is in `type`.
 
-Coordinates are pixels of the desktop (`source` native_prescaled and anthropic_scaled; `model_x` and `model_y` are then what
-the model wrote of a scaled picture, and are passed over), or come from a grid of 0 to 999 (normalized_completion). There,
-`model_x` and `model_y` are on the grid and the others are pixels, once the action was carried out; before that, all are on the
-grid. After `zoom` the next picture shows `zoom_region` alone, and places on it are fractions of that region. Nothing states the
-desktop's size: it is that of a picture. (Harbor, src/harbor/agents/computer_1.)
+Coordinates are pixels of the desktop (`source` native_prescaled and anthropic_scaled; `model_x` and
+`model_y` are then what the model wrote of a scaled picture, and are passed over), or come from a
+grid of 0 to 999 (normalized_completion). There, `model_x` and `model_y` are on the grid and the
+others are pixels, once the action was carried out; before that, all are on the grid. After `zoom`
+the next picture shows `zoom_region` alone, and places on it are fractions of that region. Nothing
+states the desktop's size: it is that of a picture. (Harbor, src/harbor/agents/computer_1.)
 """
 
 from __future__ import annotations
@@ -24,23 +26,35 @@ _Box = tuple[float, float, float, float]
 
 
 class ComputerActions:
-    """Reads the calls of one run, in their order: a zoom changes what the places of the next action mean."""
+    """Reads the calls of one run, in their order: a zoom changes what the places of the next action
+    mean.
+    """
 
     def __init__(self) -> None:
         self._shown: _Box | None = None
 
-    def __call__(self, name: str, arguments: Mapping[str, object] | str, size: tuple[float, float] | None = None) -> Action:
+    def __call__(
+        self,
+        name: str,
+        arguments: Mapping[str, object] | str,
+        size: tuple[float, float] | None = None,
+    ) -> Action:
         """The action of a call; of another tool as `tool_action` reads it."""
         values = parsed(arguments)
         if name == COMPLETED and values is not None:
             return replace(tool_action(name, _given(values)), kind="stop", value=_words(values))
         if name != NAME or values is None or not isinstance(type_ := values.get("type"), str):
             return tool_action(name, arguments, size)
-        shown, self._shown = self._shown, _box(values.get("zoom_region")) if type_ == "zoom" else None
+        shown, self._shown = (
+            self._shown,
+            _box(values.get("zoom_region")) if type_ == "zoom" else None,
+        )
         action = tool_action(type_, _given(values))
         return replace(
             action,
-            kind="right_click" if action.kind == "click" and values.get("button") == "right" else action.kind,
+            kind="right_click"
+            if action.kind == "click" and values.get("button") == "right"
+            else action.kind,
             value=_value(type_, values, action),
             point=_place(values, "x", "y", size, shown),
             end_point=_place(values, "end_x", "end_y", size, shown),
@@ -48,7 +62,9 @@ class ComputerActions:
 
 
 def _given(values: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in values.items() if value is not None and key not in _NOT_SHOWN}
+    return {
+        key: value for key, value in values.items() if value is not None and key not in _NOT_SHOWN
+    }
 
 
 def _value(type_: str, values: Mapping[str, object], action: Action) -> str | None:
@@ -56,14 +72,18 @@ def _value(type_: str, values: Mapping[str, object], action: Action) -> str | No
         return _words(values)
     if type_ == "scroll":
         return scroll_direction(values.get("scroll_x"), values.get("scroll_y"))
-    if type_ == "type_text_at" and values.get("press_enter") is not False:  # it presses Enter unless it is told not to
+    # it presses Enter unless it is told not to
+    if type_ == "type_text_at" and values.get("press_enter") is not False:
         return f"{action.value or ''}\n"
     return action.value
 
 
 def _words(values: Mapping[str, object]) -> str | None:
     """What the agent says at the end."""
-    return next((text for key in ("result", "text") if isinstance(text := values.get(key), str) and text), None)
+    return next(
+        (text for key in ("result", "text") if isinstance(text := values.get(key), str) and text),
+        None,
+    )
 
 
 def scroll_direction(x: object, y: object) -> str:
@@ -74,7 +94,13 @@ def scroll_direction(x: object, y: object) -> str:
     return "up" if down < 0 else "down"  # without a distance, as Harbor's harness scrolls
 
 
-def _place(values: Mapping[str, object], x: str, y: str, size: tuple[float, float] | None, shown: _Box | None) -> Point | None:
+def _place(
+    values: Mapping[str, object],
+    x: str,
+    y: str,
+    size: tuple[float, float] | None,
+    shown: _Box | None,
+) -> Point | None:
     horizontal, vertical = values.get(x), values.get(y)
     if values.get("source") == _SOURCE:
         on_grid = (values.get("model_x"), values.get("model_y"))
@@ -91,7 +117,11 @@ def _place(values: Mapping[str, object], x: str, y: str, size: tuple[float, floa
 
 
 def _box(region: object) -> _Box | None:
-    if not isinstance(region, list) or len(region) != 4 or not all(isinstance(edge, int | float) for edge in region):
+    if (
+        not isinstance(region, list)
+        or len(region) != 4
+        or not all(isinstance(edge, int | float) for edge in region)
+    ):
         return None
     left, top, right, bottom = map(float, region)
     return (left, top, right, bottom) if left < right and top < bottom else None

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Mapping
 
-# The configuration's lines that are read. Behind `eval` stand the reference answers: what is not named here stays out.
+# The configuration's lines that are read. Behind `eval` stand the reference answers: what is not
+# named here stays out.
 _KEYS = re.compile(
     r"^(sites|task_id|require_login|storage_state|start_url|geolocation|intent_template|instantiation_dict|intent|"
     r"require_reset|eval|intent_template_id|string_note): ",

@@ -17,10 +17,16 @@ from prill.datasets.reading.records import image_in
 from prill.errors import InputError
 from prill.io.images import image_size
 
-# The largest image that is unpacked: a 4K screen as PNG takes less than 25 MiB even when it does not compress.
+# The largest image that is unpacked: a 4K screen as PNG takes less than 25 MiB even when it does
+# not compress.
 MAX_BYTES = 32 * 1024 * 1024
 _DATA_URL = re.compile(r"data:([\w/+.-]*)((?:;[\w=+.-]+)*),", re.ASCII)
-_SIGNATURES = ((b"\x89PNG\r\n\x1a\n", ".png"), (b"\xff\xd8\xff", ".jpg"), (b"GIF8", ".gif"), (b"RIFF", ".webp"))
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", ".png"),
+    (b"\xff\xd8\xff", ".jpg"),
+    (b"GIF8", ".gif"),
+    (b"RIFF", ".webp"),
+)
 
 
 class ImageFolder:
@@ -30,10 +36,14 @@ class ImageFolder:
         self._folder, self._temporary = folder, temporary
 
     def add(self, data: bytes) -> str:
-        """The absolute path of the written image. Raises InputError for bytes that are no PNG, JPEG, GIF or WebP."""
+        """The absolute path of the written image. Raises InputError for bytes that are no PNG,
+        JPEG, GIF or WebP.
+        """
         suffix = image_suffix(data)
         if suffix is None:
-            raise InputError(f"an image inside the file is no PNG, JPEG, GIF or WebP ({len(data)} bytes)")
+            raise InputError(
+                f"an image inside the file is no PNG, JPEG, GIF or WebP ({len(data)} bytes)"
+            )
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / (hashlib.sha256(data).hexdigest()[:16] + suffix)
         if not path.exists():
@@ -47,7 +57,8 @@ class ImageFolder:
 
 
 class ImageStore:
-    """Makes an image folder for each trajectory: the same one when it stays, a new one when it is temporary.
+    """Makes an image folder for each trajectory: the same one when it stays, a new one when it is
+    temporary.
 
     No path ever stands for two images.
     """
@@ -58,7 +69,9 @@ class ImageStore:
     def new(self) -> ImageFolder:
         """The folder for the next trajectory."""
         self._count += 1
-        return ImageFolder(self._folder / str(self._count) if self._temporary else self._folder, self._temporary)
+        return ImageFolder(
+            self._folder / str(self._count) if self._temporary else self._folder, self._temporary
+        )
 
 
 @contextmanager
@@ -72,15 +85,21 @@ def image_store(folder: str | PathLike[str] | None) -> Iterator[ImageStore]:
 
 
 def image_suffix(data: bytes) -> str | None:
-    """The file suffix that belongs to the first bytes; None when they begin no image of a known kind."""
+    """The file suffix that belongs to the first bytes; None when they begin no image of a known
+    kind.
+    """
     return next((suffix for signature, suffix in _SIGNATURES if data.startswith(signature)), None)
 
 
 class RecordImages:
-    """The images that records name, one record after another: temporary ones are removed when the next record begins."""
+    """The images that records name, one record after another: temporary ones are removed when the
+    next record begins.
+    """
 
     def __init__(self, store: ImageStore, base: Path | None = None) -> None:
-        """`base` is the folder that paths in the records are relative to; None when they may name no files."""
+        """`base` is the folder that paths in the records are relative to; None when they may name
+        no files.
+        """
         self._store = store
         self._base = base
         self._folder = store.new()
@@ -93,7 +112,8 @@ class RecordImages:
     def file(self, url: str) -> str | None:
         """The path of the image for a data URL or a relative path; None for a network address.
 
-        Raises InputError for what is no PNG, JPEG, WebP or GIF, is too large, or names a file outside the folder.
+        Raises InputError for what is no PNG, JPEG, WebP or GIF, is too large, or names a file
+        outside the folder.
         """
         if url[:5].lower() == "data:":
             return self._decoded(url)
@@ -111,7 +131,9 @@ class RecordImages:
             raise InputError(f"image {_brief(url)} is no base64 data URL")
         size = (len(url) - head.end()) * 3 // 4
         if size > MAX_BYTES + 2:
-            raise InputError(f"an image of {size >> 20} MiB; at most {MAX_BYTES >> 20} MiB are unpacked")
+            raise InputError(
+                f"an image of {size >> 20} MiB; at most {MAX_BYTES >> 20} MiB are unpacked"
+            )
         try:
             data = base64.b64decode(url[head.end() :], validate=True)
         except (binascii.Error, ValueError) as error:

@@ -1,9 +1,11 @@
-"""Calls of models and runs of tools, as tracers record them, joined to the one conversation that they are parts of.
+"""Calls of models and runs of tools, as tracers record them, joined to the one conversation that
+they are parts of.
 
-Each call repeats the conversation so far. What it adds is what comes after the messages that are known already; a call whose
-messages are the beginning of what is known was made again, and replaces what came after. A context that was compacted still
-ends with messages that are known, or begins with the same system message. Calls that share nothing with others, such as those
-of a tool that asks a model itself, are conversations of their own: the one with most actions is the agent's.
+Each call repeats the conversation so far. What it adds is what comes after the messages that are
+known already; a call whose messages are the beginning of what is known was made again, and replaces
+what came after. A context that was compacted still ends with messages that are known, or begins
+with the same system message. Calls that share nothing with others, such as those of a tool that
+asks a model itself, are conversations of their own: the one with most actions is the agent's.
 """
 
 from __future__ import annotations
@@ -55,11 +57,12 @@ def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> lis
 
     Args:
         calls: The calls of models, by their start; those without messages are passed over.
-        tools: The runs of tools, by their start: their results stand in for those that no call was given. Without any call of
-            a model they are the conversation.
+        tools: The runs of tools, by their start: their results stand in for those that no call was
+            given. Without any call of a model they are the conversation.
     """
     conversations: list[_Conversation] = []
-    known: dict[int, tuple[ChatMessage, object]] = {}  # readers give a message that is repeated once
+    # readers give a message that is repeated once
+    known: dict[int, tuple[ChatMessage, object]] = {}
 
     def key(message: ChatMessage) -> object:
         if id(message) not in known:
@@ -79,21 +82,33 @@ def join_calls(calls: Iterable[ModelCall], tools: Sequence[ToolRun] = ()) -> lis
         conversation.add(call.outputs, [key(message) for message in call.outputs])
     if not conversations:
         return [message for i, run in enumerate(tools) for message in _as_messages(run, f"run {i}")]
-    return _with_results(max(conversations, key=lambda one: (one.actions, len(one.messages))).messages, tools)
+    return _with_results(
+        max(conversations, key=lambda one: (one.actions, len(one.messages))).messages, tools
+    )
 
 
-def _continued(conversations: list[_Conversation], call: ModelCall, keys: list[object]) -> tuple[_Conversation, int] | None:
+def _continued(
+    conversations: list[_Conversation], call: ModelCall, keys: list[object]
+) -> tuple[_Conversation, int] | None:
     """The conversation that a call goes on with, and how many of its messages are known there."""
     if not call.inputs:  # the tracer does not keep them
         return (conversations[-1], 0) if conversations else None
     for one in reversed(conversations):
         size = min(len(keys), len(one.keys))
-        if keys and keys[:size] == one.keys[:size] and any(message.role not in _SYSTEM for message in call.inputs[:size]):
+        if (
+            keys
+            and keys[:size] == one.keys[:size]
+            and any(message.role not in _SYSTEM for message in call.inputs[:size])
+        ):
             if len(keys) < len(one.keys):  # made again
                 del one.messages[size:], one.keys[size:]
             return one, size
     for one in reversed(conversations):
-        known = [i for i, key in enumerate(keys) if key in one.known and call.inputs[i].role not in _SYSTEM]
+        known = [
+            i
+            for i, key in enumerate(keys)
+            if key in one.known and call.inputs[i].role not in _SYSTEM
+        ]
         if known:
             return one, known[-1] + 1
     for one in reversed(conversations):
@@ -104,12 +119,16 @@ def _continued(conversations: list[_Conversation], call: ModelCall, keys: list[o
 
 
 def _key(message: ChatMessage) -> object:
-    """What tells a message from others: ids where there are some, as pictures and thoughts are often left out later."""
+    """What tells a message from others: ids where there are some, as pictures and thoughts are
+    often left out later.
+    """
     if message.role == "tool" and message.tool_call_id:
         return "tool", message.tool_call_id
     calls = [call for call in message.tool_calls or () if isinstance(call, ToolCall)]
     if calls:
-        return "calls", tuple(call.id or repr((call.function or call.name, call.arguments)) for call in calls)
+        return "calls", tuple(
+            call.id or repr((call.function or call.name, call.arguments)) for call in calls
+        )
     content = message.content
     if isinstance(content, tuple):
         texts = tuple(part.text.strip() for part in content if part.text)
@@ -129,7 +148,9 @@ def _with_results(messages: list[ChatMessage], tools: Sequence[ToolRun]) -> list
             if not isinstance(call, ToolCall) or call.id in answered:
                 continue
             name = call.function.name if call.function else call.name
-            run = by_id.get(call.id or "") or next((run for run in unnamed if run.name == name), None)
+            run = by_id.get(call.id or "") or next(
+                (run for run in unnamed if run.name == name), None
+            )
             if run is not None and run in unnamed:
                 unnamed.remove(run)
             if run is not None and run.result:
@@ -138,6 +159,8 @@ def _with_results(messages: list[ChatMessage], tools: Sequence[ToolRun]) -> list
 
 
 def _as_messages(run: ToolRun, id: str) -> Iterable[ChatMessage]:
-    yield ChatMessage("assistant", tool_calls=(ToolCall(run.id or id, name=run.name, arguments=run.arguments),))
+    yield ChatMessage(
+        "assistant", tool_calls=(ToolCall(run.id or id, name=run.name, arguments=run.arguments),)
+    )
     if run.result:
         yield ChatMessage("tool", run.result, tool_call_id=run.id or id)

@@ -1,7 +1,8 @@
 """Items of OpenAI's Responses as messages: calls of a computer, of functions and of built-in tools.
 
-A `computer_call` has a list of `actions`, each a step; the picture that comes back shows the screen after the last one. In the
-tool's preview it had one `action`. Text of the agent right before a call is its thought. (openai, `openai.types.responses`)
+A `computer_call` has a list of `actions`, each a step; the picture that comes back shows the screen
+after the last one. In the tool's preview it had one `action`. Text of the agent right before a call
+is its thought. (openai, `openai.types.responses`)
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from prill.actions.ending import with_claim
-from prill.datasets.reading.chat import LOOKS, ChatMessage, ContentPart, Screen, ToolCall, conversation
+from prill.datasets.reading.chat import (
+    LOOKS,
+    ChatMessage,
+    ContentPart,
+    Screen,
+    ToolCall,
+    conversation,
+)
 from prill.datasets.reading.computer_action import scroll_direction
 from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.records import iso_date
@@ -23,16 +31,18 @@ from prill.types import Action, Platform, Task, Trajectory
 COMPUTER = "computer_call"
 _CALL, _OUTPUT = "_call", "_output"
 # Fields of a call that say nothing of what was done.
-_NOT_SHOWN = frozenset({"id", "type", "status", "call_id", "output", "outputs", "result", "results"}) | {
-    *("pending_safety_checks", "agent", "name", "arguments", "input", "action")
-}
+_NOT_SHOWN = frozenset(
+    {"id", "type", "status", "call_id", "output", "outputs", "result", "results"}
+) | {*("pending_safety_checks", "agent", "name", "arguments", "input", "action")}
 _Item = dict[str, object]
 _DESKTOPS = frozenset({"mac", "windows", "ubuntu", "linux"})  # the preview's `environment`
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a message, a summary, or a result; a picture is `image_url`, or the id of an uploaded file."""
+    """A part of a message, a summary, or a result; a picture is `image_url`, or the id of an
+    uploaded file.
+    """
 
     type: str = "text"
     text: str | None = None
@@ -85,7 +95,11 @@ def read_call(name: str, arguments: Mapping[str, object] | str, size: Screen = N
         return replace(action, kind="right_click")
     if type_ == "drag":
         path = [place for place in _list(given.get("path")) if isinstance(place, dict)]
-        ends = [fraction(place.get("x"), place.get("y"), size) for place in (path[0], path[-1])] if path else [None, None]
+        ends = (
+            [fraction(place.get("x"), place.get("y"), size) for place in (path[0], path[-1])]
+            if path
+            else [None, None]
+        )
         return replace(action, point=ends[0], end_point=ends[1])
     return action
 
@@ -98,11 +112,16 @@ def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
         if not isinstance(type_, str):
             raise InputError(f"an item's type is {type_!r}")
         if type_ == "reasoning":
-            thoughts += [text for key in ("summary", "content") if (text := _words(_content(item.get(key))))]
+            thoughts += [
+                text for key in ("summary", "content") if (text := _words(_content(item.get(key))))
+            ]
             continue
         if type_ == "message":
             role = item.get("role")
-            message = ChatMessage(str(role or ("assistant" if agent else "user")), _parts(_content(item.get("content"))))
+            message = ChatMessage(
+                str(role or ("assistant" if agent else "user")),
+                _parts(_content(item.get("content"))),
+            )
             if said is not None:
                 yield said
                 said = None
@@ -117,9 +136,14 @@ def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
                 said = None
             yield from _results(item, item.get("output"))
         elif type_.endswith(_CALL):
-            words = [*thoughts, *([said.reasoning_content] if said and said.reasoning_content else [])]
+            words = [
+                *thoughts,
+                *([said.reasoning_content] if said and said.reasoning_content else []),
+            ]
             calls, reasoning = tuple(_calls(item, type_)), "\n".join(words) or None
-            yield ChatMessage("assistant", said.content if said else None, calls, reasoning_content=reasoning)
+            yield ChatMessage(
+                "assistant", said.content if said else None, calls, reasoning_content=reasoning
+            )
             said, thoughts = None, []
             for key in ("output", "outputs", "results"):  # of tools that OpenAI's side carries out
                 yield from _results(item, item.get(key))
@@ -131,7 +155,11 @@ def _calls(item: _Item, type_: str) -> Iterator[ToolCall]:
     id = item.get("call_id") or item.get("id")
     call = id if isinstance(id, str) else None
     if type_ == COMPUTER:
-        actions = [action for action in [*_list(item.get("actions")), item.get("action")] if isinstance(action, dict)]
+        actions = [
+            action
+            for action in [*_list(item.get("actions")), item.get("action")]
+            if isinstance(action, dict)
+        ]
         for action in actions or [{}]:
             yield ToolCall(call, name=COMPUTER, arguments=action)
         return
@@ -139,9 +167,16 @@ def _calls(item: _Item, type_: str) -> Iterator[ToolCall]:
     if isinstance(name, str) and name and isinstance(arguments, str | dict):
         yield ToolCall(call, name=name, arguments=arguments)
         return
-    done, others = item.get("action"), {key: value for key, value in item.items() if key not in _NOT_SHOWN}
+    done, others = (
+        item.get("action"),
+        {key: value for key, value in item.items() if key not in _NOT_SHOWN},
+    )
     given = {**others, **(done if isinstance(done, dict) else {})}
-    yield ToolCall(call, name=type_.removesuffix(_CALL), arguments={key: v for key, v in given.items() if key != "type"})
+    yield ToolCall(
+        call,
+        name=type_.removesuffix(_CALL),
+        arguments={key: v for key, v in given.items() if key != "type"},
+    )
 
 
 def _results(item: _Item, output: object) -> Iterator[ChatMessage]:
@@ -150,7 +185,9 @@ def _results(item: _Item, output: object) -> Iterator[ChatMessage]:
     id = item.get("call_id") or item.get("id")
     content = _content(output)
     url = next((part.current_url for part in _as_parts(content) if part.current_url), None)
-    yield ChatMessage("tool", _parts(content), tool_call_id=id if isinstance(id, str) else None, url=url)
+    yield ChatMessage(
+        "tool", _parts(content), tool_call_id=id if isinstance(id, str) else None, url=url
+    )
 
 
 def _content(value: object) -> _Content:
@@ -162,11 +199,17 @@ def _content(value: object) -> _Content:
 
 
 def _as_parts(content: _Content) -> tuple[_Part, ...]:
-    return content if isinstance(content, tuple) else (content,) if isinstance(content, _Part) else ()
+    return (
+        content if isinstance(content, tuple) else (content,) if isinstance(content, _Part) else ()
+    )
 
 
 def _words(content: _Content) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in _as_parts(content) if part.text)
+    return (
+        content
+        if isinstance(content, str)
+        else "\n".join(part.text for part in _as_parts(content) if part.text)
+    )
 
 
 def _parts(content: _Content) -> str | tuple[ContentPart, ...] | None:
@@ -229,23 +272,30 @@ def is_response(value: object) -> bool:
     if isinstance(inner, dict) and isinstance(inner.get("output"), list):
         return True
     return isinstance(value.get("output"), list) and (
-        value.get("object") == "response" or ("type" not in value and ("input" in value or "previous_response_id" in value))
+        value.get("object") == "response"
+        or ("type" not in value and ("input" in value or "previous_response_id" in value))
     )
 
 
 def is_item(value: object) -> bool:
     """Whether a value is an item that messages of other APIs do not have."""
     type_ = value.get("type") if isinstance(value, dict) else None
-    return isinstance(type_, str) and (type_ == "reasoning" or type_.endswith(("_call", "_call_output")))
+    return isinstance(type_, str) and (
+        type_ == "reasoning" or type_.endswith(("_call", "_call_output"))
+    )
 
 
 def parse_response(value: object) -> Response:
-    """A response, with what was asked of the model next to it or in `request`. Raises InputError."""
+    """A response, with what was asked of the model next to it or in `request`. Raises
+    InputError.
+    """
     inner = value.get("response") if isinstance(value, dict) else None
     try:
         if not isinstance(value, Mapping) or not isinstance(inner, dict):
             return msgspec.convert(value, Response)
-        request = msgspec.convert(value.get("request", value.get("responses_create_params", {})), _Request)
+        request = msgspec.convert(
+            value.get("request", value.get("responses_create_params", {})), _Request
+        )
         response = msgspec.convert(inner, Response)
     except (msgspec.ValidationError, RecursionError) as error:
         raise InputError(str(error)) from None
@@ -265,12 +315,16 @@ def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages
         InputError: An item or a picture is broken.
     """
     items = [
-        part for response in responses for part in (_as_items(response.input, "user"), _as_items(response.output, "assistant"))
+        part
+        for response in responses
+        for part in (_as_items(response.input, "user"), _as_items(response.output, "assistant"))
     ]
     flat = [item for part in items for item in part]
     tools = next((response.tools for response in reversed(responses) if response.tools), [])
     size = screen_size(tools)
-    chat = conversation(messages(flat), images, size, goal="", read=read_call, looks=LOOKS, measured=True)
+    chat = conversation(
+        messages(flat), images, size, goal="", read=read_call, looks=LOOKS, measured=True
+    )
     last = responses[-1]
     usages = [response.usage for response in responses if response.usage]
     metadata: dict[str, object] = {}
@@ -303,7 +357,9 @@ def _as_items(value: str | list[object] | None, role: str) -> list[object]:
 
 def _platform(tools: list[object], items: list[object]) -> Platform:
     environments = {tool.get("environment") for tool in tools if isinstance(tool, dict)}
-    if any(isinstance(environment, str) and environment in _DESKTOPS for environment in environments):
+    if any(
+        isinstance(environment, str) and environment in _DESKTOPS for environment in environments
+    ):
         return "desktop"
     is_computer = any(isinstance(item, dict) and item.get("type") == COMPUTER for item in items)
     return "web" if is_computer else "other"

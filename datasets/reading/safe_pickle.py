@@ -1,7 +1,7 @@
 """Reads pickles as plain data: nothing is imported or executed.
 
-A pickle is a program that may call any function it names. Here every name gives `StandIn`, which keeps what it is given
-and does nothing, so a hostile file can only hold nonsense.
+A pickle is a program that may call any function it names. Here every name gives `StandIn`, which
+keeps what it is given and does nothing, so a hostile file can only hold nonsense.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _MAX_STEPS = 10_000_000
 
 
 class StandIn:
-    """In place of an object of any class: `fields` holds its attributes, or the items of a dictionary's subclass."""
+    """In place of an object of any class: `fields` holds its attributes, or the items of a
+    dictionary's subclass.
+    """
 
     fields: dict[str, Any]
 
@@ -43,10 +45,14 @@ class StandIn:
         return StandIn()
 
     def __setstate__(self, state: object) -> None:
-        """Attributes come as a dictionary, or in a pair of two: those of `__dict__` and those of `__slots__`."""
+        """Attributes come as a dictionary, or in a pair of two: those of `__dict__` and those of
+        `__slots__`.
+        """
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, dict):
-                self.fields.update({key: value for key, value in part.items() if isinstance(key, str)})
+                self.fields.update(
+                    {key: value for key, value in part.items() if isinstance(key, str)}
+                )
 
     def __setitem__(self, key: object, value: object) -> None:
         """An item of a dictionary's subclass."""
@@ -59,7 +65,9 @@ class StandIn:
     extend = add = append
 
 
-def load_pickle(path: str | PathLike[str], *, largest: int = _LARGEST, most_steps: int = _MAX_STEPS) -> Any:
+def load_pickle(
+    path: str | PathLike[str], *, largest: int = _LARGEST, most_steps: int = _MAX_STEPS
+) -> Any:
     """Loads a pickle, plain or gzip, as built-in values and `StandIn`. Raises InputError.
 
     So it does for more bytes or opcodes than that.
@@ -74,7 +82,9 @@ def load_pickle(path: str | PathLike[str], *, largest: int = _LARGEST, most_step
     try:
         return _Unpickler(BytesIO(data), most_steps).load()
     except _BROKEN as error:
-        raise InputError(f"{path}: no readable pickle: {str(error) or type(error).__name__}") from None
+        raise InputError(
+            f"{path}: no readable pickle: {str(error) or type(error).__name__}"
+        ) from None
 
 
 def fields(value: object) -> dict[str, Any]:
@@ -101,11 +111,19 @@ _BROKEN = (
 
 
 # What puts keys into dictionaries and sets, and the distance of keys on the stack.
-_KEYS = {pickle.SETITEM: 2, pickle.SETITEMS: 2, pickle.DICT: 2, pickle.ADDITEMS: 1, pickle.FROZENSET: 1}
+_KEYS = {
+    pickle.SETITEM: 2,
+    pickle.SETITEMS: 2,
+    pickle.DICT: 2,
+    pickle.ADDITEMS: 1,
+    pickle.FROZENSET: 1,
+}
 
 
 class _Steps(dict[int, Callable[[Any], None]]):
-    """What to do at each opcode, for the first of them only: each may take memory, and gzip packs a thousand into a byte."""
+    """What to do at each opcode, for the first of them only: each may take memory, and gzip packs a
+    thousand into a byte.
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__(pickle._Unpickler.dispatch)
@@ -121,11 +139,17 @@ class _Steps(dict[int, Callable[[Any], None]]):
 
 
 def _with_flat_keys(load: Callable[[Any], None], every: int) -> Callable[[Any], None]:
-    """Refuses tuples of tuples as keys: 200 bytes of them can take for ever, since what they share is hashed each time."""
+    """Refuses tuples of tuples as keys: 200 bytes of them can take for ever, since what they share
+    is hashed each time.
+    """
 
     def checked(unpickler: Any) -> None:
         stack = unpickler.stack
-        for key in stack[-2:-1] if load is pickle._Unpickler.dispatch[pickle.SETITEM[0]] else stack[::every]:
+        for key in (
+            stack[-2:-1]
+            if load is pickle._Unpickler.dispatch[pickle.SETITEM[0]]
+            else stack[::every]
+        ):
             if isinstance(key, tuple) and any(isinstance(part, tuple) for part in key):
                 raise pickle.UnpicklingError("a key is a tuple of tuples")
         load(unpickler)
@@ -133,8 +157,8 @@ def _with_flat_keys(load: Callable[[Any], None], every: int) -> Callable[[Any], 
     return checked
 
 
-# The one in Python: that in C makes room for as many remembered objects as a file says it has, 64 GB for nine bytes. It is
-# about twice as fast.
+# The one in Python: that in C makes room for as many remembered objects as a file says it has, 64
+# GB for nine bytes. It is about twice as fast.
 class _Unpickler(pickle._Unpickler):
     def __init__(self, file: BytesIO, most_steps: int) -> None:
         super().__init__(file)

@@ -27,7 +27,9 @@ _KEPT = 128 << 20  # bytes of documents that stay in memory, parsed, until all f
 
 
 class Source:
-    """A file or folder, as formats look at it; each part is read when it is first asked for, and within bounds."""
+    """A file or folder, as formats look at it; each part is read when it is first asked for, and
+    within bounds.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -43,7 +45,9 @@ class Source:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The files below a folder, as paths with `/` relative to it, the nearest first; hidden ones are left out."""
+        """The files below a folder, as paths with `/` relative to it, the nearest first; hidden
+        ones are left out.
+        """
         found: list[str] = []
         level = [self.path] if self.is_folder else []
         while level and len(found) < _MAX_NAMES:
@@ -53,8 +57,16 @@ class Source:
                     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
                 except OSError:
                     continue
-                below += [Path(e.path) for e in entries if e.name[0] != "." and e.is_dir(follow_symlinks=False)]
-                found += [Path(e.path).relative_to(self.path).as_posix() for e in entries if e.name[0] != "." and e.is_file()]
+                below += [
+                    Path(e.path)
+                    for e in entries
+                    if e.name[0] != "." and e.is_dir(follow_symlinks=False)
+                ]
+                found += [
+                    Path(e.path).relative_to(self.path).as_posix()
+                    for e in entries
+                    if e.name[0] != "." and e.is_file()
+                ]
             level = below
         return tuple(found[:_MAX_NAMES])
 
@@ -65,7 +77,9 @@ class Source:
 
     @property
     def value(self) -> object:
-        """What a file holds: its JSON document, or the first record where it has JSON lines; None for anything else."""
+        """What a file holds: its JSON document, or the first record where it has JSON lines; None
+        for anything else.
+        """
         if self._is_kept:
             return self._value
         value, size = self._parsed()
@@ -76,7 +90,9 @@ class Source:
 
     @cached_property
     def records(self) -> tuple[object, ...]:
-        """The records among the first lines of a file, where these are JSON; of a document over several lines none."""
+        """The records among the first lines of a file, where these are JSON; of a document over
+        several lines none.
+        """
         found: list[object] = []
         lines = self.head.split(b"\n")
         for line in lines if len(self.head) < _HEAD else lines[:-1]:
@@ -104,14 +120,20 @@ class Source:
             return ()
 
     def has(self, test: Callable[[Source], bool], *patterns: str) -> bool:
-        """Whether a file passes the test; of a folder, whether one does of the first whose name, or path, fits a pattern."""
+        """Whether a file passes the test; of a folder, whether one does of the first whose name, or
+        path, fits a pattern.
+        """
         if not self.is_folder:
             return test(self)
         return any(test(file) for file in self.files(*patterns))
 
     def files(self, *patterns: str) -> Iterator[Source]:
         """The first files below a folder whose name, or path below it, fits one of the patterns."""
-        fitting = (n for n in self.names if any(fnmatch(n, p) or fnmatch(n.rpartition("/")[2], p) for p in patterns))
+        fitting = (
+            n
+            for n in self.names
+            if any(fnmatch(n, p) or fnmatch(n.rpartition("/")[2], p) for p in patterns)
+        )
         for count, name in enumerate(fitting):
             if count == _MAX_FILES:
                 return
@@ -181,7 +203,8 @@ class Document:
 def read_documents(
     source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str
 ) -> Iterator[Document | BadLine]:
-    """The documents of a file, or of the files below a folder that are of a format; one is in memory at a time.
+    """The documents of a file, or of the files below a folder that are of a format; one is in
+    memory at a time.
 
     Args:
         source: The file or folder.
@@ -204,8 +227,11 @@ def read_documents(
             yield document
 
 
-def find_files(source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str) -> Iterator[tuple[Path, str]]:
-    """A file, or the files below a folder that are of a format, each with its path below the source without the ending.
+def find_files(
+    source: str | os.PathLike[str], is_ours: Callable[[Source], bool], *patterns: str
+) -> Iterator[tuple[Path, str]]:
+    """A file, or the files below a folder that are of a format, each with its path below the source
+    without the ending.
 
     Raises:
         UsageError: There is no such file, or none of the format.
@@ -213,13 +239,20 @@ def find_files(source: str | os.PathLike[str], is_ours: Callable[[Source], bool]
     root = Path(source)
     if not root.exists():
         raise UsageError(f"{source}: no such file or folder")
-    paths = sorted(path for pattern in patterns for path in root.rglob(pattern)) if root.is_dir() else [root]
+    paths = (
+        sorted(path for pattern in patterns for path in root.rglob(pattern))
+        if root.is_dir()
+        else [root]
+    )
     found = False
     for path in dict.fromkeys(paths):
         if root.is_dir() and not (path.is_file() and is_ours(Source(path))):
             continue
         found = True
-        yield path, _without_suffix(path.relative_to(root).as_posix() if root.is_dir() else path.name)
+        yield (
+            path,
+            _without_suffix(path.relative_to(root).as_posix() if root.is_dir() else path.name),
+        )
     if not found:
         raise UsageError(f"{source}: no file of this format is in it")
 
@@ -230,7 +263,8 @@ def _document(path: Path, name: str) -> Document:
         return Document(path, name, ((str(path), msgspec.json.decode(data)),))
     except UNREADABLE as error:
         whole = str(error)
-    if data.lstrip().split(b"\n", 1)[0].strip() in (b"{", b"["):  # a document over several lines, broken off
+    # a document over several lines, broken off
+    if data.lstrip().split(b"\n", 1)[0].strip() in (b"{", b"["):
         raise InputError(whole)
     records: list[tuple[str, object]] = []
     broken: list[BadLine] = []

@@ -1,8 +1,10 @@
-"""Spans of OpenTelemetry, as OTLP's JSON has them, as SDKs print them, and as stores of traces give them.
+"""Spans of OpenTelemetry, as OTLP's JSON has them, as SDKs print them, and as stores of traces give
+them.
 
-OTLP: `resourceSpans[].scopeSpans[].spans[]`, attributes a list of keys and typed values. Others: one span an object, with its
-ids in it or in `context`, and attributes as an object, with dotted keys or nested. (open-telemetry/opentelemetry-proto,
-opentelemetry/proto/trace/v1/trace.proto; opentelemetry-python, sdk/trace/__init__.py; Phoenix's REST interface.)
+OTLP: `resourceSpans[].scopeSpans[].spans[]`, attributes a list of keys and typed values. Others:
+one span an object, with its ids in it or in `context`, and attributes as an object, with dotted
+keys or nested. (open-telemetry/opentelemetry-proto, opentelemetry/proto/trace/v1/trace.proto;
+opentelemetry-python, sdk/trace/__init__.py; Phoenix's REST interface.)
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ import msgspec
 from prill.errors import InputError
 
 _LISTS = ("spans", "data")
-_IDS = (("traceId", "trace_id"), ("spanId", "span_id"), ("parentSpanId", "parent_id", "parent_span_id", "parentId"))
+_IDS = (
+    ("traceId", "trace_id"),
+    ("spanId", "span_id"),
+    ("parentSpanId", "parent_id", "parent_span_id", "parentId"),
+)
 _STARTS = ("startTimeUnixNano", "start_time", "start_timestamp", "startTime")
 _MAX_DEPTH = 60
 
@@ -44,7 +50,11 @@ def is_span(value: object) -> bool:
     if isinstance(value.get("resourceSpans"), list):
         return True
     held = value.get("context") if isinstance(value.get("context"), dict) else value
-    return isinstance(held, dict) and any(key in held for key in _IDS[1]) and any(key in held for key in _IDS[0])
+    return (
+        isinstance(held, dict)
+        and any(key in held for key in _IDS[1])
+        and any(key in held for key in _IDS[0])
+    )
 
 
 def spans_in(value: object) -> Iterator[Span]:
@@ -59,7 +69,9 @@ def spans_in(value: object) -> Iterator[Span]:
     elif isinstance(value, dict) and isinstance(value.get("resourceSpans"), list):
         for resource in value["resourceSpans"]:
             held = _mapping(resource)
-            service = _attributes(_mapping(held.get("resource") or {}).get("attributes")).get("service.name")
+            service = _attributes(_mapping(held.get("resource") or {}).get("attributes")).get(
+                "service.name"
+            )
             for scope in _list(held.get("scopeSpans", held.get("instrumentationLibrarySpans"))):
                 for span in _list(_mapping(scope).get("spans")):
                     yield _span(_mapping(span), service)
@@ -69,11 +81,15 @@ def spans_in(value: object) -> Iterator[Span]:
         for key in _LISTS:
             yield from spans_in(value.get(key) or [])
     else:
-        raise InputError("expected spans: an object with resourceSpans, or with the ids of a trace and a span")
+        raise InputError(
+            "expected spans: an object with resourceSpans, or with the ids of a trace and a span"
+        )
 
 
 def nested(attributes: Mapping[str, object], *prefixes: str) -> dict[str, object]:
-    """What stands under dotted keys (`llm.input_messages.0.message.role`) as objects and lists; what is nested stays so."""
+    """What stands under dotted keys (`llm.input_messages.0.message.role`) as objects and lists;
+    what is nested stays so.
+    """
     trees: dict[str, object] = {}
     for prefix in prefixes:
         held = value_at(attributes, prefix)
@@ -113,7 +129,8 @@ def text_of(attributes: Mapping[str, object], *keys: str) -> str | None:
 def _span(held: Mapping[str, object], service: object) -> Span:
     context = {**held, **_mapping(held.get("context") or {})}
     trace, id, parent = (
-        next((str(context[key]).removeprefix("0x") for key in keys if context.get(key)), None) for keys in _IDS
+        next((str(context[key]).removeprefix("0x") for key in keys if context.get(key)), None)
+        for keys in _IDS
     )
     if trace is None or id is None:
         raise InputError("a span has no id, or none of its trace")
@@ -131,7 +148,9 @@ def _span(held: Mapping[str, object], service: object) -> Span:
         name=str(held.get("name") or held.get("span_name") or ""),
         start=_seconds(next((held[key] for key in _STARTS if held.get(key) is not None), None)),
         attributes=attributes,
-        events=tuple((str(event.get("name") or ""), _attributes(event.get("attributes"))) for event in events),
+        events=tuple(
+            (str(event.get("name") or ""), _attributes(event.get("attributes"))) for event in events
+        ),
         error=_error(held),
         service=service if isinstance(service, str) else None,
         annotations=tuple(noted) if isinstance(noted, list) else (),

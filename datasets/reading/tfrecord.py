@@ -1,7 +1,8 @@
 """Reads TFRecord files of tf.train.Example without TensorFlow.
 
-A TFRecord is: length (8 bytes), checksum of the length (4), data, checksum of the data (4); all little-endian, the checksum
-a masked CRC-32C. An Example is a protocol buffer: a map from names to lists of bytes, floats or integers.
+A TFRecord is: length (8 bytes), checksum of the length (4), data, checksum of the data (4); all
+little-endian, the checksum a masked CRC-32C. An Example is a protocol buffer: a map from names to
+lists of bytes, floats or integers.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from typing import BinaryIO
 from prill.errors import InputError
 
 Feature = list[bytes] | list[float] | list[int]
-# A record larger than this is damage or an attack: the largest real ones are single screenshots of some MB.
+# A record larger than this is damage or an attack: the largest real ones are single screenshots of
+# some MB.
 _LARGEST = 256 * 2**20
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def read_records(file: BinaryIO, place: str, *, check_data: bool = True) -> Iterator[bytes]:
-    """The data of every record. Raises InputError with the record's number where the file is damaged.
+    """The data of every record. Raises InputError with the record's number where the file is
+    damaged.
 
-    `check_data` compares the checksum of the data as well; in gzip files that is not needed, gzip has its own.
+    `check_data` compares the checksum of the data as well; in gzip files that is not needed, gzip
+    has its own.
     """
     number = 0
     try:
@@ -31,9 +35,15 @@ def read_records(file: BinaryIO, place: str, *, check_data: bool = True) -> Iter
             number += 1
             length = _length(head)
             if length is None:
-                raise InputError(f"{place}: record {number}: no TFRecord here (the checksum of the length is wrong)")
+                raise InputError(
+                    f"{place}: record {number}: no TFRecord here (the checksum of the length is "
+                    "wrong)"
+                )
             if length > _LARGEST:
-                raise InputError(f"{place}: record {number}: {length} bytes are more than the {_LARGEST} that are read")
+                raise InputError(
+                    f"{place}: record {number}: {length} bytes are more than the {_LARGEST} that "
+                    "are read"
+                )
             data, end = file.read(length), file.read(4)
             if len(data) < length or len(end) < 4:
                 raise InputError(f"{place}: record {number}: the file ends inside it")
@@ -97,7 +107,11 @@ def _feature(data: bytes) -> Feature:
         if number == 2:
             return [x for part in _parts(values) for x in _floats(part)]
         if number == 3:
-            return [x for part in _parts(values) for x in ([part] if isinstance(part, int) else _integers(part))]
+            return [
+                x
+                for part in _parts(values)
+                for x in ([part] if isinstance(part, int) else _integers(part))
+            ]
     return list[bytes]()
 
 

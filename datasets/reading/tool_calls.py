@@ -24,8 +24,12 @@ _KINDS = {
         "hover": "hover mouse_move move move_to hover_at",
         "drag": "drag left_click_drag drag_to drag_and_drop",
         "swipe": "swipe",
-        "type": "type input input_text type_text fill typing write_text enter_text type_text_at form_input",
-        "press": "press key keypress press_key hotkey key_combination keyboard_press send_keys press_enter keyboard_enter "
+        "type": (
+            "type input input_text type_text fill typing write_text enter_text type_text_at "
+            "form_input"
+        ),
+        "press": "press key keypress press_key hotkey key_combination keyboard_press send_keys "
+        "press_enter keyboard_enter "
         "hold_key",
         "select": "select select_option select_dropdown_option",
         "scroll": "scroll scroll_down scroll_up scroll_document scroll_at",
@@ -50,7 +54,8 @@ _KINDS = {
 }
 # The kind of action that a tool's name stands for; what is not named here is kind `other`.
 KINDS: Mapping[str, str] = {name: kind for kind, names in _KINDS.items() for name in names}
-# Servers and libraries put their own names before a tool's: mcp__playwright__browser_click, computer.click.
+# Servers and libraries put their own names before a tool's: mcp__playwright__browser_click,
+# computer.click.
 _PREFIX = re.compile(r"\A.*(?:__|[./:])")
 _FAMILY = re.compile(r"\A(?:browser|computer|mobile|page|screen|gui|ui|web)_(?=\w)")
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -71,18 +76,42 @@ _VALUE_KEYS = {
     "message": ("text", "message", "question", "content", "value"),
     "command": ("command", "text", "value"),
 }
-_TARGET_KEYS = ("element", "target", "selector", "bid", "ref", "element_id", "index", "locator", "label", "startElement")
+_TARGET_KEYS = (
+    "element",
+    "target",
+    "selector",
+    "bid",
+    "ref",
+    "element_id",
+    "index",
+    "locator",
+    "label",
+    "startElement",
+)
 _START_KEYS = ("start_coordinate", "coordinate", "coordinates", "position", "point", "start")
 _END_KEYS = ("end_coordinate", "coordinate2", "end", "to")
 _MAX_SIDE = 1e6  # pixels
-_NO_VALUE = frozenset({"click", "double_click", "triple_click", "right_click", "middle_click", "long_press", "hover", "wait"})
+_NO_VALUE = frozenset(
+    {
+        "click",
+        "double_click",
+        "triple_click",
+        "right_click",
+        "middle_click",
+        "long_press",
+        "hover",
+        "wait",
+    }
+)
 
 
-def tool_action(name: str, arguments: Mapping[str, object] | str, size: tuple[float, float] | None = None) -> Action:
+def tool_action(
+    name: str, arguments: Mapping[str, object] | str, size: tuple[float, float] | None = None
+) -> Action:
     """The action of one call; `text` is the whole call in a readable form.
 
-    `arguments` is a JSON object, or its text as the model wrote it. `size` is that of the screen in the unit of the
-    coordinates; without it, and outside it, places stay in the text.
+    `arguments` is a JSON object, or its text as the model wrote it. `size` is that of the screen in
+    the unit of the coordinates; without it, and outside it, places stay in the text.
     """
     values = parsed(arguments)
     if values is None:
@@ -91,17 +120,27 @@ def tool_action(name: str, arguments: Mapping[str, object] | str, size: tuple[fl
     if kind == "other":
         word = next((text for key in _ACTION_KEYS if isinstance(text := values.get(key), str)), "")
         kind = detect_kind(word)
-    start = _point_in(values, ("x", "y"), _START_KEYS, size) or _point_in(values, ("start_x", "start_y"), (), size)
-    end = _point_in(values, ("end_x", "end_y"), ("coordinate",) if "start_coordinate" in values else _END_KEYS, size)
+    start = _point_in(values, ("x", "y"), _START_KEYS, size) or _point_in(
+        values, ("start_x", "start_y"), (), size
+    )
+    end = _point_in(
+        values,
+        ("end_x", "end_y"),
+        ("coordinate",) if "start_coordinate" in values else _END_KEYS,
+        size,
+    )
     if kind == "drag" and end is None:
-        start = None  # one place alone is where a drag begins or where it ends, depending on who wrote it
+        # one place alone is where a drag begins or where it ends, depending on who wrote it
+        start = None
     return Action(
         kind,
         f"{name}({', '.join(f'{key}={_json_text(value)}' for key, value in values.items())})",
         target=_first(values, _TARGET_KEYS),
         point=start,
         end_point=end,
-        value=None if kind in _NO_VALUE else _first(values, _VALUE_KEYS.get(kind, ("text", "value"))),
+        value=None
+        if kind in _NO_VALUE
+        else _first(values, _VALUE_KEYS.get(kind, ("text", "value"))),
     )
 
 
@@ -112,7 +151,9 @@ def detect_kind(name: str) -> str:
 
 
 def screen_size(tools: Iterable[object]) -> tuple[float, float] | None:
-    """The screen's width and height where one of the tools' definitions states it (`display_width`, `display_width_px`)."""
+    """The screen's width and height where one of the tools' definitions states it (`display_width`,
+    `display_width_px`).
+    """
     for tool in tools:
         if not isinstance(tool, Mapping):
             continue
@@ -121,13 +162,17 @@ def screen_size(tools: Iterable[object]) -> tuple[float, float] | None:
                 continue
             width = place.get("display_width_px", place.get("display_width"))
             height = place.get("display_height_px", place.get("display_height"))
-            if all(isinstance(side, int | float) and 0 < side <= _MAX_SIDE for side in (width, height)):
+            if all(
+                isinstance(side, int | float) and 0 < side <= _MAX_SIDE for side in (width, height)
+            ):
                 return float(width), float(height)
     return None
 
 
 def fraction(x: object, y: object, size: tuple[float, float] | None) -> Point | None:
-    """A place as fractions of the screen; None when it is no number, lies outside, or the size is unknown."""
+    """A place as fractions of the screen; None when it is no number, lies outside, or the size is
+    unknown.
+    """
     if size is None or not isinstance(x, int | float) or not isinstance(y, int | float):
         return None
     try:
@@ -138,7 +183,9 @@ def fraction(x: object, y: object, size: tuple[float, float] | None) -> Point | 
 
 
 def parsed(arguments: Mapping[str, object] | str) -> Mapping[str, object] | None:
-    """The arguments of a call, which models write as text; None for a text that is no JSON object."""
+    """The arguments of a call, which models write as text; None for a text that is no JSON
+    object.
+    """
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -161,7 +208,10 @@ def _first(values: Mapping[str, object], keys: Iterable[str]) -> str | None:
 
 
 def _point_in(
-    values: Mapping[str, object], names: tuple[str, str], pairs: Iterable[str], size: tuple[float, float] | None
+    values: Mapping[str, object],
+    names: tuple[str, str],
+    pairs: Iterable[str],
+    size: tuple[float, float] | None,
 ) -> Point | None:
     if names[0] in values:
         return fraction(values[names[0]], values.get(names[1]), size)

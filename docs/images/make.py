@@ -1,6 +1,8 @@
-"""Makes the README's pictures again, from the samples alone: `python docs/images/make.py`. Needs Chromium and scikit-learn.
+"""Makes the README's pictures again, from the samples alone: `python docs/images/make.py`. Needs
+Chromium and scikit-learn.
 
-The verdicts are those of judges without a model, the student's fitted to the samples' own labels. Ann's labels are made up.
+The verdicts are those of judges without a model, the student's fitted to the samples' own labels.
+Ann's labels are made up.
 """
 
 from __future__ import annotations
@@ -25,13 +27,21 @@ HERE = Path(__file__).parent
 SAMPLES = HERE.parents[1] / "datasets" / "samples" / "miniwob"
 TRAJECTORIES, ORACLE = SAMPLES / "trajectories.jsonl", SAMPLES / "labels.jsonl"
 SHOWN = "miniwob-9e8852cba3"  # one of two fields stays empty, and the agent says that it is done
-NOTE, STEPS = "typed twice into the first field", (StepLabel(0, "towards"), StepLabel(1, "away"), StepLabel(2, "away"))
+NOTE, STEPS = (
+    "typed twice into the first field",
+    (StepLabel(0, "towards"), StepLabel(1, "away"), StepLabel(2, "away")),
+)
 
 
 def ann() -> list[LabelRecord]:
-    true = [LabelRecord(id=label.id, success=label.success, annotator="Ann") for label in read_labels(ORACLE)]
+    true = [
+        LabelRecord(id=label.id, success=label.success, annotator="Ann")
+        for label in read_labels(ORACLE)
+    ]
     return [
-        LabelRecord(id=SHOWN, success=False, annotator="Ann", note=NOTE, steps=STEPS) if label.id == SHOWN else label
+        LabelRecord(id=SHOWN, success=False, annotator="Ann", note=NOTE, steps=STEPS)
+        if label.id == SHOWN
+        else label
         for label in true
     ]
 
@@ -43,7 +53,17 @@ def report(folder: Path) -> Path:
     for judge, more in (("self-report", ()), ("student", ("--model", student))):
         run("score", TRAJECTORIES, "-o", folder / f"{judge}.jsonl", "--judge", judge, *more)
     judges = [folder / "self-report.jsonl", folder / "student.jsonl"]
-    run("report", TRAJECTORIES, "-o", folder / "r.html", "--verdicts", *judges, "--labels", folder / "ann.jsonl", "--embed")
+    run(
+        "report",
+        TRAJECTORIES,
+        "-o",
+        folder / "r.html",
+        "--verdicts",
+        *judges,
+        "--labels",
+        folder / "ann.jsonl",
+        "--embed",
+    )
     return folder / "r.html"
 
 
@@ -67,7 +87,9 @@ async def pictures(folder: Path, page: Path) -> None:
                 success = not label.success if label.id.endswith("9") else label.success
                 log.put(LabelRecord(id=label.id, success=success, annotator="Cleo"))
             verdicts = read_verdicts(folder / "student.jsonl")
-            async with serving(LabelSession(worklist, log, earlier=ann(), verdicts=verdicts)) as url:
+            async with serving(
+                LabelSession(worklist, log, earlier=ann(), verdicts=verdicts)
+            ) as url:
                 await tab.goto(url)
                 await tab.locator("#picture").wait_for()
                 for key in ("t", "ArrowRight", "a", "f"):
@@ -79,7 +101,9 @@ async def pictures(folder: Path, page: Path) -> None:
 
 
 def save(shot: bytes, name: str) -> None:
-    Image.open(BytesIO(shot)).convert("RGB").quantize(256, kmeans=4, dither=Image.Dither.NONE).save(HERE / name, optimize=True)
+    Image.open(BytesIO(shot)).convert("RGB").quantize(256, kmeans=4, dither=Image.Dither.NONE).save(
+        HERE / name, optimize=True
+    )
 
 
 if __name__ == "__main__":

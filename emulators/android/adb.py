@@ -1,7 +1,8 @@
 """The adb backend for Android: no server on the host and nothing installed on the phone.
 
-The adb server is spoken to over its socket: a command takes milliseconds, where starting the adb program takes tens of them.
-Only what the socket cannot do goes through the program: starting the server, and the emulator's console with its token.
+The adb server is spoken to over its socket: a command takes milliseconds, where starting the adb
+program takes tens of them. Only what the socket cannot do goes through the program: starting the
+server, and the emulator's console with its token.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from prill.errors import EnvironmentFailedError, UsageError
 PORT = 5037
 # Kinds of packets of the shell protocol, version 2 (Android 7 and newer).
 _OUT, _ERR, _EXIT = 1, 2, 3
-# An input method that takes text as a broadcast (github.com/senzhk/ADBKeyBoard): `input text` knows only ASCII.
+# An input method that takes text as a broadcast (github.com/senzhk/ADBKeyBoard): `input text` knows
+# only ASCII.
 KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 _DUMP = "/data/local/tmp/prill-ui.xml"
 # How long `uiautomator dump` itself waits for a screen to rest before it gives up.
@@ -33,7 +35,8 @@ _IDLE = 10.0
 # Characters at a time: the phone types a few hundred a second, and each call has to end in time.
 _CHUNK = 200
 _SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
-# Servers that this process started, and who uses which: the last to leave ends a server that was not there before.
+# Servers that this process started, and who uses which: the last to leave ends a server that was
+# not there before.
 _users: dict[int, int] = {}
 _started: set[int] = set()
 
@@ -59,7 +62,9 @@ class Printed:
 
 
 def sdk_program(folder: str, name: str) -> str | None:
-    """The path of a program of the Android SDK: in $ANDROID_HOME or $ANDROID_SDK_ROOT, else on the PATH."""
+    """The path of a program of the Android SDK: in $ANDROID_HOME or $ANDROID_SDK_ROOT, else on the
+    PATH.
+    """
     for root in filter(None, map(os.environ.get, ("ANDROID_HOME", "ANDROID_SDK_ROOT"))):
         if path := shutil.which(name, path=str(Path(root) / folder)):
             return path
@@ -73,9 +78,11 @@ def default_port() -> int:
 
 
 class AdbServer:
-    """An adb server on this machine. `timeout` in seconds bounds each request; calls can give their own.
+    """An adb server on this machine. `timeout` in seconds bounds each request; calls can give their
+    own.
 
-    Used between `attach` and `detach`. Raises PhoneLostError when the server or the device does not answer.
+    Used between `attach` and `detach`. Raises PhoneLostError when the server or the device does not
+    answer.
     """
 
     def __init__(self, port: int | None = None, *, timeout: float = 10.0) -> None:
@@ -95,11 +102,15 @@ class AdbServer:
                 raise
             printed = await self.program("start-server", timeout=max(30.0, self.timeout))
             if printed.status != 0:
-                raise EnvironmentFailedError(f"the adb server does not start: {printed.last_line}") from None
+                raise EnvironmentFailedError(
+                    f"the adb server does not start: {printed.last_line}"
+                ) from None
             _started.add(self.port)
 
     async def detach(self) -> None:
-        """Ends the server when this process started it and nobody in it uses it any more; safe to call twice."""
+        """Ends the server when this process started it and nobody in it uses it any more; safe to
+        call twice.
+        """
         if not self._attached:
             return
         self._attached = False
@@ -112,12 +123,16 @@ class AdbServer:
     async def devices(self) -> dict[str, str]:
         """Serial numbers with their states: device, offline, unauthorized and others."""
         lines = (await self.ask("host:devices")).splitlines()
-        return {serial: state for serial, _, state in (line.partition("\t") for line in lines) if serial}
+        return {
+            serial: state for serial, _, state in (line.partition("\t") for line in lines) if serial
+        }
 
     async def find(self, device: str | None) -> str:
-        """The serial number of the device, or of the only one there is, once it lets itself be asked.
+        """The serial number of the device, or of the only one there is, once it lets itself be
+        asked.
 
-        Raises EnvironmentFailedError when that takes longer than the bound, UsageError when None fits several.
+        Raises EnvironmentFailedError when that takes longer than the bound, UsageError when None
+        fits several.
         """
         try:
             async with asyncio.timeout(self.timeout):
@@ -132,7 +147,8 @@ class AdbServer:
         async with self._connection(self.timeout, request) as (reader, writer):
             await _request(reader, writer, request)
             if not answer:
-                # A server that ends is gone when it lets go: one that is asked before would not be started again.
+                # A server that ends is gone when it lets go: one that is asked before would not be
+                # started again.
                 await reader.read()
                 return ""
             length = int(await reader.readexactly(4), 16)
@@ -162,17 +178,25 @@ class AdbServer:
         """Runs the adb program with these arguments. Raises UsageError when it is not installed."""
         adb = sdk_program("platform-tools", "adb")
         if adb is None:
-            raise UsageError("adb is not installed; run: apt-get install adb, or set ANDROID_HOME to an Android SDK")
+            raise UsageError(
+                "adb is not installed; run: apt-get install adb, or set ANDROID_HOME to an "
+                "Android SDK"
+            )
         command = [adb, "-P", str(self.port), *arguments]
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
         bound = timeout or self.timeout
         try:
             async with asyncio.timeout(bound):
                 out, err = await process.communicate()
         except TimeoutError:
-            raise PhoneLostError(f"adb {' '.join(arguments)} did not end within {bound:g} s", sent=True) from None
+            raise PhoneLostError(
+                f"adb {' '.join(arguments)} did not end within {bound:g} s", sent=True
+            ) from None
         finally:
             if process.returncode is None:
                 process.kill()
@@ -180,7 +204,9 @@ class AdbServer:
         return Printed(out, err, process.returncode or 0)
 
     @contextlib.asynccontextmanager
-    async def _connection(self, bound: float, what: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    async def _connection(
+        self, bound: float, what: str
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         what = what if len(what) <= 60 else f"{what[:60]}…"
         writer = None
         try:
@@ -188,21 +214,31 @@ class AdbServer:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 yield reader, writer
         except TimeoutError:
-            raise PhoneLostError(f"`{what}` was not answered within {bound:g} s", sent=writer is not None) from None
+            raise PhoneLostError(
+                f"`{what}` was not answered within {bound:g} s", sent=writer is not None
+            ) from None
         except (OSError, EOFError) as error:
             if writer is None:
-                raise PhoneLostError(f"no adb server answers on port {self.port}", sent=False) from None
+                raise PhoneLostError(
+                    f"no adb server answers on port {self.port}", sent=False
+                ) from None
             reason = "" if isinstance(error, EOFError) else f" ({error.strerror or error})"
-            raise PhoneLostError(f"the connection to adb broke during `{what}`{reason}", sent=True) from None
+            raise PhoneLostError(
+                f"the connection to adb broke during `{what}`{reason}", sent=True
+            ) from None
         except (ValueError, struct.error):
-            raise PhoneLostError(f"what answers on port {self.port} is no adb server", sent=True) from None
+            raise PhoneLostError(
+                f"what answers on port {self.port} is no adb server", sent=True
+            ) from None
         finally:
             if writer is not None:
                 # Not closed politely: a phone that hangs would have the last word.
                 writer.transport.abort()
 
 
-async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: str) -> None:
+async def _request(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: str
+) -> None:
     data = request.encode()
     writer.write(b"%04x%s" % (len(data), data))
     await writer.drain()
@@ -216,7 +252,11 @@ async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, r
 
 
 def _ready(devices: dict[str, str], wanted: str | None) -> str | None:
-    ready = [serial for serial, state in devices.items() if state == "device" and wanted in (None, serial)]
+    ready = [
+        serial
+        for serial, state in devices.items()
+        if state == "device" and wanted in (None, serial)
+    ]
     if len(ready) > 1:
         raise UsageError(f"several phones are connected, say which: {', '.join(sorted(ready))}")
     return ready[0] if ready else None
@@ -231,7 +271,8 @@ def _missing(devices: dict[str, str], wanted: str | None) -> str:
 
 
 class AdbPhone:
-    """A phone behind an adb server, through the server's socket. The server is started when it does not run.
+    """A phone behind an adb server, through the server's socket. The server is started when it does
+    not run.
 
     Characters outside ASCII need the app ADBKeyboard on the phone.
 
@@ -241,7 +282,9 @@ class AdbPhone:
         launch_timeout: Bounds the start of an app, in seconds.
     """
 
-    def __init__(self, port: int | None = None, *, timeout: float = 10.0, launch_timeout: float = 30.0) -> None:
+    def __init__(
+        self, port: int | None = None, *, timeout: float = 10.0, launch_timeout: float = 30.0
+    ) -> None:
         self._adb = AdbServer(port, timeout=timeout)
         self._timeout = timeout
         self._launch_timeout = launch_timeout
@@ -264,10 +307,14 @@ class AdbPhone:
     async def size(self) -> Size:
         """The screen size by `wm size`; an override wins."""
         printed = await self._run("wm size")
-        sizes = {kind: (int(width), int(height)) for kind, width, height in _SIZE.findall(printed.text)}
+        sizes = {
+            kind: (int(width), int(height)) for kind, width, height in _SIZE.findall(printed.text)
+        }
         size = sizes.get("Override") or sizes.get("Physical")
         if size is None:
-            raise PhoneLostError(f"the phone does not tell its size: {printed.last_line}", sent=True)
+            raise PhoneLostError(
+                f"the phone does not tell its size: {printed.last_line}", sent=True
+            )
         return size
 
     async def screenshot(self) -> bytes:
@@ -275,7 +322,9 @@ class AdbPhone:
         return whole_png((await self._run("screencap -p")).out)
 
     async def tree(self) -> str | None:
-        """What `uiautomator dump` gives; it takes a second or two on a real phone, and fails while the screen moves."""
+        """What `uiautomator dump` gives; it takes a second or two on a real phone, and fails while
+        the screen moves.
+        """
         dumped = await self._shell(f"uiautomator dump {_DUMP}", timeout=self._timeout + _IDLE)
         if dumped.status != 0 or b"ERROR" in dumped.out + dumped.err:
             return None
@@ -288,10 +337,14 @@ class AdbPhone:
     async def swipe(self, start: tuple[int, int], end: tuple[int, int], seconds: float) -> None:
         """One `input swipe`."""
         places = " ".join(map(str, (*start, *end)))
-        await self._run(f"input swipe {places} {round(seconds * 1000)}", timeout=self._timeout + seconds)
+        await self._run(
+            f"input swipe {places} {round(seconds * 1000)}", timeout=self._timeout + seconds
+        )
 
     async def type(self, text: str) -> None:
-        """`input text` for ASCII, else the ADB keyboard, which is put in place for the moment only."""
+        """`input text` for ASCII, else the ADB keyboard, which is put in place for the moment
+        only.
+        """
         if not text.isascii():
             return await self._type_by_keyboard(text)
         sent = False
@@ -309,13 +362,17 @@ class AdbPhone:
     async def launch(self, start: Start) -> None:
         """`am start`, which waits until the app shows."""
         if start.url is not None:
-            await self._start(f"-a android.intent.action.VIEW -d {shlex.quote(start.url)}", start.url)
+            await self._start(
+                f"-a android.intent.action.VIEW -d {shlex.quote(start.url)}", start.url
+            )
         elif start.activity is not None:
             component = f"{start.package}/{start.activity}"
             await self._start(f"-S -n {shlex.quote(component)}", component)
         else:
             await self._run(f"am force-stop {start.package}")
-            opened = await self._shell(f"monkey -p {start.package} -c android.intent.category.LAUNCHER 1")
+            opened = await self._shell(
+                f"monkey -p {start.package} -c android.intent.category.LAUNCHER 1"
+            )
             if opened.status != 0:
                 raise EnvironmentFailedError(f"{start.package} does not open: {opened.last_line}")
 
@@ -334,15 +391,20 @@ class AdbPhone:
         printed = await self._shell(f"am start -W {arguments}", timeout=self._launch_timeout)
         # Old versions end with status 0 whatever happened.
         errors = [
-            line for line in (printed.text + printed.err.decode("utf-8", "replace")).splitlines() if line.startswith("Error")
+            line
+            for line in (printed.text + printed.err.decode("utf-8", "replace")).splitlines()
+            if line.startswith("Error")
         ]
         if errors or printed.status != 0:
-            raise EnvironmentFailedError(f"{what} does not open: {errors[0].strip() if errors else printed.last_line}")
+            raise EnvironmentFailedError(
+                f"{what} does not open: {errors[0].strip() if errors else printed.last_line}"
+            )
 
     async def _type_by_keyboard(self, text: str) -> None:
         if KEYBOARD not in (await self._run("ime list -a -s")).text.split():
             raise EnvironmentFailedError(
-                f"{text!r} cannot be typed: `input text` knows only ASCII, and the phone has no {KEYBOARD.split('/')[0]}; "
+                f"{text!r} cannot be typed: `input text` knows only ASCII, and the phone has no "
+                f"{KEYBOARD.split('/')[0]}; "
                 "install ADBKeyboard.apk (github.com/senzhk/ADBKeyBoard) or use the Appium backend"
             )
         before = (await self._run("settings get secure default_input_method")).text.strip()
@@ -357,11 +419,15 @@ class AdbPhone:
                 await self._run(f"ime set {shlex.quote(before)}")
 
     async def _keyboard_bound(self) -> None:
-        """Waits until the keyboard that was chosen is the one that runs: before that it hears no broadcast."""
+        """Waits until the keyboard that was chosen is the one that runs: before that it hears no
+        broadcast.
+        """
         end = asyncio.get_running_loop().time() + self._timeout
         while not _in_use((await self._run("dumpsys input_method")).text):
             if asyncio.get_running_loop().time() > end:
-                raise PhoneLostError(f"the keyboard {KEYBOARD} did not start within {self._timeout:g} s", sent=False)
+                raise PhoneLostError(
+                    f"the keyboard {KEYBOARD} did not start within {self._timeout:g} s", sent=False
+                )
             await asyncio.sleep(0.05)
 
     async def _run(self, command: str, *, timeout: float | None = None) -> Printed:
@@ -369,7 +435,9 @@ class AdbPhone:
         if printed.status != 0:
             program = command.split()[0]
             unsent = "Can't find service" in printed.last_line
-            raise PhoneLostError(f"`{program}` failed on the phone: {printed.last_line}", sent=not unsent)
+            raise PhoneLostError(
+                f"`{program}` failed on the phone: {printed.last_line}", sent=not unsent
+            )
         return printed
 
     async def _shell(self, command: str, *, timeout: float | None = None) -> Printed:
@@ -384,7 +452,9 @@ def _in_use(dump: str) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    """Pieces for `input text`: it takes %s for a blank and has no escape, so a % stays behind when an s follows."""
+    """Pieces for `input text`: it takes %s for a blank and has no escape, so a % stays behind when
+    an s follows.
+    """
     pieces = [""]
     for place, character in enumerate(text):
         if len(pieces[-1]) >= _CHUNK or (character == "s" and place and text[place - 1] == "%"):

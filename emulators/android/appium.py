@@ -26,14 +26,17 @@ _NOT_SENT = (
     "A session is either",
     "ECONNREFUSED",
 )
-# The client waits longer than the driver, so that it hears what went wrong; see `uiautomator2ServerReadTimeout`.
+# The client waits longer than the driver, so that it hears what went wrong; see
+# `uiautomator2ServerReadTimeout`.
 LONGER = 5.0
 
 
 class AppiumSession:
-    """One session on the server at `url`, and the one thread that speaks for it: a call that hangs holds up no other phone.
+    """One session on the server at `url`, and the one thread that speaks for it: a call that hangs
+    holds up no other phone.
 
-    `timeout` in seconds bounds each call, `local` tells a server on this machine. Raises PhoneLostError.
+    `timeout` in seconds bounds each call, `local` tells a server on this machine. Raises
+    PhoneLostError.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -56,7 +59,8 @@ class AppiumSession:
 
     async def end(self) -> None:
         """Ends it, within the bound."""
-        # Behind whatever hangs in the thread: a session that comes into being after all is ended as well.
+        # Behind whatever hangs in the thread: a session that comes into being after all is ended as
+        # well.
         last = self._thread.submit(self._quit)
         self._thread.shutdown(wait=False)
         await asyncio.wait([asyncio.wrap_future(last)], timeout=self._timeout)
@@ -72,16 +76,24 @@ class AppiumSession:
             async with asyncio.timeout(timeout + LONGER):
                 return await asyncio.get_running_loop().run_in_executor(self._thread, do)
         except TimeoutError:
-            raise PhoneLostError(f"the {what} did not come within {timeout:g} s", sent=True) from None
+            raise PhoneLostError(
+                f"the {what} did not come within {timeout:g} s", sent=True
+            ) from None
         except NewConnectionError:
-            raise PhoneLostError(f"no Appium server answers at {self._url} (to start one: appium server)", sent=False) from None
+            raise PhoneLostError(
+                f"no Appium server answers at {self._url} (to start one: appium server)", sent=False
+            ) from None
         except (HTTPError, OSError) as error:
             raise PhoneLostError(
-                f"the {what} broke off: {first_line(str(error.args[-1] if error.args else error))}", sent=True
+                f"the {what} broke off: {first_line(str(error.args[-1] if error.args else error))}",
+                sent=True,
             ) from None
         except WebDriverException as error:
             message = error.msg or type(error).__name__
-            sent = not (isinstance(error, InvalidSessionIdException) or any(words in message for words in _NOT_SENT))
+            sent = not (
+                isinstance(error, InvalidSessionIdException)
+                or any(words in message for words in _NOT_SENT)
+            )
             raise PhoneLostError(f"the {what} failed: {first_line(message)}", sent=sent) from None
 
     def _open(self, capabilities: dict[str, Any], timeout: float) -> None:
@@ -96,14 +108,16 @@ class AppiumSession:
             raise MissingExtraError("Appium-Python-Client", "android") from None
 
         class Connection(AppiumConnection):
-            # The client keeps a session's idempotency key on the class: two sessions that start at the same moment could
-            # send the same one, and be given one session between them. Nothing is sent twice here, so there is no key.
+            # The client keeps a session's idempotency key on the class: two sessions that start at
+            # the same moment could send the same one, and be given one session between them.
+            # Nothing is sent twice here, so there is no key.
             get_remote_connection_headers = RemoteConnection.get_remote_connection_headers
 
         config = AppiumClientConfig(
             remote_server_addr=self._url,
             timeout=timeout,
-            # By default urllib3 asks three times more: a bound would hold four times as long, and a tap could be four.
+            # By default urllib3 asks three times more: a bound would hold four times as long, and a
+            # tap could be four.
             init_args_for_pool_manager={"init_args_for_pool_manager": {"retries": False}},
             **({"proxy": Proxy({"proxyType": {"string": "DIRECT"}})} if self.local else {}),
         )
@@ -166,7 +180,9 @@ class AppiumPhone:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{url!r} is no address of an Appium server; give one like http://127.0.0.1:4723")
+            raise UsageError(
+                f"{url!r} is no address of an Appium server; give one like http://127.0.0.1:4723"
+            )
         self._url = url.rstrip("/")
         self._adb = AdbServer(adb_port, timeout=timeout)
         self._timeout = timeout
@@ -188,12 +204,15 @@ class AppiumPhone:
             "platformName": "Android",
             "appium:automationName": "UiAutomator2",
             "appium:adbPort": self._adb.port,
-            # Agents think for longer than the minute after which a session would end; one that was lost ends in an hour.
+            # Agents think for longer than the minute after which a session would end; one that was
+            # lost ends in an hour.
             "appium:newCommandTimeout": 3600,
-            # A screenshot that hangs: below the client's own limit, or urllib3 gives up first and nobody learns why.
+            # A screenshot that hangs: below the client's own limit, or urllib3 gives up first and
+            # nobody learns why.
             "appium:uiautomator2ServerReadTimeout": round(self._timeout * 1000),
             "appium:adbExecTimeout": round(self._timeout * 1000),
-            # The server has to give up before the client does, or it would go on to a session that nobody ends.
+            # The server has to give up before the client does, or it would go on to a session that
+            # nobody ends.
             "appium:uiautomator2ServerLaunchTimeout": round(self._open_timeout * 1000 / 3),
             "appium:uiautomator2ServerInstallTimeout": round(self._open_timeout * 1000 / 3),
             # No app is under test: none may be cleared or stopped at the start or the end.
@@ -217,7 +236,8 @@ class AppiumPhone:
         session = self._session = AppiumSession(self._url, self._timeout + LONGER)
         try:
             if session.local and sdk_program("platform-tools", "adb"):
-                # Asked here, for Appium looks for a missing phone for 20 seconds, and says less about it.
+                # Asked here, for Appium looks for a missing phone for 20 seconds, and says less
+                # about it.
                 await self._adb.attach()
                 device = await self._adb.find(device)
             await session.start(self.capabilities_for(device), self._open_timeout)
@@ -244,7 +264,11 @@ class AppiumPhone:
 
     async def screenshot(self) -> bytes:
         """A screenshot by UiAutomator2."""
-        return whole_png(base64.b64decode(await self._do("screenshot", lambda driver: driver.get_screenshot_as_base64())))
+        return whole_png(
+            base64.b64decode(
+                await self._do("screenshot", lambda driver: driver.get_screenshot_as_base64())
+            )
+        )
 
     async def tree(self) -> str | None:
         """The page source."""
@@ -259,7 +283,8 @@ class AppiumPhone:
         await self._do("swipe", lambda driver: driver.swipe(*start, *end, round(seconds * 1000)))
 
     async def type(self, text: str) -> None:
-        """Types into the focused field directly; where that is refused (some web views), through Appium's own keyboard.
+        """Types into the focused field directly; where that is refused (some web views), through
+        Appium's own keyboard.
 
         Raises:
             EnvironmentFailedError: No field has the focus.
@@ -294,7 +319,9 @@ def _type(driver: WebDriver, text: str) -> None:
     try:
         driver.switch_to.active_element.send_keys(text)
     except NoSuchElementException:
-        raise EnvironmentFailedError("typing: no field has the focus, so the text would be lost; tap a field first") from None
+        raise EnvironmentFailedError(
+            "typing: no field has the focus, so the text would be lost; tap a field first"
+        ) from None
     except InvalidElementStateException:
         driver.execute_script("mobile: type", {"text": text})
 
@@ -305,17 +332,26 @@ def _launch(driver: WebDriver, start: Start) -> None:
     try:
         if start.url is not None:
             # The driver does not quote an address well enough for the phone's shell.
-            driver.execute_script("mobile: deepLink", {"url": quote(start.url, safe=":/?#[]@!&*+,;=%~")})
+            driver.execute_script(
+                "mobile: deepLink", {"url": quote(start.url, safe=":/?#[]@!&*+,;=%~")}
+            )
         elif start.activity is not None:
             component = f"{start.package}/{start.activity}"
-            driver.execute_script("mobile: startActivity", {"intent": component, "wait": True, "stop": True})
+            driver.execute_script(
+                "mobile: startActivity", {"intent": component, "wait": True, "stop": True}
+            )
         else:
             driver.execute_script("mobile: terminateApp", {"appId": start.package})
             driver.execute_script("mobile: activateApp", {"appId": start.package})
     except WebDriverException as error:
         what = start.url or start.package
-        if any(word in (error.msg or "") for word in ("does not exist", "unable to resolve", "installed", "Cannot activate")):
-            raise EnvironmentFailedError(f"{what} does not open: {first_line(error.msg or '')}") from None
+        if any(
+            word in (error.msg or "")
+            for word in ("does not exist", "unable to resolve", "installed", "Cannot activate")
+        ):
+            raise EnvironmentFailedError(
+                f"{what} does not open: {first_line(error.msg or '')}"
+            ) from None
         raise
 
 
@@ -328,10 +364,13 @@ def _shell(driver: WebDriver, command: str) -> str:
         message = error.msg or ""
         if "adb_shell" in message:
             raise UsageError(
-                "the Appium server does not allow shell commands; start it with --allow-insecure=uiautomator2:adb_shell"
+                "the Appium server does not allow shell commands; start it with "
+                "--allow-insecure=uiautomator2:adb_shell"
             ) from None
         reason = message.rpartition("StdErr: ")[2].strip()
         if "exited with code" in message and not reason.startswith(("error: ", "adb: ")):
-            raise EnvironmentFailedError(f"`{command}` failed on the phone: {first_line(reason)}") from None
+            raise EnvironmentFailedError(
+                f"`{command}` failed on the phone: {first_line(reason)}"
+            ) from None
         # The adb program's own complaint: the phone is gone.
         raise

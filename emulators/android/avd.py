@@ -1,6 +1,7 @@
 """Android virtual devices: cloned, started, snapshotted, stopped and deleted.
 
-The copy lies in a folder of its own, so the AVD that it is taken from is only read, and may be in use meanwhile.
+The copy lies in a folder of its own, so the AVD that it is taken from is only read, and may be in
+use meanwhile.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from prill.temporary.folders import TempFolder, abandoned, taken_over
 PREFIX = "prill-avd-"
 LOG, PID = "emulator.log", "emulator.pid"
 # What belongs to a running emulator, and what takes room and is not used.
-_LEFT_OUT = re.compile(r".*\.lock|snapshots|tmpAdbCmds|bootcompleted\.ini|emu-launch-params\.txt|read-snapshot\.txt")
-# The emulator's console listens on an even port and its adb on the next; https://developer.android.com/tools/adb.
+_LEFT_OUT = re.compile(
+    r".*\.lock|snapshots|tmpAdbCmds|bootcompleted\.ini|emu-launch-params\.txt|read-snapshot\.txt"
+)
+# The emulator's console listens on an even port and its adb on the next;
+# https://developer.android.com/tools/adb.
 PORTS = range(5554, 5683, 2)
 FLAGS = (
     "-no-snapshot",  # a cold boot, and nothing saved at the end; snapshots by command still work
@@ -55,17 +59,24 @@ def find_avd(name: str, home: Path) -> Path:
     """The folder with the AVD's disks and settings. Raises UsageError."""
     ini = home / f"{name}.ini"
     if not ini.is_file():
-        raise UsageError(f"there is no AVD {name!r} in {home}; there are: {', '.join(avds(home)) or 'none'}")
+        raise UsageError(
+            f"there is no AVD {name!r} in {home}; there are: {', '.join(avds(home)) or 'none'}"
+        )
     path = _PATH.search(ini.read_text(encoding="utf-8"))
     # A folder of AVDs that was moved as a whole has its old path in its files.
     for folder in (Path(path[2].strip()) if path else None, ini.with_suffix(".avd")):
         if folder is not None and (folder / "config.ini").is_file():
             return folder
-    raise UsageError(f"{ini} leads to no AVD: there is no config.ini in {path[2].strip() if path else ini.with_suffix('.avd')}")
+    raise UsageError(
+        f"{ini} leads to no AVD: there is no config.ini in "
+        f"{path[2].strip() if path else ini.with_suffix('.avd')}"
+    )
 
 
 async def copy_avd(name: str, home: Path, target_home: Path) -> None:
-    """Makes `target_home` a home with that one AVD. Saved snapshots stay behind: they hold the old paths."""
+    """Makes `target_home` a home with that one AVD. Saved snapshots stay behind: they hold the old
+    paths.
+    """
     source, target = find_avd(name, home), target_home / f"{name}.avd"
     # One file at a time, so that a cancelled episode stops between two.
     for folder, folders, files in os.walk(source):
@@ -80,18 +91,25 @@ async def copy_avd(name: str, home: Path, target_home: Path) -> None:
         moved = text.replace(str(source), str(target)).replace(str(home), str(target_home))
         settings.write_text(moved, encoding="utf-8", errors="surrogateescape")
     text = _RELATIVE.sub("", (home / f"{name}.ini").read_text(encoding="utf-8"))
-    (target_home / f"{name}.ini").write_text(_PATH.sub(lambda line: f"{line[1]}{target}", text), encoding="utf-8")
+    (target_home / f"{name}.ini").write_text(
+        _PATH.sub(lambda line: f"{line[1]}{target}", text), encoding="utf-8"
+    )
 
 
 def clear_up() -> None:
-    """Deletes the copies of runs that were killed, and ends the emulators that still run on them (on Linux)."""
+    """Deletes the copies of runs that were killed, and ends the emulators that still run on them
+    (on Linux).
+    """
     for folder in abandoned(PREFIX):
         with taken_over(folder) as dead:
             if dead:
                 with contextlib.suppress(OSError, ValueError):
                     pid = int((folder / PID).read_text(encoding="utf-8"))
                     # The number may have gone to another program since.
-                    if f"ANDROID_AVD_HOME={folder.resolve()}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                    if (
+                        f"ANDROID_AVD_HOME={folder.resolve()}\0".encode()
+                        in Path(f"/proc/{pid}/environ").read_bytes()
+                    ):
                         os.killpg(pid, signal.SIGKILL)
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -99,8 +117,8 @@ def clear_up() -> None:
 class Avd:
     """Gives a fresh copy of an Android virtual device whenever one is asked for.
 
-    The copy, some gigabytes, is in the system's folder for temporary files ($TMPDIR); the next run ends what a killed run
-    leaves.
+    The copy, some gigabytes, is in the system's folder for temporary files ($TMPDIR); the next run
+    ends what a killed run leaves.
 
     Args:
         name: The AVD's name.
@@ -109,8 +127,8 @@ class Avd:
         adb_port: The port of the adb server. None: as adb finds it.
         port: The port of the emulator's console, even, from 5554 to 5682. None: the first free one.
         window: Show the screen on the desktop.
-        snapshot: The copy boots once, is saved under this name, and returns to it each time, in seconds. None: every time is a
-            new copy and a cold boot.
+        snapshot: The copy boots once, is saved under this name, and returns to it each time, in
+            seconds. None: every time is a new copy and a cold boot.
         flags: Further flags of the emulator.
         boot_timeout: Bounds a boot, in seconds.
         stop_timeout: How long the emulator may take to stop before it is killed, in seconds.
@@ -136,7 +154,10 @@ class Avd:
         poll: float = 0.5,
     ) -> None:
         if port is not None and port not in PORTS:
-            raise UsageError(f"port {port}: the emulator's console takes even ports from {PORTS[0]} to {PORTS[-1]}")
+            raise UsageError(
+                f"port {port}: the emulator's console takes even ports from {PORTS[0]} to "
+                f"{PORTS[-1]}"
+            )
         self.name = name
         self._home = home or avd_home()
         self._emulator = emulator
@@ -167,7 +188,11 @@ class Avd:
             EnvironmentFailedError: The emulator does not start or boot.
             UsageError: There is no such AVD or no emulator.
         """
-        if self._snapshot is not None and self._process is not None and self._process.poll() is None:
+        if (
+            self._snapshot is not None
+            and self._process is not None
+            and self._process.poll() is None
+        ):
             # A device that cannot go back is replaced.
             with contextlib.suppress(EnvironmentFailedError):
                 await self.load(self._snapshot)
@@ -189,7 +214,8 @@ class Avd:
         return self.serial
 
     async def wait_for_boot(self) -> None:
-        """Returns when the device itself says that it has booted: its own flag, the boot animation, the package manager.
+        """Returns when the device itself says that it has booted: its own flag, the boot animation,
+        the package manager.
 
         Raises:
             EnvironmentFailedError: It does not boot in time, or the emulator has ended.
@@ -199,17 +225,28 @@ class Avd:
         while True:
             self.check()
             try:
-                booted = "getprop sys.boot_completed; getprop init.svc.bootanim; pm list packages android"
-                printed = await self._adb.shell(self.serial, booted, timeout=min(5.0, self._boot_timeout))
+                booted = (
+                    "getprop sys.boot_completed; getprop init.svc.bootanim; pm list packages "
+                    "android"
+                )
+                printed = await self._adb.shell(
+                    self.serial, booted, timeout=min(5.0, self._boot_timeout)
+                )
                 flag, animation, package = [*printed.text.split("\n"), "", ""][:3]
-                if flag.strip() == "1" and animation.strip() in ("", "stopped") and package.startswith("package:"):
+                if (
+                    flag.strip() == "1"
+                    and animation.strip() in ("", "stopped")
+                    and package.startswith("package:")
+                ):
                     return
                 booted, moving = flag.strip() or "not set", animation.strip() or "unknown"
                 state = f"sys.boot_completed is {booted}, the boot animation {moving}"
             except PhoneLostError as lost:
                 state = str(lost)
             if time.monotonic() > end:
-                raise EnvironmentFailedError(f"{self.name} did not boot within {self._boot_timeout:g} s: {state}")
+                raise EnvironmentFailedError(
+                    f"{self.name} did not boot within {self._boot_timeout:g} s: {state}"
+                )
             await asyncio.sleep(self._poll)
 
     async def save(self, snapshot: str) -> None:
@@ -235,7 +272,9 @@ class Avd:
             EnvironmentFailedError: It has ended; the message has its last output.
         """
         if self._process is not None and (status := self._process.poll()) is not None:
-            raise EnvironmentFailedError(f"the emulator of {self.name} ended (exit status {status}): {self._last_words()}")
+            raise EnvironmentFailedError(
+                f"the emulator of {self.name} ended (exit status {status}): {self._last_words()}"
+            )
 
     async def close(self) -> None:
         """Ends the emulator and deletes the copy; safe to call twice."""
@@ -265,7 +304,8 @@ class Avd:
 
     def _choose_port(self, devices: Container[str]) -> None:
         if self._wished_port is None:
-            # adb may know an emulator of that port that listens elsewhere: commands for ours would reach it.
+            # adb may know an emulator of that port that listens elsewhere: commands for ours would
+            # reach it.
             wanted = [port for port in PORTS if f"emulator-{port}" not in devices]
         else:
             wanted = [self._wished_port]
@@ -274,13 +314,21 @@ class Avd:
                 self._port, self._mark = port, mark
                 return
         if self._wished_port is not None:
-            raise EnvironmentFailedError(f"port {self._wished_port} or the one after it is in use, perhaps by another emulator")
-        raise EnvironmentFailedError(f"no port between {PORTS[0]} and {PORTS[-1] + 1} is free for another emulator")
+            raise EnvironmentFailedError(
+                f"port {self._wished_port} or the one after it is in use, perhaps by another "
+                "emulator"
+            )
+        raise EnvironmentFailedError(
+            f"no port between {PORTS[0]} and {PORTS[-1] + 1} is free for another emulator"
+        )
 
     def _program(self) -> str:
         program = str(self._emulator) if self._emulator else sdk_program("emulator", "emulator")
         if program is None:
-            raise UsageError("the Android emulator is not installed; install it with sdkmanager emulator, or set ANDROID_HOME")
+            raise UsageError(
+                "the Android emulator is not installed; install it with sdkmanager emulator, or "
+                "set ANDROID_HOME"
+            )
         return program
 
     def _start(self, program: str, home: Path) -> None:
@@ -288,21 +336,34 @@ class Avd:
         command = [program, "-avd", self.name, "-port", str(self._port), *FLAGS, *self._flags]
         if not self._window:
             command.append("-no-window")
-        environment = {**os.environ, "ANDROID_AVD_HOME": str(home), "ANDROID_ADB_SERVER_PORT": str(self._adb.port)}
+        environment = {
+            **os.environ,
+            "ANDROID_AVD_HOME": str(home),
+            "ANDROID_ADB_SERVER_PORT": str(self._adb.port),
+        }
         with (home / LOG).open("wb") as log:
             try:
                 self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
                 )
             except OSError as error:
-                raise EnvironmentFailedError(f"{program} does not start: {error.strerror}") from error
+                raise EnvironmentFailedError(
+                    f"{program} does not start: {error.strerror}"
+                ) from error
         (home / PID).write_text(str(self._process.pid), encoding="utf-8")
 
     async def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Politely first, so that the device's disk is closed and adb notices; then less so."""
         if process.poll() is None:
             with contextlib.suppress(PhoneLostError, UsageError):
-                printed = await self._adb.program("-s", self.serial, "emu", "kill", timeout=self._stop_timeout)
+                printed = await self._adb.program(
+                    "-s", self.serial, "emu", "kill", timeout=self._stop_timeout
+                )
                 if printed.status == 0:
                     await self._ended(process)
         if process.poll() is None:
@@ -316,21 +377,29 @@ class Avd:
             await asyncio.sleep(0.05)
 
     async def _console(self, *command: str) -> None:
-        printed = await self._adb.program("-s", self.serial, "emu", *command, timeout=self._boot_timeout)
+        printed = await self._adb.program(
+            "-s", self.serial, "emu", *command, timeout=self._boot_timeout
+        )
         if printed.status != 0 or re.search("^KO", printed.text, re.MULTILINE):
-            raise EnvironmentFailedError(f"{self.serial}: `{' '.join(command)}` failed: {printed.last_line}")
+            raise EnvironmentFailedError(
+                f"{self.serial}: `{' '.join(command)}` failed: {printed.last_line}"
+            )
 
     def _last_words(self) -> str:
         assert self._copy is not None
         lines = (self._copy.path / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
-        return " | ".join(line.strip()[:300] for line in lines[-5:] if line.strip()) or "it said nothing"
+        return (
+            " | ".join(line.strip()[:300] for line in lines[-5:] if line.strip())
+            or "it said nothing"
+        )
 
 
 def _marked(console: int) -> socket.socket | None:
     """A mark that this port is spoken for, as long as it is open, when it is free and nobody's yet.
 
-    The emulator takes its ports only some time after its start, and runs in other processes choose theirs meanwhile: the
-    mark is the UDP port of the same number, which the emulator has no use for.
+    The emulator takes its ports only some time after its start, and runs in other processes choose
+    theirs meanwhile: the mark is the UDP port of the same number, which the emulator has no use
+    for.
     """
     mark = socket.socket(type=socket.SOCK_DGRAM)
     try:

@@ -27,15 +27,30 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
     usual_steps: ClassVar[int] = 20  # the paper's limit (arXiv 2404.06474, section 4.3)
     # Which device it is, and how it is reached, makes no other episode.
     _told: ClassVar[frozenset[str]] = frozenset(
-        {"tasks", "goal", "start_url", "device", "avd", "snapshot", "backend", "window", "appium_url", "adb_port"}
+        {
+            "tasks",
+            "goal",
+            "start_url",
+            "device",
+            "avd",
+            "snapshot",
+            "backend",
+            "window",
+            "appium_url",
+            "adb_port",
+        }
     )
 
     start_url: Annotated[
         str | None,
-        Meta(description="where tasks begin that do not say so: app:com.example, app:com.example/.Main or an address"),
+        Meta(
+            description="where tasks begin that do not say so: app:com.example, "
+            "app:com.example/.Main or an address"
+        ),
     ] = None
     device: Annotated[
-        str | Sequence[str] | None, Meta(description="running devices, one a worker (default: the only one there is)")
+        str | Sequence[str] | None,
+        Meta(description="running devices, one a worker (default: the only one there is)"),
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
@@ -46,11 +61,23 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
 
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a phone for each worker."""
-        options = {name: getattr(self, name) for name in list_options(AndroidSpec) if name != "device"}
+        options = {
+            name: getattr(self, name) for name in list_options(AndroidSpec) if name != "device"
+        }
         named = device_words(self.device)
         devices = [None] * run.copies if self.avd else one_a_worker(run.workers, named, "device")
-        environments = [make_environment("android", images=run.images, device=device, **options) for device in devices]
+        environments = [
+            make_environment("android", images=run.images, device=device, **options)
+            for device in devices
+        ]
         told = {"avd": self.avd, "snapshot": self.snapshot, "backend": self.backend, **self.more()}
-        leftovers = None if self.avd else "the device keeps what an earlier attempt changed; with a virtual device it would not"
+        leftovers = (
+            None
+            if self.avd
+            else "the device keeps what an earlier attempt changed; with a virtual device it "
+            "would not"
+        )
         tasks = self.read_tasks("android")
-        return task_setting(environments, tasks, task_contents(tasks), told, patience=3, leftovers=leftovers)
+        return task_setting(
+            environments, tasks, task_contents(tasks), told, patience=3, leftovers=leftovers
+        )

@@ -3,9 +3,10 @@
     environment = Android(folder, AndroidSpec(device="emulator-5554"))
     environment = Android(folder, AndroidSpec(backend="appium", avd="Pixel_4"))
 
-What breaks is noticed within the bounds of the backend. Then the session is started again, once, and what was asked for is
-repeated where that does no harm: looking, opening, HOME. A tap, a swipe, typing and other keys are repeated only when
-they cannot have reached the phone; otherwise the episode ends, for nobody could say what its record shows.
+What breaks is noticed within the bounds of the backend. Then the session is started again, once,
+and what was asked for is repeated where that does no harm: looking, opening, HOME. A tap, a swipe,
+typing and other keys are repeated only when they cannot have reached the phone; otherwise the
+episode ends, for nobody could say what its record shows.
 """
 
 from __future__ import annotations
@@ -43,30 +44,49 @@ HOME, BACK, ENTER = KEYCODES["home"], KEYCODES["back"], KEYCODES["enter"]
 class AndroidSpec:
     """Which phone is played on, and how it is prepared and looked at. Times are in seconds.
 
-    With `avd` each episode gets a fresh copy of that virtual device; with `snapshot` besides, the copy is booted once and goes
-    back to the snapshot. Else `device` is a running one, which each episode finds at its home screen. A screen is still when
-    two pictures `settle_gap` apart are equal but for the status bar; after `settle_timeout` it is looked at as it is. Appium
-    servers allow the commands of `prepare` only with a flag (see AppiumPhone).
+    With `avd` each episode gets a fresh copy of that virtual device; with `snapshot` besides, the
+    copy is booted once and goes back to the snapshot. Else `device` is a running one, which each
+    episode finds at its home screen. A screen is still when two pictures `settle_gap` apart are
+    equal but for the status bar; after `settle_timeout` it is looked at as it is. Appium servers
+    allow the commands of `prepare` only with a flag (see AppiumPhone).
     """
 
-    device: Annotated[str | None, Meta(description="serial number of a running device; none: the only one there is")] = None
+    device: Annotated[
+        str | None,
+        Meta(description="serial number of a running device; none: the only one there is"),
+    ] = None
     avd: Annotated[str | None, Meta(description="name of a virtual device")] = None
     snapshot: Annotated[str | None, Meta(description="with avd: the snapshot to go back to")] = None
     window: Annotated[bool, Meta(description="with avd: show the screen on the desktop")] = False
-    backend: Annotated[Literal["adb", "appium"], Meta(description="adb alone, or an Appium 3 server")] = "adb"
+    backend: Annotated[
+        Literal["adb", "appium"], Meta(description="adb alone, or an Appium 3 server")
+    ] = "adb"
     appium_url: Annotated[str, Meta(description="the Appium server")] = "http://127.0.0.1:4723"
-    adb_port: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="the adb server's; none: as adb finds it")] = None
-    prepare: Annotated[tuple[str, ...], Meta(description="commands for the phone's shell before each episode")] = ()
-    tree: Annotated[bool, Meta(description="read the UI tree, which plain adb takes a second or two for")] = True
-    settle_gap: Annotated[float, Meta(ge=0, description="between two pictures that tell whether the screen rests")] = 0.3
-    settle_timeout: Annotated[float, Meta(ge=0, description="a screen that never rests is looked at after so long")] = 5.0
+    adb_port: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="the adb server's; none: as adb finds it"),
+    ] = None
+    prepare: Annotated[
+        tuple[str, ...], Meta(description="commands for the phone's shell before each episode")
+    ] = ()
+    tree: Annotated[
+        bool, Meta(description="read the UI tree, which plain adb takes a second or two for")
+    ] = True
+    settle_gap: Annotated[
+        float, Meta(ge=0, description="between two pictures that tell whether the screen rests")
+    ] = 0.3
+    settle_timeout: Annotated[
+        float, Meta(ge=0, description="a screen that never rests is looked at after so long")
+    ] = 5.0
     idle: Annotated[float, Meta(ge=0, description="how long an action `wait` lasts")] = 1.0
 
 
 class Android:
-    """Android phones as an environment. Screenshots are named by content; the text lists the screen's elements.
+    """Android phones as an environment. Screenshots are named by content; the text lists the
+    screen's elements.
 
-    Each episode opens the task's `start_url`: `app:com.example`, `app:com.example/.Main` or a web address.
+    Each episode opens the task's `start_url`: `app:com.example`, `app:com.example/.Main` or a web
+    address.
 
     Args:
         images: The folder for screenshots.
@@ -87,9 +107,13 @@ class Android:
         virtual_device: Avd | None = None,
     ) -> None:
         if spec.avd is not None and spec.device is not None:
-            raise UsageError("a run plays on a running device or on a virtual one, and both are named")
+            raise UsageError(
+                "a run plays on a running device or on a virtual one, and both are named"
+            )
         if virtual_device is None and spec.avd is not None:
-            virtual_device = Avd(spec.avd, adb_port=spec.adb_port, window=spec.window, snapshot=spec.snapshot)
+            virtual_device = Avd(
+                spec.avd, adb_port=spec.adb_port, window=spec.window, snapshot=spec.snapshot
+            )
         self._images = images
         self._spec = spec
         self._phone = _phone(spec) if phone is None else phone
@@ -120,7 +144,9 @@ class Android:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The screen after the action, once it is still. What is not on the screen, or no such phone has, changes nothing."""
+        """The screen after the action, once it is still. What is not on the screen, or no such
+        phone has, changes nothing.
+        """
         if not self._healthy:
             raise UsageError("no episode is open: call reset first")
         async with self._episode():
@@ -144,7 +170,8 @@ class Android:
     async def _episode(self) -> AsyncIterator[bool]:
         """Gives whether the session was in order. It is out of order until all went well.
 
-        After a failure nothing is left running; after a cancellation the next reset, or close, sees to that.
+        After a failure nothing is left running; after a cancellation the next reset, or close, sees
+        to that.
         """
         healthy, self._healthy = self._healthy, False
         try:
@@ -168,7 +195,8 @@ class Android:
         try:
             await self._open()
         except PhoneLostError:
-            # An Appium server that is still ending the session before, on a phone that was lost, takes the new one along.
+            # An Appium server that is still ending the session before, on a phone that was lost,
+            # takes the new one along.
             try:
                 await self._open()
             except PhoneLostError as lost:
@@ -178,22 +206,29 @@ class Android:
         await self._phone.close()
         if self._avd is not None:
             self._avd.check()
-        # Once chosen it stays the phone of this episode, also when another one is connected meanwhile.
+        # Once chosen it stays the phone of this episode, also when another one is connected
+        # meanwhile.
         self._serial = await self._phone.open(self._serial)
         self._phone_size = await self._phone.size()
 
     async def _try(self, do: Callable[[], Awaitable[T]], *, repeat: bool) -> T:
-        """What it gives; on a new session, once, when the session is lost and repeating does no harm."""
+        """What it gives; on a new session, once, when the session is lost and repeating does no
+        harm.
+        """
         try:
             return await do()
         except PhoneLostError as lost:
             if lost.sent and not repeat:
-                raise EnvironmentFailedError(f"{lost}; the action may have been carried out, so it was not repeated") from lost
+                raise EnvironmentFailedError(
+                    f"{lost}; the action may have been carried out, so it was not repeated"
+                ) from lost
             first = lost
         try:
             await self._reopen()
         except EnvironmentFailedError as failure:
-            raise EnvironmentFailedError(f"{first}; a new session did not start: {failure}") from first
+            raise EnvironmentFailedError(
+                f"{first}; a new session did not start: {failure}"
+            ) from first
         try:
             return await do()
         except PhoneLostError as lost:
@@ -207,7 +242,9 @@ class Android:
             await self._touch(*finger)
         elif action.kind == "long_press" and (spot := place or action.point) is not None:
             still = _pixels(spot, self._picture_size)
-            await self._try(partial(self._phone.swipe, still, still, LONG_PRESS_SECONDS), repeat=False)
+            await self._try(
+                partial(self._phone.swipe, still, still, LONG_PRESS_SECONDS), repeat=False
+            )
         elif action.kind == "type" and action.value:
             if place is not None:
                 await self._touch(place, place)
@@ -247,7 +284,10 @@ class Android:
         size = self._picture_size = png_size(picture)
         if not self._fits(picture):
             width, height = self._phone_size
-            sizes = f"{size[0]} x {size[1]} pixels, but the phone says its screen has {width} x {height}"
+            sizes = (
+                f"{size[0]} x {size[1]} pixels, but the phone says its screen has {width} x "
+                f"{height}"
+            )
             raise EnvironmentFailedError(f"the screenshot has {sizes}")
         self._elements, text = (), None
         if self._spec.tree and (xml := await self._try(self._phone.tree, repeat=True)) is not None:
@@ -256,13 +296,17 @@ class Android:
             except ValueError as error:
                 raise EnvironmentFailedError(str(error)) from error
             text = describe(self._elements)
-        return Observation(screenshot=await asyncio.to_thread(keep_screenshot, picture, self._images), text=text)
+        return Observation(
+            screenshot=await asyncio.to_thread(keep_screenshot, picture, self._images), text=text
+        )
 
     async def _picture(self) -> bytes:
         async def take() -> bytes:
             return await self._try(self._phone.screenshot, repeat=True)
 
-        return await settled_picture(take, gap=self._spec.settle_gap, timeout=self._spec.settle_timeout)
+        return await settled_picture(
+            take, gap=self._spec.settle_gap, timeout=self._spec.settle_timeout
+        )
 
     def _fits(self, picture: bytes) -> bool:
         return sorted(png_size(picture)) == sorted(self._phone_size)

@@ -9,7 +9,8 @@ from typing import Protocol
 from prill.emulators.screenshots import Size
 from prill.errors import EnvironmentFailedError, UsageError
 
-# https://developer.android.com/reference/android/view/KeyEvent; the names on the left are those of the browser as well.
+# https://developer.android.com/reference/android/view/KeyEvent; the names on the left are those of
+# the browser as well.
 KEYCODES = {
     "enter": 66,
     "return": 66,
@@ -46,7 +47,9 @@ KEYCODES = {
     "paste": 279,
 }
 WAKE_UP = 224
-_START = re.compile(r"app:(?P<package>[A-Za-z]\w*(?:\.\w+)+)(?:/(?P<activity>\.?[\w.$]+))?|(?P<url>https?://\S+)")
+_START = re.compile(
+    r"app:(?P<package>[A-Za-z]\w*(?:\.\w+)+)(?:/(?P<activity>\.?[\w.$]+))?|(?P<url>https?://\S+)"
+)
 _PNG, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 
 
@@ -104,7 +107,9 @@ class Phone(Protocol):
         ...
 
     async def tree(self) -> str | None:
-        """The UI tree as UiAutomator's XML; None while the phone cannot tell, which it cannot in mid-animation."""
+        """The UI tree as UiAutomator's XML; None while the phone cannot tell, which it cannot in
+        mid-animation.
+        """
         ...
 
     async def tap(self, x: int, y: int) -> None:
@@ -127,7 +132,8 @@ class Phone(Protocol):
         ...
 
     async def type(self, text: str) -> None:
-        """Adds a line of any characters to the field that has the focus; without such a field nothing happens.
+        """Adds a line of any characters to the field that has the focus; without such a field
+        nothing happens.
 
         Args:
             text: The line.
@@ -166,14 +172,22 @@ def parse_start(start_url: str) -> Start:
     """Parses `app:com.example`, `app:com.example/.Main` or a web address. Raises UsageError."""
     match = _START.fullmatch(start_url)
     if match is None:
-        raise UsageError(f"start_url {start_url!r}: expected app:<package>, app:<package>/<activity> or http(s)://…")
+        raise UsageError(
+            f"start_url {start_url!r}: expected app:<package>, app:<package>/<activity> or "
+            "http(s)://…"
+        )
     return Start(match["package"], match["activity"], match["url"])
 
 
 def whole_png(data: bytes) -> bytes:
-    """The PNG file in what a phone sent, without warnings printed before it. Raises PhoneLostError when it is not whole."""
+    """The PNG file in what a phone sent, without warnings printed before it. Raises PhoneLostError
+    when it is not whole.
+    """
     start = data.find(_PNG, 0, 4096)
     if start < 0 or not data.endswith(_PNG_END):
         beginning = data[:80].decode("utf-8", "replace").strip()
-        raise PhoneLostError(f"the screenshot is no whole picture: {len(data)} bytes that begin {beginning!r}", sent=True)
+        raise PhoneLostError(
+            f"the screenshot is no whole picture: {len(data)} bytes that begin {beginning!r}",
+            sent=True,
+        )
     return data[start:]

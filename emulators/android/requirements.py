@@ -28,13 +28,37 @@ async def android_tools(appium_url: str = "http://127.0.0.1:4723") -> tuple[Tool
     homes = avds(avd_home())
     accelerated = "/dev/kvm" if os.access(_KVM, os.R_OK | os.W_OK) else None
     return (
-        Tool("adb", await _adb(), "apt-get install adb, or install the Android SDK and set ANDROID_HOME"),
-        Tool("connected phones", await _phones(), "allow USB debugging on a phone, or start an emulator; then: adb devices"),
-        Tool("emulator", sdk_program("emulator", "emulator"), "sdkmanager emulator, and set ANDROID_HOME to the SDK"),
-        *((Tool("KVM", accelerated, "let this user read and write /dev/kvm"),) if sys.platform == "linux" else ()),
-        Tool("AVDs", ", ".join(homes) or None, "avdmanager create avd -n Pixel_4 -d pixel_4 -k <a system image of sdkmanager>"),
+        Tool(
+            "adb",
+            await _adb(),
+            "apt-get install adb, or install the Android SDK and set ANDROID_HOME",
+        ),
+        Tool(
+            "connected phones",
+            await _phones(),
+            "allow USB debugging on a phone, or start an emulator; then: adb devices",
+        ),
+        Tool(
+            "emulator",
+            sdk_program("emulator", "emulator"),
+            "sdkmanager emulator, and set ANDROID_HOME to the SDK",
+        ),
+        *(
+            (Tool("KVM", accelerated, "let this user read and write /dev/kvm"),)
+            if sys.platform == "linux"
+            else ()
+        ),
+        Tool(
+            "AVDs",
+            ", ".join(homes) or None,
+            "avdmanager create avd -n Pixel_4 -d pixel_4 -k <a system image of sdkmanager>",
+        ),
         Tool("Appium client", _client(), install_command("android")),
-        Tool("Appium program", shutil.which("appium"), "npm install -g appium@3 (needs Node.js 20 or newer)"),
+        Tool(
+            "Appium program",
+            shutil.which("appium"),
+            "npm install -g appium@3 (needs Node.js 20 or newer)",
+        ),
         Tool("UiAutomator2 driver", _driver(), "appium driver install uiautomator2"),
         Tool(
             "Appium server",
@@ -50,7 +74,9 @@ async def _adb() -> str | None:
     except (UsageError, PhoneLostError):
         return None
     path = sdk_program("platform-tools", "adb")
-    return f"{path} ({printed.text.splitlines()[0]})" if printed.status == 0 and printed.text else None
+    return (
+        f"{path} ({printed.text.splitlines()[0]})" if printed.status == 0 and printed.text else None
+    )
 
 
 async def _phones() -> str | None:

@@ -9,7 +9,8 @@ from xml.etree import ElementTree
 from prill.emulators.screenshots import Size
 from prill.emulators.widgets import Widget
 
-# What XML 1.0 cannot hold, written out or as a reference: apps put it into their texts, and UiAutomator passes it on.
+# What XML 1.0 cannot hold, written out or as a reference: apps put it into their texts, and
+# UiAutomator passes it on.
 _FORBIDDEN = re.compile(
     r"&#(?:x0*(?:[0-8bcefBCEF]|1[0-9a-fA-F])|0*(?:[0-8]|1[124-9]|2\d|3[01]));|[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"
 )
@@ -44,10 +45,12 @@ _ACTS = ("clickable", "long-clickable", "checkable", "scrollable")
 
 
 def elements(xml: str, size: Size) -> tuple[Widget, ...]:
-    """The widgets that have words on them or can be acted on, in the order of the tree, boxes as fractions of `size`.
+    """The widgets that have words on them or can be acted on, in the order of the tree, boxes as
+    fractions of `size`.
 
-    Both dialects are read: `<node class=…>` of `uiautomator dump` and Appium's elements named by class. What lies outside
-    the screen is left out, containers without a use as well. Raises ValueError when this is no XML.
+    Both dialects are read: `<node class=…>` of `uiautomator dump` and Appium's elements named by
+    class. What lies outside the screen is left out, containers without a use as well. Raises
+    ValueError when this is no XML.
     """
     try:
         root = ElementTree.fromstring(_FORBIDDEN.sub("", xml).lstrip())
@@ -83,12 +86,18 @@ def _role(node: ElementTree.Element) -> str:
     kind = (node.get("class") or node.tag).rpartition(".")[2]
     role = next((role for ending, role in _ROLES.items() if kind.endswith(ending)), "view")
     # Icons and rows of lists are often bare texts and layouts that can be tapped.
-    return "button" if role in ("text", "image", "view") and node.get("clickable") == "true" else role
+    return (
+        "button" if role in ("text", "image", "view") and node.get("clickable") == "true" else role
+    )
 
 
 def _name(node: ElementTree.Element) -> str:
     """What a person would call it. A field's hint is its name, and what stands in it a state."""
-    texts = (node.get("content-desc"), node.get("hint") if _editable(node) else None, node.get("text"))
+    texts = (
+        node.get("content-desc"),
+        node.get("hint") if _editable(node) else None,
+        node.get("text"),
+    )
     return next((text for text in texts if text), "")
 
 

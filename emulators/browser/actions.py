@@ -1,10 +1,11 @@
 """Executes actions on a page with real mouse and keyboard events.
 
-An action on something that is not there, has no room on the page or cannot take it does nothing. As in WebArena, typing
-clicks the middle of the element and adds to what it holds (an agent that wants to replace it presses Control+a and Backspace
-before), a click on what is covered goes to the cover, and scrolling moves by a window's height. A drop-down list opens no
-menu, which no screenshot would show: a click gives it the focus, its options are clicked or chosen by `select`, or by typing
-their words. A date, time, colour or range in the form of HTML is set as a whole.
+An action on something that is not there, has no room on the page or cannot take it does nothing. As
+in WebArena, typing clicks the middle of the element and adds to what it holds (an agent that wants
+to replace it presses Control+a and Backspace before), a click on what is covered goes to the cover,
+and scrolling moves by a window's height. A drop-down list opens no menu, which no screenshot would
+show: a click gives it the focus, its options are clicked or chosen by `select`, or by typing their
+words. A date, time, colour or range in the form of HTML is set as a whole.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ _MENU = """function(chosen) {
   option.selected = true;
   for (const event of ["input", "change"]) menu.dispatchEvent(new Event(event, { bubbles: true }));
   return true;
-}"""
-# Keys go to the parts of these inputs in the order of the browser's language, so a whole value is set instead.
+}"""  # noqa: E501
+# Keys go to the parts of these inputs in the order of the browser's language, so a whole value is
+# set instead.
 _SET = """function(value) {
   const kinds = ["date", "time", "month", "week", "datetime-local", "color", "range"];
   if (this.tagName !== "INPUT" || !kinds.includes(this.type) || this.disabled || this.readOnly) return false;
@@ -61,7 +63,7 @@ _SET = """function(value) {
   this.focus();
   for (const event of ["input", "change"]) this.dispatchEvent(new Event(event, { bubbles: true }));
   return true;
-}"""
+}"""  # noqa: E501
 _SCROLL = """function(across, down) {
   const doc = this.ownerDocument || this, view = doc.defaultView, root = doc.scrollingElement || doc.body;
   const moves = (el) => across ? el.scrollWidth > el.clientWidth : el.scrollHeight > el.clientHeight;
@@ -71,12 +73,13 @@ _SCROLL = """function(across, down) {
   while (el && el !== root && !(moves(el) && free(el))) el = el.parentElement;
   if (!el || el === root) root.scrollBy({ left: across * view.innerWidth, top: down * view.innerHeight, behavior: "instant" });
   else el.scrollBy({ left: across * el.clientWidth, top: down * el.clientHeight, behavior: "instant" });
-}"""
+}"""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserElement:
-    """An element of the page: its session, Chromium's backend node id, and the element that shows its frame.
+    """An element of the page: its session, Chromium's backend node id, and the element that shows
+    its frame.
 
     `owner` is None unless that frame has a process of its own.
     """
@@ -86,12 +89,17 @@ class BrowserElement:
     owner: BrowserElement | None = None
 
 
-async def perform(page: Page, session: CDPSession, action: Action, element: BrowserElement | None) -> None:
+async def perform(
+    page: Page, session: CDPSession, action: Action, element: BrowserElement | None
+) -> None:
     """Carries out an action on the page itself, at its point where it has one, else at the element.
 
-    Kinds about tabs and addresses are not its own and do nothing here. `session` is that of the page.
+    Kinds about tabs and addresses are not its own and do nothing here. `session` is that of the
+    page.
     """
-    place: BrowserElement | Point | None = element if action.point is None else pixels(page, action.point)
+    place: BrowserElement | Point | None = (
+        element if action.point is None else pixels(page, action.point)
+    )
     match action.kind:
         case "click":
             await _click(page, session, place)
@@ -136,7 +144,9 @@ async def _click(page: Page, session: CDPSession, place: BrowserElement | Point 
     return spot is not None
 
 
-async def _type(page: Page, session: CDPSession, place: BrowserElement | Point | None, value: str) -> None:
+async def _type(
+    page: Page, session: CDPSession, place: BrowserElement | Point | None, value: str
+) -> None:
     words, enter = value.removesuffix("\n"), value.endswith("\n")
     element = await _element(session, place)
     if element is not None and await _call(element, _MENU, words):
@@ -164,13 +174,17 @@ async def _press(page: Page, keys: str) -> None:
             raise
 
 
-async def _scroll(page: Page, session: CDPSession, place: BrowserElement | Point | None, way: str) -> None:
+async def _scroll(
+    page: Page, session: CDPSession, place: BrowserElement | Point | None, way: str
+) -> None:
     across, down = _WAYS.get(way, _WAYS["up" if "up" in way else "down"])
     element = await _element(session, place)
     if element is not None:
         await _call(element, _SCROLL, across, down)
     else:
-        await page.evaluate(f"([across, down]) => ({_SCROLL}).call(document, across, down)", [across, down])
+        await page.evaluate(
+            f"([across, down]) => ({_SCROLL}).call(document, across, down)", [across, down]
+        )
 
 
 async def _drag(page: Page, place: BrowserElement | Point | None, end: Point) -> None:
@@ -185,11 +199,16 @@ def pixels(page: Page, point: Point) -> Point:
     """The point in CSS pixels of the window."""
     size = page.viewport_size or {"width": 0, "height": 0}
     # The far edge belongs to the screen, but the pixel after the last one does not.
-    return (min(point[0] * size["width"], size["width"] - 1), min(point[1] * size["height"], size["height"] - 1))
+    return (
+        min(point[0] * size["width"], size["width"] - 1),
+        min(point[1] * size["height"], size["height"] - 1),
+    )
 
 
 async def _spot(page: Page, place: BrowserElement | Point | None) -> Point | None:
-    """Where to act, in CSS pixels of the window; an element is scrolled into it first. None when it takes no room."""
+    """Where to act, in CSS pixels of the window; an element is scrolled into it first. None when it
+    takes no room.
+    """
     if not isinstance(place, BrowserElement):
         return place
     if place.owner is not None:
@@ -199,7 +218,9 @@ async def _spot(page: Page, place: BrowserElement | Point | None) -> Point | Non
 
 
 async def spot_in_window(page: Page, element: BrowserElement) -> Point | None:
-    """Where the element is clicked as the window is now, in CSS pixels; None when it takes no room there."""
+    """Where the element is clicked as the window is now, in CSS pixels; None when it takes no room
+    there.
+    """
     corner = (0.0, 0.0)
     if element.owner is not None:
         frame = await _ask(element.owner, "DOM.getBoxModel")
@@ -209,14 +230,22 @@ async def spot_in_window(page: Page, element: BrowserElement) -> Point | None:
     quads = await _ask(element, "DOM.getContentQuads")
     size = page.viewport_size or {"width": 0, "height": 0}
     for quad in () if quads is None else quads["quads"]:
-        left, right = max(0, min(quad[::2]) + corner[0]), min(size["width"], max(quad[::2]) + corner[0])
-        top, low = max(0, min(quad[1::2]) + corner[1]), min(size["height"], max(quad[1::2]) + corner[1])
+        left, right = (
+            max(0, min(quad[::2]) + corner[0]),
+            min(size["width"], max(quad[::2]) + corner[0]),
+        )
+        top, low = (
+            max(0, min(quad[1::2]) + corner[1]),
+            min(size["height"], max(quad[1::2]) + corner[1]),
+        )
         if right > left and low > top:
             return ((left + right) / 2, (top + low) / 2)
     return None
 
 
-async def _element(session: CDPSession, place: BrowserElement | Point | None) -> BrowserElement | None:
+async def _element(
+    session: CDPSession, place: BrowserElement | Point | None
+) -> BrowserElement | None:
     """The element, or the one that lies at the point."""
     if place is None or isinstance(place, BrowserElement):
         return place
@@ -225,7 +254,9 @@ async def _element(session: CDPSession, place: BrowserElement | Point | None) ->
 
 async def element_at(session: CDPSession, place: Point) -> BrowserElement | None:
     """The element or text at a point, in CSS pixels of the window."""
-    node = await _sent(session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])})
+    node = await _sent(
+        session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])}
+    )
     return None if node is None else BrowserElement(session, node["backendNodeId"])
 
 
@@ -239,7 +270,13 @@ async def _call(element: BrowserElement, function: str, *arguments: object) -> o
     reply = await _sent(
         element.session,
         "Runtime.callFunctionOn",
-        {"objectId": target, "functionDeclaration": function, "arguments": values, "returnByValue": True, "userGesture": True},
+        {
+            "objectId": target,
+            "functionDeclaration": function,
+            "arguments": values,
+            "returnByValue": True,
+            "userGesture": True,
+        },
     )
     await _sent(element.session, "Runtime.releaseObject", {"objectId": target})
     return None if reply is None else reply["result"].get("value")
@@ -249,15 +286,23 @@ async def _ask(element: BrowserElement, method: str) -> Mapping[str, Any] | None
     return await _sent(element.session, method, {"backendNodeId": element.number})
 
 
-async def _sent(session: CDPSession, method: str, params: dict[str, Any]) -> Mapping[str, Any] | None:
-    """The reply; None when Chromium says that there is no such element, or that it takes no room."""
+async def _sent(
+    session: CDPSession, method: str, params: dict[str, Any]
+) -> Mapping[str, Any] | None:
+    """The reply; None when Chromium says that there is no such element, or that it takes no
+    room.
+    """
     from playwright.async_api import Error
 
     try:
         reply: Mapping[str, Any] = await session.send(method, params)
     except Error as error:
         # The browser or the page being gone is said without a protocol error.
-        if "Protocol error" not in error.message or "closed" in error.message or "crashed" in error.message:
+        if (
+            "Protocol error" not in error.message
+            or "closed" in error.message
+            or "crashed" in error.message
+        ):
             raise
         return None
     return reply

@@ -1,10 +1,13 @@
-"""A page's accessibility tree as text for language agents, in the form of WebArena (arXiv 2307.13854, section 2.3).
+"""A page's accessibility tree as text for language agents, in the form of WebArena (arXiv
+2307.13854, section 2.3).
 
-One line for each node that says something, nested by tabs: `[12] link 'Cart' focused: True`. The rules are those of
-WebArena's reference environment in the form of its logs, without what today's Chromium adds to them (addresses of links,
-runs of glyphs, list markers; an image is `img`). Three deliberate differences, each of which shows more: the options of a
-drop-down list that can be seen are listed, so that they can be chosen; what a field holds is never left out as a repetition;
-and for that a text is compared with what the lines before it say, not with their ids (a lone "1" next to element 12).
+One line for each node that says something, nested by tabs: `[12] link 'Cart' focused: True`. The
+rules are those of WebArena's reference environment in the form of its logs, without what today's
+Chromium adds to them (addresses of links, runs of glyphs, list markers; an image is `img`). Three
+deliberate differences, each of which shows more: the options of a drop-down list that can be seen
+are listed, so that they can be chosen; what a field holds is never left out as a repetition; and
+for that a text is compared with what the lines before it say, not with their ids (a lone "1" next
+to element 12).
 """
 
 from __future__ import annotations
@@ -15,7 +18,16 @@ from dataclasses import dataclass
 from prill.models.prompts import estimate_tokens
 
 Box = tuple[float, float, float, float]
-_IGNORED_STATES = {"focusable", "editable", "readonly", "level", "settable", "multiline", "invalid", "url"}
+_IGNORED_STATES = {
+    "focusable",
+    "editable",
+    "readonly",
+    "level",
+    "settable",
+    "multiline",
+    "invalid",
+    "url",
+}
 _NO_LINE = {"InlineTextBox", "LineBreak", "ListMarker", "MenuListPopup"}
 _NO_LINE_IF_EMPTY = {
     "generic",
@@ -32,13 +44,16 @@ _NO_LINE_IF_EMPTY = {
 }
 _FIELDS = {"textbox", "searchbox", "spinbutton", "combobox"}
 _ROLES = {"image": "img"}
-# The share of WebArena's reference; its formula multiplies where it should divide, so nearly all that overlaps is shown.
+# The share of WebArena's reference; its formula multiplies where it should divide, so nearly all
+# that overlaps is shown.
 _IN_VIEW = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which element: `document` changes with every navigation of the frame, `number` is Chromium's backend node id."""
+    """Which element: `document` changes with every navigation of the frame, `number` is Chromium's
+    backend node id.
+    """
 
     frame: str
     document: str
@@ -47,10 +62,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of the tree. `depth` counts the ancestors; `name` None: the node is not exposed to readers.
+    """One node of the tree. `depth` counts the ancestors; `name` None: the node is not exposed to
+    readers.
 
-    `box` is (left, top, width, height) in CSS pixels of the window; None: it takes no room. `key` tells nodes apart;
-    None: there is no element behind it to act on.
+    `box` is (left, top, width, height) in CSS pixels of the window; None: it takes no room. `key`
+    tells nodes apart; None: there is no element behind it to act on.
     """
 
     key: Key | None
@@ -71,22 +87,36 @@ class TreeLine:
 
 
 def build_lines(nodes: Sequence[Node], window: tuple[float, float] | None = None) -> list[TreeLine]:
-    """The lines of nodes in document order. `window` is the size outside of which nothing is shown; None: the whole page."""
+    """The lines of nodes in document order. `window` is the size outside of which nothing is shown;
+    None: the whole page.
+    """
     lines: list[TreeLine] = []
     above: list[tuple[Node, bool]] = []
     for node in nodes:
         while above and above[-1][0].depth >= node.depth:
             above.pop()
         text = _text(node)
-        visible = text is not None and node.key is not None and (window is None or _in_window(node, window, above))
-        if visible and text is not None and node.key is not None and not _repeats(node, lines, above):
+        visible = (
+            text is not None
+            and node.key is not None
+            and (window is None or _in_window(node, window, above))
+        )
+        if (
+            visible
+            and text is not None
+            and node.key is not None
+            and not _repeats(node, lines, above)
+        ):
             lines.append(TreeLine(node.key, sum(visible for _, visible in above), text))
         above.append((node, visible))
     return lines
 
 
-def written(lines: Sequence[TreeLine], number: Callable[[Key], int], max_tokens: int | None = None) -> str:
-    """The text; `number` gives the id of a key. Cut at the end of a line, which is said in one more line.
+def written(
+    lines: Sequence[TreeLine], number: Callable[[Key], int], max_tokens: int | None = None
+) -> str:
+    """The text; `number` gives the id of a key. Cut at the end of a line, which is said in one more
+    line.
 
     Tokens are counted as four characters each.
     """
@@ -127,7 +157,11 @@ def _in_window(node: Node, window: tuple[float, float], above: Sequence[tuple[No
 
 def _repeats(node: Node, lines: Sequence[TreeLine], above: Sequence[tuple[Node, bool]]) -> bool:
     """Whether one of the three lines before says this text already."""
-    if node.role != "StaticText" or node.name is None or any(other.role in _FIELDS for other, _ in above):
+    if (
+        node.role != "StaticText"
+        or node.name is None
+        or any(other.role in _FIELDS for other, _ in above)
+    ):
         return False
     words = repr(node.name)[1:-1]
     return not words or any(words in line.text for line in lines[-3:])

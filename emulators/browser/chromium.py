@@ -38,8 +38,9 @@ START_TIMEOUT, CALL_TIMEOUT, END_TIMEOUT = 60.0, 20.0, 5.0
 class Profile:
     """The initial state of a browser context.
 
-    `storage_state` is a file of cookies and local storage as Playwright writes it; `geolocation` is latitude and longitude
-    in degrees, and pages may then read it; `har` is where the network traffic is recorded once the context closes.
+    `storage_state` is a file of cookies and local storage as Playwright writes it; `geolocation` is
+    latitude and longitude in degrees, and pages may then read it; `har` is where the network
+    traffic is recorded once the context closes.
     """
 
     storage_state: Path | None = None
@@ -52,7 +53,9 @@ class Profile:
 
 
 def chromium_path() -> str:
-    """The executable: the environment variable PRILL_CHROMIUM, else the first of NAMES on the PATH. Raises UsageError."""
+    """The executable: the environment variable PRILL_CHROMIUM, else the first of NAMES on the PATH.
+    Raises UsageError.
+    """
     if path := os.environ.get("PRILL_CHROMIUM"):
         if not os.access(path, os.X_OK):
             raise UsageError(f"PRILL_CHROMIUM={path} is not an executable file")
@@ -60,11 +63,14 @@ def chromium_path() -> str:
     for name in NAMES:
         if path := shutil.which(name):
             return path
-    raise UsageError("no Chromium found; run: apt-get install chromium, or set PRILL_CHROMIUM to the executable")
+    raise UsageError(
+        "no Chromium found; run: apt-get install chromium, or set PRILL_CHROMIUM to the executable"
+    )
 
 
 class Chromium:
-    """A browser that starts when the first context is asked for, and starts again after it has died.
+    """A browser that starts when the first context is asked for, and starts again after it has
+    died.
 
     Args:
         arguments: Added to the command line, such as `--proxy-server=…`.
@@ -77,7 +83,9 @@ class Chromium:
         self._start: asyncio.Task[Browser] | None = None
         self._unwanted: set[asyncio.Task[None]] = set()
 
-    async def context(self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None) -> BrowserContext:
+    async def context(
+        self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None
+    ) -> BrowserContext:
         """Opens a fresh profile.
 
         Args:
@@ -109,7 +117,9 @@ class Chromium:
             raise EnvironmentFailedError("Chromium did not start in time and was ended") from None
         except Error as error:
             await self.close()
-            raise EnvironmentFailedError(f"Chromium does not start: {error.message.splitlines()[0]}") from error
+            raise EnvironmentFailedError(
+                f"Chromium does not start: {error.message.splitlines()[0]}"
+            ) from error
         try:
             async with asyncio.timeout(CALL_TIMEOUT):
                 return await self._wanted(_new_context(browser, width, height, scale, profile))
@@ -118,12 +128,18 @@ class Chromium:
             raise EnvironmentFailedError("Chromium did not answer and was ended") from None
         except Error as error:
             if "storage state" in error.message:
-                raise UsageError(f"the cookies of {profile.storage_state} are refused: {error.message}") from None
+                raise UsageError(
+                    f"the cookies of {profile.storage_state} are refused: {error.message}"
+                ) from None
             # When Playwright's own process is gone, the browser still looks connected.
             await self.end(browser)
-            raise EnvironmentFailedError(f"Chromium gives no profile: {error.message.splitlines()[0]}") from error
+            raise EnvironmentFailedError(
+                f"Chromium gives no profile: {error.message.splitlines()[0]}"
+            ) from error
         except ValueError:
-            raise UsageError(f"{profile.storage_state} is not in the form of Playwright's storage state") from None
+            raise UsageError(
+                f"{profile.storage_state} is not in the form of Playwright's storage state"
+            ) from None
 
     async def _started(self) -> Browser:
         if self._browser is not None and self._browser.is_connected():
@@ -142,7 +158,9 @@ class Chromium:
             self._playwright = await async_playwright().start()
         # Chromium refuses to run as root with its sandbox; everybody else keeps it.
         flags = [*QUIET, *self._arguments, *(("--no-sandbox",) if os.geteuid() == 0 else ())]
-        self._browser = await self._playwright.chromium.launch(executable_path=chromium_path(), args=flags)
+        self._browser = await self._playwright.chromium.launch(
+            executable_path=chromium_path(), args=flags
+        )
         return self._browser
 
     async def _wanted(self, making: Coroutine[None, None, BrowserContext]) -> BrowserContext:
@@ -160,7 +178,8 @@ class Chromium:
         """Ends a browser that does not answer.
 
         Args:
-            browser: The browser. One that was started after it, for others that share this object, is left alone.
+            browser: The browser. One that was started after it, for others that share this object,
+                is left alone.
         """
         if browser is self._browser:
             await self.close()
@@ -194,7 +213,9 @@ async def _close(made: asyncio.Task[BrowserContext]) -> None:
         await (await made).close()
 
 
-async def _new_context(browser: Browser, width: int, height: int, scale: float, profile: Profile) -> BrowserContext:
+async def _new_context(
+    browser: Browser, width: int, height: int, scale: float, profile: Profile
+) -> BrowserContext:
     place = profile.geolocation
     return await browser.new_context(
         viewport={"width": width, "height": height},

@@ -22,27 +22,47 @@ _PAGES = frozenset({"tasks", "viewport", "whole_page", "pause", "traces"})
 class PagesConfig(EnvironmentConfig, PageSpec):
     """Settings of how pages are displayed and waited for."""
 
-    viewport: Annotated[str | tuple[int, int], Meta(description="size of the window, such as 1280x720")] = "1280x720"  # type: ignore[assignment]
-    traces: Annotated[bool, Meta(description="keep a Playwright trace of every episode, in the folder traces")] = False  # type: ignore[assignment]
+    viewport: Annotated[
+        str | tuple[int, int], Meta(description="size of the window, such as 1280x720")
+    ] = "1280x720"  # type: ignore[assignment]
+    traces: Annotated[
+        bool, Meta(description="keep a Playwright trace of every episode, in the folder traces")
+    ] = False  # type: ignore[assignment]
     _told: ClassVar[frozenset[str]] = _PAGES
 
     def check(self) -> None:
         """The window's size becomes one text; one without a size is refused."""
         given = self.viewport
-        width, _, height = given.partition("x") if isinstance(given, str) else (str(given[0]), "", str(given[1]))
+        width, _, height = (
+            given.partition("x") if isinstance(given, str) else (str(given[0]), "", str(given[1]))
+        )
         if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-            raise OptionError(f"viewport: expected a size such as 1280x720, got {given!r}", "viewport")
+            raise OptionError(
+                f"viewport: expected a size such as 1280x720, got {given!r}", "viewport"
+            )
         object.__setattr__(self, "viewport", f"{int(width)}x{int(height)}")
 
     def shown(self) -> dict[str, Any]:
         """The display settings as they appear in episode ids."""
         width, _, height = str(self.viewport).partition("x")
-        return {"viewport": (int(width), int(height)), "whole_page": self.whole_page, "pause": self.pause}
+        return {
+            "viewport": (int(width), int(height)),
+            "whole_page": self.whole_page,
+            "pause": self.pause,
+        }
 
     def page_options(self, run: Playing, spec: type[PageSpec]) -> dict[str, Any]:
         """The options of the environment."""
-        own = {name: getattr(self, name) for name in list_options(spec) if name in config_options(type(self))}
-        return {**own, **self.shown(), "traces": run.images.parent / "traces" if self.traces else None}
+        own = {
+            name: getattr(self, name)
+            for name in list_options(spec)
+            if name in config_options(type(self))
+        }
+        return {
+            **own,
+            **self.shown(),
+            "traces": run.images.parent / "traces" if self.traces else None,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +71,11 @@ class WebConfig(GoalsConfig, PagesConfig):
 
     name: ClassVar[str] = "web"
     start_url: Annotated[
-        str | None, Meta(description="where tasks begin that do not say so; several tabs are separated by ' |AND| '")
+        str | None,
+        Meta(
+            description="where tasks begin that do not say so; several tabs are separated by ' "
+            "|AND| '"
+        ),
     ] = None
     _told: ClassVar[frozenset[str]] = _PAGES | {"goal", "start_url"}
 
@@ -62,9 +86,22 @@ class WebConfig(GoalsConfig, PagesConfig):
         tasks = self.read_tasks("web")
         for task in tasks.values():
             if not task.start_url:
-                raise UsageError(f"task {task.id}: it has no start_url; add one, or one for all", parameters=("start_url",))
+                raise UsageError(
+                    f"task {task.id}: it has no start_url; add one, or one for all",
+                    parameters=("start_url",),
+                )
         browser, options = Chromium(), self.page_options(run, PageSpec)
-        environments = [make_environment("web", images=run.images, browser=browser, **options) for _ in range(run.copies)]
+        environments = [
+            make_environment("web", images=run.images, browser=browser, **options)
+            for _ in range(run.copies)
+        ]
         leftovers = "the sites keep what an earlier attempt changed there"
         told = {**self.shown(), **self.more()}
-        return task_setting(environments, tasks, task_contents(tasks), told, close=browser.close, leftovers=leftovers)
+        return task_setting(
+            environments,
+            tasks,
+            task_contents(tasks),
+            told,
+            close=browser.close,
+            leftovers=leftovers,
+        )

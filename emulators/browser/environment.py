@@ -1,10 +1,11 @@
 """The browser environment: any page, observed and driven as in WebArena (arXiv 2307.13854).
 
-An observation is a picture of the window and the text of the current tab: a line with the titles of all tabs, a line for
-whatever happened outside of the page (`! a dialog said 'Saved' and was answered OK`), an empty line, and the accessibility
-tree (axtree.py). An element keeps its number until its page navigates, numbers are never used twice in an episode, and the
-same pages give the same numbers each time. What actions do is said in actions.py, tabs and dialogs in tabs.py, how long is
-waited in settle.py.
+An observation is a picture of the window and the text of the current tab: a line with the titles of
+all tabs, a line for whatever happened outside of the page
+(`! a dialog said 'Saved' and was answered OK`), an empty line, and the accessibility tree
+(axtree.py). An element keeps its number until its page navigates, numbers are never used twice in
+an episode, and the same pages give the same numbers each time. What actions do is said in
+actions.py, tabs and dialogs in tabs.py, how long is waited in settle.py.
 """
 
 from __future__ import annotations
@@ -40,40 +41,57 @@ START_SEPARATOR = " |AND| "
 _BLANK = "about:blank"
 # A blinking caret would make two pictures of one state differ.
 _NO_CARET = """(() => { const sheet = new CSSStyleSheet(); sheet.replaceSync("* { caret-color: transparent !important }");
-document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]; })()"""
+document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]; })()"""  # noqa: E501
 _NO_HOST = ("about", "blob", "chrome", "data", "file", "javascript", "mailto", "view-source")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSpec:
-    """How pages are shown and waited for. Times are in seconds; an answer that takes longer hangs: an EnvironmentFailedError.
+    """How pages are shown and waited for. Times are in seconds; an answer that takes longer hangs:
+    an EnvironmentFailedError.
 
-    After an action the page gets until it is still; with `pause` always so many seconds instead (WebArena: 2). The start page
-    may have any scheme.
+    After an action the page gets until it is still; with `pause` always so many seconds instead
+    (WebArena: 2). The start page may have any scheme.
     """
 
-    viewport: Annotated[tuple[int, int], Meta(description="the window in CSS pixels, drawn one to one")] = (1280, 720)
-    whole_page: Annotated[bool, Meta(description="the text holds what has to be scrolled to, too")] = False
+    viewport: Annotated[
+        tuple[int, int], Meta(description="the window in CSS pixels, drawn one to one")
+    ] = (1280, 720)
+    whole_page: Annotated[
+        bool, Meta(description="the text holds what has to be scrolled to, too")
+    ] = False
     max_tokens: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="the text is cut there (WebArena's prompts: 1920); a token is four characters"),
+        Meta(
+            description="the text is cut there (WebArena's prompts: 1920); a token is four "
+            "characters"
+        ),
     ] = None
     pause: Annotated[
-        Annotated[float, Meta(ge=0)] | None, Meta(description="wait so long after an action; none: until the page is still")
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(description="wait so long after an action; none: until the page is still"),
     ] = None
-    navigation_timeout: Annotated[float, Meta(gt=0, description="bounds the wait for a page that was asked for")] = 30.0
-    answer_timeout: Annotated[float, Meta(gt=0, description="bounds what a page may take for anything else")] = 20.0
+    navigation_timeout: Annotated[
+        float, Meta(gt=0, description="bounds the wait for a page that was asked for")
+    ] = 30.0
+    answer_timeout: Annotated[
+        float, Meta(gt=0, description="bounds what a page may take for anything else")
+    ] = 20.0
     downloads: Annotated[Path | None, "folder for downloads; none: they are refused"] = None
     traces: Annotated[Path | None, "folder for Playwright's traces; none: no trace is kept"] = None
-    schemes: Annotated[tuple[str, ...], Meta(description="addresses that the agent may go to")] = ("http", "https")
+    schemes: Annotated[tuple[str, ...], Meta(description="addresses that the agent may go to")] = (
+        "http",
+        "https",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """Extension points for environments built on this one.
 
-    `prepare` gives the profile of an episode, before any page is opened: cookies, place, network record. `real_url` maps an
-    address that the agent or the task names to the host that serves it, `public_url` maps back what observations show.
+    `prepare` gives the profile of an episode, before any page is opened: cookies, place, network
+    record. `real_url` maps an address that the agent or the task names to the host that serves it,
+    `public_url` maps back what observations show.
     """
 
     prepare: Callable[[Task], Awaitable[Profile]] | None = None
@@ -82,7 +100,8 @@ class Hooks:
 
 
 class BrowserEnvironment:
-    """Plays tasks that begin at `task.start_url`: several addresses separated by " |AND| " open a tab each, none a blank tab.
+    """Plays tasks that begin at `task.start_url`: several addresses separated by " |AND| " open a
+    tab each, none a blank tab.
 
     Args:
         images: The folder for screenshots.
@@ -92,14 +111,21 @@ class BrowserEnvironment:
     """
 
     def __init__(
-        self, images: Path, spec: PageSpec = PageSpec(), *, browser: Chromium | None = None, hooks: Hooks = Hooks()
+        self,
+        images: Path,
+        spec: PageSpec = PageSpec(),
+        *,
+        browser: Chromium | None = None,
+        hooks: Hooks = Hooks(),
     ) -> None:
         self._images = images
         self._spec = spec
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
         self._hooks = hooks
-        self._window = None if spec.whole_page else (float(spec.viewport[0]), float(spec.viewport[1]))
+        self._window = (
+            None if spec.whole_page else (float(spec.viewport[0]), float(spec.viewport[1]))
+        )
         self._tabs: Tabs | None = None
         self._page: Page | None = None
         self._trace: Path | None = None
@@ -121,19 +147,24 @@ class BrowserEnvironment:
 
     @property
     def har(self) -> Path | None:
-        """The network record of the last episode, when its profile asked for one; it is written by `finish`."""
+        """The network record of the last episode, when its profile asked for one; it is written by
+        `finish`.
+        """
         return self._har
 
     @property
     def trace(self) -> Path | None:
-        """Playwright's trace of the last episode, when there are to be any; it is written by `finish`."""
+        """Playwright's trace of the last episode, when there are to be any; it is written by
+        `finish`.
+        """
         return self._trace
 
     async def reset(self, task: Task) -> Observation:
         """A new profile with the task's start pages, the first of them in front.
 
         Raises:
-            EnvironmentFailedError: A start page cannot be reached, its server reports an error, or the browser broke.
+            EnvironmentFailedError: A start page cannot be reached, its server reports an error, or
+                the browser broke.
         """
         await self.finish()
         profile = Profile() if self._hooks.prepare is None else await self._hooks.prepare(task)
@@ -148,45 +179,62 @@ class BrowserEnvironment:
                     await context.tracing.start(screenshots=True, snapshots=True)
                     self._tracing = re.sub(r"[^\w.-]+", "-", task.id)[-100:] or "episode"
             for url in (task.start_url or _BLANK).split(START_SEPARATOR):
-                async with asyncio.timeout(self._spec.navigation_timeout + self._spec.answer_timeout):
+                async with asyncio.timeout(
+                    self._spec.navigation_timeout + self._spec.answer_timeout
+                ):
                     await self._open(tabs, url)
             await self._settle(tabs, tabs.pages[0])
             return await self._observe(tabs)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The tab after the action. An action on something that is not there leaves the page as it was."""
+        """The tab after the action. An action on something that is not there leaves the page as it
+        was.
+        """
         tabs, page = self._tabs, self.page
         assert tabs is not None
         with self._failures(f"after {action.kind}"):
             self._check(tabs, page)
             travels = action.kind in ("goto", "back", "forward")
-            async with asyncio.timeout(self._spec.answer_timeout + (self._spec.navigation_timeout if travels else 0.0)):
+            async with asyncio.timeout(
+                self._spec.answer_timeout + (self._spec.navigation_timeout if travels else 0.0)
+            ):
                 await self._act(tabs, page, action)
             await self._settle(tabs)
             return await self._observe(tabs), action.is_final
 
     async def locate(self, action: Action) -> Action:
-        """The action with its element's line, and the middle of the element where the window shows it."""
+        """The action with its element's line, and the middle of the element where the window shows
+        it.
+        """
         tabs, page = self._tabs, self.page
         assert tabs is not None
         with self._failures(f"before {action.kind}"):
             self._check(tabs, page)
             async with asyncio.timeout(self._spec.answer_timeout):
                 if action.point is not None:
-                    return action if action.target else await self._named(page, action, action.point)
+                    return (
+                        action if action.target else await self._named(page, action, action.point)
+                    )
                 element = None if action.target is None else self._view.find(action.target)
                 spot = None if element is None else await spot_in_window(page, element)
         if action.target is None or spot is None:
             return action
-        x, y = (round(min(1.0, place / side), 4) for place, side in zip(spot, self._spec.viewport, strict=True))
+        x, y = (
+            round(min(1.0, place / side), 4)
+            for place, side in zip(spot, self._spec.viewport, strict=True)
+        )
         return replace(action, point=(x, y), target=self._view.line(action.target) or action.target)
 
     async def _named(self, page: Page, action: Action, point: Point) -> Action:
         element = await element_at(await self._view.session(page), pixels(page, point))
-        return action if element is None else replace(action, target=self._view.line_around(element))
+        return (
+            action if element is None else replace(action, target=self._view.line_around(element))
+        )
 
     async def finish(self) -> None:
-        """Ends the episode: closes its tabs, and writes trace and network record. Safe to call twice."""
+        """Ends the episode: closes its tabs, and writes trace and network record. Safe to call
+        twice.
+        """
         if (tabs := self._tabs) is None:
             return
         from playwright.async_api import Error
@@ -196,11 +244,16 @@ class BrowserEnvironment:
         with contextlib.suppress(Error, TimeoutError, OSError):
             async with asyncio.timeout(_WRITING):
                 if self._spec.traces is not None and self._tracing is not None:
-                    trace, self._tracing = free_path(self._spec.traces / f"{self._tracing}.zip"), None
+                    trace, self._tracing = (
+                        free_path(self._spec.traces / f"{self._tracing}.zip"),
+                        None,
+                    )
                     await tabs.context.tracing.stop(path=trace)
                     self._trace = trace
         try:
-            async with asyncio.timeout(self._spec.answer_timeout if self._har is None else _WRITING):
+            async with asyncio.timeout(
+                self._spec.answer_timeout if self._har is None else _WRITING
+            ):
                 await tabs.context.close()
         except (Error, TimeoutError):
             # A browser that cannot even close tabs is of no use to the next episode.
@@ -219,13 +272,19 @@ class BrowserEnvironment:
         page = await tabs.context.new_page()
         try:
             answer = await page.goto(
-                self._hooks.real_url(url), wait_until="commit", timeout=self._spec.navigation_timeout * 1000
+                self._hooks.real_url(url),
+                wait_until="commit",
+                timeout=self._spec.navigation_timeout * 1000,
             )
         except Error as error:
             why = error.message.splitlines()[0].removeprefix("Page.goto: ")
-            raise EnvironmentFailedError(f"the start page {url} cannot be opened: {why}; is the site running?") from error
+            raise EnvironmentFailedError(
+                f"the start page {url} cannot be opened: {why}; is the site running?"
+            ) from error
         if answer is not None and answer.status >= 500:
-            raise EnvironmentFailedError(f"the start page {url} cannot be opened: its server answered {answer.status}")
+            raise EnvironmentFailedError(
+                f"the start page {url} cannot be opened: its server answered {answer.status}"
+            )
 
     async def _act(self, tabs: Tabs, page: Page, action: Action) -> None:
         from playwright.async_api import Error, TimeoutError
@@ -243,11 +302,14 @@ class BrowserEnvironment:
                     await tabs.focus(await tabs.context.new_page())
                 case "close_tab":
                     await page.close()
-                    # Another tab than a person would be in, but the one that WebArena's agents expect.
+                    # Another tab than a person would be in, but the one that WebArena's agents
+                    # expect.
                     if tabs.pages:
                         await tabs.focus(tabs.pages[-1])
                 case "focus_tab" if action.value:
-                    tab = {str(place): tab for place, tab in enumerate(tabs.pages)}.get(action.value.strip())
+                    tab = {str(place): tab for place, tab in enumerate(tabs.pages)}.get(
+                        action.value.strip()
+                    )
                     if tab is not None:
                         await tabs.focus(tab)
                 case "wait":
@@ -260,7 +322,9 @@ class BrowserEnvironment:
             await (await self._view.session(page)).send("Page.stopLoading")
         except Error as error:
             # A page may close itself, go elsewhere or turn into a download while it is acted upon.
-            if not (page.is_closed() and tabs.pages) and not re.search(r"net::ERR_|interrupted by|Download is", error.message):
+            if not (page.is_closed() and tabs.pages) and not re.search(
+                r"net::ERR_|interrupted by|Download is", error.message
+            ):
                 raise
 
     async def _goto(self, tabs: Tabs, page: Page, address: str) -> None:
@@ -269,7 +333,8 @@ class BrowserEnvironment:
         url = self._hooks.real_url(_with_scheme(address.strip()))
         if url != _BLANK and url.partition(":")[0].lower() not in self._spec.schemes:
             return tabs.note(
-                f"going to {address[:200]!r} was refused: only {' and '.join(self._spec.schemes)} addresses are open"
+                f"going to {address[:200]!r} was refused: only {' and '.join(self._spec.schemes)} "
+                "addresses are open"
             )
         try:
             await page.goto(url, wait_until="commit", timeout=self._spec.navigation_timeout * 1000)
@@ -281,7 +346,9 @@ class BrowserEnvironment:
     async def _settle(self, tabs: Tabs, front: Page | None = None) -> None:
         """Lets the current tab, or the one to be put in front, come to rest."""
         patience = self._spec.navigation_timeout
-        async with asyncio.timeout(3 * (patience + (self._spec.pause or 0.0) + 2 * RESTLESS) + self._spec.answer_timeout):
+        async with asyncio.timeout(
+            3 * (patience + (self._spec.pause or 0.0) + 2 * RESTLESS) + self._spec.answer_timeout
+        ):
             if front is not None:
                 await tabs.focus(front)
             # A page may open a tab, which then becomes the current one, also a moment later.
@@ -312,10 +379,13 @@ class BrowserEnvironment:
             titles = await tabs.titles(page)
             tree = await self._view.read(page, self._window, self._spec.max_tokens)
             png = await self._view.picture(page)
-        # A page's script can make half a character, which neither a record nor a request could hold.
+        # A page's script can make half a character, which neither a record nor a request could
+        # hold.
         text = valid_unicode("\n".join([titles, *(f"! {note}" for note in tabs.notes()), "", tree]))
         picture = await asyncio.to_thread(keep_screenshot, png, self._images)
-        return Observation(screenshot=picture, text=text, url=self._hooks.public_url(tabs.address(page)))
+        return Observation(
+            screenshot=picture, text=text, url=self._hooks.public_url(tabs.address(page))
+        )
 
     def _check(self, tabs: Tabs, page: Page) -> None:
         if page in tabs.crashed:
@@ -333,9 +403,15 @@ class BrowserEnvironment:
         except TimeoutError:
             raise EnvironmentFailedError(f"the page does not answer {when}") from None
         except Error as error:
-            raise EnvironmentFailedError(f"the browser failed {when}: {error.message.splitlines()[0]}") from error
+            raise EnvironmentFailedError(
+                f"the browser failed {when}: {error.message.splitlines()[0]}"
+            ) from error
 
 
 def _with_scheme(address: str) -> str:
     scheme, colon, rest = address.partition(":")
-    return address if colon and (rest.startswith("//") or scheme.lower() in _NO_HOST) else f"http://{address}"
+    return (
+        address
+        if colon and (rest.startswith("//") or scheme.lower() in _NO_HOST)
+        else f"http://{address}"
+    )

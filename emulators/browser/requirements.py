@@ -14,15 +14,25 @@ _VERSION_TIMEOUT = 10.0
 _PACKAGES = (
     ("Playwright", "playwright", install_command("web")),
     ("MiniWoB++ pages", "miniwob", "pip install --no-deps miniwob"),
-    ("BrowserGym, for its own tasks", "browsergym-core", f"{install_command('browsergym')}, in an environment of its own"),
+    (
+        "BrowserGym, for its own tasks",
+        "browsergym-core",
+        f"{install_command('browsergym')}, in an environment of its own",
+    ),
     ("libwebarena, to compare with", "libwebarena", "pip install libwebarena beartype"),
     ("webarena-verified, a second oracle", "webarena-verified", "pip install webarena-verified"),
 )
 
 
 async def web_tools() -> tuple[Tool, ...]:
-    """Chromium with its version, and the packages with theirs; the first two are all that most tasks need."""
-    browser = Tool("Chromium", await _chromium(), "apt-get install chromium, or set PRILL_CHROMIUM to the executable")
+    """Chromium with its version, and the packages with theirs; the first two are all that most
+    tasks need.
+    """
+    browser = Tool(
+        "Chromium",
+        await _chromium(),
+        "apt-get install chromium, or set PRILL_CHROMIUM to the executable",
+    )
     packages = tuple(Tool(name, _version(package), get) for name, package, get in _PACKAGES)
     return (browser, *packages)
 
@@ -35,7 +45,9 @@ def _version(package: str) -> str | None:
 
 
 async def _chromium() -> str | None:
-    """The path, with the version that the executable prints; None when it is not there or does not run."""
+    """The path, with the version that the executable prints; None when it is not there or does not
+    run.
+    """
     try:
         path = chromium_path()
         process = await asyncio.create_subprocess_exec(
@@ -57,4 +69,6 @@ async def _chromium() -> str | None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    return f"{path} ({printed.decode(errors='replace').strip()})" if process.returncode == 0 else None
+    return (
+        f"{path} ({printed.decode(errors='replace').strip()})" if process.returncode == 0 else None
+    )

@@ -10,10 +10,12 @@ if TYPE_CHECKING:
     from playwright.async_api import Page, Request
 
 
-# Seconds: nothing happened for so long; pages that never rest (clocks, adverts) are looked at after so long anyway.
+# Seconds: nothing happened for so long; pages that never rest (clocks, adverts) are looked at after
+# so long anyway.
 QUIET, RESTLESS = 0.1, 3.0
 _GLANCE = 0.02
-# Requests that are meant to stay open, and those that turned out to be (long polls), are not waited for.
+# Requests that are meant to stay open, and those that turned out to be (long polls), are not waited
+# for.
 _OPEN_ENDED = ("eventsource", "websocket", "media", "ping")
 _LONG_POLL = 2.0
 _STILL = """([quiet, limit]) => new Promise((done) => {
@@ -30,7 +32,7 @@ _STILL = """([quiet, limit]) => new Promise((done) => {
     requestAnimationFrame(() => done(now - started < limit));
     setTimeout(() => done(false), 200);
   })();
-})"""
+})"""  # noqa: E501
 
 
 class Traffic:
@@ -52,7 +54,8 @@ class Traffic:
 
     def _arrived(self, main: bool) -> None:
         if main:
-            # What the page before had asked for is of no interest; the new document may still be coming in.
+            # What the page before had asked for is of no interest; the new document may still be
+            # coming in.
             self._began = {}
 
     @property
@@ -77,17 +80,21 @@ def _is_main(request: Request) -> bool:
 
 
 async def arrived(traffic: Traffic, limit: float) -> bool:
-    """Waits for another document that was asked for, until `limit` of the monotonic clock. False: it did not come."""
+    """Waits for another document that was asked for, until `limit` of the monotonic clock. False:
+    it did not come.
+    """
     while traffic.navigating and time.monotonic() < limit:
         await asyncio.sleep(_GLANCE)
     return not traffic.navigating
 
 
 async def until_settled(page: Page, traffic: Traffic, arrival: float) -> bool:
-    """Waits until the page has been still for QUIET, for RESTLESS at most; before, up to `arrival` for another document.
+    """Waits until the page has been still for QUIET, for RESTLESS at most; before, up to `arrival`
+    for another document.
 
-    Still: the document is complete, nothing in it changes, no animation that will end is running, no request is under
-    way. All in seconds. False when another document was asked for and did not come.
+    Still: the document is complete, nothing in it changes, no animation that will end is running,
+    no request is under way. All in seconds. False when another document was asked for and did not
+    come.
     """
     limit, rest = time.monotonic() + arrival, time.monotonic() + RESTLESS
     while not page.is_closed():
@@ -105,7 +112,9 @@ async def until_settled(page: Page, traffic: Traffic, arrival: float) -> bool:
 
 
 async def _still(page: Page, traffic: Traffic, seconds: float) -> bool | None:
-    """Whether the page came to rest within `seconds` seconds, and stays where it is; None: it will not say."""
+    """Whether the page came to rest within `seconds` seconds, and stays where it is; None: it will
+    not say.
+    """
     from playwright.async_api import Error
 
     look = asyncio.ensure_future(page.evaluate(_STILL, [QUIET * 1000, seconds * 1000]))

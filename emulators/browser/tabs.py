@@ -1,7 +1,8 @@
 """The tabs of one episode: the active tab, and events outside the page such as dialogs.
 
-Every dialog is answered with OK, a prompt with the text it proposes, and a page that asks whether to leave is left. A new
-tab becomes the current one. Downloads are kept in a folder, or refused without one. A file chooser is left alone.
+Every dialog is answered with OK, a prompt with the text it proposes, and a page that asks whether
+to leave is left. A new tab becomes the current one. Downloads are kept in a folder, or refused
+without one. A file chooser is left alone.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Tabs:
         return tuple(page for page in self.context.pages if not page.is_closed())
 
     async def current(self) -> Page:
-        """The tab the agent is in: when it is closed, the one before; a new one when all were closed."""
+        """The tab the agent is in: when it is closed, the one before; a new one when all were
+        closed.
+        """
         if self._visited[-1:] and not self._visited[-1].is_closed():
             return self._visited[-1]
         self._visited = [page for page in self._visited if not page.is_closed()]
@@ -66,15 +69,21 @@ class Tabs:
     async def titles(self, current: Page) -> str:
         """The line of the tabs: `Tab 0 (current): Cart | Tab 1: Orders`."""
         pages = self.pages
-        titles = await asyncio.gather(*(_title(page, None if page is current else _TITLE_TIMEOUT) for page in pages))
+        titles = await asyncio.gather(
+            *(_title(page, None if page is current else _TITLE_TIMEOUT) for page in pages)
+        )
         return " | ".join(
             f"Tab {place}{' (current)' if page is current else ''}: {title}"
             for place, (page, title) in enumerate(zip(pages, titles, strict=True))
         )
 
     def address(self, page: Page) -> str:
-        """The URL in the address bar: of a page that could not be opened, the one that was asked for."""
-        return self._failed.get(page, page.url) if page.url.startswith("chrome-error:") else page.url
+        """The URL in the address bar: of a page that could not be opened, the one that was asked
+        for.
+        """
+        return (
+            self._failed.get(page, page.url) if page.url.startswith("chrome-error:") else page.url
+        )
 
     def note(self, text: str) -> None:
         """Adds a note to the agent's next observation."""
@@ -83,7 +92,11 @@ class Tabs:
     def notes(self) -> list[str]:
         """Returns and clears the notes since the last call, at most the first few."""
         notes, self._notes = self._notes, []
-        return notes if len(notes) <= MAX_NOTES else [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more like these"]
+        return (
+            notes
+            if len(notes) <= MAX_NOTES
+            else [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more like these"]
+        )
 
     async def opened(self, seconds: float) -> None:
         """Waits for tabs that pages have asked for; they come when their servers answer."""
@@ -117,12 +130,16 @@ class Tabs:
         page.on("crash", lambda _: self.crashed.add(page))
         page.on("dialog", lambda dialog: self._do(self._answer(dialog)))
         page.on("download", lambda download: self._do(self._keep(download)))
-        page.on("filechooser", lambda _: self.note("a file was asked for; there are none to choose from"))
+        page.on(
+            "filechooser",
+            lambda _: self.note("a file was asked for; there are none to choose from"),
+        )
         page.on("requestfailed", lambda request: self._failure(page, request))
         self._visited.append(page)
 
     async def _watch(self, page: Page) -> None:
-        # Playwright tells of a tab when it is there; that one was asked for is known before the click is over.
+        # Playwright tells of a tab when it is there; that one was asked for is known before the
+        # click is over.
         session = await self.context.new_cdp_session(page)
         session.on("Page.windowOpen", lambda _: self._ask())
         await session.send("Page.enable")
@@ -138,7 +155,11 @@ class Tabs:
     def _failure(self, page: Page, request: Request) -> None:
         reason = request.failure or "no reason given"
         # Aborted: by the agent's next step, or because the answer was a download.
-        if not request.is_navigation_request() or request.frame != page.main_frame or "ERR_ABORTED" in reason:
+        if (
+            not request.is_navigation_request()
+            or request.frame != page.main_frame
+            or "ERR_ABORTED" in reason
+        ):
             return
         # Chromium tries again by itself as long as the page about the error is shown.
         if not page.url.startswith("chrome-error:") or self._failed.get(page) != request.url:
@@ -160,10 +181,16 @@ class Tabs:
     async def _answer(self, dialog: Dialog) -> None:
         message = repr(dialog.message[:_LONGEST])
         if dialog.type == "prompt":
-            self.note(f"a dialog asked {message} and was answered {dialog.default_value[:_LONGEST]!r}")
+            self.note(
+                f"a dialog asked {message} and was answered {dialog.default_value[:_LONGEST]!r}"
+            )
             await dialog.accept(dialog.default_value)
         else:
-            what = "the page asked whether to leave it" if dialog.type == "beforeunload" else f"a dialog said {message}"
+            what = (
+                "the page asked whether to leave it"
+                if dialog.type == "beforeunload"
+                else f"a dialog said {message}"
+            )
             self.note(f"{what} and was answered OK")
             await dialog.accept()
 
@@ -188,7 +215,9 @@ def free_path(path: Path) -> Path:
 
 
 async def _title(page: Page, limit: float | None) -> str:
-    """The title in one line; empty when the page does not say it in time, or is on its way elsewhere."""
+    """The title in one line; empty when the page does not say it in time, or is on its way
+    elsewhere.
+    """
     from playwright.async_api import Error
 
     try:

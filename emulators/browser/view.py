@@ -1,8 +1,8 @@
 """Renders a tab as text and maps element numbers in that text back to elements.
 
-The accessibility tree with the place of every node is read over CDP: a few calls for a page, none for a single node. Frames
-are part of it, those of other sites too (they have a process and a CDP session of their own), but not what those show of third
-sites in their turn.
+The accessibility tree with the place of every node is read over CDP: a few calls for a page, none
+for a single node. Frames are part of it, those of other sites too (they have a process and a CDP
+session of their own), but not what those show of third sites in their turn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _EVERYWHERE = (-1e9, -1e9, 2e9, 2e9)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The nodes in document order, the sessions that answer for them by frame, and the frames' documents.
+    """The nodes in document order, the sessions that answer for them by frame, and the frames'
+    documents.
 
     `owners` has for each frame in a process of its own the element of the page that shows it.
     """
@@ -70,7 +71,9 @@ class Reader:
         return session
 
     async def read(self, page: Page) -> Snapshot:
-        """The page as it is now. Raises Playwright's errors, also when the page navigates meanwhile."""
+        """The page as it is now. Raises Playwright's errors, also when the page navigates
+        meanwhile.
+        """
         main = await _process(await self.session(page))
         processes = [main]
         owners: dict[str, Key] = {}
@@ -82,15 +85,22 @@ class Reader:
                     processes.append(guest[0])
                     owners[guest[0].main] = guest[1]
         return Snapshot(
-            # In a thread: a page may have hundreds of thousands, and other episodes go on meanwhile.
+            # In a thread: a page may have hundreds of thousands, and other episodes go on
+            # meanwhile.
             await asyncio.to_thread(lambda: tuple(_nodes(processes, owners))),
             {frame: process.session for process in processes for frame in process.documents},
-            {frame: document for process in processes for frame, document in process.documents.items()},
+            {
+                frame: document
+                for process in processes
+                for frame, document in process.documents.items()
+            },
             owners,
         )
 
     async def _guest(self, page: Page, frame: Frame, main: _Process) -> tuple[_Process, Key] | None:
-        """A frame of another site, and the element that shows it; None for other frames, and for one that does not answer."""
+        """A frame of another site, and the element that shows it; None for other frames, and for
+        one that does not answer.
+        """
         from playwright.async_api import Error
 
         try:
@@ -99,7 +109,9 @@ class Reader:
                 if session is None:
                     return None
                 process = await _process(session)
-                owner = (await main.session.send("DOM.getFrameOwner", {"frameId": process.main}))["backendNodeId"]
+                owner = (await main.session.send("DOM.getFrameOwner", {"frameId": process.main}))[
+                    "backendNodeId"
+                ]
         except (Error, TimeoutError):
             # It is on its way to another page, and may have another process then.
             self._sessions.pop(frame, None)
@@ -123,11 +135,19 @@ class Reader:
 
 async def _process(session: CDPSession) -> _Process:
     frames, snapshot = await asyncio.gather(
-        session.send("Page.getFrameTree"), session.send("DOMSnapshot.captureSnapshot", {"computedStyles": []})
+        session.send("Page.getFrameTree"),
+        session.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}),
     )
     documents = dict(_documents(frames["frameTree"]))
-    trees = await asyncio.gather(*(session.send("Accessibility.getFullAXTree", {"frameId": frame}) for frame in documents))
-    return _Process(session, documents, dict(zip(documents, (tree["nodes"] for tree in trees), strict=True)), snapshot)
+    trees = await asyncio.gather(
+        *(session.send("Accessibility.getFullAXTree", {"frameId": frame}) for frame in documents)
+    )
+    return _Process(
+        session,
+        documents,
+        dict(zip(documents, (tree["nodes"] for tree in trees), strict=True)),
+        snapshot,
+    )
 
 
 def _documents(tree: Raw) -> Iterator[tuple[str, str]]:
@@ -142,7 +162,9 @@ def _has(tree: Sequence[Raw], number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame's document: boxes by backend node id (None: takes no room), how far it is scrolled, frames in it by node."""
+    """A frame's document: boxes by backend node id (None: takes no room), how far it is scrolled,
+    frames in it by node.
+    """
 
     boxes: Mapping[int, Box | None]
     scroll: tuple[float, float]
@@ -156,25 +178,48 @@ def _drawn_frames(process: _Process) -> dict[str, _Frame]:
     for name, document in zip(names, documents, strict=True):
         numbers, layout = document["nodes"]["backendNodeId"], document["layout"]
         boxes: dict[int, Box | None] = dict.fromkeys(numbers)
-        boxes |= {numbers[node]: tuple(box) for node, box in zip(layout["nodeIndex"], layout["bounds"], strict=True)}
+        boxes |= {
+            numbers[node]: tuple(box)
+            for node, box in zip(layout["nodeIndex"], layout["bounds"], strict=True)
+        }
         inner = document["nodes"].get("contentDocumentIndex", {"index": [], "value": []})
-        frames = {numbers[node]: names[place] for node, place in zip(inner["index"], inner["value"], strict=True)}
-        views[name] = _Frame(boxes, (document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)), frames)
+        frames = {
+            numbers[node]: names[place]
+            for node, place in zip(inner["index"], inner["value"], strict=True)
+        }
+        views[name] = _Frame(
+            boxes, (document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)), frames
+        )
     return views
 
 
 def _nodes(processes: Sequence[_Process], owners: Mapping[str, Key]) -> Iterator[Node]:
     """All nodes in document order; a frame's come after the element that shows it."""
     views = {name: view for process in processes for name, view in _drawn_frames(process).items()}
-    trees = {name: {node["nodeId"]: node for node in tree} for process in processes for name, tree in process.trees.items()}
-    documents = {name: document for process in processes for name, document in process.documents.items()}
+    trees = {
+        name: {node["nodeId"]: node for node in tree}
+        for process in processes
+        for name, tree in process.trees.items()
+    }
+    documents = {
+        name: document for process in processes for name, document in process.documents.items()
+    }
     guests = {(owner.frame, owner.number): name for name, owner in owners.items()}
     todo: list[tuple[str, str, int, tuple[float, float], Box, Box | None]] = []
 
     def enter(frame: str, depth: int, corner: tuple[float, float], clip: Box) -> None:
         if trees.get(frame):
             scroll = views[frame].scroll if frame in views else (0.0, 0.0)
-            todo.append((frame, next(iter(trees[frame])), depth, (corner[0] - scroll[0], corner[1] - scroll[1]), clip, None))
+            todo.append(
+                (
+                    frame,
+                    next(iter(trees[frame])),
+                    depth,
+                    (corner[0] - scroll[0], corner[1] - scroll[1]),
+                    clip,
+                    None,
+                )
+            )
 
     enter(processes[0].main, 0, (0.0, 0.0), _EVERYWHERE)
     while todo:
@@ -184,22 +229,38 @@ def _nodes(processes: Sequence[_Process], owners: Mapping[str, Key]) -> Iterator
             continue
         number: int | None = raw.get("backendDOMNodeId")
         view = views.get(frame)
-        # The inside of a field, where its text stands, is no part of the snapshot: it is where the field is.
+        # The inside of a field, where its text stands, is no part of the snapshot: it is where the
+        # field is.
         box = (
-            _placed(view.boxes[number], corner) if view is not None and number is not None and number in view.boxes else around
+            _placed(view.boxes[number], corner)
+            if view is not None and number is not None and number in view.boxes
+            else around
         )
-        yield _node(raw, Key(frame, documents[frame], number) if number is not None else None, depth, _cut(box, clip))
+        yield _node(
+            raw,
+            Key(frame, documents[frame], number) if number is not None else None,
+            depth,
+            _cut(box, clip),
+        )
         for child in reversed(raw.get("childIds", ())):
             if child in trees[frame]:
                 todo.append((frame, child, depth + 1, corner, clip, box))
-        inside = None if number is None else guests.get((frame, number)) or (view.inner.get(number) if view else None)
+        inside = (
+            None
+            if number is None
+            else guests.get((frame, number)) or (view.inner.get(number) if view else None)
+        )
         if inside is not None and box is not None:
             enter(inside, depth + 1, (box[0], box[1]), _cut(box, clip) or (0.0, 0.0, 0.0, 0.0))
 
 
 def _node(raw: Raw, key: Key | None, depth: int, box: Box | None) -> Node:
     exposed = "name" in raw and not raw.get("ignored")
-    states = ((state["name"], state["value"]["value"]) for state in raw.get("properties", ()) if "value" in state["value"])
+    states = (
+        (state["name"], state["value"]["value"])
+        for state in raw.get("properties", ())
+        if "value" in state["value"]
+    )
     return Node(
         key,
         depth,
@@ -224,7 +285,9 @@ def _cut(box: Box | None, clip: Box) -> Box | None:
 
 
 class PageView:
-    """The tabs of one episode. Numbers go by first sight: never used twice, the same for the same pages each time."""
+    """The tabs of one episode. Numbers go by first sight: never used twice, the same for the same
+    pages each time.
+    """
 
     def __init__(self) -> None:
         self._reader = Reader()
@@ -237,14 +300,23 @@ class PageView:
         """The page's CDP session."""
         return await self._reader.session(page)
 
-    async def read(self, page: Page, window: tuple[float, float] | None, max_tokens: int | None) -> str:
-        """The accessibility tree as it is now; see axtree.py. Waits while the page goes elsewhere."""
+    async def read(
+        self, page: Page, window: tuple[float, float] | None, max_tokens: int | None
+    ) -> str:
+        """The accessibility tree as it is now; see axtree.py. Waits while the page goes
+        elsewhere.
+        """
         snapshot = await self._read(page)
-        self._snapshot, self._lines = snapshot, await asyncio.to_thread(build_lines, snapshot.nodes, window)
+        self._snapshot, self._lines = (
+            snapshot,
+            await asyncio.to_thread(build_lines, snapshot.nodes, window),
+        )
         return await asyncio.to_thread(written, self._lines, self._number, max_tokens)
 
     async def picture(self, page: Page) -> bytes:
-        """A PNG of the window. Unlike Playwright's own, it waits neither for fonts nor for frames."""
+        """A PNG of the window. Unlike Playwright's own, it waits neither for fonts nor for
+        frames.
+        """
         from playwright.async_api import Error
 
         session = await self._reader.session(page)
@@ -260,14 +332,20 @@ class PageView:
                 await asyncio.sleep(0.05)
 
     def find(self, target: str) -> BrowserElement | None:
-        """The element that a target names, by its number or else by role and name; None: it is not there now."""
+        """The element that a target names, by its number or else by role and name; None: it is not
+        there now.
+        """
         named = read_target(target)
         if named.number is not None:
             return self._element(self._keys.get(named.number))
         if named.label is None:
             return None
         label = " ".join(named.label)
-        return self._element(next((line.key for line in self._lines if f"{line.text} ".startswith(f"{label} ")), None))
+        return self._element(
+            next(
+                (line.key for line in self._lines if f"{line.text} ".startswith(f"{label} ")), None
+            )
+        )
 
     def line(self, target: str) -> str | None:
         """The line of the element that a target names; None where it is not in the text now."""
@@ -276,16 +354,26 @@ class PageView:
         return next((f"[{number}] {line.text}" for line in self._lines if line.key == key), None)
 
     def line_around(self, element: BrowserElement) -> str | None:
-        """The line of the element, else of the nearest around it that has one, short of the page as a whole."""
+        """The line of the element, else of the nearest around it that has one, short of the page as
+        a whole.
+        """
         snapshot, lines = self._snapshot, {line.key: line for line in self._lines}
         above: list[Node] = []
         for node in snapshot.nodes if snapshot is not None else ():
             while above and above[-1].depth >= node.depth:
                 above.pop()
             above.append(node)
-            if node.key is None or node.key.number != element.number or not self._answers(element.session, node.key):
+            if (
+                node.key is None
+                or node.key.number != element.number
+                or not self._answers(element.session, node.key)
+            ):
                 continue
-            near = (lines[other.key] for other in reversed(above) if other.key in lines and other.role != "RootWebArea")
+            near = (
+                lines[other.key]
+                for other in reversed(above)
+                if other.key in lines and other.role != "RootWebArea"
+            )
             return next((f"[{self._number(line.key)}] {line.text}" for line in near), None)
         return None
 
@@ -296,7 +384,9 @@ class PageView:
         snapshot = self._snapshot
         if key is None or snapshot is None or snapshot.documents.get(key.frame) != key.document:
             return None
-        return BrowserElement(snapshot.sessions[key.frame], key.number, self._element(snapshot.owners.get(key.frame)))
+        return BrowserElement(
+            snapshot.sessions[key.frame], key.number, self._element(snapshot.owners.get(key.frame))
+        )
 
     def _number(self, key: Key) -> int:
         if key not in self._numbers:
@@ -311,8 +401,11 @@ class PageView:
             try:
                 return await self._reader.read(page)
             except Error as error:
-                # A frame left or the page went elsewhere in between; one that does so for ever runs into the caller's limit.
-                if page.is_closed() or not re.search("frame|context|detached|node", error.message, re.IGNORECASE):
+                # A frame left or the page went elsewhere in between; one that does so for ever runs
+                # into the caller's limit.
+                if page.is_closed() or not re.search(
+                    "frame|context|detached|node", error.message, re.IGNORECASE
+                ):
                     raise
                 # A frame that went to another site has another process now.
                 self._reader = Reader()

@@ -15,17 +15,25 @@ from prill.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class BrowserGymConfig(EnvironmentConfig):
-    """Tasks of BrowserGym, which has to be installed beside prill: `BrowserGymConfig(tasks=["miniwob.click-test"])`."""
+    """Tasks of BrowserGym, which has to be installed beside prill:
+    `BrowserGymConfig(tasks=["miniwob.click-test"])`.
+    """
 
     name: ClassVar[str] = "browsergym"
     _told: ClassVar[frozenset[str]] = frozenset({"tasks", "slow_mo", "pause"})
 
     tasks: Annotated[
-        Names, Meta(description="registered tasks without `browsergym/`, such as miniwob.click-test,webarena.7")
+        Names,
+        Meta(
+            description="registered tasks without `browsergym/`, such as "
+            "miniwob.click-test,webarena.7"
+        ),
     ] = None
     slow_mo: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="milliseconds before each of Playwright's acts (default: as the task says)"),
+        Meta(
+            description="milliseconds before each of Playwright's acts (default: as the task says)"
+        ),
     ] = None
     pause: Annotated[float, Meta(ge=0, description="seconds before the state is looked at")] = 0.5
     timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 180.0
@@ -39,13 +47,22 @@ class BrowserGymConfig(EnvironmentConfig):
         from prill.emulators.browsergym.environment import BrowserGym
 
         if not self.tasks:
-            raise UsageError("tasks is missing: name some, such as miniwob.click-test", parameters=("tasks",))
+            raise UsageError(
+                "tasks is missing: name some, such as miniwob.click-test", parameters=("tasks",)
+            )
         told: dict[str, Any] = {"slow_mo": self.slow_mo, "pause": self.pause}
         environments: list[Any] = [
-            make_environment("browsergym", images=run.images, **told, timeout=self.timeout) for _ in range(run.copies)
+            make_environment("browsergym", images=run.images, **told, timeout=self.timeout)
+            for _ in range(run.copies)
         ]
         names = [name.strip().removeprefix("browsergym/") for name in str(self.tasks).split(",")]
         lasting = [name for name in names if not name.startswith("miniwob.")]
-        leftovers = f"the sites of {lasting[0]} and others keep what an earlier attempt changed there" if lasting else None
+        leftovers = (
+            f"the sites of {lasting[0]} and others keep what an earlier attempt changed there"
+            if lasting
+            else None
+        )
         told |= self.more()
-        return Setting(environments, names, BrowserGym.task, BrowserGym.grade, told, leftovers=leftovers)
+        return Setting(
+            environments, names, BrowserGym.task, BrowserGym.grade, told, leftovers=leftovers
+        )

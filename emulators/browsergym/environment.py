@@ -1,8 +1,9 @@
 """BrowserGym tasks (MiniWoB, WebArena, WorkArena, …) with BrowserGym's own rewards.
 
-BrowserGym has to be installed where prill is (extra `browsergym`), and the benchmark's package with it. An observation is its
-screenshot and its accessibility tree, a line an element: `[a1] role 'name', prop='value'`. Each environment is a process of
-its own (see host.py), with one browser instead of BrowserGym's two. Actions are written as the calls that BrowserGym's agents
+BrowserGym has to be installed where prill is (extra `browsergym`), and the benchmark's package with
+it. An observation is its screenshot and its accessibility tree, a line an element:
+`[a1] role 'name', prop='value'`. Each environment is a process of its own (see host.py), with one
+browser instead of BrowserGym's two. Actions are written as the calls that BrowserGym's agents
 write, such as `click('12')`; elements have its numbers (`bid`).
 """
 
@@ -35,13 +36,18 @@ _LONGEST_LINE = 64 * 1024 * 1024
 NOTHING = "noop(0)"
 _WAIT_MS = 1000
 _SCHEMES = ("http://", "https://")
-_WITHOUT_ARGUMENTS = {"back": "go_back()", "forward": "go_forward()", "new_tab": "new_tab()", "close_tab": "tab_close()"}
+_WITHOUT_ARGUMENTS = {
+    "back": "go_back()",
+    "forward": "go_forward()",
+    "new_tab": "new_tab()",
+    "close_tab": "tab_close()",
+}
 _WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 
 class BrowserGym:
-    """BrowserGym's tasks, with their oracle. Screenshots are named by content. `slow_mo` and `pause` are BrowserGym's, with its
-    defaults.
+    """BrowserGym's tasks, with their oracle. Screenshots are named by content. `slow_mo` and
+    `pause` are BrowserGym's, with its defaults.
 
     Args:
         images: The folder for screenshots.
@@ -53,9 +59,13 @@ class BrowserGym:
         *,
         slow_mo: Annotated[
             Annotated[int, Meta(ge=0)] | None,
-            Meta(description="milliseconds before each of Playwright's acts; none: as the task says"),
+            Meta(
+                description="milliseconds before each of Playwright's acts; none: as the task says"
+            ),
         ] = None,
-        pause: Annotated[float, Meta(ge=0, description="seconds before the state is looked at")] = 0.5,
+        pause: Annotated[
+            float, Meta(ge=0, description="seconds before the state is looked at")
+        ] = 0.5,
         timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 180.0,
     ) -> None:
         self._settings = Settings(images=str(images.resolve()), slow_mo=slow_mo, pause=pause)
@@ -80,7 +90,8 @@ class BrowserGym:
         return (await self._ask(HostRequest(benchmark=benchmark))).tasks
 
     async def task(self, name: str, seed: int) -> Task:
-        """Makes the task with the goal that BrowserGym gives for a seed. In MiniWoB, seeds are other episodes than elsewhere.
+        """Makes the task with the goal that BrowserGym gives for a seed. In MiniWoB, seeds are
+        other episodes than elsewhere.
 
         Args:
             name: The task's name.
@@ -92,10 +103,18 @@ class BrowserGym:
         self._last = await self._ask(HostRequest(task=name, seed=seed))
         self._untouched = (name, seed)
         where, site = f"browsergym/{name}", name.partition(".")[0]
-        return Task(id=f"{where}?seed={seed}", goal=self._last.goal, platform="web", site=site, start_url=self._last.url)
+        return Task(
+            id=f"{where}?seed={seed}",
+            goal=self._last.goal,
+            platform="web",
+            site=site,
+            start_url=self._last.url,
+        )
 
     async def reset(self, task: Task) -> Observation:
-        """A new browser, and the episode that `task.id` names (`browsergym/<name>?seed=<number>`)."""
+        """A new browser, and the episode that `task.id` names
+        (`browsergym/<name>?seed=<number>`).
+        """
         match = re.fullmatch(r"browsergym/([\w.-]+)\?seed=(\d+)", task.id)
         if match is None:
             raise UsageError(f"task id {task.id!r}: expected browsergym/<name>?seed=<number>")
@@ -114,12 +133,25 @@ class BrowserGym:
         return self._observation(), action.is_final or self._last.done
 
     async def locate(self, action: Action) -> Action:
-        """The action with its element's line, and the middle of what the picture shows of the element."""
+        """The action with its element's line, and the middle of what the picture shows of the
+        element.
+        """
         bid = _bid(action.target)
         if bid is None or action.point is not None:
             return action
-        line = next((line.strip() for line in self._last.text.splitlines() if line.lstrip().startswith(f"[{bid}]")), None)
-        return replace(action, target=line or action.target, point=_middle(self._last.boxes.get(bid), *self._last.size))
+        line = next(
+            (
+                line.strip()
+                for line in self._last.text.splitlines()
+                if line.lstrip().startswith(f"[{bid}]")
+            ),
+            None,
+        )
+        return replace(
+            action,
+            target=line or action.target,
+            point=_middle(self._last.boxes.get(bid), *self._last.size),
+        )
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
         """Labels an episode: a success is a reward above 0, as BrowserGym's users count it.
@@ -133,12 +165,16 @@ class BrowserGym:
             The label; undecided for an episode that ended with an error.
         """
         if trajectory.error is not None:
-            return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")
+            return LabelRecord(
+                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+            )
         last = trajectory.steps[-1].action if trajectory.steps else None
         if last is not None and last.is_final and not self._last.done:
             await self.step(last)
         reward = self._last.reward
-        return LabelRecord(id=trajectory.id, success=reward > 0, source="oracle", note=f"reward {reward:g}")
+        return LabelRecord(
+            id=trajectory.id, success=reward > 0, source="oracle", note=f"reward {reward:g}"
+        )
 
     async def close(self) -> None:
         """Ends the process and its browser; safe to call twice."""
@@ -158,7 +194,9 @@ class BrowserGym:
             words.close()
 
     def _observation(self) -> Observation:
-        return Observation(screenshot=self._last.screenshot, text=self._last.text, url=self._last.url)
+        return Observation(
+            screenshot=self._last.screenshot, text=self._last.text, url=self._last.url
+        )
 
     async def _ask(self, request: HostRequest) -> HostReply:
         async with self._ended_unless_well():
@@ -170,7 +208,9 @@ class BrowserGym:
                     await process.stdin.drain()
                     line = await process.stdout.readline()
             except TimeoutError:
-                raise EnvironmentFailedError(f"BrowserGym did not answer for {self._timeout:g} s and was ended") from None
+                raise EnvironmentFailedError(
+                    f"BrowserGym did not answer for {self._timeout:g} s and was ended"
+                ) from None
             except ConnectionError:
                 line = b""
             if not line.endswith(b"\n"):
@@ -182,7 +222,9 @@ class BrowserGym:
 
     @contextlib.asynccontextmanager
     async def _ended_unless_well(self) -> AsyncIterator[None]:
-        """Whatever happens in between, a cancelled call too, leaves no process behind that waits for a lost request."""
+        """Whatever happens in between, a cancelled call too, leaves no process behind that waits
+        for a lost request.
+        """
         went_well = False
         try:
             yield
@@ -212,12 +254,17 @@ class BrowserGym:
     def _last_words(self) -> str:
         assert self._words is not None
         self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - 4000))
-        lines = [line.strip() for line in self._words.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line.strip()
+            for line in self._words.read().decode(errors="replace").splitlines()
+            if line.strip()
+        ]
         return lines[-1] if lines else "it ended without a word"
 
 
 def format_call(action: Action, width: int, height: int) -> str:
-    """The call, or calls line by line; NOTHING for what has no counterpart there or names no element.
+    """The call, or calls line by line; NOTHING for what has no counterpart there or names no
+    element.
 
     `width` and `height` are those of the last screenshot in pixels.
     """
@@ -260,7 +307,9 @@ def _bid(target: str | None) -> str | None:
 
 
 def _middle(box: tuple[float, float, float, float] | None, width: int, height: int) -> Point | None:
-    """The middle of the part of a box, in pixels, that is on the picture, as a share of the picture; None: nothing of it is."""
+    """The middle of the part of a box, in pixels, that is on the picture, as a share of the
+    picture; None: nothing of it is.
+    """
     if box is None:
         return None
     left, top = max(0.0, box[0]), max(0.0, box[1])
@@ -299,7 +348,9 @@ def _scroll(bid: str | None, point: tuple[int, int] | None, across: int, down: i
     return (f"hover({bid!r})\n" if bid else "") + f"scroll({across}, {down})"
 
 
-def _drag(bid: str | None, onto: str | None, point: tuple[int, int] | None, end: tuple[int, int] | None) -> str:
+def _drag(
+    bid: str | None, onto: str | None, point: tuple[int, int] | None, end: tuple[int, int] | None
+) -> str:
     if bid is not None and onto is not None:
         return f"drag_and_drop({bid!r}, {onto!r})"
     if bid is None and point is not None and end is not None:

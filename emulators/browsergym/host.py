@@ -1,7 +1,8 @@
 """The child process that runs BrowserGym; one JSON request and reply a line.
 
-It is a process of its own because BrowserGym blocks, keeps one Playwright for all it does, and leaves browsers behind when it
-hangs: a process can be ended for sure. Whatever goes wrong in it ends it, and its last words are on stderr.
+It is a process of its own because BrowserGym blocks, keeps one Playwright for all it does, and
+leaves browsers behind when it hangs: a process can be ended for sure. Whatever goes wrong in it
+ends it, and its last words are on stderr.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class HostRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class HostReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state by then; or `error`, when the request cannot be carried out as asked. `size` is that of the picture, and
-    `boxes` are the places of elements on it, by number: left, top, width and height in its pixels.
+    """The state by then; or `error`, when the request cannot be carried out as asked. `size` is
+    that of the picture, and `boxes` are the places of elements on it, by number: left, top, width
+    and height in its pixels.
     """
 
     error: str | None = None
@@ -53,7 +55,9 @@ class HostReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every environment is made with. `slow_mo` is in milliseconds, None for the task's own; `pause` in seconds."""
+    """What every environment is made with. `slow_mo` is in milliseconds, None for the task's own;
+    `pause` in seconds.
+    """
 
     images: str
     slow_mo: int | None
@@ -105,7 +109,9 @@ class Host:
         from browsergym.core.action.highlevel import HighLevelActionSet
 
         _one_system_browser()
-        actions = HighLevelActionSet(["chat", "infeas", "bid", "coord", "nav", "tab"], multiaction=True)
+        actions = HighLevelActionSet(
+            ["chat", "infeas", "bid", "coord", "nav", "tab"], multiaction=True
+        )
         return gymnasium.make(
             f"browsergym/{name}",
             disable_env_checker=True,
@@ -136,7 +142,11 @@ class Host:
             goal=str(state["goal"]),
             screenshot=shot,
             size=picture.size,
-            boxes={bid: tuple(of["bbox"]) for bid, of in state["extra_element_properties"].items() if of["bbox"]},
+            boxes={
+                bid: tuple(of["bbox"])
+                for bid, of in state["extra_element_properties"].items()
+                if of["bbox"]
+            },
             text=text,
             url=str(state["url"]),
             reward=reward,
@@ -146,24 +156,41 @@ class Host:
 
 def _tasks(benchmark: str) -> tuple[str, ...]:
     """The names of a benchmark's tasks, without `browsergym/`."""
-    if importlib.util.find_spec("browsergym") is None or importlib.util.find_spec("browsergym.core") is None:
+    if (
+        importlib.util.find_spec("browsergym") is None
+        or importlib.util.find_spec("browsergym.core") is None
+    ):
         raise MissingExtraError("browsergym-core", "browsergym")
     module = "core" if benchmark == "openended" else benchmark
     if not module.isidentifier() or importlib.util.find_spec(f"browsergym.{module}") is None:
-        raise UsageError(f"BrowserGym's {benchmark} is not installed; run: pip install browsergym-{benchmark}")
+        raise UsageError(
+            f"BrowserGym's {benchmark} is not installed; run: pip install browsergym-{benchmark}"
+        )
     import gymnasium
 
     importlib.import_module(f"browsergym.{module}")
-    names = (name.removeprefix("browsergym/") for name in gymnasium.registry if name.startswith("browsergym/"))
+    names = (
+        name.removeprefix("browsergym/")
+        for name in gymnasium.registry
+        if name.startswith("browsergym/")
+    )
     return tuple(name for name in names if name == benchmark or name.startswith(f"{benchmark}."))
 
 
 def _task_settings(benchmark: str) -> dict[str, str]:
-    """MiniWoB's pages come from the `miniwob` wheel when MINIWOB_URL does not say where they are."""
-    spec = importlib.util.find_spec("miniwob") if benchmark == "miniwob" and not os.environ.get("MINIWOB_URL") else None
+    """MiniWoB's pages come from the `miniwob` wheel when MINIWOB_URL does not say where they
+    are.
+    """
+    spec = (
+        importlib.util.find_spec("miniwob")
+        if benchmark == "miniwob" and not os.environ.get("MINIWOB_URL")
+        else None
+    )
     if spec is None or not spec.submodule_search_locations:
         return {}
-    return {"base_url": (Path(spec.submodule_search_locations[0]) / "html" / "miniwob").as_uri() + "/"}
+    return {
+        "base_url": (Path(spec.submodule_search_locations[0]) / "html" / "miniwob").as_uri() + "/"
+    }
 
 
 def _one_system_browser() -> None:
@@ -180,7 +207,9 @@ def _one_system_browser() -> None:
 
 
 class Chat:
-    """BrowserGym's chat without a window: its own shows one in a second browser, which nobody sees when it has no head."""
+    """BrowserGym's chat without a window: its own shows one in a second browser, which nobody sees
+    when it has no head.
+    """
 
     recording_start_time = None
 
@@ -206,7 +235,9 @@ def main() -> None:
     os.dup2(2, 1)
     host = Host(msgspec.json.decode(sys.argv[1], type=Settings))
     for line in sys.stdin.buffer:
-        replies.write(msgspec.json.encode(host.answer(msgspec.json.decode(line, type=HostRequest))) + b"\n")
+        replies.write(
+            msgspec.json.encode(host.answer(msgspec.json.decode(line, type=HostRequest))) + b"\n"
+        )
         replies.flush()
     host.close()
 

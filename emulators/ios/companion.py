@@ -22,7 +22,9 @@ _logger = logging.getLogger("prill.ios")
 
 
 class CompanionError(EnvironmentFailedError):
-    """A request failed. `sent`: it may have reached the phone; `answered`: the companion lives and says no."""
+    """A request failed. `sent`: it may have reached the phone; `answered`: the companion lives and
+    says no.
+    """
 
     def __init__(self, message: str, *, sent: bool = True, answered: bool = False) -> None:
         super().__init__(message)
@@ -30,9 +32,11 @@ class CompanionError(EnvironmentFailedError):
 
 
 class Companion:
-    """One companion for one simulator, on a socket in `folder`. `timeout` bounds its start and each request, in seconds.
+    """One companion for one simulator, on a socket in `folder`. `timeout` bounds its start and each
+    request, in seconds.
 
-    `read` and `act` may start it again, once. idb's own folder of companions is not used: nobody else knows of this one.
+    `read` and `act` may start it again, once. idb's own folder of companions is not used: nobody
+    else knows of this one.
     """
 
     def __init__(self, command: Sequence[str], udid: str, folder: Path, *, timeout: float) -> None:
@@ -57,10 +61,21 @@ class Companion:
         await self.end()
         self._started += 1
         wanted = self._folder / f"{self._started}.sock"
-        # The one of an earlier episode may be there: nobody promises to remove it, or to bind to it again.
+        # The one of an earlier episode may be there: nobody promises to remove it, or to bind to it
+        # again.
         wanted.unlink(missing_ok=True)
-        # It ends with its simulator, so that deleting the simulators of a killed run ends everything that it left.
-        options = ("--udid", self.udid, "--grpc-domain-sock", str(wanted), "--only", "simulator", "--terminate-offline", "1")
+        # It ends with its simulator, so that deleting the simulators of a killed run ends
+        # everything that it left.
+        options = (
+            "--udid",
+            self.udid,
+            "--grpc-domain-sock",
+            str(wanted),
+            "--only",
+            "simulator",
+            "--terminate-offline",
+            "1",
+        )
         try:
             with self._log.open("wb") as complaints:
                 self._process = await asyncio.create_subprocess_exec(
@@ -76,9 +91,21 @@ class Companion:
                 path = json.loads(await self._process.stdout.readline())["grpc_path"]
                 self._client = await _connected(path, self.udid, self._open)
         except TimeoutError:
-            raise EnvironmentFailedError(f"idb_companion for {self.udid} was not ready within {self._timeout:g} s") from None
-        except (OSError, ValueError, KeyError, TypeError, GRPCError, ProtocolError, StreamTerminatedError) as error:
-            raise EnvironmentFailedError(f"idb_companion for {self.udid} did not start: {await self._cause(error)}") from error
+            raise EnvironmentFailedError(
+                f"idb_companion for {self.udid} was not ready within {self._timeout:g} s"
+            ) from None
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            GRPCError,
+            ProtocolError,
+            StreamTerminatedError,
+        ) as error:
+            raise EnvironmentFailedError(
+                f"idb_companion for {self.udid} did not start: {await self._cause(error)}"
+            ) from error
 
     async def ask(self, what: str, request: Callable[[Any], Awaitable[T]]) -> T:
         """Calls a method of the client; `what` names it in messages. Raises CompanionError."""
@@ -89,18 +116,25 @@ class Companion:
             async with asyncio.timeout(self._timeout):
                 return await request(self._client)
         except TimeoutError:
-            raise CompanionError(f"{what}: no answer from the simulator within {self._timeout:g} s") from None
+            raise CompanionError(
+                f"{what}: no answer from the simulator within {self._timeout:g} s"
+            ) from None
         except IdbException as error:
             if isinstance(error.__cause__, GRPCError):
-                raise CompanionError(f"{what}: the simulator says: {error}", answered=True) from error
+                raise CompanionError(
+                    f"{what}: the simulator says: {error}", answered=True
+                ) from error
             raise CompanionError(f"{what}: {await self._cause(error)}") from error
         except IdbConnectionException as error:
             # Without a connection there was nothing to send on.
             unsent = isinstance(error.__context__, ConnectionRefusedError | FileNotFoundError)
             raise CompanionError(f"{what}: {await self._cause(error)}", sent=not unsent) from error
 
-    async def read(self, what: str, request: Callable[[Any], Awaitable[T]], *, may_refuse: bool = False) -> T:
-        """As `ask`, and once more of a new companion when this one dies, hangs or fails. For requests that change nothing.
+    async def read(
+        self, what: str, request: Callable[[Any], Awaitable[T]], *, may_refuse: bool = False
+    ) -> T:
+        """As `ask`, and once more of a new companion when this one dies, hangs or fails. For
+        requests that change nothing.
 
         `may_refuse`: a companion that answers, with no, is a good one.
         """
@@ -113,7 +147,9 @@ class Companion:
         return await self.ask(what, request)
 
     async def act(self, what: str, request: Callable[[Any], Awaitable[object]]) -> None:
-        """As `ask`, and once more of a new companion when the request cannot have reached the phone."""
+        """As `ask`, and once more of a new companion when the request cannot have reached the
+        phone.
+        """
         try:
             if not self.alive:
                 raise CompanionError(f"{what}: idb_companion had ended", sent=False)
@@ -146,14 +182,18 @@ class Companion:
         try:
             await self.start()
         except EnvironmentFailedError as second:
-            raise EnvironmentFailedError(f"{failure}; a new companion does not help: {second}") from second
+            raise EnvironmentFailedError(
+                f"{failure}; a new companion does not help: {second}"
+            ) from second
 
     @property
     def _log(self) -> Path:
         return self._folder / "companion.log"
 
     async def _cause(self, error: Exception) -> str:
-        """Why, in words for the user: how the companion ended and what it said last, if it has ended."""
+        """Why, in words for the user: how the companion ended and what it said last, if it has
+        ended.
+        """
         process = self._process
         if process is not None:
             try:
@@ -163,15 +203,20 @@ class Companion:
                 return str(error) or type(error).__name__
             status = process.returncode or 0
             ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-            last_line = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            return f"idb_companion ended ({ended})" + (f": {last_line[0][:300]}" if last_line else "")
+            last_line = (
+                self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+            )
+            return f"idb_companion ended ({ended})" + (
+                f": {last_line[0][:300]}" if last_line else ""
+            )
         return str(error) or type(error).__name__
 
 
 async def _connected(path: str, udid: str, opened: AsyncExitStack) -> Any:
     """fb-idb's client on that socket, to be closed with `opened`.
 
-    What `Client.build` does, but for an argument of grpclib's channel that is going away, and temporary files.
+    What `Client.build` does, but for an argument of grpclib's channel that is going away, and
+    temporary files.
     """
     from grpclib.client import Channel
     from idb.common.types import CompanionInfo, DomainSocketAddress
@@ -182,4 +227,6 @@ async def _connected(path: str, udid: str, opened: AsyncExitStack) -> Any:
     stub = CompanionServiceStub(await opened.enter_async_context(Channel(path=path)))
     await stub.connect(ConnectRequest())
     address = DomainSocketAddress(path)
-    return Client(stub, CompanionInfo(udid=udid, is_local=False, pid=None, address=address), _logger)
+    return Client(
+        stub, CompanionInfo(udid=udid, is_local=False, pid=None, address=address), _logger
+    )

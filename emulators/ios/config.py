@@ -29,10 +29,15 @@ class IosConfig(GoalsConfig, IosSpec):
     )
 
     start_url: Annotated[
-        str | None, Meta(description="where tasks begin that do not say so: app:com.apple.Preferences, or an address")
+        str | None,
+        Meta(
+            description="where tasks begin that do not say so: app:com.apple.Preferences, or an "
+            "address"
+        ),
     ] = None
     simulator: Annotated[
-        str | Sequence[str] | None, Meta(description="name or UDID, one a worker (default: the only one there is)")
+        str | Sequence[str] | None,
+        Meta(description="name or UDID, one a worker (default: the only one there is)"),
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
@@ -43,14 +48,31 @@ class IosConfig(GoalsConfig, IosSpec):
         """Makes a phone for each worker."""
         named = device_words(self.simulator)
         if self.restore == "clone" and "," not in (named or ""):
-            simulators = [named] * run.copies  # every worker has copies of its own of the one simulator
+            # every worker has copies of its own of the one simulator
+            simulators = [named] * run.copies
         else:
             simulators = one_a_worker(run.workers, named, "simulator")
-        options = {name: getattr(self, name) for name in list_options(IosSpec) if name != "simulator"}
-        environments = [make_environment("ios", images=run.images, simulator=simulator, **options) for simulator in simulators]
+        options = {
+            name: getattr(self, name) for name in list_options(IosSpec) if name != "simulator"
+        }
+        environments = [
+            make_environment("ios", images=run.images, simulator=simulator, **options)
+            for simulator in simulators
+        ]
         # A clone is of what somebody prepared; erased, one simulator is as good as another.
         clone = named if self.restore == "clone" else None
-        told = {"simulator": clone, "restore": self.restore, "swipe_up": self.swipe_up, **self.more()}
-        leftovers = "the simulator keeps what an earlier attempt changed" if self.restore == "none" else None
+        told = {
+            "simulator": clone,
+            "restore": self.restore,
+            "swipe_up": self.swipe_up,
+            **self.more(),
+        }
+        leftovers = (
+            "the simulator keeps what an earlier attempt changed"
+            if self.restore == "none"
+            else None
+        )
         tasks = self.read_tasks("ios")
-        return task_setting(environments, tasks, task_contents(tasks), told, patience=3, leftovers=leftovers)
+        return task_setting(
+            environments, tasks, task_contents(tasks), told, patience=3, leftovers=leftovers
+        )

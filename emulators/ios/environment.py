@@ -1,11 +1,13 @@
 """The iOS environment over Meta's idb: each episode gets a clone of a prepared simulator.
 
-Touches go out in points, screenshots come back in pixels; agents see fractions of the screen only. The rules of
-arXiv 2404.06474 for its iOS agents hold: `back` is the home button, for there is no other, and a swipe up on the home
-screen, which would do nothing, turns its pages. The paper ends episodes after 10 actions.
+Touches go out in points, screenshots come back in pixels; agents see fractions of the screen only.
+The rules of arXiv 2404.06474 for its iOS agents hold: `back` is the home button, for there is no
+other, and a swipe up on the home screen, which would do nothing, turns its pages. The paper ends
+episodes after 10 actions.
 
-What reads (screenshots, elements) is asked again once, of a new companion, when the companion dies, hangs or fails; what
-acts is sent a second time only when it cannot have reached the phone. One new companion is started per episode.
+What reads (screenshots, elements) is asked again once, of a new companion, when the companion dies,
+hangs or fails; what acts is sent a second time only when it cannot have reached the phone. One new
+companion is started per episode.
 """
 
 from __future__ import annotations
@@ -28,7 +30,14 @@ from msgspec import Meta
 from prill.actions.phone import TAP_DISTANCE, finger_path, typed_lines
 from prill.emulators.ios.companion import Companion, CompanionError
 from prill.emulators.ios.prepared import PreparedScreen, PreparedSimulator, Restore
-from prill.emulators.ios.screen import ENTER, can_type, check_size, combination, is_home_screen, read_elements
+from prill.emulators.ios.screen import (
+    ENTER,
+    can_type,
+    check_size,
+    combination,
+    is_home_screen,
+    read_elements,
+)
 from prill.emulators.ios.simulators import companion_path
 from prill.emulators.screenshots import keep_screenshot, settled_picture
 from prill.emulators.widgets import Widget, action_point, describe, located
@@ -44,36 +53,53 @@ SWIPE_SECONDS = 0.5
 class IosSpec:
     """Which simulator is played on, and how it is prepared and looked at. Times are in seconds.
 
-    `restore` says how an episode begins: "clone" makes a copy that is deleted afterwards (the prepared one has to be off),
-    "erase" puts the simulator itself back to its factory state, "none" goes on with it as it is. `swipe_up` on the home screen
-    becomes a swipe to the right, as in the paper's evaluation, or "random": left or right with equal chance, as in its
-    collection, drawn from `seed`, the task's id and how often this object has begun that task.
-    The screen is looked at when two pictures `settle_gap` apart are equal, after `settle_timeout` in any case; `after_action`
-    and `before_screenshot` are pauses (the paper: 1 and 3, without waiting for a settled screen).
+    `restore` says how an episode begins: "clone" makes a copy that is deleted afterwards (the
+    prepared one has to be off), "erase" puts the simulator itself back to its factory state, "none"
+    goes on with it as it is. `swipe_up` on the home screen becomes a swipe to the right, as in the
+    paper's evaluation, or "random": left or right with equal chance, as in its collection, drawn
+    from `seed`, the task's id and how often this object has begun that task. The screen is looked
+    at when two pictures `settle_gap` apart are equal, after `settle_timeout` in any case;
+    `after_action` and `before_screenshot` are pauses (the paper: 1 and 3, without waiting for a
+    settled screen).
     """
 
-    simulator: Annotated[str | None, Meta(description="its name or UDID; none: the only one there is")] = None
-    companion: Annotated[
-        str | None, Meta(description="idb_companion; none: $PRILL_IDB_COMPANION, else the one on the PATH")
+    simulator: Annotated[
+        str | None, Meta(description="its name or UDID; none: the only one there is")
     ] = None
-    simctl: Annotated[str | None, Meta(description="for text beyond the US keyboard; none: Xcode's")] = None
+    companion: Annotated[
+        str | None,
+        Meta(description="idb_companion; none: $PRILL_IDB_COMPANION, else the one on the PATH"),
+    ] = None
+    simctl: Annotated[
+        str | None, Meta(description="for text beyond the US keyboard; none: Xcode's")
+    ] = None
     restore: Annotated[Restore, Meta(description="how an episode begins")] = "clone"
-    swipe_up: Annotated[Literal["right", "random"], Meta(description="a swipe up at home")] = "right"
+    swipe_up: Annotated[Literal["right", "random"], Meta(description="a swipe up at home")] = (
+        "right"
+    )
     seed: Annotated[int, Meta(description="of random swipes")] = 0
     location: Annotated[
-        tuple[float, float] | None, Meta(description="latitude and longitude (the paper's New York); none leaves it")
+        tuple[float, float] | None,
+        Meta(description="latitude and longitude (the paper's New York); none leaves it"),
     ] = NEW_YORK
-    settle_gap: Annotated[float, Meta(ge=0, description="between two pictures that tell whether the screen rests")] = 0.1
-    settle_timeout: Annotated[float, Meta(ge=0, description="a screen that never rests is looked at after so long")] = 5.0
+    settle_gap: Annotated[
+        float, Meta(ge=0, description="between two pictures that tell whether the screen rests")
+    ] = 0.1
+    settle_timeout: Annotated[
+        float, Meta(ge=0, description="a screen that never rests is looked at after so long")
+    ] = 5.0
     after_action: Annotated[float, Meta(ge=0, description="pause after an action")] = 0.3
     before_screenshot: Annotated[float, Meta(ge=0, description="pause before a picture")] = 0.0
     idle: Annotated[float, Meta(ge=0, description="how long an action `wait` lasts")] = 1.0
-    boot_timeout: Annotated[float, Meta(gt=0, description="bounds the start, copy or deletion of a simulator")] = 180.0
+    boot_timeout: Annotated[
+        float, Meta(gt=0, description="bounds the start, copy or deletion of a simulator")
+    ] = 180.0
     timeout: Annotated[float, Meta(gt=0, description="bounds each request to a simulator")] = 20.0
 
 
 class Ios:
-    """iOS simulators as an environment. Screenshots are named by content; the text lists the screen's elements.
+    """iOS simulators as an environment. Screenshots are named by content; the text lists the
+    screen's elements.
 
     Each episode opens the task's `start_url`: `app:com.apple.Preferences` or a URL.
 
@@ -91,9 +117,15 @@ class Ios:
             raise MissingExtraError("fb-idb", "ios")
         executable = spec.companion or companion_path()
         if not os.access(executable, os.X_OK):
-            raise UsageError(f"{executable} is not an executable file: give the path of idb_companion")
+            raise UsageError(
+                f"{executable} is not an executable file: give the path of idb_companion"
+            )
         self._phone = PreparedSimulator(
-            executable, spec.simulator, spec.restore, boot_timeout=spec.boot_timeout, timeout=spec.timeout
+            executable,
+            spec.simulator,
+            spec.restore,
+            boot_timeout=spec.boot_timeout,
+            timeout=spec.timeout,
         )
         self._images = images
         self._spec = spec
@@ -112,7 +144,10 @@ class Ios:
         """
         start = task.start_url
         if start is not None and not urlsplit(start).scheme:
-            raise UsageError(f"start_url {start!r}: expected app:<bundle id>, such as app:com.apple.Preferences, or a URL")
+            raise UsageError(
+                f"start_url {start!r}: expected app:<bundle id>, such as "
+                "app:com.apple.Preferences, or a URL"
+            )
         self._random = random.Random(f"{self._spec.seed} {task.id} {self._begun[task.id]}")
         self._begun[task.id] += 1
         self._companion = None
@@ -120,14 +155,18 @@ class Ios:
             self._companion, self._screen = await self._phone.fresh()
             if self._spec.location is not None:
                 latitude, longitude = self._spec.location
-                await self._session().act("location", lambda client: client.set_location(latitude, longitude))
+                await self._session().act(
+                    "location", lambda client: client.set_location(latitude, longitude)
+                )
             if start is not None:
                 await self._open(start)
                 await asyncio.sleep(self._spec.after_action)
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The screen after the action, once it is still. What is not on the screen, or no iPhone has, changes nothing."""
+        """The screen after the action, once it is still. What is not on the screen, or no iPhone
+        has, changes nothing.
+        """
         self._session()
         async with self._episode():
             if not action.is_final:
@@ -140,13 +179,17 @@ class Ios:
         return located(action, self._elements)
 
     async def close(self) -> None:
-        """Ends the companion, deletes the copy and turns off what was started; safe to call twice."""
+        """Ends the companion, deletes the copy and turns off what was started; safe to call
+        twice.
+        """
         self._companion = None
         await self._phone.close()
 
     @asynccontextmanager
     async def _episode(self) -> AsyncIterator[None]:
-        """After a failure nothing is left running; after a cancellation the next reset, or close, sees to that."""
+        """After a failure nothing is left running; after a cancellation the next reset, or close,
+        sees to that.
+        """
         try:
             yield
         except EnvironmentFailedError:
@@ -177,7 +220,9 @@ class Ios:
         elif action.kind in ("back", "home"):
             from idb.common.types import HIDButtonType
 
-            await self._session().act("home button", lambda client: client.button(HIDButtonType.HOME))
+            await self._session().act(
+                "home button", lambda client: client.button(HIDButtonType.HOME)
+            )
         elif action.kind == "goto" and action.value:
             try:
                 await self._open(action.value)
@@ -190,7 +235,11 @@ class Ios:
 
     def _on_home_screen(self, action: Action) -> Action:
         """The action, with another direction if it is a swipe up on the home screen."""
-        if action.kind != "swipe" or (action.value or "").lower() != "up" or not is_home_screen(self._elements):
+        if (
+            action.kind != "swipe"
+            or (action.value or "").lower() != "up"
+            or not is_home_screen(self._elements)
+        ):
             return action
         way = "right" if self._spec.swipe_up == "right" else self._random.choice(("left", "right"))
         return replace(action, value=way)
@@ -200,7 +249,9 @@ class Ios:
         if dist(touch, lift) <= TAP_DISTANCE + 1e-9:
             await self._session().act("tap", lambda client: client.tap(*start))
         else:
-            await self._session().act("swipe", lambda client: client.swipe(start, end, SWIPE_SECONDS))
+            await self._session().act(
+                "swipe", lambda client: client.swipe(start, end, SWIPE_SECONDS)
+            )
 
     def _points(self, place: Point) -> Point:
         width, height = self._screen.points
@@ -231,31 +282,40 @@ class Ios:
     async def _open(self, url: str) -> None:
         if url.startswith("app:"):
             await self._session().act(
-                "launch", lambda client: client.launch(url.removeprefix("app:"), foreground_if_running=True)
+                "launch",
+                lambda client: client.launch(url.removeprefix("app:"), foreground_if_running=True),
             )
         else:
             await self._session().act("open_url", lambda client: client.open_url(url))
 
     async def _observe(self) -> Observation:
         await asyncio.sleep(self._spec.before_screenshot)
-        picture = await settled_picture(self._picture, gap=self._spec.settle_gap, timeout=self._spec.settle_timeout)
+        picture = await settled_picture(
+            self._picture, gap=self._spec.settle_gap, timeout=self._spec.settle_timeout
+        )
         self._elements = await self._read_elements()
         shot = await asyncio.to_thread(keep_screenshot, picture, self._images)
         return Observation(screenshot=shot, text=describe(self._elements) or None)
 
     async def _picture(self) -> bytes:
-        picture: bytes = await self._session().read("screenshot", lambda client: client.screenshot())
+        picture: bytes = await self._session().read(
+            "screenshot", lambda client: client.screenshot()
+        )
         check_size(picture, self._screen.pixels)
         return picture
 
     async def _read_elements(self) -> list[Widget]:
-        """None at all where the app in front does not tell, as some do not: the screenshot is there all the same."""
+        """None at all where the app in front does not tell, as some do not: the screenshot is there
+        all the same.
+        """
         from idb.common.types import AccessibilityInfoOptions
 
         nested = AccessibilityInfoOptions(nested=True)
         try:
             tree = await self._session().read(
-                "accessibility", lambda client: client.accessibility_info(None, nested), may_refuse=True
+                "accessibility",
+                lambda client: client.accessibility_info(None, nested),
+                may_refuse=True,
             )
         except CompanionError as failure:
             if not failure.answered:

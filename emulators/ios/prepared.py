@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from prill.emulators.ios.companion import Companion, CompanionError
-from prill.emulators.ios.simulators import COPIES, PREFIX, Simulator, Simulators, clear_up, run, simctl_command
+from prill.emulators.ios.simulators import (
+    COPIES,
+    PREFIX,
+    Simulator,
+    Simulators,
+    clear_up,
+    run,
+    simctl_command,
+)
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.temporary.folders import TempFolder
 
@@ -28,11 +36,20 @@ class PreparedScreen:
 class PreparedSimulator:
     """`wanted` is a name or UDID, None for the only one there is; see `Ios` for the rest.
 
-    With "clone" the copies live in a device set of our own, in a temporary folder: the user's list of simulators never
-    shows them, and the next run finds and deletes those of a run that was killed.
+    With "clone" the copies live in a device set of our own, in a temporary folder: the user's list
+    of simulators never shows them, and the next run finds and deletes those of a run that was
+    killed.
     """
 
-    def __init__(self, companion: str, wanted: str | None, restore: Restore, *, boot_timeout: float, timeout: float) -> None:
+    def __init__(
+        self,
+        companion: str,
+        wanted: str | None,
+        restore: Restore,
+        *,
+        boot_timeout: float,
+        timeout: float,
+    ) -> None:
         self._executable, self._wanted, self._restore = companion, wanted, restore
         self._boot_timeout, self._timeout = boot_timeout, timeout
         self._folder: TempFolder | None = None
@@ -43,7 +60,9 @@ class PreparedSimulator:
         self._closing = asyncio.Lock()
 
     async def fresh(self) -> tuple[Companion, PreparedScreen]:
-        """Starts it and returns when it shows something. Raises EnvironmentFailedError, UsageError for an unknown one."""
+        """Starts it and returns when it shows something. Raises EnvironmentFailedError, UsageError
+        for an unknown one.
+        """
         await self.leave()
         if self._folder is None:
             await clear_up(self._executable, timeout=self._boot_timeout)
@@ -51,7 +70,10 @@ class PreparedSimulator:
         folder = self._folder
         if self._prepared is None or self._restore == "none":
             self._prepared = await self._find()
-        devices, udid = Simulators(self._executable, timeout=self._boot_timeout), self._prepared.udid
+        devices, udid = (
+            Simulators(self._executable, timeout=self._boot_timeout),
+            self._prepared.udid,
+        )
         if self._restore == "clone":
             self._copied = True
             udid = await devices.clone(udid, folder.path / COPIES)
@@ -62,23 +84,32 @@ class PreparedSimulator:
         if self._restore != "none" or self._prepared.state == "Shutdown":
             self._running = (devices, udid)
             await devices.boot(udid)
-        companion = self._companion = Companion(devices.command, udid, folder.path, timeout=self._timeout)
+        companion = self._companion = Companion(
+            devices.command, udid, folder.path, timeout=self._timeout
+        )
         await companion.start()
         return companion, await _ready(companion, self._boot_timeout)
 
     async def paste_board(self, text: str, simctl: str | None) -> None:
-        """Puts the text where Command+V takes it from. Raises EnvironmentFailedError, also where there is no simctl."""
+        """Puts the text where Command+V takes it from. Raises EnvironmentFailedError, also where
+        there is no simctl.
+        """
         assert self._folder is not None and self._companion is not None
         where = ("--set", str(self._folder.path / COPIES)) if self._copied else ()
         command = (*simctl_command(simctl), *where, "pbcopy", self._companion.udid)
         try:
             await run(command, self._timeout, text.encode())
         except EnvironmentFailedError as failure:
-            message = f"idb types US keyboard characters only, and for {text[:40]!r} simctl is needed: {failure}"
+            message = (
+                f"idb types US keyboard characters only, and for {text[:40]!r} simctl is "
+                f"needed: {failure}"
+            )
             raise EnvironmentFailedError(message) from failure
 
     async def leave(self) -> None:
-        """Ends the companion and deletes the copy. Raises EnvironmentFailedError if it stays; the next call tries again."""
+        """Ends the companion and deletes the copy. Raises EnvironmentFailedError if it stays; the
+        next call tries again.
+        """
         companion, self._companion = self._companion, None
         if companion is not None:
             await companion.end()
@@ -117,16 +148,23 @@ class PreparedSimulator:
             for one in there:
                 if one.udid == self._prepared.udid:
                     return one
-            raise EnvironmentFailedError(f"the simulator {self._prepared.name} ({self._prepared.udid}) is gone")
+            raise EnvironmentFailedError(
+                f"the simulator {self._prepared.name} ({self._prepared.udid}) is gone"
+            )
         fitting = [one for one in there if self._wanted in (None, one.udid, one.name)]
         listed = "; ".join(f"{one.name} ({one.os_version}, {one.udid})" for one in there) or "none"
         if len(fitting) != 1:
             what = "simulator" if self._wanted is None else f"simulator {self._wanted!r}"
-            count = "there is no" if not fitting else f"there is more than one {what}: give the UDID of one"
+            count = (
+                "there is no"
+                if not fitting
+                else f"there is more than one {what}: give the UDID of one"
+            )
             raise UsageError(f"{count}{'' if fitting else f' {what}'}; there are: {listed}")
         if self._restore == "clone" and fitting[0].state != "Shutdown":
             raise UsageError(
-                f"{fitting[0].name} is {fitting[0].state}, and only a simulator that is off can be copied; "
+                f"{fitting[0].name} is {fitting[0].state}, and only a simulator that is off can "
+                "be copied; "
                 f"run: xcrun simctl shutdown {fitting[0].udid}, or choose another way to restore it"
             )
         return fitting[0]
@@ -141,16 +179,25 @@ async def _ready(companion: Companion, within: float) -> PreparedScreen:
         async with asyncio.timeout(within):
             while True:
                 try:
-                    description: Any = await companion.ask("description", lambda client: client.describe())
+                    description: Any = await companion.ask(
+                        "description", lambda client: client.describe()
+                    )
                     size, last = description.screen_dimensions, f"state {description.state}"
-                    measured = size is not None and all((size.width, size.height, size.width_points, size.height_points))
+                    measured = size is not None and all(
+                        (size.width, size.height, size.width_points, size.height_points)
+                    )
                     if description.state == "Booted" and measured:
                         last = "a screen without elements"
                         tree = await companion.ask(
-                            "accessibility", lambda client: client.accessibility_info(None, AccessibilityInfoOptions())
+                            "accessibility",
+                            lambda client: client.accessibility_info(
+                                None, AccessibilityInfoOptions()
+                            ),
                         )
                         if len(tree.json) > len("[]"):
-                            return PreparedScreen((size.width_points, size.height_points), (size.width, size.height))
+                            return PreparedScreen(
+                                (size.width_points, size.height_points), (size.width, size.height)
+                            )
                     elif description.state == "Booted":
                         last = "no screen size"
                 except CompanionError as failure:

@@ -1,6 +1,7 @@
 """Reads the screen of an iOS simulator and maps text to hardware-keyboard events.
 
-Accessibility JSON in points becomes elements, the size of screenshots is checked, and key names become key numbers.
+Accessibility JSON in points becomes elements, the size of screenshots is checked, and key names
+become key numbers.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ _COMBINATION = re.compile(r"(?:(.*)\+)?(\+|[^+]+)")
 
 
 def read_elements(accessibility: str, points: tuple[float, float]) -> list[Widget]:
-    """The visible elements of `accessibility_info`, nested or flat; `points` is the size of the screen.
+    """The visible elements of `accessibility_info`, nested or flat; `points` is the size of the
+    screen.
 
     Raises EnvironmentFailedError when it is no such JSON.
     """
@@ -60,10 +62,14 @@ def read_elements(accessibility: str, points: tuple[float, float]) -> list[Widge
         tree = json.loads(accessibility)
         return list(_walk(tree if isinstance(tree, list) else [tree], points, 0))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise EnvironmentFailedError(f"the simulator's accessibility tree cannot be read: {error!r}") from error
+        raise EnvironmentFailedError(
+            f"the simulator's accessibility tree cannot be read: {error!r}"
+        ) from error
 
 
-def _walk(nodes: Sequence[dict[str, Any]], points: tuple[float, float], depth: int) -> Iterator[Widget]:
+def _walk(
+    nodes: Sequence[dict[str, Any]], points: tuple[float, float], depth: int
+) -> Iterator[Widget]:
     for node in nodes:
         element = _element(node, points, depth)
         if element is not None:
@@ -93,18 +99,23 @@ def is_home_screen(elements: Sequence[Widget]) -> bool:
 
 
 def check_size(picture: bytes, pixels: Size) -> None:
-    """Raises EnvironmentFailedError unless this is a whole picture in the shape of a screen of that many pixels.
+    """Raises EnvironmentFailedError unless this is a whole picture in the shape of a screen of that
+    many pixels.
 
     Taps would go astray on another shape.
     """
     size = whole_size(picture)
     shape, wanted = size[0] / size[1], pixels[0] / pixels[1]
     if abs(shape - wanted) > _SHAPE * wanted:
-        raise EnvironmentFailedError(f"the screenshot has {size[0]}x{size[1]} pixels, but the screen {pixels[0]}x{pixels[1]}")
+        raise EnvironmentFailedError(
+            f"the screenshot has {size[0]}x{size[1]} pixels, but the screen {pixels[0]}x{pixels[1]}"
+        )
 
 
 def combination(keys: str) -> tuple[int, list[str]] | None:
-    """The number of the key and idb's names of its modifiers, for text such as Enter or Control+a; None for no such key."""
+    """The number of the key and idb's names of its modifiers, for text such as Enter or Control+a;
+    None for no such key.
+    """
     # The plus at the end of "Control++" is a key, that of "Control+" is none.
     match = _COMBINATION.fullmatch(keys)
     if match is None:

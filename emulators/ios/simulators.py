@@ -24,11 +24,15 @@ PREFIX = "prill-ios-"
 COPIES = "copies"
 _logger = logging.getLogger("prill.ios")
 _GET_XCODE = "install Xcode from the App Store, then: sudo xcode-select -s /Applications/Xcode.app"
-# From this version on a new simulator has both of the following off, and apps tell nothing of their elements
-# (https://github.com/getsentry/XcodeBuildMCP/issues/290); taps: https://github.com/facebook/idb/issues/964.
+# From this version on a new simulator has both of the following off, and apps tell nothing of their
+# elements (https://github.com/getsentry/XcodeBuildMCP/issues/290); taps:
+# https://github.com/facebook/idb/issues/964.
 _CHANGED = 26
 _AX_KEYS = ("AccessibilityEnabled", "ApplicationAccessibilityEnabled")
-GET_COMPANION = "on a Mac run: brew install facebook/fb/idb-companion, or set PRILL_IDB_COMPANION to the executable"
+GET_COMPANION = (
+    "on a Mac run: brew install facebook/fb/idb-companion, or set PRILL_IDB_COMPANION "
+    "to the executable"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,9 @@ class Simulator:
 
 
 def companion_path() -> str:
-    """The executable: the environment variable PRILL_IDB_COMPANION, else `idb_companion` on the PATH. Raises UsageError."""
+    """The executable: the environment variable PRILL_IDB_COMPANION, else `idb_companion` on the
+    PATH. Raises UsageError.
+    """
     variable = os.environ.get("PRILL_IDB_COMPANION")
     if variable and not os.access(variable, os.X_OK):
         raise UsageError(f"PRILL_IDB_COMPANION={variable} is not an executable file")
@@ -53,19 +59,26 @@ def companion_path() -> str:
 
 
 class Simulators:
-    """Those of one device set; None is the user's own, which Xcode shows. `timeout` bounds each command, in seconds.
+    """Those of one device set; None is the user's own, which Xcode shows. `timeout` bounds each
+    command, in seconds.
 
     Every method raises EnvironmentFailedError when the companion refuses, fails or does not end.
     """
 
-    def __init__(self, companion: str, device_set: Path | None = None, *, timeout: float = 180.0) -> None:
+    def __init__(
+        self, companion: str, device_set: Path | None = None, *, timeout: float = 180.0
+    ) -> None:
         self.command = (companion, *(("--device-set-path", str(device_set)) if device_set else ()))
         self._timeout = timeout
 
     async def all(self) -> list[Simulator]:
         """Every simulator of the set; real devices are left out."""
         printed = await run((*self.command, "--list", "1", "--only", "simulator"), self._timeout)
-        return [simulator for line in printed.splitlines() if line.strip() and (simulator := _read(line)) is not None]
+        return [
+            simulator
+            for line in printed.splitlines()
+            if line.strip() and (simulator := _read(line)) is not None
+        ]
 
     async def boot(self, udid: str) -> None:
         """Starts it; it may take longer until it answers."""
@@ -82,10 +95,15 @@ class Simulators:
     async def clone(self, udid: str, into: Path) -> str:
         """The UDID of a copy in another device set; the original has to be off."""
         await asyncio.to_thread(into.mkdir, parents=True, exist_ok=True)
-        printed = await run((*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout)
+        printed = await run(
+            (*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout
+        )
         copy = _read(printed.splitlines()[-1]) if printed.strip() else None
         if copy is None:
-            raise EnvironmentFailedError(f"idb_companion did not tell which simulator is the copy of {udid}: {printed[:200]!r}")
+            raise EnvironmentFailedError(
+                f"idb_companion did not tell which simulator is the copy of {udid}: "
+                f"{printed[:200]!r}"
+            )
         return copy.udid
 
     async def delete_all(self) -> None:
@@ -113,7 +131,9 @@ async def clear_up(companion: str, *, timeout: float) -> None:
 
 
 async def _end_companions(folder: Path, timeout: float) -> None:
-    """Kills those that were told to work in the folder: they know of no parent that could have died."""
+    """Kills those that were told to work in the folder: they know of no parent that could have
+    died.
+    """
     told_so = re.compile(rf"\s*(\d+) .*--\S+ {re.escape(str(folder))}/")
     for line in (await run(("ps", "-A", "-ww", "-o", "pid=,args="), timeout)).splitlines():
         if match := told_so.match(line):
@@ -122,10 +142,13 @@ async def _end_companions(folder: Path, timeout: float) -> None:
 
 
 async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
-    """What the command prints. Raises EnvironmentFailedError when it fails or takes longer than `within` seconds."""
+    """What the command prints. Raises EnvironmentFailedError when it fails or takes longer than
+    `within` seconds.
+    """
     name = " ".join((Path(command[0]).name, *command[1:]))
     try:
-        # A session of its own, so that all it starts can be ended with it, and Ctrl-C leaves the order of things to us.
+        # A session of its own, so that all it starts can be ended with it, and Ctrl-C leaves the
+        # order of things to us.
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
@@ -143,7 +166,9 @@ async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
     finally:
         await kill(process)
     if process.returncode != 0:
-        why = complaint.decode(errors="replace").strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
+        why = complaint.decode(errors="replace").strip().splitlines()[-1:] or [
+            f"exit status {process.returncode}"
+        ]
         raise EnvironmentFailedError(f"{name}: {why[0][:300]}")
     return printed.decode(errors="replace")
 
@@ -180,7 +205,9 @@ async def ios_tools() -> tuple[Tool, ...]:
         Tool("Xcode", await _xcode(), _GET_XCODE),
         Tool("simctl", simctl, _GET_XCODE),
         Tool("simulators", names or None, "xcrun simctl create 'iPhone 14' 'iPhone 14'"),
-        *await _pitfalls([one for one in simulators if _major(one) >= _CHANGED], has_simctl=simctl is not None),
+        *await _pitfalls(
+            [one for one in simulators if _major(one) >= _CHANGED], has_simctl=simctl is not None
+        ),
     )
 
 
@@ -193,17 +220,27 @@ async def _pitfalls(simulators: Sequence[Simulator], *, has_simctl: bool) -> tup
     for simulator in simulators:
         state = await _accessibility(simulator) if has_simctl else None
         (unknown if state is None else off if not state else []).append(simulator.name)
-    write = "; ".join(f"xcrun simctl spawn UDID defaults write com.apple.Accessibility {key} -bool true" for key in _AX_KEYS)
+    write = "; ".join(
+        f"xcrun simctl spawn UDID defaults write com.apple.Accessibility {key} -bool true"
+        for key in _AX_KEYS
+    )
     how = f"without it agents see no elements: boot the simulator, then {write}; restart its apps"
     if off:
         accessibility = Tool("accessibility", None, how, lacking=f"off on {', '.join(off)}")
     elif unknown:
-        accessibility = Tool("accessibility", None, how, lacking=f"not known of {', '.join(unknown)} (only a booted one tells)")
+        accessibility = Tool(
+            "accessibility",
+            None,
+            how,
+            lacking=f"not known of {', '.join(unknown)} (only a booted one tells)",
+        )
     else:
         accessibility = Tool("accessibility", f"on: {names}", how)
     taps = (
-        "there some builds of idb_companion take a tap in half pixels of the screenshot, not in points (facebook/idb#964); "
-        "before a run, tap something by idb ui tap X Y in points and look, or use a runtime before iOS 26"
+        "there some builds of idb_companion take a tap in half pixels of the screenshot, not in "
+        "points (facebook/idb#964); "
+        "before a run, tap something by idb ui tap X Y in points and look, or use a runtime "
+        "before iOS 26"
     )
     return accessibility, Tool("taps in points", None, taps, lacking=f"not certain on {names}")
 
@@ -215,7 +252,14 @@ def _major(simulator: Simulator) -> int:
 
 async def _accessibility(simulator: Simulator) -> bool | None:
     """Whether apps tell what is on their screens; None where the simulator does not say."""
-    read = (*simctl_command(None), "spawn", simulator.udid, "defaults", "read", "com.apple.Accessibility")
+    read = (
+        *simctl_command(None),
+        "spawn",
+        simulator.udid,
+        "defaults",
+        "read",
+        "com.apple.Accessibility",
+    )
     try:
         return all([(await run((*read, key), 10.0)).strip() == "1" for key in _AX_KEYS])
     except EnvironmentFailedError:
@@ -223,7 +267,9 @@ async def _accessibility(simulator: Simulator) -> bool | None:
 
 
 async def _built(companion: str) -> str:
-    """When the companion was built, which is all that it says of its version; the empty text where it says nothing."""
+    """When the companion was built, which is all that it says of its version; the empty text where
+    it says nothing.
+    """
     try:
         said = (await run((companion, "--version"), 10.0)).strip()
     except EnvironmentFailedError:
@@ -240,7 +286,12 @@ async def _xcode() -> str | None:
     if shutil.which("xcodebuild") is None:
         return None
     try:
-        return ", ".join((await run(("xcodebuild", "-version"), 10.0)).split("\n")[:2])[:100].strip(", ") or None
+        return (
+            ", ".join((await run(("xcodebuild", "-version"), 10.0)).split("\n")[:2])[:100].strip(
+                ", "
+            )
+            or None
+        )
     except EnvironmentFailedError:  # the command line tools alone have an xcodebuild that refuses
         return None
 
@@ -260,13 +311,18 @@ async def _simctl() -> str | None:
 
 
 def _read(line: str) -> Simulator | None:
-    """The simulator of a line that the companion prints; None for anything else, as there are warnings in between."""
+    """The simulator of a line that the companion prints; None for anything else, as there are
+    warnings in between.
+    """
     try:
         fields = json.loads(line)
         if "sim" not in str(fields.get("type", "simulator")).lower():
             return None
         return Simulator(
-            str(fields["udid"]), str(fields["name"]), str(fields.get("state")), str(fields.get("os_version") or "")
+            str(fields["udid"]),
+            str(fields["name"]),
+            str(fields.get("state")),
+            str(fields.get("os_version") or ""),
         )
     except (ValueError, KeyError, AttributeError):
         return None

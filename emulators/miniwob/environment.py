@@ -1,13 +1,14 @@
 """MiniWoB++ in headless Chromium: no Selenium, no network, the same episode for a seed.
 
-An observation is a picture of the 160 x 210 task area, at twice that size, and the page as text: a line for each
-visible element, `role "name" #place state`; what has to be scrolled to is marked `offscreen`. The yellow instruction
-is in the picture but not in the lines, for it is the goal. Seeds go to the page's generator as they are, as in
-gymnasium-miniwob (BrowserGym maps them first, so its seed 3 is another episode).
+An observation is a picture of the 160 x 210 task area, at twice that size, and the page as text: a
+line for each visible element, `role "name" #place state`; what has to be scrolled to is marked
+`offscreen`. The yellow instruction is in the picture but not in the lines, for it is the goal.
+Seeds go to the page's generator as they are, as in gymnasium-miniwob (BrowserGym maps them first,
+so its seed 3 is another episode).
 
-The page's time stands still while the agent thinks and moves by `settle` at each action: see clock.js. So the same
-actions lead to the same states and pictures, but for one thing that the browser does by the clock: a selection dragged past
-the edge of a box scrolls the box.
+The page's time stands still while the agent thinks and moves by `settle` at each action: see
+clock.js. So the same actions lead to the same states and pictures, but for one thing that the
+browser does by the clock: a selection dragged past the edge of a box scrolls the box.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from prill.emulators.browser.chromium import CALL_TIMEOUT, Chromium, Profile
-from prill.emulators.miniwob.page import HEIGHT, WIDTH, browser_failures, let_go, located, page_script, perform
+from prill.emulators.miniwob.page import (
+    HEIGHT,
+    WIDTH,
+    browser_failures,
+    let_go,
+    located,
+    page_script,
+    perform,
+)
 from prill.emulators.registry import make_environment
 from prill.emulators.screenshots import keep_screenshot
 from prill.emulators.settings import EnvironmentConfig, Playing, Setting
@@ -40,14 +49,15 @@ if TYPE_CHECKING:
 
 
 SCALE = 2
-# The pages lay out dialogs and menus by the window; this is the size the original Selenium harness gives it, nearly.
+# The pages lay out dialogs and menus by the window; this is the size the original Selenium harness
+# gives it, nearly.
 WINDOW = (332, 214)
 ORIGIN = "http://miniwob.invalid/"
 # Flights and dates are drawn in local time.
 PROFILE = Profile(locale="en-US", timezone="UTC", downloads=False)
 # The cover that says START appears when an episode ends and would hide what the agent left.
 STYLE = """#sync-task-cover { display: none !important; }
-*, *::before, *::after { animation: none !important; transition: none !important; caret-color: transparent !important; }"""
+*, *::before, *::after { animation: none !important; transition: none !important; caret-color: transparent !important; }"""  # noqa: E501
 # An hour, so that an episode of many actions does not run out of time.
 START = """async ([seed, hidden]) => {
   prillPage.show(hidden);
@@ -59,7 +69,10 @@ START = """async ([seed, hidden]) => {
   const said = core.getUtterance();
   return said.utterance || said;
 }"""
-LOOK = "async ([ms, hidden]) => {{ await prillClock.advance(ms); await prillDrawn(); return [{}, scrollX, scrollY]; }}"
+LOOK = (
+    "async ([ms, hidden]) => {{ await prillClock.advance(ms); await prillDrawn(); return [{}, "
+    "scrollX, scrollY]; }}"
+)
 READ = {"lines": "prillPage.read()", "html": "prillHtml.read(hidden, false)"}
 READ_BOXES = "prillHtml.read(hidden, true)"
 OUTCOME = "() => [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"
@@ -69,9 +82,10 @@ _PICTURE = re.compile(rb"""url\(["']?([\w./-]+\.(?:png|gif|jpg|svg))["']?\)""")
 class MiniWoB:
     """MiniWoB++ with its oracle. Screenshots are named by content.
 
-    Without `announce_end` the agent has to say `stop` itself, and the first reward stands. What `settle` lets pass is the
-    page's own time (0.5 s as in structured reflection, arXiv 2310.08740). `timeout` is a hundred times what a reset or a step
-    takes: only a page or browser that hangs reaches it.
+    Without `announce_end` the agent has to say `stop` itself, and the first reward stands. What
+    `settle` lets pass is the page's own time (0.5 s as in structured reflection, arXiv 2310.08740).
+    `timeout` is a hundred times what a reset or a step takes: only a page or browser that hangs
+    reaches it.
 
     Args:
         images: The folder for screenshots.
@@ -83,13 +97,21 @@ class MiniWoB:
         images: Path,
         *,
         browser: Chromium | None = None,
-        announce_end: Annotated[bool, Meta(description="an episode ends when the page gives its reward")] = True,
-        settle: Annotated[float, Meta(ge=0, description="seconds of the page's time after the start and each action")] = 0.5,
+        announce_end: Annotated[
+            bool, Meta(description="an episode ends when the page gives its reward")
+        ] = True,
+        settle: Annotated[
+            float,
+            Meta(ge=0, description="seconds of the page's time after the start and each action"),
+        ] = 0.5,
         text: Annotated[
-            Literal["lines", "html"], Meta(description="what a language agent reads (html: see html.js)")
+            Literal["lines", "html"],
+            Meta(description="what a language agent reads (html: see html.js)"),
         ] = "lines",
         hidden: Annotated[bool, Meta(description="also what cannot be seen")] = False,
-        boxes: Annotated[bool, Meta(description="html says where each element is: data-wob_box")] = False,
+        boxes: Annotated[
+            bool, Meta(description="html says where each element is: data-wob_box")
+        ] = False,
         timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0,
     ) -> None:
         self._images = images
@@ -127,10 +149,14 @@ class MiniWoB:
             goal = await self._load(name, seed)
         self._untouched = (name, seed)
         where = f"miniwob/{name}"
-        return Task(id=f"{where}?seed={seed}", goal=goal, platform="web", site=name, start_url=where)
+        return Task(
+            id=f"{where}?seed={seed}", goal=goal, platform="web", site=name, start_url=where
+        )
 
     async def reset(self, task: Task) -> Observation:
-        """The page loaded again, and the episode that `task.id` names (`miniwob/<name>?seed=<number>`)."""
+        """The page loaded again, and the episode that `task.id` names
+        (`miniwob/<name>?seed=<number>`).
+        """
         match = re.fullmatch(r"miniwob/([\w-]+)\?seed=(\d+)", task.id)
         if match is None:
             raise UsageError(f"task id {task.id!r}: expected miniwob/<name>?seed=<number>")
@@ -142,12 +168,15 @@ class MiniWoB:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The page after the action. An action on something that is not there leaves the page as it was."""
+        """The page after the action. An action on something that is not there leaves the page as it
+        was.
+        """
         page = self._open_page()
         async with self._bounded():
             self._held = self._held or action.kind == "hold"
             if pointer := await perform(page, action):
-                # What has come under the pointer by the action shows it now, and not some moment later.
+                # What has come under the pointer by the action shows it now, and not some moment
+                # later.
                 await page.mouse.move(*pointer)
             observation = await self._observe()
             done = bool((await page.evaluate(OUTCOME))[0])
@@ -160,22 +189,27 @@ class MiniWoB:
             return await located(page, action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Labels an episode: a success is a raw reward above 0, the convention of the MiniWoB++ papers, without the discount
-        for time.
+        """Labels an episode: a success is a raw reward above 0, the convention of the MiniWoB++
+        papers, without the discount for time.
 
         Args:
             trajectory: The episode that was just played.
 
         Returns:
-            The label. An episode that the page never rewarded is a failure; one that ended with an error is undecided.
+            The label. An episode that the page never rewarded is a failure; one that ended with an
+            error is undecided.
         """
         if trajectory.error is not None:
-            return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")
+            return LabelRecord(
+                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+            )
         page = self._open_page()
         async with self._bounded():
             done, raw = await page.evaluate(OUTCOME)
         note = f"raw reward {raw:g}" if done else f"not submitted: raw reward {raw:g}"
-        return LabelRecord(id=trajectory.id, success=bool(done and raw > 0), source="oracle", note=note)
+        return LabelRecord(
+            id=trajectory.id, success=bool(done and raw > 0), source="oracle", note=note
+        )
 
     async def close(self) -> None:
         """Closes the page, and the browser unless it was given."""
@@ -185,7 +219,9 @@ class MiniWoB:
 
     @contextlib.asynccontextmanager
     async def _bounded(self) -> AsyncIterator[None]:
-        """What is done inside has a limit in time; unless it ends well, the next episode gets a new profile."""
+        """What is done inside has a limit in time; unless it ends well, the next episode gets a new
+        profile.
+        """
         went_well = False
         try:
             with browser_failures():
@@ -215,7 +251,10 @@ class MiniWoB:
     async def _load(self, name: str, seed: int) -> str:
         """Starts the episode and gives its goal."""
         if not (self._pages / "miniwob" / f"{name}.html").is_file():
-            raise UsageError(f"MiniWoB++ has no task {name!r}; the tasks are the pages in {self._pages / 'miniwob'}")
+            raise UsageError(
+                f"MiniWoB++ has no task {name!r}; the tasks are the pages in "
+                f"{self._pages / 'miniwob'}"
+            )
         page = await self._clean_page()
         self._untouched = None
         self._site = name
@@ -224,7 +263,9 @@ class MiniWoB:
         return str(await page.evaluate(START, [seed, self._hidden]))
 
     async def _clean_page(self) -> Page:
-        """The page of this environment, made when there is none. A page loaded into it finds nothing of the one before."""
+        """The page of this environment, made when there is none. A page loaded into it finds
+        nothing of the one before.
+        """
         if self._page is not None and self._context is not None:
             await self._context.clear_cookies()
             # Where the pointer was, the next page would show what it shows under a pointer.
@@ -240,8 +281,14 @@ class MiniWoB:
         await self._context.set_offline(True)
         page = await self._context.new_page()
         self._session = await self._context.new_cdp_session(page)
-        # The same window as above: this session takes the pictures, and knows only what it was told itself.
-        window = {"width": WINDOW[0], "height": WINDOW[1], "deviceScaleFactor": SCALE, "mobile": False}
+        # The same window as above: this session takes the pictures, and knows only what it was told
+        # itself.
+        window = {
+            "width": WINDOW[0],
+            "height": WINDOW[1],
+            "deviceScaleFactor": SCALE,
+            "mobile": False,
+        }
         await self._session.send("Emulation.setDeviceMetricsOverride", window)
         self._page = page
         return page
@@ -251,7 +298,10 @@ class MiniWoB:
         path = (self._pages / route.request.url.removeprefix(ORIGIN).split("?")[0]).resolve()
         if path.is_relative_to(self._pages) and path.is_file():
             # No file says how it is encoded; unicode-test needs it.
-            await route.fulfill(body=_content(path), content_type=f"{mimetypes.guess_type(path.name)[0]}; charset=utf-8")
+            await route.fulfill(
+                body=_content(path),
+                content_type=f"{mimetypes.guess_type(path.name)[0]}; charset=utf-8",
+            )
         else:
             await route.fulfill(status=404)
 
@@ -260,17 +310,28 @@ class MiniWoB:
         assert self._session is not None
         text, x, y = await page.evaluate(self._look, [1000 * self._settle, self._hidden])
         clip = {"x": x, "y": y, "width": WIDTH, "height": HEIGHT, "scale": 1}
-        # Half the work of Playwright's screenshot(), which looks for frames, carets and animations first.
-        picture = await self._session.send("Page.captureScreenshot", {"format": "png", "clip": clip})
-        shot = await asyncio.to_thread(keep_screenshot, base64.b64decode(picture["data"]), self._images)
+        # Half the work of Playwright's screenshot(), which looks for frames, carets and animations
+        # first.
+        picture = await self._session.send(
+            "Page.captureScreenshot", {"format": "png", "clip": clip}
+        )
+        shot = await asyncio.to_thread(
+            keep_screenshot, base64.b64decode(picture["data"]), self._images
+        )
         return Observation(screenshot=shot, text=text, url=f"miniwob/{self._site}")
 
 
 @cache
 def _content(path: Path) -> bytes:
-    """The file, with the pictures of its styles put in: one fetched only when the pointer comes has no size at first."""
+    """The file, with the pictures of its styles put in: one fetched only when the pointer comes has
+    no size at first.
+    """
     data = path.read_bytes()
-    return _PICTURE.sub(lambda link: _put_in(path.parent, link), data) if path.suffix in (".css", ".html") else data
+    return (
+        _PICTURE.sub(lambda link: _put_in(path.parent, link), data)
+        if path.suffix in (".css", ".html")
+        else data
+    )
 
 
 def _put_in(folder: Path, link: re.Match[bytes]) -> bytes:
@@ -284,7 +345,9 @@ def _put_in(folder: Path, link: re.Match[bytes]) -> bytes:
 def _pages() -> Path:
     spec = importlib.util.find_spec("miniwob")
     if spec is None or not spec.submodule_search_locations:
-        raise UsageError("the MiniWoB++ pages are not installed; run: pip install --no-deps miniwob")
+        raise UsageError(
+            "the MiniWoB++ pages are not installed; run: pip install --no-deps miniwob"
+        )
     return (Path(spec.submodule_search_locations[0]) / "html").resolve()
 
 
@@ -294,19 +357,34 @@ class MiniWobConfig(EnvironmentConfig):
 
     name: ClassVar[str] = "miniwob"
     usual_policy: ClassVar[str | None] = "scripted"
-    _told: ClassVar[frozenset[str]] = frozenset({"tasks", "text", "hidden", "settle", "announce_end"})
+    _told: ClassVar[frozenset[str]] = frozenset(
+        {"tasks", "text", "hidden", "settle", "announce_end"}
+    )
 
-    tasks: Annotated[Names, Meta(description="tasks of MiniWoB++, or all (for the scripted policy, all that it knows)")] = None
+    tasks: Annotated[
+        Names,
+        Meta(description="tasks of MiniWoB++, or all (for the scripted policy, all that it knows)"),
+    ] = None
     text: Annotated[
         Literal["lines", "html"] | None,
-        Meta(description="how the page is told as text (default: as the policy reads it, else lines)"),
+        Meta(
+            description="how the page is told as text (default: as the policy reads it, else lines)"
+        ),
     ] = None
     hidden: Annotated[bool, Meta(description="show hidden elements in the text too")] = False
-    settle: Annotated[float, Meta(ge=0, description="seconds of the page's time after each action")] = 0.5
+    settle: Annotated[
+        float, Meta(ge=0, description="seconds of the page's time after each action")
+    ] = 0.5
     announce_end: Annotated[
-        bool | None, Meta(description="end the episode when the page gives its reward (default: but for the scripted policy)")
+        bool | None,
+        Meta(
+            description="end the episode when the page gives its reward (default: but for the "
+            "scripted policy)"
+        ),
     ] = None
-    boxes: Annotated[bool, Meta(description="html says where each element is: data-wob_box")] = False
+    boxes: Annotated[bool, Meta(description="html says where each element is: data-wob_box")] = (
+        False
+    )
     timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0
 
     def check(self) -> None:
@@ -316,7 +394,8 @@ class MiniWobConfig(EnvironmentConfig):
     def setting(self, run: Playing) -> Setting[Any]:
         """Makes a browser, and a page for each worker."""
         browser = Chromium()
-        # If the page ended its episodes, the scripted agent would have the last word exactly in those that were not submitted.
+        # If the page ended its episodes, the scripted agent would have the last word exactly in
+        # those that were not submitted.
         told = {
             "announce_end": not run.scripted if self.announce_end is None else self.announce_end,
             "settle": self.settle,
@@ -325,10 +404,13 @@ class MiniWobConfig(EnvironmentConfig):
         }
         options: dict[str, Any] = {**told, "boxes": self.boxes, "timeout": self.timeout}
         environments: list[Any] = [
-            make_environment("miniwob", images=run.images, browser=browser, **options) for _ in range(run.copies)
+            make_environment("miniwob", images=run.images, browser=browser, **options)
+            for _ in range(run.copies)
         ]
         tasks = task_names(self.tasks, MiniWoB.tasks()) if self.tasks or not run.listed else []
-        return Setting(environments, tasks, MiniWoB.task, MiniWoB.grade, {**told, **self.more()}, browser.close)
+        return Setting(
+            environments, tasks, MiniWoB.task, MiniWoB.grade, {**told, **self.more()}, browser.close
+        )
 
     def scripts(self) -> None:
         """The scripted policy knows the tasks by itself."""

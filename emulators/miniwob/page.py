@@ -1,6 +1,7 @@
 """Page-level helpers for MiniWoB++: actions, text, screenshots, errors.
 
-A page first gets `page_script()`; then an element is named by its line in the page's text, or as html.js says.
+A page first gets `page_script()`; then an element is named by its line in the page's text, or as
+html.js says.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 
 WIDTH, HEIGHT = 160, 210
-# Seconds of the page's time that `wait` lets pass when it does not say how many; BrowserGym's default.
+# Seconds of the page's time that `wait` lets pass when it does not say how many; BrowserGym's
+# default.
 WAIT = 1.0
 _SCRIPTS = ("clock.js", "alone.js", "drawn.js", "html.js", "text.js")
 _DRAG_STEPS = 8
@@ -33,10 +35,12 @@ _HELD = ("Control", "Shift", "Alt", "Meta")
 
 
 async def perform(page: Page, action: Action) -> tuple[float, float] | None:
-    """Carries the action out; one on something that is not there does nothing. Gives where the pointer was put, if it was.
+    """Carries the action out; one on something that is not there does nothing. Gives where the
+    pointer was put, if it was.
 
-    `press` with `ArrowDown x 3` presses three times; `hold` and `release` are for Control, Shift, Alt and Meta.
-    What pages of one task have no use for does nothing either: back, forward, home, goto and tabs.
+    `press` with `ArrowDown x 3` presses three times; `hold` and `release` are for Control, Shift,
+    Alt and Meta. What pages of one task have no use for does nothing either: back, forward, home,
+    goto and tabs.
     """
     element = None if action.target is None else await _find(page, action.target)
     if action.target is not None and element is None:
@@ -64,8 +68,14 @@ async def perform(page: Page, action: Action) -> tuple[float, float] | None:
 
 async def located(page: Page, action: Action) -> Action:
     """The action with the point at which its element is clicked, where that can be seen."""
-    element = None if action.target is None or action.point is not None else await _find(page, action.target)
-    spot: list[float] | None = None if element is None else await element.evaluate("(el) => prillPage.seen(el)")
+    element = (
+        None
+        if action.target is None or action.point is not None
+        else await _find(page, action.target)
+    )
+    spot: list[float] | None = (
+        None if element is None else await element.evaluate("(el) => prillPage.seen(el)")
+    )
     if spot is None or not (0 <= spot[0] <= WIDTH and 0 <= spot[1] <= HEIGHT):
         return action
     return replace(action, point=(round(spot[0] / WIDTH, 4), round(spot[1] / HEIGHT, 4)))
@@ -84,7 +94,9 @@ async def _where(point: Point | None, element: ElementHandle | None) -> tuple[fl
     return None if point is None else (point[0] * WIDTH, point[1] * HEIGHT)
 
 
-async def _point_at(page: Page, action: Action, element: ElementHandle | None) -> tuple[float, float] | None:
+async def _point_at(
+    page: Page, action: Action, element: ElementHandle | None
+) -> tuple[float, float] | None:
     if point := await _where(action.point, element):
         await page.mouse.move(*point)
         if action.kind != "hover":
@@ -94,11 +106,15 @@ async def _point_at(page: Page, action: Action, element: ElementHandle | None) -
         return point
     if element is not None and action.kind == "click":
         # The entries of a list that is folded have no place; a click on one chooses it.
-        await element.evaluate("(el) => el.tagName === 'OPTION' && prillPage.select(el.closest('select'), el.value)")
+        await element.evaluate(
+            "(el) => el.tagName === 'OPTION' && prillPage.select(el.closest('select'), el.value)"
+        )
     return None
 
 
-async def _drag(page: Page, action: Action, element: ElementHandle | None) -> tuple[float, float] | None:
+async def _drag(
+    page: Page, action: Action, element: ElementHandle | None
+) -> tuple[float, float] | None:
     """From the target or point to `end_point`, or to the element that `value` names."""
     onto = await _find(page, action.value) if action.end_point is None and action.value else None
     end = await _where(action.end_point, onto)
@@ -113,14 +129,17 @@ async def _drag(page: Page, action: Action, element: ElementHandle | None) -> tu
 
 
 async def _type(page: Page, element: ElementHandle | None, value: str) -> None:
-    """Replaces what the element holds, key by key; without an element, types into what has the focus."""
+    """Replaces what the element holds, key by key; without an element, types into what has the
+    focus.
+    """
     if element is None:
         return await page.keyboard.type(value)
     if not await element.evaluate("(el) => prillPage.editable(el)"):
         return
     kind = await element.get_attribute("type")
     if kind in ("date", "time", "month", "week", "datetime-local", "color", "range"):
-        # Keys go to the parts of these inputs in the order of the browser's language, so the value is set instead.
+        # Keys go to the parts of these inputs in the order of the browser's language, so the value
+        # is set instead.
         await element.evaluate("(el, value) => prillPage.set(el, value)", value)
         return
     await element.focus()
@@ -184,13 +203,17 @@ def browser_failures() -> Iterator[None]:
     try:
         yield
     except Error as error:
-        raise EnvironmentFailedError(f"the browser failed: {error.message.splitlines()[0]}") from error
+        raise EnvironmentFailedError(
+            f"the browser failed: {error.message.splitlines()[0]}"
+        ) from error
     except TimeoutError as error:
         raise EnvironmentFailedError("the browser failed: it does not answer") from error
 
 
 @cache
 def page_script() -> str:
-    """The JavaScript that gives a page `prillClock`, `prillPage` and `prillHtml`; it has to run before the page's own."""
+    """The JavaScript that gives a page `prillClock`, `prillPage` and `prillHtml`; it has to run
+    before the page's own.
+    """
     folder = resources.files("prill.emulators.miniwob")
     return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS)

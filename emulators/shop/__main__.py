@@ -2,8 +2,8 @@
 
     python -m prill.emulators.shop --port 7770
 
-prints the variables that WebArena's users set, for `eval` in a shell, and where to reset the state. The forum and the
-projects take the next two ports.
+prints the variables that WebArena's users set, for `eval` in a shell, and where to reset the state.
+The forum and the projects take the next two ports.
 """
 
 from __future__ import annotations
@@ -19,9 +19,16 @@ from prill.served import serve
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves the shop with the options of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m prill.emulators.shop", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m prill.emulators.shop",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=int, default=0, help="the shop's; the others take the next two (default: 0, any)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        help="the shop's; the others take the next two (default: 0, any)",
+    )
     parser.add_argument("--reset-token", help="what a reset must know (default: drawn at random)")
     options = vars(parser.parse_args(arguments))
     return serve(lambda: Shop(**options), sys.stdout, sys.stderr)

@@ -33,15 +33,25 @@ def login_page(request: ShopRequest, message: str = "") -> Response:
     if request.user is not None:
         return redirect("/customer/account/")
     wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
-    fields = field("Email", "login[username]", kind="email") + field("Password", "login[password]", kind="password")
-    return shop_page(request, "Customer Login", wrong + button_form("/customer/account/login/", "Sign In", fields))
+    fields = field("Email", "login[username]", kind="email") + field(
+        "Password", "login[password]", kind="password"
+    )
+    return shop_page(
+        request,
+        "Customer Login",
+        wrong + button_form("/customer/account/login/", "Sign In", fields),
+    )
 
 
 def login(request: ShopRequest) -> Response:
     """Signs in, or says that it cannot."""
-    token = request.store.sign_in("shopping", request.form.get("login[username]", ""), request.form.get("login[password]", ""))
+    token = request.store.sign_in(
+        "shopping", request.form.get("login[username]", ""), request.form.get("login[password]", "")
+    )
     if token is None:
-        return login_page(request, "The account sign-in was incorrect. Please wait and try again later.")
+        return login_page(
+            request, "The account sign-in was incorrect. Please wait and try again later."
+        )
     return redirect("/customer/account/", token)
 
 
@@ -55,7 +65,8 @@ def account(request: ShopRequest) -> Response:
     """The account page."""
     who = request.customer
     body = (
-        f'<section class="box"><h2>Contact Information</h2><p>{escape(who.name)}<br>{escape(who.email)}</p></section>'
+        '<section class="box"><h2>Contact '
+        f"Information</h2><p>{escape(who.name)}<br>{escape(who.email)}</p></section>"
         f'{_address(who.address)}<p><a href="/customer/address/edit/">Edit Address</a></p>'
     )
     return shop_page(request, "My Account", body)
@@ -63,21 +74,33 @@ def account(request: ShopRequest) -> Response:
 
 def address(request: ShopRequest) -> Response:
     """The address page."""
-    body = f'{_address(request.customer.address)}<p><a href="/customer/address/edit/">Edit Address</a></p>'
-    return shop_page(request, "Address Book", body, message="You saved the address." if "said" in request.query else "")
+    body = (
+        f'{_address(request.customer.address)}<p><a href="/customer/address/edit/">Edit '
+        "Address</a></p>"
+    )
+    return shop_page(
+        request,
+        "Address Book",
+        body,
+        message="You saved the address." if "said" in request.query else "",
+    )
 
 
 def edit_address(request: ShopRequest) -> Response:
     """The form for it."""
     now = request.customer.address
     fields = "".join(field(label, name, getattr(now, name)) for name, label in _ADDRESS.items())
-    return shop_page(request, "Edit Address", button_form("/customer/address/edit/", "Save Address", fields))
+    return shop_page(
+        request, "Edit Address", button_form("/customer/address/edit/", "Save Address", fields)
+    )
 
 
 def save_address(request: ShopRequest) -> Response:
     """Takes the new address; only the second line may be empty."""
     values = {name: request.form.get(name, "").strip() for name in _ADDRESS}
-    if missing := [_ADDRESS[name] for name, value in values.items() if not value and name != "street2"]:
+    if missing := [
+        _ADDRESS[name] for name, value in values.items() if not value and name != "street2"
+    ]:
         raise PageError(400, f"{missing[0]} is a required field.")
     request.customer.address = Address(**values)
     return redirect("/customer/address/?said=1")
@@ -88,7 +111,10 @@ def wishes(request: ShopRequest) -> Response:
     items = [request.store.products[sku] for sku in request.customer.wishes]
     if not items:
         return shop_page(request, "My Wish List", "<p>You have no items in your wish list.</p>")
-    rows = ((_link(product), money(product.price), _remove(product, "/wishlist/remove")) for product in items)
+    rows = (
+        (_link(product), money(product.price), _remove(product, "/wishlist/remove"))
+        for product in items
+    )
     return shop_page(request, "My Wish List", table(("Product", "Price", ""), rows, "Wish list"))
 
 
@@ -111,7 +137,9 @@ def cart(request: ShopRequest) -> Response:
     """The shopping cart."""
     items = _cart(request)
     if not items:
-        return shop_page(request, "Shopping Cart", "<p>You have no items in your shopping cart.</p>")
+        return shop_page(
+            request, "Shopping Cart", "<p>You have no items in your shopping cart.</p>"
+        )
     rows = (
         (
             _link(product),
@@ -131,7 +159,9 @@ def cart(request: ShopRequest) -> Response:
 def add_to_cart(request: ShopRequest) -> Response:
     """Some of a product, no more than there are."""
     product = _product(request)
-    quantity = request.customer.cart.get(product.sku, 0) + whole_number(request.form.get("qty", "1"), "The quantity", 1)
+    quantity = request.customer.cart.get(product.sku, 0) + whole_number(
+        request.form.get("qty", "1"), "The quantity", 1
+    )
     if quantity > product.stock:
         raise PageError(400, f"The requested quantity of {product.name} is not available.")
     request.customer.cart[product.sku] = quantity
@@ -152,8 +182,10 @@ def checkout(request: ShopRequest) -> Response:
     total = sum(product.price * quantity for product, quantity in items) + SHIPPING
     lines = "".join(f"<li>{quantity} × {escape(product.name)}</li>" for product, quantity in items)
     body = (
-        f"{_address(request.customer.address)}<ul>{lines}</ul><p>Flat rate shipping: {money(SHIPPING)}</p>"
-        f'<p class="price">Order Total: {money(total)}</p>{button_form("/checkout/", "Place Order")}'
+        f"{_address(request.customer.address)}<ul>{lines}</ul><p>Flat rate shipping: "
+        f"{money(SHIPPING)}</p>"
+        '<p class="price">Order Total: '
+        f"{money(total)}</p>{button_form('/checkout/', 'Place Order')}"
     )
     return shop_page(request, "Checkout", body)
 
@@ -166,19 +198,27 @@ def place_order(request: ShopRequest) -> Response:
     for product, quantity in items:
         if quantity > product.stock:
             raise PageError(400, f"The requested quantity of {product.name} is not available.")
-    return redirect(f"/checkout/success/?order={request.store.place_order(request.customer).number}")
+    return redirect(
+        f"/checkout/success/?order={request.store.place_order(request.customer).number}"
+    )
 
 
 def bought(request: ShopRequest) -> Response:
     """Thanks, and the number of the order."""
     order = _order(request, request.query.get("order", ""))
     link = f'<a href="/sales/order/view/order_id/{order.number}/">{order.label}</a>'
-    return shop_page(request, "Thank you for your purchase!", f"<p>Your order number is: {link}.</p>")
+    return shop_page(
+        request, "Thank you for your purchase!", f"<p>Your order number is: {link}.</p>"
+    )
 
 
 def orders(request: ShopRequest) -> Response:
     """All orders of the account, the newest first."""
-    own = sorted((o for o in request.store.orders if o.email == request.user), key=lambda o: o.date, reverse=True)
+    own = sorted(
+        (o for o in request.store.orders if o.email == request.user),
+        key=lambda o: o.date,
+        reverse=True,
+    )
     rows = (
         (
             o.label,
@@ -189,21 +229,34 @@ def orders(request: ShopRequest) -> Response:
         )
         for o in own
     )
-    return shop_page(request, "My Orders", table(("Order #", "Date", "Order Total", "Status", "Action"), rows, "Orders"))
+    return shop_page(
+        request,
+        "My Orders",
+        table(("Order #", "Date", "Order Total", "Status", "Action"), rows, "Orders"),
+    )
 
 
 def order(request: ShopRequest) -> Response:
     """One order."""
     order = _order(request, request.parts["number"])
     note = f'<p class="box">{escape(order.note)}</p>' if order.note else ""
-    body = f"<p>Status: {escape(order.status)} · {order.date[:10]}</p>{note}{order_lines(request.store, order)}"
+    body = (
+        f"<p>Status: {escape(order.status)} · "
+        f"{order.date[:10]}</p>{note}{order_lines(request.store, order)}"
+    )
     return shop_page(request, f"Order # {order.label}", body)
 
 
 def order_lines(store: Store, order: ShopOrder) -> str:
     """The items of an order, as customers and administrators see them."""
     rows = (
-        (escape(store.products[sku].name), escape(sku), money(price), f"Ordered {quantity}", money(price * quantity))
+        (
+            escape(store.products[sku].name),
+            escape(sku),
+            money(price),
+            f"Ordered {quantity}",
+            money(price * quantity),
+        )
         for sku, quantity, price in order.lines
     )
     head = ("Product Name", "SKU", "Price", "Qty", "Subtotal")
@@ -228,7 +281,9 @@ def _order(request: ShopRequest, number: str) -> ShopOrder:
 
 
 def _cart(request: ShopRequest) -> list[tuple[Product, int]]:
-    return [(request.store.products[sku], quantity) for sku, quantity in request.customer.cart.items()]
+    return [
+        (request.store.products[sku], quantity) for sku, quantity in request.customer.cart.items()
+    ]
 
 
 def _link(product: Product) -> str:
@@ -237,11 +292,19 @@ def _link(product: Product) -> str:
 
 def _remove(product: Product, address: str) -> str:
     name = escape(f"Remove {product.name}")
-    return f'<form method="post" action="{address}/{product.sku}"><button aria-label="{name}">Remove</button></form>'
+    return (
+        f'<form method="post" action="{address}/{product.sku}"><button '
+        f'aria-label="{name}">Remove</button></form>'
+    )
 
 
 def _address(where: Address) -> str:
-    lines = (where.street, where.street2, f"{where.city}, {where.state}, {where.zip}", where.country)
+    lines = (
+        where.street,
+        where.street2,
+        f"{where.city}, {where.state}, {where.zip}",
+        where.country,
+    )
     text = "<br>".join(escape(line) for line in lines if line)
     return "".join(
         f'<section class="box box-address-{use}"><h2>Default {use.capitalize()} Address</h2>'

@@ -30,7 +30,10 @@ _MENU = (
     ("Sign Out", "/admin/auth/logout/"),
 )
 _STATUSES = ("Pending", "Processing", "Complete", "Canceled")
-_FOLD = "const s = this.nextElementSibling; s.hidden = !s.hidden; this.setAttribute('aria-expanded', !s.hidden)"
+_FOLD = (
+    "const s = this.nextElementSibling; s.hidden = !s.hidden; "
+    "this.setAttribute('aria-expanded', !s.hidden)"
+)
 
 
 def login_page(request: ShopRequest, message: str = "") -> Response:
@@ -40,16 +43,25 @@ def login_page(request: ShopRequest, message: str = "") -> Response:
     wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
     fields = field("Username", "login[username]", hint="user name")
     fields += field("Password", "login[password]", kind="password", hint="password")
-    return site_page("shopping_admin", "Welcome, please sign in", (), wrong + button_form("/admin", "Sign in", fields))
+    return site_page(
+        "shopping_admin",
+        "Welcome, please sign in",
+        (),
+        wrong + button_form("/admin", "Sign in", fields),
+    )
 
 
 def login(request: ShopRequest) -> Response:
     """Signs in, or says that it cannot."""
     token = request.store.sign_in(
-        "shopping_admin", request.form.get("login[username]", ""), request.form.get("login[password]", "")
+        "shopping_admin",
+        request.form.get("login[username]", ""),
+        request.form.get("login[password]", ""),
     )
     if token is None:
-        return login_page(request, "The account sign-in was incorrect or your account is disabled temporarily.")
+        return login_page(
+            request, "The account sign-in was incorrect or your account is disabled temporarily."
+        )
     return redirect("/admin/dashboard", token)
 
 
@@ -64,7 +76,8 @@ def dashboard(request: ShopRequest) -> Response:
     sold = [o for o in request.store.orders if o.status != "Canceled"]
     last = sorted(request.store.orders, key=lambda o: o.date, reverse=True)[:5]
     body = (
-        f'<p class="price">Lifetime Sales {money(sum(o.total for o in sold))}</p><h2>Last Orders</h2>{_orders(request, last)}'
+        f'<p class="price">Lifetime Sales {money(sum(o.total for o in sold))}</p><h2>Last '
+        f"Orders</h2>{_orders(request, last)}"
     )
     return _page("Dashboard", body)
 
@@ -75,12 +88,17 @@ def orders(request: ShopRequest) -> Response:
     matches = [
         o
         for o in request.store.orders
-        if (not status or o.status == status) and (not words or words in f"{o.label} {o.email} {_name(request, o)}".lower())
+        if (not status or o.status == status)
+        and (not words or words in f"{o.label} {o.email} {_name(request, o)}".lower())
     ]
-    options = "".join(f"<option{' selected' if each == status else ''}>{each}</option>" for each in _STATUSES)
+    options = "".join(
+        f"<option{' selected' if each == status else ''}>{each}</option>" for each in _STATUSES
+    )
     form = (
-        '<form class="inline" action="/admin/sales/order/"><label>Status <select name="status"><option value="">Any</option>'
-        f'{options}</select></label><label>Search <input name="q" value="{escape(request.query.get("q", ""))}"></label>'
+        '<form class="inline" action="/admin/sales/order/"><label>Status <select '
+        'name="status"><option value="">Any</option>'
+        f'{options}</select></label><label>Search <input name="q" '
+        f'value="{escape(request.query.get("q", ""))}"></label>'
         "<button>Apply Filters</button></form>"
     )
     return _page("Orders", f"{form}<p>{len(matches)} records found</p>{_orders(request, matches)}")
@@ -92,7 +110,7 @@ def order(request: ShopRequest) -> Response:
     buttons = ""
     if order.status in ("Pending", "Processing"):
         where = f"/admin/sales/order/view/order_id/{order.number}"
-        buttons = f'<div class="inline">{button_form(where + "/ship", "Ship")}{button_form(where + "/cancel", "Cancel")}</div>'
+        buttons = f'<div class="inline">{button_form(where + "/ship", "Ship")}{button_form(where + "/cancel", "Cancel")}</div>'  # noqa: E501
     status = f'<p>Order Status: <b id="order_status">{escape(order.status)}</b></p>'
     facts = f"<p>{escape(_name(request, order))}, {escape(order.email)}</p>{status}"
     return _page(f"Order # {order.label}", facts + buttons + order_lines(request.store, order))
@@ -114,7 +132,12 @@ def customers(request: ShopRequest) -> Response:
     """Everybody with an account."""
     bought = Counter(o.email for o in request.store.orders)
     rows = (
-        (escape(c.name), escape(c.email), escape(f"{c.address.city}, {c.address.state}"), str(bought[c.email]))
+        (
+            escape(c.name),
+            escape(c.email),
+            escape(f"{c.address.city}, {c.address.state}"),
+            str(bought[c.email]),
+        )
         for c in request.store.customers.values()
     )
     return _page("Customers", table(("Name", "Email", "City", "Orders"), rows, "Customers"))
@@ -129,18 +152,22 @@ def products(request: ShopRequest) -> Response:
             escape(product.sku),
             money(product.price),
             str(product.stock),
-            f'<a href="/admin/catalog/product/edit/id/{product.id}/" aria-label="Edit {escape(product.name)}">Edit</a>',
+            f'<a href="/admin/catalog/product/edit/id/{product.id}/" aria-label="Edit '
+            f'{escape(product.name)}">Edit</a>',
         )
         for product in request.store.products.values()
     )
-    return _page("Products", table(("ID", "Name", "SKU", "Price", "Quantity", "Action"), rows, "Products"))
+    return _page(
+        "Products", table(("ID", "Name", "SKU", "Price", "Quantity", "Action"), rows, "Products")
+    )
 
 
 def product(request: ShopRequest) -> Response:
     """The form for one product; the stock is behind a button, as in the real thing."""
     product = _product(request)
     inventory = (
-        '<div data-index="inventory"><button type="button" class="admin__collapsible-title" aria-expanded="false" '
+        '<div data-index="inventory"><button type="button" class="admin__collapsible-title" '
+        'aria-expanded="false" '
         f'onclick="{_FOLD}">Inventory</button><div hidden><p>In stock: {product.stock}</p>'
         f"{field('Quantity', 'product[quantity]', str(product.stock))}</div></div>"
     )
@@ -173,8 +200,14 @@ def bestsellers(request: ShopRequest) -> Response:
         for sku, quantity, _ in order.lines:
             counts[sku] += quantity
     ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    rows = ((escape(request.store.products[sku].name), money(request.store.products[sku].price), str(n)) for sku, n in ranked)
-    return _page("Bestsellers Report", _dates(request) + table(("Product", "Price", "Order Quantity"), rows, "Bestsellers"))
+    rows = (
+        (escape(request.store.products[sku].name), money(request.store.products[sku].price), str(n))
+        for sku, n in ranked
+    )
+    return _page(
+        "Bestsellers Report",
+        _dates(request) + table(("Product", "Price", "Order Quantity"), rows, "Bestsellers"),
+    )
 
 
 def sales(request: ShopRequest) -> Response:
@@ -182,8 +215,14 @@ def sales(request: ShopRequest) -> Response:
     months: dict[str, list[ShopOrder]] = {}
     for order in _between(request):
         months.setdefault(order.date[:7], []).append(order)
-    rows = ((month, str(len(own)), money(sum(o.total for o in own))) for month, own in sorted(months.items()))
-    return _page("Order Report", _dates(request) + table(("Month", "Orders", "Sales Total"), rows, "Orders by month"))
+    rows = (
+        (month, str(len(own)), money(sum(o.total for o in own)))
+        for month, own in sorted(months.items())
+    )
+    return _page(
+        "Order Report",
+        _dates(request) + table(("Month", "Orders", "Sales Total"), rows, "Orders by month"),
+    )
 
 
 def _page(title: str, body: str, message: str = "") -> Response:
@@ -192,13 +231,17 @@ def _page(title: str, body: str, message: str = "") -> Response:
 
 def _dates(request: ShopRequest) -> str:
     names = (("From", "from"), ("To", "to"))
-    fields = "".join(field(label, name, request.query.get(name, ""), hint="YYYY-MM-DD") for label, name in names)
+    fields = "".join(
+        field(label, name, request.query.get(name, ""), hint="YYYY-MM-DD") for label, name in names
+    )
     return f'<form action="{escape(request.path)}">{fields}<button>Show Report</button></form>'
 
 
 def _between(request: ShopRequest) -> list[ShopOrder]:
     first, last = request.query.get("from") or "0000", request.query.get("to") or "9999"
-    return [o for o in request.store.orders if o.status != "Canceled" and first <= o.date[:10] <= last]
+    return [
+        o for o in request.store.orders if o.status != "Canceled" and first <= o.date[:10] <= last
+    ]
 
 
 def _orders(request: ShopRequest, orders: list[ShopOrder]) -> str:
@@ -213,7 +256,9 @@ def _orders(request: ShopRequest, orders: list[ShopOrder]) -> str:
         )
         for o in orders
     )
-    return table(("ID", "Purchase Date", "Customer", "Grand Total", "Status", "Action"), rows, "Orders")
+    return table(
+        ("ID", "Purchase Date", "Customer", "Grand Total", "Status", "Action"), rows, "Orders"
+    )
 
 
 def _name(request: ShopRequest, order: ShopOrder) -> str:

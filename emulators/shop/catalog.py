@@ -27,16 +27,24 @@ _ORDERS = {"position": "Position", "name": "Name", "price": "Price", "rating": "
 
 def home(request: ShopRequest) -> Response:
     """The first page: a few products."""
-    return shop_page(request, "One shop for desks and kitchens", _cards(list(request.store.products.values())[:10]))
+    return shop_page(
+        request,
+        "One shop for desks and kitchens",
+        _cards(list(request.store.products.values())[:10]),
+    )
 
 
 def category(request: ShopRequest) -> Response:
     """All products below a category, in the asked order."""
     name = "/".join(request.parts.values())
-    products = [p for p in request.store.products.values() if f"{p.category}/".startswith(f"{name}/")]
+    products = [
+        p for p in request.store.products.values() if f"{p.category}/".startswith(f"{name}/")
+    ]
     if not products:
         return product(request)
-    below = sorted({p.category for p in request.store.products.values() if p.category.startswith(f"{name}/")})
+    below = sorted(
+        {p.category for p in request.store.products.values() if p.category.startswith(f"{name}/")}
+    )
     links = "".join(f'<a href="/{each}.html">{_title(each)}</a>' for each in below)
     narrow = f'<nav class="inline" aria-label="Narrow down">{links}</nav>' if links else ""
     return shop_page(request, _title(name), narrow + _listing(request, products, f"/{name}.html"))
@@ -46,7 +54,9 @@ def search(request: ShopRequest) -> Response:
     """Products whose name or description has every word."""
     words = request.query.get("q", "").lower().split()
     hits = [
-        p for p in request.store.products.values() if words and all(w in f"{p.name} {p.text} {p.sku}".lower() for w in words)
+        p
+        for p in request.store.products.values()
+        if words and all(w in f"{p.name} {p.text} {p.sku}".lower() for w in words)
     ]
     title = f"Search results for: '{request.query.get('q', '')}'"
     if not hits:
@@ -59,24 +69,28 @@ def product(request: ShopRequest) -> Response:
     product = _product(request)
     stock = "In stock" if product.stock > 0 else "Out of stock"
     buy = (
-        '<label>Qty <input class="small" name="qty" value="1" autocomplete="off"></label> <button>Add to Cart</button>'
+        '<label>Qty <input class="small" name="qty" value="1" autocomplete="off"></label> '
+        "<button>Add to Cart</button>"
         if product.stock > 0
         else ""
     )
     facts = (
-        f'<p class="price">{money(product.price)}</p><p>{stock} · SKU {escape(product.sku)} · {stars(product)}</p>'
+        f'<p class="price">{money(product.price)}</p><p>{stock} · SKU {escape(product.sku)} · '
+        f"{stars(product)}</p>"
         f"<p>{escape(product.text)}</p>"
         f'<form class="inline" method="post" action="/checkout/cart/add/{product.sku}">{buy}</form>'
         + button_form(f"/wishlist/add/{product.sku}", "Add to Wish List")
     )
     reviews = "".join(
-        f'<article class="review"><h3>{escape(r.title)}</h3><p>{r.rating} of 5 stars. {escape(r.text)}</p>'
+        f'<article class="review"><h3>{escape(r.title)}</h3><p>{r.rating} of 5 stars. '
+        f"{escape(r.text)}</p>"
         f"<p>Review by {escape(r.author)}, {r.date[:10]}</p></article>"
         for r in product.reviews
     )
     body = (
         f'<div class="two">{picture(product)}<div>{facts}</div></div><div class="columns">'
-        f"<section><h2>Customer Reviews</h2>{reviews or '<p>Nobody has reviewed this yet.</p>'}</section>"
+        "<section><h2>Customer "
+        f"Reviews</h2>{reviews or '<p>Nobody has reviewed this yet.</p>'}</section>"
         f"<section><h2>Write a review</h2>{_review_form(product)}</section></div>"
     )
     note = "You submitted your review." if request.query.get("said") == "review" else ""
@@ -90,13 +104,19 @@ def review(request: ShopRequest) -> Response:
     if not all(texts.values()):
         raise PageError(400, "A review needs a nickname, a summary and a text.")
     rating = whole_number(request.form.get("rating", ""), "The rating", 1, 5)
-    product.reviews.append(Review(texts["nickname"], rating, texts["title"], texts["detail"], request.store.now()))
+    product.reviews.append(
+        Review(texts["nickname"], rating, texts["title"], texts["detail"], request.store.now())
+    )
     return redirect(f"/{product.slug}.html?said=review")
 
 
 def contact(request: ShopRequest) -> Response:
     """The form for questions; a telephone number is not given."""
-    fields = field("Your Name", "name") + field("Your Email", "email") + field("What is on your mind?", "comment")
+    fields = (
+        field("Your Name", "name")
+        + field("Your Email", "email")
+        + field("What is on your mind?", "comment")
+    )
     message = "Thank you. We answer within two days." if "said" in request.query else ""
     body = "<p>We answer by e-mail only.</p>" + button_form("/contact/", "Submit", fields)
     return shop_page(request, "Contact Us", body, message=message)
@@ -119,7 +139,10 @@ def _product(request: ShopRequest) -> Product:
 
 
 def _cards(products: Iterable[Product]) -> str:
-    return f'<ul class="cards" aria-label="Products">{"".join(card(product) for product in products)}</ul>'
+    return (
+        '<ul class="cards" '
+        f'aria-label="Products">{"".join(card(product) for product in products)}</ul>'
+    )
 
 
 def _listing(request: ShopRequest, products: list[Product], address: str) -> str:
@@ -132,10 +155,13 @@ def _listing(request: ShopRequest, products: list[Product], address: str) -> str
         products = sorted(products, key=lambda p: -p.rating)
     query = {"q": request.query["q"]} if "q" in request.query else {}
     links = "".join(
-        f'<a href="{escape(address)}?{escape(urlencode(query | {"product_list_order": order}))}">Sort by {name}</a>'
+        f'<a href="{escape(address)}?{escape(urlencode(query | {"product_list_order": order}))}">Sort by {name}</a>'  # noqa: E501
         for order, name in _ORDERS.items()
     )
-    return f'<p>{len(products)} items</p><nav class="inline" aria-label="Sorting">{links}</nav>{_cards(products)}'
+    return (
+        f'<p>{len(products)} items</p><nav class="inline" '
+        f'aria-label="Sorting">{links}</nav>{_cards(products)}'
+    )
 
 
 def _title(name: str) -> str:
@@ -144,7 +170,9 @@ def _title(name: str) -> str:
 
 def _review_form(product: Product) -> str:
     radios = "".join(
-        f'<label><input type="radio" name="rating" value="{n}"> {n} star{"s" if n > 1 else ""}</label>' for n in range(1, 6)
+        f'<label><input type="radio" name="rating" value="{n}"> {n} '
+        f"star{'s' if n > 1 else ''}</label>"
+        for n in range(1, 6)
     )
     fields = (
         f'<fieldset class="inline"><legend>Your Rating</legend>{radios}</fieldset>'

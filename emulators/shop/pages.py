@@ -14,8 +14,8 @@ from prill.emulators.shop.store import Customer, Product, Site, Store, money
 class ShopRequest:
     """One request.
 
-    `path` is without the query, `parts` are those of the route's path, `user` is who is signed in on this site, `session`
-    the cookie.
+    `path` is without the query, `parts` are those of the route's path, `user` is who is signed in
+    on this site, `session` the cookie.
     """
 
     store: Store
@@ -35,7 +35,9 @@ class ShopRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One response. With `location` it is a redirection; `session` is a cookie to set, empty text one to remove."""
+    """One response. With `location` it is a redirection; `session` is a cookie to set, empty text
+    one to remove.
+    """
 
     body: str = ""
     status: int = 200
@@ -81,14 +83,20 @@ def redirect(location: str, session: str | None = None) -> Response:
     return Response(status=303, location=location, session=session)
 
 
-def shop_page(request: ShopRequest, title: str, body: str, *, status: int = 200, message: str = "") -> Response:
+def shop_page(
+    request: ShopRequest, title: str, body: str, *, status: int = 200, message: str = ""
+) -> Response:
     """A page of the shop with its head, categories and foot. `said` is a message above the page."""
     if request.user is None:
-        account, welcome = '<a href="/customer/account/login/">Sign In</a>', "Welcome to Larch &amp; Lantern"
+        account, welcome = (
+            '<a href="/customer/account/login/">Sign In</a>',
+            "Welcome to Larch &amp; Lantern",
+        )
     else:
         count = sum(request.customer.cart.values())
         account = (
-            '<a href="/customer/account/">My Account</a><a href="/sales/order/history/">My Orders</a>'
+            '<a href="/customer/account/">My Account</a><a href="/sales/order/history/">My '
+            "Orders</a>"
             f'<a href="/wishlist/">My Wish List</a><a href="/checkout/cart/">My Cart ({count})</a>'
             '<a href="/customer/account/logout/">Sign Out</a>'
         )
@@ -96,24 +104,39 @@ def shop_page(request: ShopRequest, title: str, body: str, *, status: int = 200,
     tops = sorted({product.category.split("/")[0] for product in request.store.products.values()})
     links = "".join(f'<a href="/{top}.html">{top.capitalize()}</a>' for top in tops)
     head = (
-        f'<header class="top"><span>{welcome}</span><nav aria-label="Account">{account}</nav></header>'
+        f'<header class="top"><span>{welcome}</span><nav '
+        f'aria-label="Account">{account}</nav></header>'
         '<div class="bar"><a class="logo" href="/">Larch &amp; Lantern</a>'
-        '<form role="search" action="/catalogsearch/result/"><input type="search" name="q" aria-label="Search entire store"'
-        f' placeholder="Search entire store" value="{escape(request.query.get("q", ""))}"><button>Search</button></form></div>'
+        '<form role="search" action="/catalogsearch/result/"><input type="search" name="q" '
+        'aria-label="Search entire store"'
+        ' placeholder="Search entire store" '
+        f'value="{escape(request.query.get("q", ""))}"><button>Search</button></form></div>'
         f'<nav class="menu" aria-label="Categories">{links}</nav>'
     )
-    foot = '<footer><a href="/contact/">Contact Us</a><span>Larch &amp; Lantern, things for desks and kitchens</span></footer>'
+    foot = (
+        '<footer><a href="/contact/">Contact Us</a><span>Larch &amp; Lantern, things for desks '
+        "and kitchens</span></footer>"
+    )
     return Response(_frame(title, head, body, foot, message, "shop"), status)
 
 
 def site_page(
-    site: Site, title: str, links: Iterable[tuple[str, str]], body: str, *, status: int = 200, message: str = ""
+    site: Site,
+    title: str,
+    links: Iterable[tuple[str, str]],
+    body: str,
+    *,
+    status: int = 200,
+    message: str = "",
 ) -> Response:
     """A page of one of the other sites; `links` are names and addresses of its menu."""
     menu = "".join(f'<a href="{escape(address)}">{escape(name)}</a>' for name, address in links)
     names = {"shopping_admin": "Lantern Admin", "reddit": "Forum", "gitlab": "Projects"}
     home = "/admin/dashboard" if site == "shopping_admin" else "/"
-    head = f'<div class="bar"><a class="logo" href="{home}">{names[site]}</a><nav aria-label="Menu">{menu}</nav></div>'
+    head = (
+        f'<div class="bar"><a class="logo" href="{home}">{names[site]}</a><nav '
+        f'aria-label="Menu">{menu}</nav></div>'
+    )
     return Response(_frame(title, head, body, "", message, site), status)
 
 
@@ -136,13 +159,17 @@ def field(label: str, name: str, value: str = "", *, kind: str = "text", hint: s
     more = f' placeholder="{escape(hint)}"' if hint else ""
     return (
         f'<label class="field"><span>{escape(label)}</span>'
-        f'<input type="{kind}" name="{escape(name)}" value="{escape(value)}" autocomplete="off"{more}></label>'
+        f'<input type="{kind}" name="{escape(name)}" value="{escape(value)}" '
+        f'autocomplete="off"{more}></label>'
     )
 
 
 def button_form(address: str, button: str, fields: str = "") -> str:
     """A form that is sent with one button."""
-    return f'<form method="post" action="{escape(address)}">{fields}<button>{escape(button)}</button></form>'
+    return (
+        '<form method="post" '
+        f'action="{escape(address)}">{fields}<button>{escape(button)}</button></form>'
+    )
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]], name: str = "") -> str:
@@ -162,19 +189,27 @@ def stars(product: Product) -> str:
 
 def picture(product: Product) -> str:
     """A decorative drawing in place of a photograph, without an accessible name."""
-    colour = {"lighting": "#e8b04b", "stationery": "#6b8f71", "kitchen": "#c0685a", "audio": "#5b7aa6"}
+    colour = {
+        "lighting": "#e8b04b",
+        "stationery": "#6b8f71",
+        "kitchen": "#c0685a",
+        "audio": "#5b7aa6",
+    }
     tint = colour.get(product.category.split("/")[0], "#888")
     letters = escape("".join(word[0] for word in product.name.split()[:2]))
     return (
-        f'<svg class="picture" viewBox="0 0 100 100" aria-hidden="true"><rect width="100" height="100" rx="6" fill="{tint}"/>'
+        '<svg class="picture" viewBox="0 0 100 100" aria-hidden="true"><rect width="100" '
+        f'height="100" rx="6" fill="{tint}"/>'
         f'<circle cx="50" cy="46" r="26" fill="#fff" opacity=".35"/>'
-        f'<text x="50" y="56" font-size="26" text-anchor="middle" fill="#fff">{letters}</text></svg>'
+        '<text x="50" y="56" font-size="26" text-anchor="middle" '
+        f'fill="#fff">{letters}</text></svg>'
     )
 
 
 def card(product: Product) -> str:
     """A product in a list."""
     return (
-        f'<li class="card">{picture(product)}<a href="/{product.slug}.html">{escape(product.name)}</a>'
+        f'<li class="card">{picture(product)}<a '
+        f'href="/{product.slug}.html">{escape(product.name)}</a>'
         f'<span class="price">{money(product.price)}</span><span>{stars(product)}</span></li>'
     )

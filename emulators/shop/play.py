@@ -15,7 +15,8 @@ _SCROLLS = 12
 
 
 class ShopPlay:
-    """Plays WebArena's action texts, scrolls to what is not in view, and ends with `stop` where the list does not.
+    """Plays WebArena's action texts, scrolls to what is not in view, and ends with `stop` where the
+    list does not.
 
     Args:
         lines: The actions.
@@ -49,9 +50,13 @@ class ShopPlay:
 
 
 def format_line(element: str, text: str) -> str | None:
-    """The first line of the tree, without its tabs, that shows the element `role 'name'`; None when none does."""
+    """The first line of the tree, without its tabs, that shows the element `role 'name'`; None when
+    none does.
+    """
     for line in text.splitlines():
         plain = line.strip()
-        if (number := _NUMBER.match(plain)) and (plain[number.end() :] + " ").startswith(element + " "):
+        if (number := _NUMBER.match(plain)) and (plain[number.end() :] + " ").startswith(
+            element + " "
+        ):
             return plain
     return None

@@ -8,17 +8,27 @@ import re
 from prill.emulators.shop.pages import PageError, Response, Route, ShopRequest
 from prill.emulators.shop.store import ShopOrder
 
-_CRITERION = re.compile(r"searchCriteria\[(?:filter_groups|filterGroups)\]\[(\d+)\]\[filters\]\[(\d+)\]\[(\w+)\]")
+_CRITERION = re.compile(
+    r"searchCriteria\[(?:filter_groups|filterGroups)\]\[(\d+)\]\[filters\]\[(\d+)\]\[(\w+)\]"
+)
 
 
 def token(request: ShopRequest) -> Response:
     """A token for an administrator's name and password; they come as JSON."""
-    session = request.store.sign_in("shopping_admin", request.form.get("username", ""), request.form.get("password", ""))
-    return _json({"message": "The account sign-in was incorrect."}, 401) if session is None else _json(session)
+    session = request.store.sign_in(
+        "shopping_admin", request.form.get("username", ""), request.form.get("password", "")
+    )
+    return (
+        _json({"message": "The account sign-in was incorrect."}, 401)
+        if session is None
+        else _json(session)
+    )
 
 
 def orders(request: ShopRequest) -> Response:
-    """Orders that pass the filters (`eq` and `like` on customer_email, status and increment_id), sorted and cut."""
+    """Orders that pass the filters (`eq` and `like` on customer_email, status and increment_id),
+    sorted and cut.
+    """
     filters: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in request.query.items():
         if criterion := _CRITERION.fullmatch(key):
@@ -32,9 +42,14 @@ def orders(request: ShopRequest) -> Response:
             items = [item for item in items if str(item.get(each.get("field", ""))) == text]
     sort = "searchCriteria[sortOrders][0]"
     if (by := request.query.get(f"{sort}[field]", "")) in ("created_at", "increment_id"):
-        items.sort(key=lambda item: str(item[by]), reverse=request.query.get(f"{sort}[direction]", "DESC").upper() == "DESC")
+        items.sort(
+            key=lambda item: str(item[by]),
+            reverse=request.query.get(f"{sort}[direction]", "DESC").upper() == "DESC",
+        )
     size = request.query.get("searchCriteria[pageSize]", "")
-    return _json({"items": items[: int(size)] if size.isdecimal() else items, "total_count": len(items)})
+    return _json(
+        {"items": items[: int(size)] if size.isdecimal() else items, "total_count": len(items)}
+    )
 
 
 def reviews(request: ShopRequest) -> Response:
@@ -49,7 +64,9 @@ def reviews(request: ShopRequest) -> Response:
                 "title": review.title,
                 "detail": review.text,
                 "nickname": review.author,
-                "ratings": [{"rating_name": "Rating", "percent": review.rating * 20, "value": review.rating}],
+                "ratings": [
+                    {"rating_name": "Rating", "percent": review.rating * 20, "value": review.rating}
+                ],
                 "created_at": review.date,
             }
             for number, review in enumerate(product.reviews, 1)
@@ -65,7 +82,12 @@ def _order(request: ShopRequest, order: ShopOrder) -> dict[str, object]:
         "status": order.status.lower(),
         "grand_total": order.total / 100,
         "items": [
-            {"sku": sku, "name": request.store.products[sku].name, "qty_ordered": quantity, "price": price / 100}
+            {
+                "sku": sku,
+                "name": request.store.products[sku].name,
+                "qty_ordered": quantity,
+                "price": price / 100,
+            }
             for sku, quantity, price in order.lines
         ],
     }

@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prill.emulators.shop import account, admin, catalog, forum, projects, rest
-from prill.emulators.shop.pages import PageError, Response, Route, ShopRequest, redirect, shop_page, site_page
+from prill.emulators.shop.pages import (
+    PageError,
+    Response,
+    Route,
+    ShopRequest,
+    redirect,
+    shop_page,
+    site_page,
+)
 from prill.emulators.shop.store import Site, Store
 from prill.served import LocalSite
 
@@ -16,7 +24,12 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 
-_COOKIES: dict[Site, str] = {"shopping": "shop", "shopping_admin": "admin", "reddit": "forum", "gitlab": "projects"}
+_COOKIES: dict[Site, str] = {
+    "shopping": "shop",
+    "shopping_admin": "admin",
+    "reddit": "forum",
+    "gitlab": "projects",
+}
 _LOGINS: dict[Site, str] = {
     "shopping": "/customer/account/login/",
     "shopping_admin": "/admin",
@@ -54,7 +67,9 @@ class Shop(LocalSite):
 
     @property
     def reset_url(self) -> str:
-        """A request to it, GET or POST, brings the start back; the token in it keeps agents from doing that."""
+        """A request to it, GET or POST, brings the start back; the token in it keeps agents from
+        doing that.
+        """
         return f"{self.url}/reset?token={self._token}"
 
     @property
@@ -82,15 +97,25 @@ class Shop(LocalSite):
                 app.router.add_route(route.method, route.path, self._handler(site, route))
                 if route.path != "/" and not route.path.endswith(".html"):
                     app.router.add_route(route.method, f"{route.path}/", self._handler(site, route))
-        app.router.add_route("*", "/{rest:.*}", self._handler(next(iter(sites)), Route("*", "", _no_such_page)))
+        app.router.add_route(
+            "*", "/{rest:.*}", self._handler(next(iter(sites)), Route("*", "", _no_such_page))
+        )
         return app
 
-    def _handler(self, site: Site, route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _handler(
+        self, site: Site, route: Route
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             request = await self._request(http, site)
             if route.private and request.user is None:
-                unsigned = Response(json.dumps({"message": "The consumer isn't authorized."}), 401, kind="application/json")
-                return _response(unsigned if route.path.startswith("/rest") else redirect(_LOGINS[site]), site)
+                unsigned = Response(
+                    json.dumps({"message": "The consumer isn't authorized."}),
+                    401,
+                    kind="application/json",
+                )
+                return _response(
+                    unsigned if route.path.startswith("/rest") else redirect(_LOGINS[site]), site
+                )
             try:
                 return _response(route.handler(request), site)
             except PageError as error:
@@ -138,7 +163,11 @@ async def _form(http: web.Request) -> dict[str, str]:
             values = json.loads(await http.text())
         except ValueError:
             return {}
-        return {str(name): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
+        return (
+            {str(name): str(value) for name, value in values.items()}
+            if isinstance(values, dict)
+            else {}
+        )
     return {name: value for name, value in (await http.post()).items() if isinstance(value, str)}
 
 
@@ -156,7 +185,9 @@ def _response(answer: Response, site: Site) -> web.Response:
     from aiohttp import web
 
     headers = {"Location": answer.location} if answer.location is not None else {}
-    response = web.Response(text=answer.body, status=answer.status, content_type=answer.kind, headers=headers)
+    response = web.Response(
+        text=answer.body, status=answer.status, content_type=answer.kind, headers=headers
+    )
     if answer.session:
         response.set_cookie(_COOKIES[site], answer.session, path="/", httponly=True, samesite="Lax")
     elif answer.session is not None:

@@ -47,7 +47,11 @@ class Product:
     @property
     def rating(self) -> float:
         """The mean of the stars; 0 without reviews."""
-        return sum(review.rating for review in self.reviews) / len(self.reviews) if self.reviews else 0.0
+        return (
+            sum(review.rating for review in self.reviews) / len(self.reviews)
+            if self.reviews
+            else 0.0
+        )
 
 
 @dataclass(slots=True)
@@ -122,7 +126,9 @@ class Submission:
     @property
     def path(self) -> str:
         """The URL path."""
-        words = "".join(letter if letter.isalnum() else " " for letter in self.title.lower()).split()
+        words = "".join(
+            letter if letter.isalnum() else " " for letter in self.title.lower()
+        ).split()
         return f"/f/{self.forum}/{self.id}/{'-'.join(words)}"
 
 
@@ -153,21 +159,33 @@ class Store:
 
     def reset(self) -> None:
         """As on the first day."""
-        text = resources.files("prill.emulators.shop").joinpath("content.toml").read_text(encoding="utf-8")
+        text = (
+            resources.files("prill.emulators.shop")
+            .joinpath("content.toml")
+            .read_text(encoding="utf-8")
+        )
         data: dict[str, list[dict[str, Any]]] = tomllib.loads(text)
         self.products = {
-            row["sku"]: Product(**row | {"reviews": [Review(**r) for r in row["reviews"]]}) for row in data["product"]
+            row["sku"]: Product(**row | {"reviews": [Review(**r) for r in row["reviews"]]})
+            for row in data["product"]
         }
-        self.customers = {row["email"]: Customer(**row | {"address": Address(**row["address"])}) for row in data["customer"]}
+        self.customers = {
+            row["email"]: Customer(**row | {"address": Address(**row["address"])})
+            for row in data["customer"]
+        }
         self.orders = [self._order(row) for row in data["order"]]
         self.forums: dict[str, str] = {row["name"]: row["title"] for row in data["forum"]}
         self.submissions = [
-            Submission(**row | {"comments": [Comment(**message) for message in row["comments"]]}) for row in data["submission"]
+            Submission(**row | {"comments": [Comment(**message) for message in row["comments"]]})
+            for row in data["submission"]
         ]
         self.projects = {
-            row["path"]: Project(**row | {"members": [Member(*each) for each in row["members"]]}) for row in data["project"]
+            row["path"]: Project(**row | {"members": [Member(*each) for each in row["members"]]})
+            for row in data["project"]
         }
-        self.full_names: dict[str, str] = {row["name"]: row["full_name"] for row in data["project_user"]}
+        self.full_names: dict[str, str] = {
+            row["name"]: row["full_name"] for row in data["project_user"]
+        }
         self.messages: list[tuple[str, str]] = []
         self._passwords: dict[Site, dict[str, str]] = {
             "shopping": {row["email"]: row["password"] for row in data["customer"]},
@@ -192,7 +210,8 @@ class Store:
         """A new session's token; None when name or password is wrong."""
         if not password or self._passwords[site].get(name) != password:
             return None
-        # Drawn by chance, so that a cookie from before a reset is never good for somebody else afterwards.
+        # Drawn by chance, so that a cookie from before a reset is never good for somebody else
+        # afterwards.
         token = secrets.token_hex(16)
         self._sessions[token] = (site, name)
         self.logins += 1
@@ -209,8 +228,12 @@ class Store:
 
     def place_order(self, customer: Customer) -> ShopOrder:
         """Buys what is in the cart: the stock falls, the cart is empty."""
-        lines = [(sku, quantity, self.products[sku].price) for sku, quantity in customer.cart.items()]
-        order = ShopOrder(max(o.number for o in self.orders) + 1, customer.email, self.now(), "Pending", lines)
+        lines = [
+            (sku, quantity, self.products[sku].price) for sku, quantity in customer.cart.items()
+        ]
+        order = ShopOrder(
+            max(o.number for o in self.orders) + 1, customer.email, self.now(), "Pending", lines
+        )
         for sku, quantity in customer.cart.items():
             self.products[sku].stock -= quantity
         self.orders.append(order)

@@ -12,12 +12,19 @@ from importlib import resources
 from typing import Any
 
 _FILL = re.compile(r"fill \[(.+?)\] \[(.*)\]")
-_STARTS = {"shopping": "__SHOPPING__", "shopping_admin": "__SHOPPING_ADMIN__", "reddit": "__REDDIT__", "gitlab": "__GITLAB__"}
+_STARTS = {
+    "shopping": "__SHOPPING__",
+    "shopping_admin": "__SHOPPING_ADMIN__",
+    "reddit": "__REDDIT__",
+    "gitlab": "__GITLAB__",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Two plays: WebArena's action texts with elements named by role and name, for `prill.emulators.shop.play.ShopPlay`."""
+    """Two plays: WebArena's action texts with elements named by role and name, for
+    `prill.emulators.shop.play.ShopPlay`.
+    """
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]
@@ -38,16 +45,26 @@ def shop_solutions() -> dict[int, Solution]:
     Returns:
         The solutions by `task_id`.
     """
-    return {entry["task_id"]: Solution(_actions(entry["right"]), _actions(entry["wrong"])) for entry in _entries()}
+    return {
+        entry["task_id"]: Solution(_actions(entry["right"]), _actions(entry["wrong"]))
+        for entry in _entries()
+    }
 
 
 def _actions(lines: Iterable[str]) -> tuple[str, ...]:
-    """The lines, with the four actions that replace what a field holds for each `fill [element] [text]`."""
+    """The lines, with the four actions that replace what a field holds for each
+    `fill [element] [text]`.
+    """
     actions: list[str] = []
     for line in lines:
         if filled := _FILL.fullmatch(line):
             element, text = filled.groups()
-            actions += [f"click [{element}]", "press [Control+a]", "press [Delete]", f"type [{element}] [{text}] [0]"]
+            actions += [
+                f"click [{element}]",
+                "press [Control+a]",
+                "press [Delete]",
+                f"type [{element}] [{text}] [0]",
+            ]
         else:
             actions.append(line)
     return tuple(actions)
@@ -55,18 +72,27 @@ def _actions(lines: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def _entries() -> tuple[dict[str, Any], ...]:
-    text = resources.files("prill.emulators.shop").joinpath("tasks.toml").read_text(encoding="utf-8")
+    text = (
+        resources.files("prill.emulators.shop").joinpath("tasks.toml").read_text(encoding="utf-8")
+    )
     return tuple(tomllib.loads(text)["task"])
 
 
 def _config(entry: dict[str, Any]) -> dict[str, Any]:
     login = entry.get("login", True)
-    checks = {"reference_answers": None, "reference_url": "", "program_html": [], "string_note": ""} | entry["eval"]
+    checks = {
+        "reference_answers": None,
+        "reference_url": "",
+        "program_html": [],
+        "string_note": "",
+    } | entry["eval"]
     return {
         "sites": entry["sites"],
         "task_id": entry["task_id"],
         "require_login": login,
-        "storage_state": f"./.auth/{'.'.join(sorted(entry['sites']))}_state.json" if login else None,
+        "storage_state": f"./.auth/{'.'.join(sorted(entry['sites']))}_state.json"
+        if login
+        else None,
         "start_url": entry.get("start_url", _STARTS[entry["sites"][0]]),
         "geolocation": None,
         "intent_template": entry["intent"],

@@ -31,20 +31,32 @@ if TYPE_CHECKING:
     from prill.protocols import LanguageModel
 
 Grade = Callable[[Trajectory], Awaitable[LabelRecord]]
-_SHOP_ALONE = "shop has its own tasks and resets itself, which ends every login: leave out configs, reset and cookies"
-_NOT_VERIFIED = "webarena-verified knows the benchmark's own tasks only: leave out shop, or choose another oracle"
-_LEFTOVERS = "the sites keep what an earlier attempt changed there, since no way to reset them was given"
+_SHOP_ALONE = (
+    "shop has its own tasks and resets itself, which ends every login: leave out "
+    "configs, reset and cookies"
+)
+_NOT_VERIFIED = (
+    "webarena-verified knows the benchmark's own tasks only: leave out shop, or "
+    "choose another oracle"
+)
+_LEFTOVERS = (
+    "the sites keep what an earlier attempt changed there, since no way to reset them was given"
+)
 _ONE_WORKER = (
-    "reset with an address brings back every site, also those that other workers play on: give a command, which is told the "
+    "reset with an address brings back every site, also those that other workers play on: give a "
+    "command, which is told the "
     "sites (PRILL_SITES), or leave out workers"
 )
-_OF_SHOP = "the scripted policy knows the tasks of the local shop only: set shop, or choose another policy"
+_OF_SHOP = (
+    "the scripted policy knows the tasks of the local shop only: set shop, or choose another policy"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebArenaConfig(PagesConfig, WebArenaSpec):
-    """WebArena's tasks on its sites, whose addresses are read from SHOPPING, SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA
-    and HOMEPAGE: `WebArenaConfig(tasks="0-9", reset="./reset.sh")`; on a small shop: `WebArenaConfig(tasks="all", shop=True)`.
+    """WebArena's tasks on its sites, whose addresses are read from SHOPPING, SHOPPING_ADMIN,
+    REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE: `WebArenaConfig(tasks="0-9", reset="./reset.sh")`;
+    on a small shop: `WebArenaConfig(tasks="all", shop=True)`.
     """
 
     name: ClassVar[str] = "webarena"
@@ -55,20 +67,28 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
 
     tasks: Annotated[Names, Meta(description="task numbers (0-9,44), or all")] = None
     configs: Annotated[
-        str | Path | None, Meta(description="a task file in WebArena's format (default: that of libwebarena)")
+        str | Path | None,
+        Meta(description="a task file in WebArena's format (default: that of libwebarena)"),
     ] = None
-    shop: Annotated[bool, Meta(description="a small shop in this process and its own tasks, to try things on")] = False
+    shop: Annotated[
+        bool, Meta(description="a small shop in this process and its own tasks, to try things on")
+    ] = False
     oracle: Annotated[
         Literal["paper", "fixed", "verified", "none"],
-        Meta(description="who grades: the benchmark's rules, those without its known bugs, or webarena-verified"),
+        Meta(
+            description="who grades: the benchmark's rules, those without its known bugs, or "
+            "webarena-verified"
+        ),
     ] = "paper"
     oracle_model: Annotated[
-        ModelLike | None, Meta(description="model that decides fuzzy matches (default: they stay undecided)")
+        ModelLike | None,
+        Meta(description="model that decides fuzzy matches (default: they stay undecided)"),
     ] = None
     reset_when: Annotated[
         Literal["changes", "always"] | None,
         Meta(
-            description="changes: before a site's first episode and after a task that changes it; always: before each episode "
+            description="changes: before a site's first episode and after a task that changes it; "
+            "always: before each episode "
             "(default: changes; with shop always)"
         ),
     ] = None  # type: ignore[assignment]
@@ -91,11 +111,14 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         if str(self.reset or "").startswith(("http://", "https://")) and run.copies > 1:
             raise UsageError(_ONE_WORKER, parameters=("reset", "workers"))
         browser = Chromium()
-        changed = all_sites() if self.reset and not self.shop else None  # the workers are on the same sites
+        # the workers are on the same sites
+        changed = all_sites() if self.reset and not self.shop else None
         with ExitStack() as stack:
             model = None if self.oracle_model is None else run.model(self.oracle_model)
             environs = [_environ(self, stack) for _ in range(run.copies)]
-            workers = [_worker_sites(self, run, browser, environ, model, changed) for environ in environs]
+            workers = [
+                _worker_sites(self, run, browser, environ, model, changed) for environ in environs
+            ]
             names = task_names(self.tasks, list(workers[0].configs), ranges=True)
             workers[0].check(names)
             shops = stack.pop_all()  # they stay open until the setting is closed
@@ -128,9 +151,17 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
             close,
             {name: config.intent for name, config in workers[0].configs.items()},
             leftovers=None if self.shop or self.reset else _LEFTOVERS,
-            templates={name: config.intent_template_id for name, config in workers[0].configs.items()},
-            sites={name: join_sites(config.sites) or "none" for name, config in workers[0].configs.items()},
-            needs={name: workers[0].environment.needs(make_task(workers[0].configs[name]).id) for name in alone},
+            templates={
+                name: config.intent_template_id for name, config in workers[0].configs.items()
+            },
+            sites={
+                name: join_sites(config.sites) or "none"
+                for name, config in workers[0].configs.items()
+            },
+            needs={
+                name: workers[0].environment.needs(make_task(workers[0].configs[name]).id)
+                for name in alone
+            },
         )
 
     def scripts(self) -> Scripts:
@@ -148,15 +179,21 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         return Scripts(play, ("solve", "wrong-target"), frozenset(solutions), "on the shop")
 
     def known_sites(self) -> str:
-        """WebArena's sites by the names that agents know them by; its home page lists them, and the passwords."""
+        """WebArena's sites by the names that agents know them by; its home page lists them, and the
+        passwords.
+        """
         if self.shop:
             return ""
         from prill.emulators.webarena.sites import PUBLIC, Sites
 
         addresses = Sites.from_environment().addresses
-        names = {"HOMEPAGE": "a list of all sites, with passwords at http://homepage.com/password.html"}
+        names = {
+            "HOMEPAGE": "a list of all sites, with passwords at http://homepage.com/password.html"
+        }
         return ", ".join(
-            f"http://{host} ({names.get(name, name.lower())})" for name, host in PUBLIC.items() if name in addresses
+            f"http://{host} ({names.get(name, name.lower())})"
+            for name, host in PUBLIC.items()
+            if name in addresses
         )
 
 
@@ -167,7 +204,8 @@ def _name(model: ModelLike | None) -> str | None:
 
 @dataclass(frozen=True)
 class WorkerSites:
-    """The sites of one worker, the tasks with their checks as they read on them, and who grades there.
+    """The sites of one worker, the tasks with their checks as they read on them, and who grades
+    there.
 
     `goal` has the text of a task by its number where the oracle's differs from the configuration's.
     """
@@ -211,7 +249,8 @@ class SiteFinding:
 
 
 async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[SiteFinding]:
-    """Tries what a run needs, one thing after the other: each address, each login, a reset, a task and its oracle.
+    """Tries what a run needs, one thing after the other: each address, each login, a reset, a task
+    and its oracle.
 
     `run` has the folder for screenshots, beside which cookies are kept.
     """
@@ -227,7 +266,9 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Sit
         try:
             for name in PUBLIC:
                 if name not in sites.addresses:
-                    yield SiteFinding(f"address of {name.lower()}", f"is not set: export {name}=http://…")
+                    yield SiteFinding(
+                        f"address of {name.lower()}", f"is not set: export {name}=http://…"
+                    )
                 elif name in sites.accounts:
                     problem = await _catch_problem(logins.cookies((name,)))
                     yield SiteFinding(f"login at {name.lower()}", problem)
@@ -246,7 +287,9 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Sit
     if not names:
         yield SiteFinding("oracle", "no task is on sites that are ready")
         return
-    yield SiteFinding(f"oracle of task {names[0]}", await _catch_problem(_try_oracle(config, names[0], run)))
+    yield SiteFinding(
+        f"oracle of task {names[0]}", await _catch_problem(_try_oracle(config, names[0], run))
+    )
 
 
 def _decidable(config: WebArenaConfig, configs: Sequence[TaskConfig], ready: set[str]) -> list[str]:
@@ -267,7 +310,9 @@ def _decidable(config: WebArenaConfig, configs: Sequence[TaskConfig], ready: set
 
 
 async def _try_oracle(config: WebArenaConfig, name: str, run: Playing) -> str | None:
-    """Begins a task, stops at once, and has that graded; what the oracle said when it did not decide."""
+    """Begins a task, stops at once, and has that graded; what the oracle said when it did not
+    decide.
+    """
     setting = config.but(tasks=name, traces=False).setting(replace(run, workers=1))
     environment = setting.environments[0]
     try:
@@ -294,7 +339,9 @@ async def _catch_problem(work: Awaitable[object]) -> str | None:
 
 
 def _environ(config: WebArenaConfig, shops: ExitStack) -> dict[str, str]:
-    """The variables for one worker; addresses stand under WebArena's own names, by whichever names they were given."""
+    """The variables for one worker; addresses stand under WebArena's own names, by whichever names
+    they were given.
+    """
     if not config.shop:
         from prill.emulators.webarena.sites import Sites
 
@@ -325,14 +372,20 @@ def _worker_sites(
     }
     spec = WebArenaSpec(**read_options(WebArenaSpec, options, "environment 'webarena'"))
     sites = Sites.from_environment(environ)
-    environment = WebArena(run.images, collect_setups(configs), spec, sites=sites, browser=browser, changed=changed)
+    environment = WebArena(
+        run.images, collect_setups(configs), spec, sites=sites, browser=browser, changed=changed
+    )
     by_number = {str(one.task_id): one for one in configs}
     if config.oracle == "verified":
         from prill.emulators.webarena.verified import WebArenaVerifiedOracle
 
         verified = WebArenaVerifiedOracle(environ)
-        return WorkerSites(environment, by_number, _by_traffic(verified, environment), verified.goal)
-    return WorkerSites(environment, by_number, _by_pages(config, configs, environ, model, environment))
+        return WorkerSites(
+            environment, by_number, _by_traffic(verified, environment), verified.goal
+        )
+    return WorkerSites(
+        environment, by_number, _by_pages(config, configs, environ, model, environment)
+    )
 
 
 def _configs(config: WebArenaConfig, environ: dict[str, str]) -> tuple[TaskConfig, ...]:
@@ -371,7 +424,12 @@ def _by_traffic(oracle: WebArenaVerifiedOracle, environment: WebArena) -> Grade:
     async def grade(trajectory: Trajectory) -> LabelRecord:
         await environment.finish()
         if environment.har is None:
-            return LabelRecord(id=trajectory.id, success=None, source="webarena-verified", note="no traffic was recorded")
+            return LabelRecord(
+                id=trajectory.id,
+                success=None,
+                source="webarena-verified",
+                note="no traffic was recorded",
+            )
         return await oracle.grade(trajectory, environment.har)
 
     return grade

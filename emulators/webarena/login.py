@@ -27,7 +27,9 @@ _CLOSING = 10.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Where a site is signed in to, and a page that only those see who are: by its address, or by a word on it."""
+    """Where a site is signed in to, and a page that only those see who are: by its address, or by a
+    word on it.
+    """
 
     page: str
     user: Callable[[Page], Locator]
@@ -74,11 +76,14 @@ _FORMS = {
 class Logins:
     """Cookie files, one for each combination of sites.
 
-    With `reuse` a file that is there already is taken again as long as every site still accepts it, and renewed otherwise.
-    `timeout` bounds each request and each page, in seconds. The files let anybody in who can read them: only their owner can.
+    With `reuse` a file that is there already is taken again as long as every site still accepts it,
+    and renewed otherwise. `timeout` bounds each request and each page, in seconds. The files let
+    anybody in who can read them: only their owner can.
     """
 
-    def __init__(self, sites: Sites, browser: Chromium, folder: Path, *, reuse: bool, timeout: float = 30.0) -> None:
+    def __init__(
+        self, sites: Sites, browser: Chromium, folder: Path, *, reuse: bool, timeout: float = 30.0
+    ) -> None:
         self._sites = sites
         self._browser = browser
         self._folder = folder
@@ -86,7 +91,9 @@ class Logins:
         self._timeout = timeout * 1000
 
     async def cookies(self, names: tuple[str, ...]) -> Path:
-        """The file for these sites (SHOPPING, …). Raises EnvironmentFailedError when a site is down or refuses the account."""
+        """The file for these sites (SHOPPING, …). Raises EnvironmentFailedError when a site is down
+        or refuses the account.
+        """
         path = self._folder / f"{'.'.join(name.lower() for name in sorted(names))}_state.json"
         if self._reuse and path.is_file() and await self._accepted(path, names):
             return path
@@ -98,7 +105,9 @@ class Logins:
             try:
                 state = await context.storage_state()
             except Error as error:
-                raise EnvironmentFailedError(f"the browser failed after signing in: {error.message.splitlines()[0]}") from None
+                raise EnvironmentFailedError(
+                    f"the browser failed after signing in: {error.message.splitlines()[0]}"
+                ) from None
         _write(path, json.dumps(state))
         return path
 
@@ -107,7 +116,9 @@ class Logins:
             from playwright.async_api import Error
 
             try:
-                await context.add_cookies(json.loads(await asyncio.to_thread(path.read_text, "utf-8"))["cookies"])
+                await context.add_cookies(
+                    json.loads(await asyncio.to_thread(path.read_text, "utf-8"))["cookies"]
+                )
             except (Error, ValueError, LookupError, TypeError, AttributeError):
                 # Not what was written here: as good as no cookies.
                 return False
@@ -130,7 +141,9 @@ class Logins:
                 await form.button(page).click()
         except Error:
             # Playwright's words could repeat what was typed.
-            raise EnvironmentFailedError(f"{_named(name, address)} shows no login form that can be sent") from None
+            raise EnvironmentFailedError(
+                f"{_named(name, address)} shows no login form that can be sent"
+            ) from None
         if not await self._signed_in(context, name):
             raise EnvironmentFailedError(
                 f"{_named(name, address)} does not accept the account {account.user!r}: "
@@ -181,9 +194,13 @@ def _path(url: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """All or nothing, and for the owner's eyes only: several environments may renew one file at the same time."""
+    """All or nothing, and for the owner's eyes only: several environments may renew one file at the
+    same time.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{secrets.token_hex(4)}.part")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(
+        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
         file.write(text)
     part.replace(path)

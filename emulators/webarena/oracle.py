@@ -1,10 +1,11 @@
 """WebArena's evaluator: decides success by the rules in the task (arXiv 2307.13854).
 
-The score is the product over the kinds of checks that a task names: `oracle_answers` compares the answer and the last address,
-`oracle_pages` what the sites' pages hold. Mode `paper` keeps the known defects of the original code, so that published numbers
-can be repeated; `fixed` mends them (tables in those two modules). Mended here: words such as
-"Early stop: Reach max steps 30", by which the harness ended an episode, were graded as the agent's answer, and their
-numbers could match; and pages were opened in the agent's tab, so that grading twice gave two results (in neither mode).
+The score is the product over the kinds of checks that a task names: `oracle_answers` compares the
+answer and the last address, `oracle_pages` what the sites' pages hold. Mode `paper` keeps the known
+defects of the original code, so that published numbers can be repeated; `fixed` mends them (tables
+in those two modules). Mended here: words such as "Early stop: Reach max steps 30", by which the
+harness ended an episode, were graded as the agent's answer, and their numbers could match; and
+pages were opened in the agent's tab, so that grading twice gave two results (in neither mode).
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ class WebArenaOracle:
     A check that cannot be carried out leaves the label undecided, unless another check failed.
 
     Args:
-        configs: The tasks with their checks; episodes name theirs by `task.id`, which is `webarena.<number>`.
+        configs: The tasks with their checks; episodes name theirs by `task.id`, which is
+            `webarena.<number>`.
         mode: `paper` keeps the known defects of the original code; `fixed` does not.
-        model: Decides where wording may differ: fuzzy references, and reasons why a task cannot be done. None: such a check is
-            undecided.
-        shop: Access to the shop's interface, for checks that ask it. None: as the environment variables say.
+        model: Decides where wording may differ: fuzzy references, and reasons why a task cannot be
+            done. None: such a check is undecided.
+        shop: Access to the shop's interface, for checks that ask it. None: as the environment
+            variables say.
         settle: How long a page may take to show its contents, in seconds (the original waits 3).
 
     Raises:
@@ -78,28 +81,43 @@ class WebArenaOracle:
         """
         config = self._configs.get(trajectory.task.id)
         if config is None:
-            raise UsageError(f"trajectory {trajectory.id}: the oracle has no task {trajectory.task.id!r}")
+            raise UsageError(
+                f"trajectory {trajectory.id}: the oracle has no task {trajectory.task.id!r}"
+            )
         if trajectory.error is not None:
             return self._label(trajectory, None, f"the episode broke off: {trajectory.error}")
         checks = await self._checks(config, trajectory, page)
         return self._label(trajectory, product(checks), note(checks))
 
-    async def _checks(self, config: TaskConfig, trajectory: Trajectory, page: Page | None) -> list[Check]:
+    async def _checks(
+        self, config: TaskConfig, trajectory: Trajectory, page: Page | None
+    ) -> list[Check]:
         url = last_url(trajectory) if page is None else page.url
         checks: list[Check] = []
         for kind in config.eval.eval_types:
             if kind == "string_match":
-                checks += await check_answer(config, extract_answer(trajectory, self._mode), self._mode, self._model)
+                checks += await check_answer(
+                    config, extract_answer(trajectory, self._mode), self._mode, self._model
+                )
             elif kind == "url_match":
-                # What is only on record may name the sites otherwise than the tasks do; a page cannot.
-                checks.append(check_url(config, url, self._mode, self._hosts if page is None else None))
+                # What is only on record may name the sites otherwise than the tasks do; a page
+                # cannot.
+                checks.append(
+                    check_url(config, url, self._mode, self._hosts if page is None else None)
+                )
             else:
-                checks += await check_pages(config.eval.program_html, page, self._shop, self._mode, self._settle)
+                checks += await check_pages(
+                    config.eval.program_html, page, self._shop, self._mode, self._settle
+                )
         return checks
 
-    def _label(self, trajectory: Trajectory, success: bool | None, reason: str | None) -> LabelRecord:
+    def _label(
+        self, trajectory: Trajectory, success: bool | None, reason: str | None
+    ) -> LabelRecord:
         who = f"webarena-{self._mode}" + (f"+{self._model.name}" if self._model else "")
-        return LabelRecord(id=trajectory.id, success=success, source="oracle", annotator=who, note=reason)
+        return LabelRecord(
+            id=trajectory.id, success=success, source="oracle", annotator=who, note=reason
+        )
 
 
 async def grade_offline(
@@ -109,19 +127,23 @@ async def grade_offline(
     mode: Mode = "paper",
     model: LanguageModel | None = None,
 ) -> list[LabelRecord]:
-    """Labels for recorded episodes, in order, without a browser: answers and last addresses are compared, and tasks that
-    need a look at a site stay undecided unless one of those already failed.
+    """Labels for recorded episodes, in order, without a browser: answers and last addresses are
+    compared, and tasks that need a look at a site stay undecided unless one of those already
+    failed.
 
-    The tasks must name the sites as the records do. Records of `prill rollout` have WebArena's public hosts:
-    `load_configs({name: f"http://{host}" for name, host in PUBLIC.items()})`, with PUBLIC of `prill.emulators.webarena.sites`.
-    An address on a host that no task names decides nothing.
+    The tasks must name the sites as the records do. Records of `prill rollout` have WebArena's
+    public hosts: `load_configs({name: f"http://{host}" for name, host in PUBLIC.items()})`, with
+    PUBLIC of `prill.emulators.webarena.sites`. An address on a host that no task names decides
+    nothing.
     """
     oracle = WebArenaOracle(configs, mode=mode, model=model)
     return await together([oracle.grade(trajectory) for trajectory in trajectories])
 
 
 def extract_answer(trajectory: Trajectory, mode: Mode) -> str:
-    """The answer to grade, "" for none. In `paper` mode an early end gives words such as the original gave as an answer."""
+    """The answer to grade, "" for none. In `paper` mode an early end gives words such as the
+    original gave as an answer.
+    """
     if trajectory.answer is not None or mode == "fixed":
         return trajectory.answer or ""
     ended_by, stopped = (_text(trajectory.metadata, key) for key in ("ended_by", "stopped"))
@@ -137,7 +159,11 @@ def last_url(trajectory: Trajectory) -> str | None:
     if trajectory.final is not None:
         return trajectory.final.url
     # The state before a final action is the last one; what another action led to is not known.
-    return trajectory.steps[-1].observation.url if trajectory.steps and trajectory.steps[-1].action.is_final else None
+    return (
+        trajectory.steps[-1].observation.url
+        if trajectory.steps and trajectory.steps[-1].action.is_final
+        else None
+    )
 
 
 def _text(values: Mapping[str, object], key: str) -> str:

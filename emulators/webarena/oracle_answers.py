@@ -1,5 +1,5 @@
-r"""WebArena's string_match and url_match: the answer, and the address that the agent ended on, compared with references
-(arXiv 2307.13854).
+r"""WebArena's string_match and url_match: the answer, and the address that the agent ended on,
+compared with references (arXiv 2307.13854).
 
 `paper` compares as the original code does. `fixed` mends these known defects. In answers:
 
@@ -15,7 +15,8 @@ r"""WebArena's string_match and url_match: the answer, and the address that the 
 | "x" and fuzzy "N/A" | the reason, no x    | yes   | no    | what the judge said replaced the checks before it |
 | fuzzy "N/A"         | nothing             | asks  | no    | no answer is no reason |
 
-Left as it is in both: "eyes" includes "yes", "watch" does not include "watches" (tasks 643, 649), "two" is not "2".
+Left as it is in both: "eyes" includes "yes", "watch" does not include "watches" (tasks 643, 649),
+"two" is not "2".
 
 In addresses, for which there is one rule, "GOLD in PRED":
 
@@ -29,9 +30,9 @@ In addresses, for which there is one rule, "GOLD in PRED":
 | /a?q=1 \|OR\| /b?q=2   | /a?q=2                   | yes   | no    | the values of all alternatives were put together |
 | /a?t=1&t=2             | /a?t=1                   | yes   | no    | one of several values was enough |
 
-In both, an address below a path passes (http://x/f/books accepts http://x/f/books/12/title): tasks that create something rely
-on it. Parts behind # are not compared.
-"""
+In both, an address below a path passes (http://x/f/books accepts http://x/f/books/12/title): tasks
+that create something rely on it. Parts behind # are not compared.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -41,7 +42,15 @@ from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
 from urllib.parse import parse_qs, unquote, urlparse, urlsplit
 
-from prill.emulators.webarena.tasks import Check, Mode, References, TaskConfig, UndecidableError, product, require_sites
+from prill.emulators.webarena.tasks import (
+    Check,
+    Mode,
+    References,
+    TaskConfig,
+    UndecidableError,
+    product,
+    require_sites,
+)
 from prill.errors import UnscoredError
 from prill.models.prompts import NONCE, load_prompt, quoted, shorten
 from prill.models.replies import ReplyFormat, excerpt
@@ -56,7 +65,8 @@ _OR, _TAB = " |OR| ", " |AND| "
 _PLAIN_NUMBER = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?")
 _NUMBERS = re.compile(r"(?<![\d.,])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _QUOTES = "'\"`“”‘’"
-# The Penn Treebank's rules for words, which the original's tokeniser follows, as far as they set single digits apart.
+# The Penn Treebank's rules for words, which the original's tokeniser follows, as far as they set
+# single digits apart.
 _CUTS = (
     (re.compile(r"(?<!\w)'(?=\w)"), " ' "),
     (re.compile(r"([^.])\.([\s\])}>\"'»”’]*)$"), r"\1 . \2"),
@@ -67,7 +77,9 @@ _CUTS = (
 
 
 def cleaned(text: str) -> str:
-    """The text as both modes compare it: without blanks around it or one pair of straight quotation marks, in small letters."""
+    """The text as both modes compare it: without blanks around it or one pair of straight quotation
+    marks, in small letters.
+    """
     text = text.strip()
     for mark in "'\"":
         if text.startswith(mark) and text.endswith(mark):
@@ -83,7 +95,9 @@ def equals(reference: str, answer: str, mode: Mode) -> bool:
 
 
 def includes(reference: str, answer: str, mode: Mode, *, only_one: bool = False) -> bool:
-    """must_include. `only_one`: no other reference stands beside it (paper: then a single character must be a token)."""
+    """must_include. `only_one`: no other reference stands beside it (paper: then a single character
+    must be a token).
+    """
     if mode == "fixed":
         return any(_includes_fixed(one, answer) for one in reference.split(_OR))
     wanted, text = cleaned(reference), cleaned(answer)
@@ -91,18 +105,25 @@ def includes(reference: str, answer: str, mode: Mode, *, only_one: bool = False)
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text as the original's tokeniser cuts them; it knows no sentences, so "0. no" holds no token "0"."""
+    """The words of a text as the original's tokeniser cuts them; it knows no sentences, so "0. no"
+    holds no token "0".
+    """
     for cut, into in _CUTS:
         text = cut.sub(into, text)
     return text.split()
 
 
-async def check_answer(config: TaskConfig, answer: str, mode: Mode, model: LanguageModel | None) -> list[Check]:
-    """The checks of an answer, "" for none. Without a model, or when it fails, what it would decide is undecided."""
+async def check_answer(
+    config: TaskConfig, answer: str, mode: Mode, model: LanguageModel | None
+) -> list[Check]:
+    """The checks of an answer, "" for none. Without a model, or when it fails, what it would decide
+    is undecided.
+    """
     references = config.eval.reference_answers or References()
     checks = []
     quotation = excerpt(answer)
-    if mode == "paper":  # the original cleans the answer once more than the references, so that `"'x'"` equals x
+    # the original cleans the answer once more than the references, so that `"'x'"` equals x
+    if mode == "paper":
         answer = cleaned(answer)
     if references.exact_match is not None:
         passed = equals(references.exact_match, answer, mode)
@@ -120,17 +141,23 @@ async def check_answer(config: TaskConfig, answer: str, mode: Mode, model: Langu
 async def _check_reason(
     config: TaskConfig, answer: str, checks: list[Check], mode: Mode, model: LanguageModel | None
 ) -> list[Check]:
-    """The checks with that of a task nobody can do: the answer N/A, or the true reason why it cannot be done."""
+    """The checks with that of a task nobody can do: the answer N/A, or the true reason why it
+    cannot be done.
+    """
     says_so = Check(equals("N/A", answer, mode), f"string_match: {excerpt(answer)} is not 'N/A'")
     if says_so.passed and (mode == "fixed" or product([*checks, says_so])):
         return [*checks, says_so]
     if mode == "fixed" and not answer.strip():
         return [*checks, says_so]
-    reason = await _ask_model(model, "fuzzy_reason", config.intent, config.eval.string_note or "", answer)
+    reason = await _ask_model(
+        model, "fuzzy_reason", config.intent, config.eval.string_note or "", answer
+    )
     return [reason] if mode == "paper" else [*checks, reason]
 
 
-async def _ask_model(model: LanguageModel | None, prompt: str, intent: str, reference: str, answer: str) -> Check:
+async def _ask_model(
+    model: LanguageModel | None, prompt: str, intent: str, reference: str, answer: str
+) -> Check:
     what = f"string_match: {excerpt(answer)} compared with {reference!r}"
     if model is None:
         return Check(None, f"{what} needs a model")
@@ -145,7 +172,10 @@ async def _ask_model(model: LanguageModel | None, prompt: str, intent: str, refe
     messages = (Message("system", (turns["system"],)), Message("user", (turns["user"],)))
     try:
         reply = await model.complete(
-            messages, form=form, max_tokens=MAX_TOKENS, prompt=load_prompt("prill.emulators.webarena", prompt).hash
+            messages,
+            form=form,
+            max_tokens=MAX_TOKENS,
+            prompt=load_prompt("prill.emulators.webarena", prompt).hash,
         )
     except UnscoredError as failure:
         return Check(None, f"{what}, but the model gave no verdict ({failure.code})")
@@ -171,12 +201,18 @@ def _numbers(text: str) -> Iterator[Decimal]:
 
 
 def _bare(text: str) -> str:
-    """The text in small letters with single blanks, without quotation marks or a full stop around it."""
+    """The text in small letters with single blanks, without quotation marks or a full stop around
+    it.
+    """
     return " ".join(text.split()).lstrip(_QUOTES).rstrip(_QUOTES + " .!").lower()
 
 
-def check_url(config: TaskConfig, url: str | None, mode: Mode, hosts: Collection[str] | None = None) -> Check:
-    """The check of the last address; undecided when there is none, or when it fails on a host that is none of `hosts`."""
+def check_url(
+    config: TaskConfig, url: str | None, mode: Mode, hosts: Collection[str] | None = None
+) -> Check:
+    """The check of the last address; undecided when there is none, or when it fails on a host that
+    is none of `hosts`.
+    """
     wanted = config.eval.reference_url or ""
     if config.eval.url_note not in (None, RULE):
         return Check(None, f"url_match: the rule {config.eval.url_note!r} is not known")
@@ -186,14 +222,18 @@ def check_url(config: TaskConfig, url: str | None, mode: Mode, hosts: Collection
         require_sites(wanted)
         passed = url_matches(wanted, url, mode)
         if not passed and hosts is not None and (host := _host(url)) and host not in hosts:
-            return Check(None, f"url_match: {url} cannot be compared: no task names the host {host}")
+            return Check(
+                None, f"url_match: {url} cannot be compared: no task names the host {host}"
+            )
         return Check(passed, f"url_match: {url} does not match {wanted}")
     except (ValueError, UndecidableError) as error:
         return Check(None, f"url_match: {url} cannot be compared with {wanted} ({error})")
 
 
 def url_matches(reference: str, url: str, mode: Mode) -> bool:
-    """Whether the address matches one of the references, which " |OR| " separates. Raises ValueError when one is broken."""
+    """Whether the address matches one of the references, which " |OR| " separates. Raises
+    ValueError when one is broken.
+    """
     references = [one.rstrip("/") for one in reference.split(_OR)]
     if mode == "fixed":
         return any(_matches_fixed(one, url) for one in references)
@@ -212,7 +252,11 @@ def url_matches(reference: str, url: str, mode: Mode) -> bool:
 
 def hosts(configs: Iterable[TaskConfig]) -> frozenset[str]:
     """The hosts and ports of the sites that the tasks name."""
-    urls = [url for config in configs for url in (*config.start_url.split(_TAB), *(config.eval.reference_url or "").split(_OR))]
+    urls = [
+        url
+        for config in configs
+        for url in (*config.start_url.split(_TAB), *(config.eval.reference_url or "").split(_OR))
+    ]
     return frozenset(map(_host, urls)) - {""}
 
 
@@ -238,7 +282,9 @@ def _matches_fixed(reference: str, url: str) -> bool:
     if there[: len(path)] != path or (not path and there):
         return False
     values = _values(address.query)
-    return all(expected <= values.get(key, set()) for key, expected in _values(wanted.query).items())
+    return all(
+        expected <= values.get(key, set()) for key, expected in _values(wanted.query).items()
+    )
 
 
 def _segments(path: str) -> list[str]:
@@ -246,4 +292,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _values(query: str) -> dict[str, set[str]]:
-    return {key: {" ".join(value.split()).lower() for value in values} for key, values in parse_qs(query).items()}
+    return {
+        key: {" ".join(value.split()).lower() for value in values}
+        for key, values in parse_qs(query).items()
+    }

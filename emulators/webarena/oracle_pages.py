@@ -1,12 +1,14 @@
 """WebArena's program_html evaluator: checks the content of pages after the episode.
 
-A page is opened in a tab of its own beside the agent's, in the same context, and closed again; `last` is the agent's page as
-it stands. The original sleeps three seconds after each page; here a check that passes once the page is quiet is over, and
-one that fails is looked at again until those seconds are past. A site that is down (status 500 and above) decides nothing.
+A page is opened in a tab of its own beside the agent's, in the same context, and closed again;
+`last` is the agent's page as it stands. The original sleeps three seconds after each page; here a
+check that passes once the page is quiet is over, and one that fails is looked at again until those
+seconds are past. A site that is down (status 500 and above) decides nothing.
 
-Checks may call five functions, a fixed table: nothing of a check is run as code. They ask the shop's programming interface for
-its latest order and reviews, cut a forum's address down to a post, or read a member's role from GitLab's page. Whatever goes
-wrong on the way leaves the check undecided.
+Checks may call five functions, a fixed table: nothing of a check is run as code. They ask the
+shop's programming interface for its latest order and reviews, cut a forum's address down to a post,
+or read a member's role from GitLab's page. Whatever goes wrong on the way leaves the check
+undecided.
 
 `paper` compares as the original code does. `fixed` mends these known defects:
 
@@ -17,7 +19,7 @@ wrong on the way leaves the check undecided.
 | the text `&lt;b&gt;`      | "&lt;b&gt;"  | no    | yes   | texts from scripts were decoded as if they were HTML source |
 | "Blue", "&nbsp;", "Band"  | "Blue Band"  | no    | yes   | a no-break blank is a blank |
 | "$120"                    | "20"         | yes   | no    | numbers as in oracle_answers; "20.0000" holds "20" in both |
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ _NEWEST = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShopAccess:
-    """Where the shop is, and who may ask it about orders and reviews: by default the account in WebArena's own image."""
+    """Where the shop is, and who may ask it about orders and reviews: by default the account in
+    WebArena's own image.
+    """
 
     address: str | None
     username: str = "admin"
@@ -76,10 +80,15 @@ class ShopAccess:
 
 
 def shop_access(environ: Mapping[str, str] | None = None) -> ShopAccess:
-    """Access as SHOPPING, SHOPPING_ADMIN_USERNAME and SHOPPING_ADMIN_PASSWORD in `environ` (os.environ) say."""
+    """Access as SHOPPING, SHOPPING_ADMIN_USERNAME and SHOPPING_ADMIN_PASSWORD in `environ`
+    (os.environ) say.
+    """
     values = os.environ if environ is None else environ
     address = (values.get("SHOPPING") or values.get("WA_SHOPPING") or "").rstrip("/") or None
-    account = {"username": values.get("SHOPPING_ADMIN_USERNAME"), "password": values.get("SHOPPING_ADMIN_PASSWORD")}
+    account = {
+        "username": values.get("SHOPPING_ADMIN_USERNAME"),
+        "password": values.get("SHOPPING_ADMIN_PASSWORD"),
+    }
     return ShopAccess(address=address, **{key: value for key, value in account.items() if value})
 
 
@@ -103,7 +112,9 @@ class _Orders(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What a function may see: the shop, the page that is being checked, and the address that the agent ended on."""
+    """What a function may see: the shop, the page that is being checked, and the address that the
+    agent ended on.
+    """
 
     shop: ShopAccess
     page: Page
@@ -115,11 +126,15 @@ class Caller:
         function, wanted = _FUNCTIONS[name]
         if len(arguments) != wanted:
             raise UndecidableError(f"{name} takes {wanted} arguments, not {len(arguments)}")
-        return await function(self, *(argument.replace(LAST_URL, self.last_url) for argument in arguments))
+        return await function(
+            self, *(argument.replace(LAST_URL, self.last_url) for argument in arguments)
+        )
 
 
 def read_call(written: str) -> tuple[str, tuple[str, ...]]:
-    """The name and the arguments of a call such as `name(__page__, 'text')`. Raises UndecidableError for anything else."""
+    """The name and the arguments of a call such as `name(__page__, 'text')`. Raises
+    UndecidableError for anything else.
+    """
     try:
         call = ast.parse(written.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -127,7 +142,9 @@ def read_call(written: str) -> tuple[str, tuple[str, ...]]:
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise UndecidableError(f"{written!r} is not a call of a function")
     if call.func.id not in _FUNCTIONS:
-        raise UndecidableError(f"there is no function {call.func.id!r}; there are {', '.join(_FUNCTIONS)}")
+        raise UndecidableError(
+            f"there is no function {call.func.id!r}; there are {', '.join(_FUNCTIONS)}"
+        )
     arguments = []
     for argument in call.args:
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
@@ -135,15 +152,23 @@ def read_call(written: str) -> tuple[str, tuple[str, ...]]:
         elif isinstance(argument, ast.Name) and argument.id in (PAGE, LAST_URL):
             arguments.append(argument.id)
         else:
-            raise UndecidableError(f"{ast.unparse(argument)} in {written!r} is no text, {PAGE} or {LAST_URL}")
+            raise UndecidableError(
+                f"{ast.unparse(argument)} in {written!r} is no text, {PAGE} or {LAST_URL}"
+            )
     return call.func.id, tuple(arguments)
 
 
 def post_url(url: str) -> str:
-    """The address of the forum post that an address belongs to; the address itself when it belongs to none."""
+    """The address of the forum post that an address belongs to; the address itself when it belongs
+    to none.
+    """
     parts = urlsplit(url)
     path = parts.path.split("/")
-    return f"{parts.scheme}://{parts.netloc}/f/{path[2]}/{path[3]}/" if len(path) >= 4 and path[1] == "f" else url
+    return (
+        f"{parts.scheme}://{parts.netloc}/f/{path[2]}/{path[3]}/"
+        if len(path) >= 4 and path[1] == "f"
+        else url
+    )
 
 
 async def _post_url(caller: Caller, url: str) -> str:
@@ -174,7 +199,10 @@ async def _latest_rating(caller: Caller, sku: str) -> str:
 
 async def _reviews(caller: Caller, sku: str) -> tuple[_Review, ...]:
     return await _ask_shop(
-        caller.shop, f"products/{quote(sku, safe='')}/reviews", msgspec.json.Decoder(tuple[_Review, ...]), {}
+        caller.shop,
+        f"products/{quote(sku, safe='')}/reviews",
+        msgspec.json.Decoder(tuple[_Review, ...]),
+        {},
     )
 
 
@@ -192,19 +220,27 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Awaitable[str]], int]] = {
 }
 
 
-async def _ask_shop(shop: ShopAccess, path: str, kind: msgspec.json.Decoder[_T], params: Mapping[str, str]) -> _T:
+async def _ask_shop(
+    shop: ShopAccess, path: str, kind: msgspec.json.Decoder[_T], params: Mapping[str, str]
+) -> _T:
     """What the shop's REST interface answers to its administrator."""
     import aiohttp
 
     if shop.address is None:
-        raise UndecidableError("the environment variable SHOPPING, the address of the shop, is not set")
+        raise UndecidableError(
+            "the environment variable SHOPPING, the address of the shop, is not set"
+        )
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
             account = {"username": shop.username, "password": shop.password}
-            async with session.post(f"{shop.address}/rest/default/V1/integration/admin/token", json=account) as answer:
+            async with session.post(
+                f"{shop.address}/rest/default/V1/integration/admin/token", json=account
+            ) as answer:
                 token = msgspec.json.decode(await _body(answer, "the login"), type=str)
             headers = {"Authorization": f"Bearer {token}"}
-            async with session.get(f"{shop.address}/rest/V1/{path}", params=params, headers=headers) as answer:
+            async with session.get(
+                f"{shop.address}/rest/V1/{path}", params=params, headers=headers
+            ) as answer:
                 return kind.decode(await _body(answer, path))
     except (TimeoutError, aiohttp.ClientError, ValueError) as error:
         raise UndecidableError(
@@ -219,17 +255,23 @@ async def _body(answer: aiohttp.ClientResponse, what: str) -> bytes:
 
 
 async def check_pages(
-    checks: Sequence[PageCheck], page: Page | None, shop: ShopAccess, mode: Mode, settle: float = SETTLE
+    checks: Sequence[PageCheck],
+    page: Page | None,
+    shop: ShopAccess,
+    mode: Mode,
+    settle: float = SETTLE,
 ) -> list[Check]:
-    """The checks in order; undecided without a page, or where one cannot be opened. `page` is left as the agent left it,
-    but for the `prep_actions` of checks on `last`.
+    """The checks in order; undecided without a page, or where one cannot be opened. `page` is left
+    as the agent left it, but for the `prep_actions` of checks on `last`.
     """
     if page is None:
         return [Check(None, "program_html: there is no browser to look with") for _ in checks]
     return [await _checked(check, page, shop, mode, settle) for check in checks]
 
 
-async def _checked(check: PageCheck, page: Page, shop: ShopAccess, mode: Mode, settle: float) -> Check:
+async def _checked(
+    check: PageCheck, page: Page, shop: ShopAccess, mode: Mode, settle: float
+) -> Check:
     from playwright.async_api import Error
 
     what = f"program_html: {check.url} {check.locator}".rstrip()
@@ -237,7 +279,11 @@ async def _checked(check: PageCheck, page: Page, shop: ShopAccess, mode: Mode, s
     try:
         require_sites(check.url)
         async with asyncio.timeout(LIMIT):
-            url = await caller.call(check.url.removeprefix(PREFIX)) if check.url.startswith(PREFIX) else check.url
+            url = (
+                await caller.call(check.url.removeprefix(PREFIX))
+                if check.url.startswith(PREFIX)
+                else check.url
+            )
             if url == _LAST:
                 return await _look(check, caller, what, mode, 0.0)
             tab = await page.context.new_page()
@@ -253,13 +299,17 @@ async def _checked(check: PageCheck, page: Page, shop: ShopAccess, mode: Mode, s
     except UndecidableError as reason:
         return Check(None, f"{what}: {reason}")
     except Error as error:
-        return Check(None, f"{what}: the page cannot be looked at ({error.message.splitlines()[0]})")
+        return Check(
+            None, f"{what}: the page cannot be looked at ({error.message.splitlines()[0]})"
+        )
     except TimeoutError:
         return Check(None, f"{what}: no result within {LIMIT:g} s")
 
 
 async def _look(check: PageCheck, caller: Caller, what: str, mode: Mode, settle: float) -> Check:
-    """One check on the page of `caller`, looked at for up to `settle` seconds after it is loaded."""
+    """One check on the page of `caller`, looked at for up to `settle` seconds after it is
+    loaded.
+    """
     from playwright.async_api import TimeoutError as PageTimeout
 
     clock = asyncio.get_running_loop().time
@@ -268,7 +318,8 @@ async def _look(check: PageCheck, caller: Caller, what: str, mode: Mode, settle:
         if settle:
             await caller.page.wait_for_load_state("networkidle", timeout=settle * 1000)
     if check.prep_actions:
-        # They may undo themselves when they are carried out twice, so there is one look, when the page is surely ready.
+        # They may undo themselves when they are carried out twice, so there is one look, when the
+        # page is surely ready.
         await asyncio.sleep(max(0.0, end - clock()))
         await _prepare(check, caller.page)
     while True:
@@ -290,7 +341,9 @@ async def _prepare(check: PageCheck, page: Page) -> None:
 
 
 async def _selected(check: PageCheck, caller: Caller, mode: Mode) -> str | None:
-    """What the locator picks, as text; None when it picks nothing and that is told apart from an empty text."""
+    """What the locator picks, as text; None when it picks nothing and that is told apart from an
+    empty text.
+    """
     locator = check.locator
     if not locator.strip():
         return html.unescape(await caller.page.content())
@@ -310,7 +363,8 @@ async def _evaluated(script: str, page: Page, mode: Mode) -> str | None:
     try:
         value = await page.evaluate(f"() => {script}")
     except Error:
-        # The script failed, unless the page itself is gone: then this fails too, and the check is undecided.
+        # The script failed, unless the page itself is gone: then this fails too, and the check is
+        # undecided.
         await page.evaluate("() => 1")
         return nothing
     return nothing if value is None and mode == "fixed" else str(value)
@@ -324,6 +378,14 @@ def _missing(check: PageCheck, contents: str | None, mode: Mode) -> str | None:
     if contents is None:
         return "nothing was found"
     if required.exact_match is not None:
-        return None if equals(required.exact_match, contents, mode) else f"it is not {required.exact_match!r}"
-    absent = [one for one in required.must_include if not any(includes(part, contents, mode) for part in one.split(_OR))]
+        return (
+            None
+            if equals(required.exact_match, contents, mode)
+            else f"it is not {required.exact_match!r}"
+        )
+    absent = [
+        one
+        for one in required.must_include
+        if not any(includes(part, contents, mode) for part in one.split(_OR))
+    ]
     return f"it does not include {', '.join(map(repr, absent))}" if absent else None

@@ -47,27 +47,35 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """Addresses by name (SHOPPING, …), without a slash at the end, and accounts by the same names."""
+    """Addresses by name (SHOPPING, …), without a slash at the end, and accounts by the same
+    names.
+    """
 
     addresses: Mapping[str, str]
     accounts: Mapping[str, Account]
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Sites:
-        """From the variables SHOPPING, SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE of `environ` (os.environ).
+        """From the variables SHOPPING, SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE
+        of `environ` (os.environ).
 
-        BrowserGym's WA_SHOPPING and so on fill in. SHOPPING_USERNAME, SHOPPING_PASSWORD and so on replace the accounts that
-        the benchmark publishes. A variable that is not set is no error before a task needs it.
+        BrowserGym's WA_SHOPPING and so on fill in. SHOPPING_USERNAME, SHOPPING_PASSWORD and so on
+        replace the accounts that the benchmark publishes. A variable that is not set is no error
+        before a task needs it.
         """
         values = os.environ if environ is None else environ
         addresses = {}
         for name in PUBLIC:
             if address := (values.get(name) or values.get(f"WA_{name}") or "").strip().rstrip("/"):
                 if not address.startswith(("http://", "https://")):
-                    raise UsageError(f"{name}={address}: give an address that begins with http:// or https://")
+                    raise UsageError(
+                        f"{name}={address}: give an address that begins with http:// or https://"
+                    )
                 addresses[name] = address
         accounts = {
-            name: Account(values.get(f"{name}_USERNAME") or user, values.get(f"{name}_PASSWORD") or password)
+            name: Account(
+                values.get(f"{name}_USERNAME") or user, values.get(f"{name}_PASSWORD") or password
+            )
             for name, (user, password) in _ACCOUNTS.items()
         }
         return cls(addresses, accounts)
@@ -75,9 +83,13 @@ class Sites:
     def address(self, name: str) -> str:
         """The site's address. Raises UsageError with the name of the variable that is not set."""
         if name not in PUBLIC:
-            raise UsageError(f"WebArena has no site {name.lower()!r}; its sites: {', '.join(PUBLIC).lower()}")
+            raise UsageError(
+                f"WebArena has no site {name.lower()!r}; its sites: {', '.join(PUBLIC).lower()}"
+            )
         if name not in self.addresses:
-            raise UsageError(f"the site {name.lower()} is needed, and {name} is not set: export {name}=http://…")
+            raise UsageError(
+                f"the site {name.lower()} is needed, and {name} is not set: export {name}=http://…"
+            )
         return self.addresses[name]
 
     def account(self, name: str) -> Account:
@@ -87,17 +99,21 @@ class Sites:
         return self.accounts[name]
 
     def real(self, url: str) -> str:
-        """The address that serves what the agent calls `url`; also fills in placeholders such as __SHOPPING__.
+        """The address that serves what the agent calls `url`; also fills in placeholders such as
+        __SHOPPING__.
 
-        Other addresses stay. A public host whose site is not set leads nowhere, and never to the real thing.
-        Raises UsageError for a placeholder whose site is not set.
+        Other addresses stay. A public host whose site is not set leads nowhere, and never to the
+        real thing. Raises UsageError for a placeholder whose site is not set.
         """
         url = _PLACEHOLDER.sub(lambda placeholder: self.address(placeholder[1]), url)
         scheme = _SCHEME.match(url)
         bare = url[scheme.end() :] if scheme else url
         for name, host in _longest_first(PUBLIC):
             if (rest := _below(bare, host)) is not None:
-                return self.addresses.get(name, f"http://{name.lower().replace('_', '-')}.invalid") + rest
+                return (
+                    self.addresses.get(name, f"http://{name.lower().replace('_', '-')}.invalid")
+                    + rest
+                )
         return url
 
     def public(self, url: str) -> str:
@@ -116,26 +132,36 @@ def _longest_first(table: Mapping[str, str]) -> list[tuple[str, str]]:
 def _below(url: str, start: str) -> str | None:
     """What follows `start`; None when the url only looks alike, such as onestopmarket.community."""
     rest = url[len(start) :]
-    return rest if url.lower().startswith(start.lower()) and (not rest or rest[0] in "/?#") else None
+    return (
+        rest if url.lower().startswith(start.lower()) and (not rest or rest[0] in "/?#") else None
+    )
 
 
-async def reset_sites(command: str, limit: float, secret: tuple[str, ...] = (), told: Mapping[str, str] | None = None) -> None:
-    """Runs the command, or asks for the address when it is one, and waits for the end, `limit` seconds at most.
+async def reset_sites(
+    command: str, limit: float, secret: tuple[str, ...] = (), told: Mapping[str, str] | None = None
+) -> None:
+    """Runs the command, or asks for the address when it is one, and waits for the end, `limit`
+    seconds at most.
 
     `told` are environment variables for a command.
 
-    An address is that of a reset server such as BrowserGym's: `http://host:7565/reset`, next to which /status says
-    `Ready for duty!` once it is done; a server without a /status is done when it answers. Raises EnvironmentFailedError; words
-    in `secret` never appear in it, nor does more of an address than its host.
+    An address is that of a reset server such as BrowserGym's: `http://host:7565/reset`, next to
+    which /status says `Ready for duty!` once it is done; a server without a /status is done when it
+    answers. Raises EnvironmentFailedError; words in `secret` never appear in it, nor does more of
+    an address than its host.
     """
     if command.startswith(("http://", "https://")):
         parts = urlsplit(command)
-        server = parts._replace(netloc=parts.netloc.rpartition("@")[2], path="", query="", fragment="").geturl()
+        server = parts._replace(
+            netloc=parts.netloc.rpartition("@")[2], path="", query="", fragment=""
+        ).geturl()
         try:
             async with asyncio.timeout(limit):
                 await _ask(parts, server)
         except TimeoutError:
-            raise EnvironmentFailedError(f"the reset at {server} is not done after {limit:g} s") from None
+            raise EnvironmentFailedError(
+                f"the reset at {server} is not done after {limit:g} s"
+            ) from None
     else:
         await _run(command, limit, secret, told or {})
 
@@ -151,17 +177,23 @@ async def _ask(parts: SplitResult, server: str) -> None:
             async with session.get(parts._replace(path=path).geturl()) as answer:
                 # 418: BrowserGym's server is at it already.
                 if not (answer.ok or answer.status == 418):
-                    raise EnvironmentFailedError(f"the reset at {server} was refused: status {answer.status}")
+                    raise EnvironmentFailedError(
+                        f"the reset at {server} was refused: status {answer.status}"
+                    )
             while True:
                 async with session.get(status) as answer:
                     if answer.status == 404 or (answer.ok and _READY in await answer.text()):
                         return
                 await asyncio.sleep(_POLL)
     except aiohttp.ClientError as error:
-        raise EnvironmentFailedError(f"the reset at {server} failed: {type(error).__name__}") from None
+        raise EnvironmentFailedError(
+            f"the reset at {server} failed: {type(error).__name__}"
+        ) from None
 
 
-async def _run(command: str, limit: float, secret: tuple[str, ...], told: Mapping[str, str]) -> None:
+async def _run(
+    command: str, limit: float, secret: tuple[str, ...], told: Mapping[str, str]
+) -> None:
     # A file and not a pipe: servers that the command leaves running keep its outputs open.
     with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_shell(
@@ -176,7 +208,9 @@ async def _run(command: str, limit: float, secret: tuple[str, ...], told: Mappin
             async with asyncio.timeout(limit):
                 await process.wait()
         except TimeoutError:
-            raise EnvironmentFailedError(f"the reset command is not done after {limit:g} s and was ended") from None
+            raise EnvironmentFailedError(
+                f"the reset command is not done after {limit:g} s and was ended"
+            ) from None
         finally:
             if process.returncode is None:
                 # The whole group: what a shell started outlives the shell otherwise.
@@ -185,7 +219,11 @@ async def _run(command: str, limit: float, secret: tuple[str, ...], told: Mappin
                 await process.wait()
         if process.returncode:
             errors.seek(0)
-            last = (errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1][:200]
+            last = (
+                errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            )[-1][:200]
             for word in secret:
                 last = last.replace(word, "…")
-            raise EnvironmentFailedError(f"the reset command ended with status {process.returncode}: {last}")
+            raise EnvironmentFailedError(
+                f"the reset command ended with status {process.returncode}: {last}"
+            )

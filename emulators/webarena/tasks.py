@@ -19,7 +19,8 @@ from prill.actions.webarena import join_sites
 from prill.errors import UsageError
 from prill.types import Task
 
-# __SHOPPING__ and so on stand for the addresses that users of WebArena set in variables of these names.
+# __SHOPPING__ and so on stand for the addresses that users of WebArena set in variables of these
+# names.
 SITES = ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "HOMEPAGE")
 Mode = Literal["paper", "fixed"]
 _UNSET = re.compile(f"__({'|'.join(SITES)})__")
@@ -46,7 +47,9 @@ class PageContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageCheck:
-    """A page to open (`last` is the one that the agent left), what to pick from it, and what that must hold."""
+    """A page to open (`last` is the one that the agent left), what to pick from it, and what that
+    must hold.
+    """
 
     url: str
     locator: str
@@ -69,7 +72,9 @@ class Checks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskConfig:
-    """One task of the file. `start_url` may hold several addresses, separated by " |AND| ": one a tab."""
+    """One task of the file. `start_url` may hold several addresses, separated by " |AND| ": one a
+    tab.
+    """
 
     task_id: int
     sites: tuple[str, ...]
@@ -85,9 +90,11 @@ class TaskConfig:
     eval: Checks
 
 
-def load_configs(environ: Mapping[str, str] | None = None, path: Path | None = None) -> tuple[TaskConfig, ...]:
-    """All tasks of the benchmark, or of a file in its format, with their checks. Placeholders whose variable is not set in
-    `environ` (os.environ) stay.
+def load_configs(
+    environ: Mapping[str, str] | None = None, path: Path | None = None
+) -> tuple[TaskConfig, ...]:
+    """All tasks of the benchmark, or of a file in its format, with their checks. Placeholders whose
+    variable is not set in `environ` (os.environ) stay.
 
     Raises UsageError, with the command to run when the wheel is absent.
     """
@@ -124,7 +131,9 @@ def load_tasks(environ: Mapping[str, str] | None = None) -> tuple[Task, ...]:
 
 
 def make_task(config: TaskConfig) -> Task:
-    """The task without its checks. The id is `webarena.<number>`; `site` is `multi` where a task has two."""
+    """The task without its checks. The id is `webarena.<number>`; `site` is `multi` where a task
+    has two.
+    """
     return Task(
         id=f"webarena.{config.task_id}",
         goal=config.intent,
@@ -140,14 +149,18 @@ class UndecidableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: `passed` is None when it could not be decided. `text` says what was looked for, and what was found instead."""
+    """One check: `passed` is None when it could not be decided. `text` says what was looked for,
+    and what was found instead.
+    """
 
     passed: bool | None
     text: str
 
 
 def product(checks: Sequence[Check]) -> bool | None:
-    """True when all passed, False when one failed, whatever the others would have said; else None: there is no decision."""
+    """True when all passed, False when one failed, whatever the others would have said; else None:
+    there is no decision.
+    """
     results = {check.passed for check in checks}
     if False in results:
         return False
@@ -157,17 +170,25 @@ def product(checks: Sequence[Check]) -> bool | None:
 def note(checks: Sequence[Check]) -> str | None:
     """The failed and undecided checks as text; None when all passed."""
     words = {False: "failed", None: "undecided"}
-    return "; ".join(f"{words[check.passed]}: {check.text}" for check in checks if check.passed is not True) or None
+    return (
+        "; ".join(
+            f"{words[check.passed]}: {check.text}" for check in checks if check.passed is not True
+        )
+        or None
+    )
 
 
 def require_sites(*texts: str) -> None:
-    """Raises UndecidableError when the texts still name a site whose address nobody gave, such as `__REDDIT__`."""
+    """Raises UndecidableError when the texts still name a site whose address nobody gave, such as
+    `__REDDIT__`.
+    """
     if unset := _UNSET.search(" ".join(texts)):
         raise UndecidableError(f"the environment variable {unset[1]} is not set")
 
 
 def task_parts(configs: Iterable[TaskConfig]) -> dict[str, tuple[tuple[str, str], ...]]:
-    """By task number, the parts of the benchmark that a task counts under: its site and its types of evaluation.
+    """By task number, the parts of the benchmark that a task counts under: its site and its types
+    of evaluation.
 
     A task on two sites counts once, as "multi", and one with two types under both joined by "+".
     """

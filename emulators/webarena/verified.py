@@ -1,8 +1,9 @@
 """WebArena-Verified as a second oracle: the same 812 tasks, graded by its own package.
 
-It reads the agent's answer as JSON of a fixed shape (`task_type`, `status`, `retrieved_data`, `error_details`) and the
-recorded network traffic instead of the sites' pages, and its task texts ask for that shape: its results are not comparable
-with those of WebArena. Record the traffic with Playwright: `new_context(record_har_path=…, record_har_content="embed")`.
+It reads the agent's answer as JSON of a fixed shape (`task_type`, `status`, `retrieved_data`,
+`error_details`) and the recorded network traffic instead of the sites' pages, and its task texts
+ask for that shape: its results are not comparable with those of WebArena. Record the traffic with
+Playwright: `new_context(record_har_path=…, record_har_content="embed")`.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ task_type: RETRIEVE when something was to be found out, MUTATE to be changed, NA
 status: SUCCESS, or why it cannot be done: NOT_FOUND_ERROR, PERMISSION_DENIED_ERROR, ACTION_NOT_ALLOWED_ERROR, \
 DATA_VALIDATION_ERROR, UNKNOWN_ERROR.
 retrieved_data: for RETRIEVE a list of what was found, with numbers as numbers; null otherwise.
-error_details: null with SUCCESS, else the reason in a sentence."""
-_INSTALL = "webarena-verified is not installed; run: pip install webarena-verified (it wants an environment of its own)"
+error_details: null with SUCCESS, else the reason in a sentence."""  # noqa: E501
+_INSTALL = (
+    "webarena-verified is not installed; run: pip install webarena-verified (it wants an "
+    "environment of its own)"
+)
 
 
 class WebArenaVerifiedOracle:
@@ -50,13 +54,20 @@ class WebArenaVerifiedOracle:
         except ImportError:
             raise UsageError(_INSTALL) from None
         values = os.environ if environ is None else environ
-        addresses = {f"__{site}__": {"urls": [values[site].rstrip("/")]} for site in SITES if values.get(site)}
+        addresses = {
+            f"__{site}__": {"urls": [values[site].rstrip("/")]}
+            for site in SITES
+            if values.get(site)
+        }
         if not addresses:
             raise UsageError(f"set the addresses of the sites: {', '.join(SITES)}")
-        self._judge: WebArenaVerified = WebArenaVerified(config=WebArenaVerifiedConfig(environments=addresses))
+        self._judge: WebArenaVerified = WebArenaVerified(
+            config=WebArenaVerifiedConfig(environments=addresses)
+        )
 
     def goal(self, number: int) -> str:
-        """The task's text in this benchmark, and the form of answer it wants; without both no answer can be right.
+        """The task's text in this benchmark, and the form of answer it wants; without both no
+        answer can be right.
 
         Raises UsageError for a task that is none of the 812.
         """
@@ -65,9 +76,11 @@ class WebArenaVerifiedOracle:
         return str(self._judge.get_task(number).intent) + _FORM
 
     async def grade(self, trajectory: Trajectory, har: Path) -> LabelRecord:
-        """The label, with what did not match in the note; no decision where the package could not evaluate.
+        """The label, with what did not match in the note; no decision where the package could not
+        evaluate.
 
-        `har` is the episode's network traffic. Raises UsageError for a task that is none of the 812.
+        `har` is the episode's network traffic. Raises UsageError for a task that is none of the
+        812.
         """
         if trajectory.error is not None:
             return _label(trajectory, None, f"the episode broke off: {trajectory.error}")
@@ -76,14 +89,26 @@ class WebArenaVerifiedOracle:
     def _grade(self, trajectory: Trajectory, har: Path) -> LabelRecord:
         number = task_number(trajectory)
         if not har.is_file():
-            raise InputError(f"{har}: there is no such file; it should hold the network traffic of {trajectory.id}")
-        result = self._judge.evaluate_task(task_id=number, agent_response=trajectory.answer, network_trace=har)
+            raise InputError(
+                f"{har}: there is no such file; it should hold the network traffic of "
+                f"{trajectory.id}"
+            )
+        result = self._judge.evaluate_task(
+            task_id=number, agent_response=trajectory.answer, network_trace=har
+        )
         status = str(result.status)
         if status == "error":
             problems = [result.error_msg, *(one.error_msg for one in result.evaluators_results)]
-            return _label(trajectory, None, "; ".join(str(problem) for problem in problems if problem) or "no result")
+            return _label(
+                trajectory,
+                None,
+                "; ".join(str(problem) for problem in problems if problem) or "no result",
+            )
         failed = [
-            f"{one.evaluator_name}: {assertion.assertion_name}: {'; '.join(assertion.assertion_msgs or ())}"
+            (
+                f"{one.evaluator_name}: {assertion.assertion_name}: "
+                f"{'; '.join(assertion.assertion_msgs or ())}"
+            )
             for one in result.evaluators_results
             for assertion in one.assertions or ()
             if str(assertion.status) != "success"
@@ -95,7 +120,10 @@ def task_number(trajectory: Trajectory) -> int:
     """The number in `webarena.<number>`."""
     name, _, number = trajectory.task.id.partition(".")
     if name != "webarena" or not number.isdecimal() or int(number) > _LAST:
-        raise UsageError(f"trajectory {trajectory.id}: {trajectory.task.id!r} is none of webarena.0 to webarena.{_LAST}")
+        raise UsageError(
+            f"trajectory {trajectory.id}: {trajectory.task.id!r} is none of webarena.0 to "
+            f"webarena.{_LAST}"
+        )
     return int(number)
 
 

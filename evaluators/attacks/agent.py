@@ -17,14 +17,18 @@ def claim_in_thoughts(trajectory: Trajectory) -> Trajectory | None:
 
 
 def claim_in_answer(trajectory: Trajectory) -> Trajectory:
-    """The claim in place of the answer. How the run ended stays: a run that was cut off is still one."""
+    """The claim in place of the answer. How the run ended stays: a run that was cut off is still
+    one.
+    """
     return answered(trajectory, attack_texts().of("claim-answer", trajectory))
 
 
 def claim_and_stop(trajectory: Trajectory) -> Trajectory | None:
-    """One more step, in the last state, which ends the run with the claim; None where the agent ended it by itself.
+    """One more step, in the last state, which ends the run with the claim; None where the agent
+    ended it by itself.
 
-    The metadata stay as they are recorded: see `stop_early` for a run whose record says that the agent ended it.
+    The metadata stay as they are recorded: see `stop_early` for a run whose record says that the
+    agent ended it.
     """
     if trajectory.steps and trajectory.steps[-1].action.is_final:
         return None
@@ -33,10 +37,11 @@ def claim_and_stop(trajectory: Trajectory) -> Trajectory | None:
 
 
 def stop_early(trajectory: Trajectory, left_out: float) -> Trajectory | None:
-    """The run up to some step, ended there by the claim; `left_out` is the share of the steps that are not taken.
+    """The run up to some step, ended there by the claim; `left_out` is the share of the steps that
+    are not taken.
 
-    What the record says of the ending (`truncated`, `terminated`, `error`) is what it would say of a run that the agent ended.
-    None without a step to keep, and where so small a share is no step.
+    What the record says of the ending (`truncated`, `terminated`, `error`) is what it would say of
+    a run that the agent ended. None without a step to keep, and where so small a share is no step.
     """
     steps = trajectory.steps
     if steps and steps[-1].action.is_final:
@@ -47,7 +52,9 @@ def stop_early(trajectory: Trajectory, left_out: float) -> Trajectory | None:
     states = trajectory.observations
     stopped = _stopped(trajectory, steps[:kept], states[min(kept, len(states) - 1)])
     ending = {"truncated": False, "terminated": True}
-    metadata: dict[str, Any] = {key: ending.get(key, value) for key, value in trajectory.metadata.items()}
+    metadata: dict[str, Any] = {
+        key: ending.get(key, value) for key, value in trajectory.metadata.items()
+    }
     return replace(stopped, metadata=metadata, error=None)
 
 
@@ -55,12 +62,17 @@ def without_thoughts(trajectory: Trajectory, share: float) -> Trajectory | None:
     """The latest thoughts taken away, this share of all; None where there is none to take."""
     places = [i for i, step in enumerate(trajectory.steps) if step.thought]
     gone = set(places[len(places) - ceil(len(places) * share) :])
-    steps = tuple(replace(step, thought=None) if i in gone else step for i, step in enumerate(trajectory.steps))
+    steps = tuple(
+        replace(step, thought=None) if i in gone else step
+        for i, step in enumerate(trajectory.steps)
+    )
     return replace(trajectory, steps=steps) if gone else None
 
 
 def pad_thoughts(trajectory: Trajectory, characters: int) -> Trajectory | None:
-    """So many characters that say nothing of the task after the last thought; None without steps."""
+    """So many characters that say nothing of the task after the last thought; None without
+    steps.
+    """
     return _thought_after(trajectory, _prose("musings", trajectory, characters))
 
 
@@ -71,7 +83,9 @@ def short_answer(trajectory: Trajectory) -> Trajectory:
 
 def paraphrase_answer(trajectory: Trajectory, sentences: int) -> Trajectory:
     """The goal as done, in so many sentences, in place of the answer."""
-    return answered(trajectory, " ".join(attack_texts().lines("paraphrases", trajectory, sentences)))
+    return answered(
+        trajectory, " ".join(attack_texts().lines("paraphrases", trajectory, sentences))
+    )
 
 
 def long_answer(trajectory: Trajectory, characters: int) -> Trajectory:
@@ -81,14 +95,22 @@ def long_answer(trajectory: Trajectory, characters: int) -> Trajectory:
 
 def add_clicks(trajectory: Trajectory, count: int) -> Trajectory | None:
     """So many clicks that change nothing before the last step; None without steps."""
-    return _with_steps(trajectory, [Action("click", f"click('a{i}')", target=f"a{i}") for i in range(1, count + 1)])
+    return _with_steps(
+        trajectory, [Action("click", f"click('a{i}')", target=f"a{i}") for i in range(1, count + 1)]
+    )
 
 
 def add_typing(trajectory: Trajectory, count: int) -> Trajectory | None:
-    """The goal's words typed so many times, to no effect, before the last step; None without steps."""
+    """The goal's words typed so many times, to no effect, before the last step; None without
+    steps.
+    """
     goal = one_line_goal(trajectory)
     return _with_steps(
-        trajectory, [Action("type", f"fill('a{i}', '{goal}')", f"a{i}", value=goal) for i in range(1, count + 1)]
+        trajectory,
+        [
+            Action("type", f"fill('a{i}', '{goal}')", f"a{i}", value=goal)
+            for i in range(1, count + 1)
+        ],
     )
 
 
@@ -98,7 +120,11 @@ def answered(trajectory: Trajectory, answer: str) -> Trajectory:
     if steps and steps[-1].action.is_final:
         action = steps[-1].action
         old = action.value or trajectory.answer
-        text = action.text.replace(old, answer) if old and old in action.text else f"{action.kind} [{answer}]"
+        text = (
+            action.text.replace(old, answer)
+            if old and old in action.text
+            else f"{action.kind} [{answer}]"
+        )
         steps = (*steps[:-1], replace(steps[-1], action=replace(action, text=text, value=answer)))
     return replace(trajectory, steps=steps, answer=answer)
 
@@ -122,8 +148,13 @@ def _with_steps(trajectory: Trajectory, actions: list[Action]) -> Trajectory | N
         return None
     last = trajectory.steps[-1]
     # An agent that thinks aloud goes on doing so.
-    thoughts = cycle(attack_texts().lines("musings", trajectory, len(actions)) if last.thought else [None])
-    added = [Step(last.observation, action, thought) for action, thought in zip(actions, thoughts, strict=False)]
+    thoughts = cycle(
+        attack_texts().lines("musings", trajectory, len(actions)) if last.thought else [None]
+    )
+    added = [
+        Step(last.observation, action, thought)
+        for action, thought in zip(actions, thoughts, strict=False)
+    ]
     return replace(trajectory, steps=(*trajectory.steps[:-1], *added, last))
 
 

@@ -1,7 +1,8 @@
 """Attacks a page author can make: injected text, titles, URLs and lookalike characters.
 
-A recorded state has the page's text, a caption of the screen, or both; what is written on the page is put into both, as a
-captioner that reads well would repeat it. Screenshots: `prill.evaluators.attacks.screenshot`.
+A recorded state has the page's text, a caption of the screen, or both; what is written on the page
+is put into both, as a captioner that reads well would repeat it. Screenshots:
+`prill.evaluators.attacks.screenshot`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def in_answer_and_page(trajectory: Trajectory, name: str) -> Trajectory:
 
 
 def pad(trajectory: Trajectory, characters: int, where: Where) -> Trajectory | None:
-    """So many characters that say nothing of the task around the words of the latest states; None where they have none.
+    """So many characters that say nothing of the task around the words of the latest states; None
+    where they have none.
 
     `both`: half of them before, half after.
     """
@@ -55,7 +57,7 @@ def pad(trajectory: Trajectory, characters: int, where: Where) -> Trajectory | N
 
     def change(page: str) -> str:
         filler = _filler(_shape(page), draw(trajectory, 1000), share)
-        return f"{'' if where == 'after' else filler + chr(10)}{page}{'' if where == 'before' else chr(10) + filler}"
+        return f"{'' if where == 'after' else filler + chr(10)}{page}{'' if where == 'before' else chr(10) + filler}"  # noqa: E501
 
     return _on_pages(trajectory, change, _PAGES)
 
@@ -82,7 +84,8 @@ def goal_in_title(trajectory: Trajectory, times: int) -> Trajectory | None:
 
 
 def goal_in_url(trajectory: Trajectory, times: int) -> Trajectory | None:
-    """The goal so many times as a query of the last state's address, and of the last one that the agent went to.
+    """The goal so many times as a query of the last state's address, and of the last one that the
+    agent went to.
 
     None where neither was recorded.
     """
@@ -95,20 +98,40 @@ def goal_in_url(trajectory: Trajectory, times: int) -> Trajectory | None:
         url = action.value or ""
         return replace(action, text=action.text.replace(url, longer(url)), value=longer(url))
 
-    visits = [i for i, step in enumerate(trajectory.steps) if step.action.kind == "goto" and step.action.value][-1:]
-    steps = tuple(replace(s, action=visit(s.action)) if i in visits else s for i, s in enumerate(trajectory.steps))
+    visits = [
+        i
+        for i, step in enumerate(trajectory.steps)
+        if step.action.kind == "goto" and step.action.value
+    ][-1:]
+    steps = tuple(
+        replace(s, action=visit(s.action)) if i in visits else s
+        for i, s in enumerate(trajectory.steps)
+    )
     changed = replace(trajectory, steps=steps)
-    return _changed(trajectory, _last_states(changed, lambda state: replace(state, url=state.url and longer(state.url))))
+    return _changed(
+        trajectory,
+        _last_states(changed, lambda state: replace(state, url=state.url and longer(state.url))),
+    )
 
 
 def confirm(trajectory: Trajectory, lines: int, language: str) -> Trajectory | None:
-    """So many lines of confirmation at the end of the last state, written as its other lines are; None without words."""
-    return _on_pages(trajectory, _lines_after(attack_texts().lines(f"confirm-{language}", trajectory, lines)))
+    """So many lines of confirmation at the end of the last state, written as its other lines are;
+    None without words.
+    """
+    return _on_pages(
+        trajectory, _lines_after(attack_texts().lines(f"confirm-{language}", trajectory, lines))
+    )
 
 
 def look_alikes(trajectory: Trajectory, share: float) -> Trajectory | None:
-    """That share of the latest states' letters replaced by letters of other alphabets that look the same."""
-    return _on_pages(trajectory, lambda page: _each(page, page.translate(_LOOK_ALIKES), trajectory, share), _PAGES)
+    """That share of the latest states' letters replaced by letters of other alphabets that look the
+    same.
+    """
+    return _on_pages(
+        trajectory,
+        lambda page: _each(page, page.translate(_LOOK_ALIKES), trajectory, share),
+        _PAGES,
+    )
 
 
 def invisible(trajectory: Trajectory, share: float) -> Trajectory | None:
@@ -122,24 +145,33 @@ def invisible(trajectory: Trajectory, share: float) -> Trajectory | None:
 
 
 def empty_pages(trajectory: Trajectory, states: int, kind: str, images: Path) -> Trajectory | None:
-    """The last so many states as pages of a kind, blank or error, without what was on them; None where there are fewer.
+    """The last so many states as pages of a kind, blank or error, without what was on them; None
+    where there are fewer.
 
     A white picture in `images` takes the place of recorded screenshots.
     """
-    page, caption, picture = (attack_texts().of(f"{kind}-{part}", trajectory) for part in ("page", "caption", "picture"))
+    page, caption, picture = (
+        attack_texts().of(f"{kind}-{part}", trajectory) for part in ("page", "caption", "picture")
+    )
     latest = trajectory.observations[-states:]
     if len(latest) < states:
         return None
 
     def change(state: Observation) -> Observation:
         screenshot = state.screenshot and white_page(picture, images)
-        return replace(state, text=state.text and page, caption=state.caption and caption, screenshot=screenshot)
+        return replace(
+            state,
+            text=state.text and page,
+            caption=state.caption and caption,
+            screenshot=screenshot,
+        )
 
     return _changed(trajectory, _last_states(trajectory, change, states))
 
 
 def on_screenshot(trajectory: Trajectory, text: str, images: Path) -> Trajectory | None:
-    """That text along the lower edge of a copy of the last screenshot, kept in `images`; None without one.
+    """That text along the lower edge of a copy of the last screenshot, kept in `images`; None
+    without one.
 
     Raises InputError when the screenshot cannot be used.
     """
@@ -149,7 +181,9 @@ def on_screenshot(trajectory: Trajectory, text: str, images: Path) -> Trajectory
     return _last_states(trajectory, lambda state: replace(state, screenshot=copy))
 
 
-def _last_states(trajectory: Trajectory, change: Callable[[Observation], Observation], count: int = 1) -> Trajectory:
+def _last_states(
+    trajectory: Trajectory, change: Callable[[Observation], Observation], count: int = 1
+) -> Trajectory:
     first = len(trajectory.observations) - count
 
     def latest(i: int, step: Step) -> Step:
@@ -159,10 +193,16 @@ def _last_states(trajectory: Trajectory, change: Callable[[Observation], Observa
     return replace(trajectory, steps=steps, final=trajectory.final and change(trajectory.final))
 
 
-def _on_pages(trajectory: Trajectory, change: Callable[[str], str], count: int = 1) -> Trajectory | None:
+def _on_pages(
+    trajectory: Trajectory, change: Callable[[str], str], count: int = 1
+) -> Trajectory | None:
     def words(state: Observation) -> Observation:
         # None and "" stay: where nothing was recorded nothing is added.
-        return replace(state, text=state.text and change(state.text), caption=state.caption and change(state.caption))
+        return replace(
+            state,
+            text=state.text and change(state.text),
+            caption=state.caption and change(state.caption),
+        )
 
     return _changed(trajectory, _last_states(trajectory, words, count))
 
@@ -194,7 +234,9 @@ def _like_page(page: str, lines: Sequence[str]) -> str:
 
 @cache
 def _filler_lines(shape: str) -> tuple[str, ...]:
-    return tuple(shape.format(line.text, n=5000 + i) for i, line in enumerate(attack_texts().lists["filler"]))
+    return tuple(
+        shape.format(line.text, n=5000 + i) for i, line in enumerate(attack_texts().lists["filler"])
+    )
 
 
 def _filler(shape: str, start: int, characters: int) -> str:
@@ -206,7 +248,9 @@ def _filler(shape: str, start: int, characters: int) -> str:
 
 @cache
 def _thresholds() -> tuple[float, ...]:
-    """Numbers from 0 to 1, the same everywhere: what a small share changes, a larger one changes too."""
+    """Numbers from 0 to 1, the same everywhere: what a small share changes, a larger one changes
+    too.
+    """
     from random import Random
 
     draws = Random(_SEED)

@@ -16,7 +16,9 @@ _SIZE = (1280, 720)
 
 
 def with_banner(path: str, text: str, folder: Path) -> str:
-    """The file of a copy with the text along its lower edge. Raises InputError when the screenshot cannot be used."""
+    """The file of a copy with the text along its lower edge. Raises InputError when the screenshot
+    cannot be used.
+    """
     copy = folder / f"{_name(file_hash(path), text)}.png"
     if not copy.exists():
         _save(_drawn(open_checked(path), text), copy)
@@ -61,5 +63,7 @@ def _drawn(image: Image, text: str) -> Image:
     height = int(len(lines) * size * 1.3 + size)
     draw.rectangle((0, image.height - height, image.width, image.height), fill=(255, 250, 205))
     for i, line in enumerate(lines):
-        draw.text((size / 2, image.height - height + size / 2 + i * size * 1.3), line, (0, 0, 0), font)
+        draw.text(
+            (size / 2, image.height - height + size / 2 + i * size * 1.3), line, (0, 0, 0), font
+        )
     return image

@@ -29,10 +29,14 @@ class AttackTexts:
         return _filled(self.texts[name], trajectory)
 
     def lines(self, name: str, trajectory: Trajectory, count: int) -> list[str]:
-        """So many lines of a list for a trajectory, from a line on that depends on the trajectory's id."""
+        """So many lines of a list for a trajectory, from a line on that depends on the trajectory's
+        id.
+        """
         prompts = self.lists[name]
         first = draw(trajectory, len(prompts))
-        return [_filled(prompt, trajectory) for prompt in islice(cycle(prompts), first, first + count)]
+        return [
+            _filled(prompt, trajectory) for prompt in islice(cycle(prompts), first, first + count)
+        ]
 
 
 @cache
@@ -41,8 +45,12 @@ def attack_texts() -> AttackTexts:
     raw = (files("prill.evaluators.attacks") / "texts.toml").read_text(encoding="utf-8")
     read = tomllib.loads(raw)
     texts = {name: Prompt(name, text) for name, text in read["texts"].items()}
-    lists = {name: tuple(Prompt(name, line) for line in lines) for name, lines in read["lists"].items()}
-    return AttackTexts(read["version"], MappingProxyType(texts), MappingProxyType(lists), content_hash(raw))
+    lists = {
+        name: tuple(Prompt(name, line) for line in lines) for name, lines in read["lists"].items()
+    }
+    return AttackTexts(
+        read["version"], MappingProxyType(texts), MappingProxyType(lists), content_hash(raw)
+    )
 
 
 def one_line_goal(trajectory: Trajectory) -> str:

@@ -1,6 +1,7 @@
 """Calibration: maps from scores to probabilities, their quality, and the calibrated judge.
 
-`prill calibrate` makes the file (`prill.evaluators.meta.calibration_fit`); `Calibrated` puts it to use.
+`prill calibrate` makes the file (`prill.evaluators.meta.calibration_fit`); `Calibrated` puts it to
+use.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _ROUNDS = 100  # of Newton's method, at most
 class CalibrationMap:
     """A rising function from scores to probabilities.
 
-    `isotonic`: straight lines between the points (`scores`, `values`), constant outside. `platt`: the logistic function of
-    `slope` times the score's logit plus `offset`.
+    `isotonic`: straight lines between the points (`scores`, `values`), constant outside. `platt`:
+    the logistic function of `slope` times the score's logit plus `offset`.
     """
 
     method: Method
@@ -60,7 +61,9 @@ class CalibrationMap:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Scores between `low` and `high` (the last bin includes 1): how many, their mean, and the share that were successes."""
+    """Scores between `low` and `high` (the last bin includes 1): how many, their mean, and the
+    share that were successes.
+    """
 
     low: float
     high: float
@@ -79,8 +82,8 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationHeldOut:
-    """Calibrated scores of labelled runs that the map was not fitted to, by what the runs truly were, and how many of each the
-    judge left unscored: how the judge errs, at any threshold.
+    """Calibrated scores of labelled runs that the map was not fitted to, by what the runs truly
+    were, and how many of each the judge left unscored: how the judge errs, at any threshold.
     """
 
     successes: tuple[float, ...]
@@ -93,9 +96,10 @@ class CalibrationHeldOut:
 class Calibration:
     """The file: whose scores it is for, the map, and the threshold with the rule that chose it.
 
-    `method_rule` says why the map has its method, `truth` which labels counted where annotators differ. `before` and `after`
-    are on labelled runs that the map was not fitted to, by cross-validation in `folds` parts, and so are the scores `held_out`,
-    which files of earlier versions lack, as they lack what names the labelled runs, `fitted_to`.
+    `method_rule` says why the map has its method, `truth` which labels counted where annotators
+    differ. `before` and `after` are on labelled runs that the map was not fitted to, by
+    cross-validation in `folds` parts, and so are the scores `held_out`, which files of earlier
+    versions lack, as they lack what names the labelled runs, `fitted_to`.
     """
 
     format: str
@@ -142,21 +146,34 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
     try:
         calibration = msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; `prill calibrate` writes such a file") from None
+        raise UsageError(
+            f"{path}: {error.strerror}; `prill calibrate` writes such a file"
+        ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: no calibration ({error}); make one with `prill calibrate`") from None
+        raise UsageError(
+            f"{path}: no calibration ({error}); make one with `prill calibrate`"
+        ) from None
     points = calibration.map.scores
-    if calibration.format != FORMAT or len(points) != len(calibration.map.values) or list(points) != sorted(set(points)):
-        raise UsageError(f"{path}: no calibration of this version of prill; make it again with `prill calibrate`")
+    if (
+        calibration.format != FORMAT
+        or len(points) != len(calibration.map.values)
+        or list(points) != sorted(set(points))
+    ):
+        raise UsageError(
+            f"{path}: no calibration of this version of prill; make it again with `prill calibrate`"
+        )
     if calibration.map.method == "isotonic" and not points:
-        raise UsageError(f"{path}: the calibration has no points; make it again with `prill calibrate`")
+        raise UsageError(
+            f"{path}: the calibration has no points; make it again with `prill calibrate`"
+        )
     return calibration
 
 
 class Calibrated:
     """A judge with calibrated scores: a success is a score at or above the calibration's threshold.
 
-    What the judge leaves unscored stays unscored. A missing score counts as 1 or 0, by the judge's success.
+    What the judge leaves unscored stays unscored. A missing score counts as 1 or 0, by the judge's
+    success.
 
     Args:
         judge: The judge.
@@ -169,8 +186,13 @@ class Calibrated:
     def __init__(self, judge: Evaluator, calibration: Calibration) -> None:
         mine, theirs = judge.info, calibration.evaluator
         if comparable(mine) != comparable(theirs):
-            both = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs))
-            raise UsageError(f"a calibration is for one judge; judge and calibration differ: {both}; calibrate this judge")
+            both = " and ".join(
+                f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs)
+            )
+            raise UsageError(
+                f"a calibration is for one judge; judge and calibration differ: {both}; calibrate "
+                "this judge"
+            )
         self.judge = judge
         self.calibration = calibration
         params = {
@@ -205,13 +227,16 @@ class Calibrated:
             return verdict
         score = self.calibration(float(verdict.success) if verdict.score is None else verdict.score)
         success, rewards = score >= self.calibration.threshold, verdict.rewards
-        if rewards and verdict.steps is None:  # the rewards of an outcome: the last one is the outcome
+        # the rewards of an outcome: the last one is the outcome
+        if rewards and verdict.steps is None:
             rewards = (*rewards[:-1], float(success))
         return replace(verdict, score=score, success=success, rewards=rewards)
 
 
 def comparable(info: EvaluatorInfo) -> bytes:
-    """The same for infos that were read from a file and those that were not: a tuple reads back as a list."""
+    """The same for infos that were read from a file and those that were not: a tuple reads back as
+    a list.
+    """
     return msgspec.json.encode(info, order="sorted")
 
 
@@ -219,8 +244,12 @@ def comparable(info: EvaluatorInfo) -> bytes:
 
 
 def brier(scores: Sequence[float], truths: Sequence[bool]) -> float:
-    """The mean squared distance of scores from 1 (success) or 0: 0 is perfect, 0.25 is always saying 0.5 (Brier 1950)."""
-    return fsum((score - truth) ** 2 for score, truth in zip(scores, truths, strict=True)) / len(scores)
+    """The mean squared distance of scores from 1 (success) or 0: 0 is perfect, 0.25 is always
+    saying 0.5 (Brier 1950).
+    """
+    return fsum((score - truth) ** 2 for score, truth in zip(scores, truths, strict=True)) / len(
+        scores
+    )
 
 
 def reliability(scores: Sequence[float], truths: Sequence[bool]) -> list[Bin]:
@@ -229,20 +258,33 @@ def reliability(scores: Sequence[float], truths: Sequence[bool]) -> list[Bin]:
     for score, truth in zip(scores, truths, strict=True):
         members[min(BINS - 1, int(score * BINS))].append((score, truth))
     return [
-        Bin(i / BINS, (i + 1) / BINS, len(m), fsum(s for s, _ in m) / len(m), sum(t for _, t in m) / len(m))
+        Bin(
+            i / BINS,
+            (i + 1) / BINS,
+            len(m),
+            fsum(s for s, _ in m) / len(m),
+            sum(t for _, t in m) / len(m),
+        )
         for i, m in enumerate(members)
         if m
     ]
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """The mean distance between score and share of successes over the bins, by their counts (Naeini et al. 2015)."""
-    return fsum(b.count * abs(b.mean_score - b.success_rate) for b in bins) / sum(b.count for b in bins)
+    """The mean distance between score and share of successes over the bins, by their counts (Naeini
+    et al. 2015).
+    """
+    return fsum(b.count * abs(b.mean_score - b.success_rate) for b in bins) / sum(
+        b.count for b in bins
+    )
 
 
 def quality(scores: Sequence[float], truths: Sequence[bool]) -> Quality:
     """Both figures for some scores."""
-    return Quality(brier=brier(scores, truths), calibration_error=expected_calibration_error(reliability(scores, truths)))
+    return Quality(
+        brier=brier(scores, truths),
+        calibration_error=expected_calibration_error(reliability(scores, truths)),
+    )
 
 
 # Maps fitted to labels: isotonic regression and Platt's
@@ -268,25 +310,37 @@ def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> 
 
 
 def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
-    """The rising map with the least squared error (Ayer et al. 1955). Equal scores are one point."""
+    """The rising map with the least squared error (Ayer et al. 1955). Equal scores are one
+    point.
+    """
     import numpy as np
     from scipy.optimize import isotonic_regression
 
-    levels, level, counts = np.unique(np.asarray(scores, dtype=float), return_inverse=True, return_counts=True)
+    levels, level, counts = np.unique(
+        np.asarray(scores, dtype=float), return_inverse=True, return_counts=True
+    )
     fitted = isotonic_regression(np.bincount(level, weights=truths) / counts, weights=counts).x
     inner = np.zeros(len(levels), dtype=bool)  # between two scores of the same value
     inner[1:-1] = (fitted[1:-1] == fitted[:-2]) & (fitted[1:-1] == fitted[2:])
-    return CalibrationMap(method="isotonic", scores=tuple(levels[~inner].tolist()), values=tuple(fitted[~inner].tolist()))
+    return CalibrationMap(
+        method="isotonic",
+        scores=tuple(levels[~inner].tolist()),
+        values=tuple(fitted[~inner].tolist()),
+    )
 
 
 def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, float]:
-    """Slope and offset of the logistic function that fits best (Platt 1999, with its smoothed targets; Newton's method).
+    """Slope and offset of the logistic function that fits best (Platt 1999, with its smoothed
+    targets; Newton's method).
 
-    A slope below 0 would turn the scores upside down; then it is 0, and the offset gives the share of successes.
+    A slope below 0 would turn the scores upside down; then it is 0, and the offset gives the share
+    of successes.
     """
     successes = sum(truths)
     failures = len(truths) - successes
-    targets = [(successes + 1) / (successes + 2) if truth else 1 / (failures + 2) for truth in truths]
+    targets = [
+        (successes + 1) / (successes + 2) if truth else 1 / (failures + 2) for truth in truths
+    ]
     base = log((successes + 1) / (failures + 1))
     slope, offset = 0.0, base
     loss = _loss(slope, offset, logits, targets)
@@ -300,8 +354,15 @@ def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, f
         determinant = h11 * h00 - h10 * h10
         if determinant <= 0 or max(abs(g1), abs(g0)) < 1e-9:
             break
-        down, across, size = (h00 * g1 - h10 * g0) / determinant, (h11 * g0 - h10 * g1) / determinant, 1.0
-        while size > 1e-10 and (new := _loss(slope - size * down, offset - size * across, logits, targets)) > loss:
+        down, across, size = (
+            (h00 * g1 - h10 * g0) / determinant,
+            (h11 * g0 - h10 * g1) / determinant,
+            1.0,
+        )
+        while (
+            size > 1e-10
+            and (new := _loss(slope - size * down, offset - size * across, logits, targets)) > loss
+        ):
             size /= 2
         if size <= 1e-10:
             break
@@ -312,4 +373,6 @@ def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, f
 def _loss(slope: float, offset: float, logits: Sequence[float], targets: Sequence[float]) -> float:
     """Cross-entropy; log(1 + e^v) is taken apart so that it does not overflow."""
     values = [slope * x + offset for x in logits]
-    return fsum(max(v, 0.0) + log(1 + exp(-abs(v))) - t * v for v, t in zip(values, targets, strict=True))
+    return fsum(
+        max(v, 0.0) + log(1 + exp(-abs(v))) - t * v for v, t in zip(values, targets, strict=True)
+    )

@@ -1,14 +1,17 @@
 """Features of fitted judges: statistics of the run, statistics of its texts, and sets of words.
 
-Nothing here names the agent, the site or the benchmark, and nothing looks at screenshots: in recordings whose frames
-somebody selected, their presence gives the outcome away. Kinds of actions, lengths and words carry over to other sites.
+Nothing here names the agent, the site or the benchmark, and nothing looks at screenshots: in
+recordings whose frames somebody selected, their presence gives the outcome away. Kinds of actions,
+lengths and words carry over to other sites.
 
-The one part of the free-form `metadata` that is read is `truncated` or, without it, `terminated`: whether a limit or the
-episode itself ended the run. Without both, a run counts as cut off unless its last action is `stop` or `answer`.
+The one part of the free-form `metadata` that is read is `truncated` or, without it, `terminated`:
+whether a limit or the episode itself ended the run. Without both, a run counts as cut off unless
+its last action is `stop` or `answer`.
 
-There are two sets of features for students. The wide one is for agents that do not work against the judge. The narrow one, for
-judges that go by evidence only or are hardened, holds what an agent cannot buy: what it can add to for nothing (steps, words)
-is there to speak against success alone, and how a run ended counts only where the environment ended it.
+There are two sets of features for students. The wide one is for agents that do not work against the
+judge. The narrow one, for judges that go by evidence only or are hardened, holds what an agent
+cannot buy: what it can add to for nothing (steps, words) is there to speak against success alone,
+and how a run ended counts only where the environment ended it.
 """
 
 from __future__ import annotations
@@ -24,27 +27,74 @@ from prill.types import Observation, Trajectory
 
 # A name is `theme/detail`; reasons speak of themes.
 _KINDS = (
-    "click", "type", "press", "select", "scroll", "swipe", "back", "home", "goto", "focus_tab", "wait", "hover", "open",
+    "click", "type", "press", "select", "scroll", "swipe", "back", "home", "goto", "focus_tab", "wait", "hover", "open",  # noqa: E501
     "message", "other",
 )  # fmt: skip
 TELEMETRY = (
-    *(f"length/{n}" for n in ("steps", "log steps", "at most 3", "at most 6", "at most 9", "15 or more", "25 or more")),
-    *(f"ending/{n}" for n in ("cut off", "by an answer", "by stopping", "by neither", "environment error")),
-    *(f"repetition/{n}" for n in ("share repeated", "log repeated", "different", "most of one", "longest run", "run of 3")),
+    *(
+        f"length/{n}"
+        for n in (
+            "steps",
+            "log steps",
+            "at most 3",
+            "at most 6",
+            "at most 9",
+            "15 or more",
+            "25 or more",
+        )
+    ),
+    *(
+        f"ending/{n}"
+        for n in ("cut off", "by an answer", "by stopping", "by neither", "environment error")
+    ),
+    *(
+        f"repetition/{n}"
+        for n in (
+            "share repeated",
+            "log repeated",
+            "different",
+            "most of one",
+            "longest run",
+            "run of 3",
+        )
+    ),
     "repetition/different among the last 5",
-    *(f"pace when not cut off/{n}" for n in ("15 or more", "log steps", "share repeated", "run of 3")),
+    *(
+        f"pace when not cut off/{n}"
+        for n in ("15 or more", "log steps", "share repeated", "run of 3")
+    ),
     *(f"actions/{kind}, {n}" for kind in _KINDS for n in ("share", "log count")),
     "goal/log characters",
 )
 CUES = (
     *(f"claims/log characters of {n}" for n in ("the answer", "a thought")),
     *(f"state/{n}" for n in ("goal words in the last", "goal words in the latest")),
-    *(f"goal/{n}" for n in ("question", "question answered", "order finished", "numbers", "quotes", "words", "words typed")),
-    *(f"state/{n}" for n in ("doubts in the last", "no doubts in the last", "doubts before the last")),
-    *(f"state/{n}" for n in ("log words", "doubts for each 10 words", "one before without doubts", "unchanged")),
+    *(
+        f"goal/{n}"
+        for n in (
+            "question",
+            "question answered",
+            "order finished",
+            "numbers",
+            "quotes",
+            "words",
+            "words typed",
+        )
+    ),
+    *(
+        f"state/{n}"
+        for n in ("doubts in the last", "no doubts in the last", "doubts before the last")
+    ),
+    *(
+        f"state/{n}"
+        for n in ("log words", "doubts for each 10 words", "one before without doubts", "unchanged")
+    ),
 )
-ANSWER_CUES = tuple(f"answer/{n}" for n in ("goal words", "doubts", "words seen in the latest states"))
-# The narrow set: what only the task and the environment decide, and what may speak against success alone.
+ANSWER_CUES = tuple(
+    f"answer/{n}" for n in ("goal words", "doubts", "words seen in the latest states")
+)
+# The narrow set: what only the task and the environment decide, and what may speak against success
+# alone.
 BEYOND_THE_AGENT = (
     *(f"ending/by the environment{n}" for n in ("", ", a question")),
     *(f"goal/{n}" for n in ("question", "log characters", "numbers", "quotes", "words")),
@@ -57,34 +107,52 @@ AGAINST = (
 )
 # For those that are shown claims too: what a claim lacks that could have been doubted.
 SILENCE = ("claims/ended by the agent with less than 4 words",)
-# Speech is a claim, and so may be whatever has an unknown kind: only that it happened counts, never its words.
+# Speech is a claim, and so may be whatever has an unknown kind: only that it happened counts, never
+# its words.
 _WORDLESS = frozenset({"answer", "stop", "message", "other"})
 _KNOWN = frozenset(_KINDS) | _WORDLESS
 _WORD = re.compile(r"\w+")
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)  # the same in ASCII text, and faster
 _COMMON = frozenset(
     _WORD.findall(
-        "the and for are was with from its this that which what how who when where you your does can all any one give please "
+        "the and for are was with from its this that which what how who when where you your does "
+        "can all any one give please "
         "into than then them has have there using use"
     )
 )
 _DOUBTS = frozenset(
     _WORD.findall(
-        "not no cannot lack lacks lacking without missing unable unclear fail fails failed error empty however only neither "
+        "not no cannot lack lacks lacking without missing unable unclear fail fails failed error "
+        "empty however only neither "
         "nor none"
     )
 )
 # What a page says that could not be shown: it has lost the words that would speak against success.
 _ERRORS = frozenset(
     _WORD.findall(
-        "401 403 404 408 410 429 500 502 503 504 again blank blocked broken captcha cloudflare crashed denied dns err error "
-        "expired failed forbidden found gateway invalid loading maintenance nginx offline oops refused refresh reload reset "
+        "401 403 404 408 410 429 500 502 503 504 again blank blocked broken captcha cloudflare "
+        "crashed denied dns err error "
+        "expired failed forbidden found gateway invalid loading maintenance nginx offline oops "
+        "refused refresh reload reset "
         "robot server sorry timed timeout unavailable unexpected unreachable wrong"
     )
 )
-_QUESTIONS = ("what", "which", "who", "how", "when", "where", "tell", "find", "list", "show", "give")
+_QUESTIONS = (
+    "what",
+    "which",
+    "who",
+    "how",
+    "when",
+    "where",
+    "tell",
+    "find",
+    "list",
+    "show",
+    "give",
+)
 _TYPING = frozenset({"type", "select", "goto", "press"})
-# Of a text at most so many characters are read, the beginning and the end; guards turn away longer states (`guard.py`).
+# Of a text at most so many characters are read, the beginning and the end; guards turn away longer
+# states (`guard.py`).
 MAX_CHARACTERS = 100_000
 _STATES = 2
 # Different words of an answer that is more than a nod.
@@ -93,32 +161,44 @@ _LEAST_SAID = 4
 _MOST = 50
 
 
-# Letters of other alphabets that look like these (Unicode's confusables, the common ones), and what nobody sees.
+# Letters of other alphabets that look like these (Unicode's confusables, the common ones), and what
+# nobody sees.
 _LOOK_ALIKES = {
-    "a": "аɑα", "b": "ЬьƄƅβвᏏ", "c": "сϲᴄ", "d": "ԁɗժ", "e": "еҽєɛεэ", "f": "ƒғ", "g": "ɡցǥ", "h": "һհнħ", "i": "іıιɩ",
-    "j": "јϳʝ", "k": "кκĸ", "l": "ӏłɭ", "m": "мʍᴍ", "n": "ոпηռɴ", "o": "оοօσөø", "p": "рρþ", "q": "ԛգզ", "r": "гʀᴦɼ",
-    "s": "ѕʂꜱ", "t": "тτŧᴛ", "u": "υսцʋᴜ", "v": "νѵᴠ", "w": "ԝωшաᴡ", "x": "хχ", "y": "уγүყʏ", "z": "ᴢʐƶ",
-    "A": "АΑᎪ", "B": "ВΒᏴ", "C": "СϹᏟ", "D": "Ꭰ", "E": "ЕΕᎬ", "F": "ҒϜ", "G": "Ꮐ", "H": "НΗᎻ", "I": "ІΙӀ", "J": "ЈᎫ",
-    "K": "КΚᏦ", "L": "Ꮮ", "M": "МΜᎷ", "N": "Ν", "O": "ОΟ", "P": "РΡᏢ", "Q": "Ԛ", "R": "Ꮢ", "S": "ЅᏚ", "T": "ТΤᎢ", "U": "Ս",
+    "a": "аɑα", "b": "ЬьƄƅβвᏏ", "c": "сϲᴄ", "d": "ԁɗժ", "e": "еҽєɛεэ", "f": "ƒғ", "g": "ɡցǥ", "h": "һհнħ", "i": "іıιɩ",  # noqa: E501
+    "j": "јϳʝ", "k": "кκĸ", "l": "ӏłɭ", "m": "мʍᴍ", "n": "ոпηռɴ", "o": "оοօσөø", "p": "рρþ", "q": "ԛգզ", "r": "гʀᴦɼ",  # noqa: E501
+    "s": "ѕʂꜱ", "t": "тτŧᴛ", "u": "υսцʋᴜ", "v": "νѵᴠ", "w": "ԝωшաᴡ", "x": "хχ", "y": "уγүყʏ", "z": "ᴢʐƶ",  # noqa: E501
+    "A": "АΑᎪ", "B": "ВΒᏴ", "C": "СϹᏟ", "D": "Ꭰ", "E": "ЕΕᎬ", "F": "ҒϜ", "G": "Ꮐ", "H": "НΗᎻ", "I": "ІΙӀ", "J": "ЈᎫ",  # noqa: E501
+    "K": "КΚᏦ", "L": "Ꮮ", "M": "МΜᎷ", "N": "Ν", "O": "ОΟ", "P": "РΡᏢ", "Q": "Ԛ", "R": "Ꮢ", "S": "ЅᏚ", "T": "ТΤᎢ", "U": "Ս",  # noqa: E501
     "V": "ѴᏙ", "W": "ԜᎳ", "X": "ХΧ", "Y": "УΥҮ", "Z": "ΖᏃ",
 }  # fmt: skip
-_COMBINING = ((0x300, 0x370), (0x483, 0x48A), (0x1AB0, 0x1B00), (0x1DC0, 0x1E00), (0x20D0, 0x2100), (0xFE20, 0xFE30))
+_COMBINING = (
+    (0x300, 0x370),
+    (0x483, 0x48A),
+    (0x1AB0, 0x1B00),
+    (0x1DC0, 0x1E00),
+    (0x20D0, 0x2100),
+    (0xFE20, 0xFE30),
+)
 _UNSEEN = (
-    (0xAD, 0xAE), (0x34F, 0x350), (0x61C, 0x61D), (0x115F, 0x1161), (0x17B4, 0x17B6), (0x180B, 0x1810), (0x200B, 0x2010),
-    (0x202A, 0x202F), (0x2060, 0x2070), (0x3164, 0x3165), (0xFE00, 0xFE10), (0xFEFF, 0xFF00), (0xFFA0, 0xFFA1),
+    (0xAD, 0xAE), (0x34F, 0x350), (0x61C, 0x61D), (0x115F, 0x1161), (0x17B4, 0x17B6), (0x180B, 0x1810), (0x200B, 0x2010),  # noqa: E501
+    (0x202A, 0x202F), (0x2060, 0x2070), (0x3164, 0x3165), (0xFE00, 0xFE10), (0xFEFF, 0xFF00), (0xFFA0, 0xFFA1),  # noqa: E501
     (0xFFF9, 0xFFFC), (0xE0000, 0xE0200),
 )  # fmt: skip
 _FOLDED: dict[int, str | None] = {
     **{ord(other): letter for letter, others in _LOOK_ALIKES.items() for other in others},
     **{code: None for first, after in (*_COMBINING, *_UNSEEN) for code in range(first, after)},
 }
-# Text without any of these is read as it is: letters of Latin without marks, and typographic punctuation.
-_TO_FOLD = re.compile("[^\x00-\x7f\u2010-\u2027\u2030-\u205e\u20a0-\u20bf\u2190-\u21ff\u2500-\u25ff]")
+# Text without any of these is read as it is: letters of Latin without marks, and typographic
+# punctuation.
+_TO_FOLD = re.compile(
+    "[^\x00-\x7f\u2010-\u2027\u2030-\u205e\u20a0-\u20bf\u2190-\u21ff\u2500-\u25ff]"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One trajectory as numbers, in the order of `names`, and as sets of words by the text that they come from.
+    """One trajectory as numbers, in the order of `names`, and as sets of words by the text that
+    they come from.
 
     `characters` is the length of the last state's text; 0 when there is nothing in it to read.
     """
@@ -129,7 +209,9 @@ class Reading:
 
 
 def names(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
-    """The names of the numbers that `read` gives. `kind` is student or prior; only a student's set can be narrow."""
+    """The names of the numbers that `read` gives. `kind` is student or prior; only a student's set
+    can be narrow.
+    """
     if kind == "prior":
         return TELEMETRY
     if narrow:
@@ -141,13 +223,18 @@ def texts(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
     """Which texts `read` gives the words of."""
     if kind == "prior":
         return ()
-    return ("state", *(("state before",) if narrow else ()), *(() if evidence_only else ("answer",)))
+    return (
+        "state",
+        *(("state before",) if narrow else ()),
+        *(() if evidence_only else ("answer",)),
+    )
 
 
 def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool = False) -> Reading:
     """The features of a trajectory with at least one step.
 
-    With `evidence_only` nothing depends on thoughts, or on the words of the answer, of messages and of final actions.
+    With `evidence_only` nothing depends on thoughts, or on the words of the answer, of messages and
+    of final actions.
     """
     if kind == "prior":
         return Reading(_telemetry(trajectory), {})
@@ -160,7 +247,9 @@ def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool 
         numbers = _narrow(trajectory, words["state"])
         if not evidence_only:
             words["answer"] = set(_words(trajectory.answer or ""))
-            numbers.append(trajectory.steps[-1].action.is_final and len(words["answer"]) < _LEAST_SAID)
+            numbers.append(
+                trajectory.steps[-1].action.is_final and len(words["answer"]) < _LEAST_SAID
+            )
         return Reading(numbers, words, characters)
     answer = words["answer"] = set(_words(trajectory.answer or ""))
     goal = _goal_words(trajectory)
@@ -180,16 +269,29 @@ def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool 
 
 
 def cut_off(trajectory: Trajectory) -> bool:
-    """Whether the run was ended by a limit, not by the agent or the task; see the module for what tells."""
-    truncated, terminated = trajectory.metadata.get("truncated"), trajectory.metadata.get("terminated")
+    """Whether the run was ended by a limit, not by the agent or the task; see the module for what
+    tells.
+    """
+    truncated, terminated = (
+        trajectory.metadata.get("truncated"),
+        trajectory.metadata.get("terminated"),
+    )
     if isinstance(truncated, bool):
         return truncated
-    return terminated is not True and not (trajectory.steps and trajectory.steps[-1].action.is_final)
+    return terminated is not True and not (
+        trajectory.steps and trajectory.steps[-1].action.is_final
+    )
 
 
 def _ended_by_environment(trajectory: Trajectory) -> bool:
-    """Whether it was neither a limit nor the agent; an agent that gives an answer has ended the run itself."""
-    return trajectory.answer is None and not trajectory.steps[-1].action.is_final and not cut_off(trajectory)
+    """Whether it was neither a limit nor the agent; an agent that gives an answer has ended the run
+    itself.
+    """
+    return (
+        trajectory.answer is None
+        and not trajectory.steps[-1].action.is_final
+        and not cut_off(trajectory)
+    )
 
 
 def _actions(trajectory: Trajectory) -> tuple[list[str], list[object]]:
@@ -201,7 +303,9 @@ def _actions(trajectory: Trajectory) -> tuple[list[str], list[object]]:
         kind = action.kind if action.kind in _KNOWN else "other"
         kinds.append(kind)
         signatures.append(
-            kind if kind in _WORDLESS else (kind, action.text, action.target, action.value, action.point, action.end_point)
+            kind
+            if kind in _WORDLESS
+            else (kind, action.text, action.target, action.value, action.point, action.end_point)
         )
     return kinds, signatures
 
@@ -215,7 +319,7 @@ def _narrow(trajectory: Trajectory, last: set[str]) -> list[float]:
     question, by_environment = _is_question(goal), _ended_by_environment(trajectory)
     return [
         by_environment, by_environment and question,
-        question, log1p(len(goal)), log1p(sum([word.isdigit() for word in goal_words])), log1p(goal.count('"')),
+        question, log1p(len(goal)), log1p(sum([word.isdigit() for word in goal_words])), log1p(goal.count('"')),  # noqa: E501
         log1p(len(goal_words)),
         trajectory.error is not None, log1p(len(last & _ERRORS)),
         log1p(n), n >= 7, n >= 10, n >= 15, n >= 25,
@@ -235,8 +339,8 @@ def _telemetry(trajectory: Trajectory) -> list[float]:
     steps, share, last = log1p(n), repeated / n, kinds[-1]
     numbers: list[float] = [
         min(n, _MOST), steps, n <= 3, n <= 6, n <= 9, n >= 15, n >= 25,
-        cut, last == "answer", last == "stop", last not in ("answer", "stop"), trajectory.error is not None,
-        share, log1p(repeated), min(different, _MOST), min(most, _MOST), min(run, _MOST), run >= 3, len(set(signatures[-5:])),
+        cut, last == "answer", last == "stop", last not in ("answer", "stop"), trajectory.error is not None,  # noqa: E501
+        share, log1p(repeated), min(different, _MOST), min(most, _MOST), min(run, _MOST), run >= 3, len(set(signatures[-5:])),  # noqa: E501
     ]  # fmt: skip
     numbers += (0.0, 0.0, 0.0, 0.0) if cut else (n >= 15, steps, share, run >= 3)
     for kind in _KINDS:
@@ -251,14 +355,20 @@ def _is_question(goal: str) -> bool:
 
 
 def _goal_words(trajectory: Trajectory) -> set[str]:
-    return {w for w in _words(trajectory.task.goal) if (len(w) > 2 or w.isdigit()) and w not in _COMMON}
+    return {
+        w for w in _words(trajectory.task.goal) if (len(w) > 2 or w.isdigit()) and w not in _COMMON
+    }
 
 
-def _cues(trajectory: Trajectory, states: list[list[str]], goal: set[str], page_words: set[str]) -> tuple[float, ...]:
+def _cues(
+    trajectory: Trajectory, states: list[list[str]], goal: set[str], page_words: set[str]
+) -> tuple[float, ...]:
     many = max(1, len(goal))
     question = _is_question(trajectory.task.goal)
     finished = trajectory.steps[-1].action.is_final
-    typed_text = " ".join([s.action.value for s in trajectory.steps if s.action.kind in _TYPING and s.action.value])
+    typed_text = " ".join(
+        [s.action.value for s in trajectory.steps if s.action.kind in _TYPING and s.action.value]
+    )
     return (
         len(goal.intersection(states[-1])) / many,
         len(goal & page_words) / many,
@@ -303,5 +413,7 @@ def _words(text: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """The text as it looks: without marks and unseen characters, and with Latin letters for those that look like them."""
+    """The text as it looks: without marks and unseen characters, and with Latin letters for those
+    that look like them.
+    """
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", text).translate(_FOLDED))

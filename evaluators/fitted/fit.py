@@ -1,13 +1,15 @@
 """Fits a judge to labelled trajectories and measures it on held-out runs.
 
-One setting is left open, how far weights may grow, and the data at hand choose it: by cross-validation grouped by task, which
-calibrates the probabilities as well. Figures on the card come from a second cross-validation around all of that. Everything
-else is fixed: which features there are, the scale of numbers against texts, in how many tasks a word must occur. How these
-were settled: benchmarks/student.py.
+One setting is left open, how far weights may grow, and the data at hand choose it: by
+cross-validation grouped by task, which calibrates the probabilities as well. Figures on the card
+come from a second cross-validation around all of that. Everything else is fixed: which features
+there are, the scale of numbers against texts, in how many tasks a word must occur. How these were
+settled: benchmarks/student.py.
 
-The model is a logistic regression over numbers at a common scale and sets of words, calibrated (Platt). A judge that goes by
-evidence only, or is hardened, is also shown attacked copies of failures, labelled failures: what no rule about single features
-can tell is that a run which the agent stopped halfway looks like one that was done early.
+The model is a logistic regression over numbers at a common scale and sets of words, calibrated
+(Platt). A judge that goes by evidence only, or is hardened, is also shown attacked copies of
+failures, labelled failures: what no rule about single features can tell is that a run which the
+agent stopped halfway looks like one that was done early.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from prill.evaluators.attacks.families import FAMILIES, ON_SCREENSHOTS, Variant,
 from prill.evaluators.fitted.features import Reading, cut_off, names, read
 from prill.evaluators.fitted.overlap import FittedRuns, compute_digests
 from prill.evaluators.fitted.regression import FeatureTable, FitExample, FittedRegression, fit_rows
-from prill.evaluators.fitted.student import FORMAT, Attacked, Band, Kind, StudentCard, StudentHeldOut, StudentModel
+from prill.evaluators.fitted.student import (
+    FORMAT,
+    Attacked,
+    Band,
+    Kind,
+    StudentCard,
+    StudentHeldOut,
+    StudentModel,
+)
 from prill.evaluators.labels import grouped_folds, make_task
 from prill.evaluators.metrics import auc
 from prill.types import Trajectory
@@ -40,7 +50,8 @@ _LEAST_EACH, _LEAST_TASKS = 10, 10
 _SITES_LEFT_OUT, _LEAST_OF_A_SITE = 10, 20
 # The band: how often the judge may be wrong outside it, and on how many runs that must have shown.
 _SURE, _LEAST_SURE = 0.05, 20
-# The families of attacks that judges are fitted against: by evidence only, those that take words away.
+# The families of attacks that judges are fitted against: by evidence only, those that take words
+# away.
 EVIDENCE_FAMILIES = ("stop-early", "error-end")
 HARDENED_FAMILIES = ("stop-early", "answer-short", "answer-paraphrase", "answer-long", "error-end")
 
@@ -55,7 +66,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted judge, and for each run what one that was fitted without its task says: a probability, or None without one."""
+    """A fitted judge, and for each run what one that was fitted without its task says: a
+    probability, or None without one.
+    """
 
     model: StudentModel
     out_of_fold: list[float | None]
@@ -70,7 +83,8 @@ def examples(
 ) -> tuple[list[FitExample], int]:
     """The runs with a decided label and at least one step; and how many others there were.
 
-    `harden` names the families of attacks to fit against. Raises UsageError for one that there is not, and for a prior.
+    `harden` names the families of attacks to fit against. Raises UsageError for one that there is
+    not, and for a prior.
     """
     variants = _variants(kind, evidence_only, harden)
     runs, others = [], 0
@@ -83,7 +97,9 @@ def examples(
             FitExample(
                 id=trajectory.id,
                 reading=read(trajectory, kind, evidence_only, bool(harden)),
-                copies={} if success else _copies(trajectory, variants, evidence_only, bool(harden)),
+                copies={}
+                if success
+                else _copies(trajectory, variants, evidence_only, bool(harden)),
                 success=success,
                 task=make_task(trajectory),
                 site=trajectory.task.site,
@@ -94,19 +110,29 @@ def examples(
     return runs, others
 
 
-def _variants(kind: Kind, evidence_only: bool, harden: Collection[str]) -> dict[str, tuple[Variant, ...]]:
+def _variants(
+    kind: Kind, evidence_only: bool, harden: Collection[str]
+) -> dict[str, tuple[Variant, ...]]:
     if unknown := [name for name in harden if name not in FAMILIES or name in ON_SCREENSHOTS]:
         there = ", ".join(name for name in FAMILIES if name not in ON_SCREENSHOTS)
-        raise UsageError(f"no family of attacks {unknown[0]!r} to fit against; there are: {there}", parameters=("harden",))
+        raise UsageError(
+            f"no family of attacks {unknown[0]!r} to fit against; there are: {there}",
+            parameters=("harden",),
+        )
     if harden and kind == "prior":
-        raise UsageError("a prior reads nothing that could be hardened: fit a student", parameters=("kind",))
+        raise UsageError(
+            "a prior reads nothing that could be hardened: fit a student", parameters=("kind",)
+        )
     chosen = {*harden, *(EVIDENCE_FAMILIES if evidence_only and kind == "student" else ())}
     # Screenshots are taken away first, so that nothing is drawn.
     return {name: variants for name, variants in families(Path()).items() if name in chosen}
 
 
 def _copies(
-    failure: Trajectory, variants: Mapping[str, tuple[Variant, ...]], evidence_only: bool, hardened: bool
+    failure: Trajectory,
+    variants: Mapping[str, tuple[Variant, ...]],
+    evidence_only: bool,
+    hardened: bool,
 ) -> dict[str, Reading]:
     if not variants:
         return {}
@@ -116,17 +142,34 @@ def _copies(
     for family, strengths in variants.items():
         # The strongest alone: the others are nearer to the run itself, which is fitted to as well.
         copy = strengths[-1].apply(bare)
-        if copy is not None and (reading := read(copy, "student", evidence_only, hardened)) != before:
+        if (
+            copy is not None
+            and (reading := read(copy, "student", evidence_only, hardened)) != before
+        ):
             copies[family] = reading
     return copies
 
 
 def _without_screenshots(trajectory: Trajectory) -> Trajectory:
-    steps = tuple(replace(step, observation=replace(step.observation, screenshot=None)) for step in trajectory.steps)
-    return replace(trajectory, steps=steps, final=trajectory.final and replace(trajectory.final, screenshot=None))
+    steps = tuple(
+        replace(step, observation=replace(step.observation, screenshot=None))
+        for step in trajectory.steps
+    )
+    return replace(
+        trajectory,
+        steps=steps,
+        final=trajectory.final and replace(trajectory.final, screenshot=None),
+    )
 
 
-def fit(runs: Sequence[FitExample], kind: Kind, evidence_only: bool, *, hardened: bool = False, seed: int = 0) -> StudentModel:
+def fit(
+    runs: Sequence[FitExample],
+    kind: Kind,
+    evidence_only: bool,
+    *,
+    hardened: bool = False,
+    seed: int = 0,
+) -> StudentModel:
     """The fitted judge with its card: see `fit_with_scores`."""
     return fit_with_scores(runs, kind, evidence_only, hardened=hardened, seed=seed).model
 
@@ -142,8 +185,8 @@ def fit_with_scores(
     origin: Origin | None = None,
     plain: Sequence[FitExample] = (),
 ) -> Fit:
-    """The fitted judge with its card, and its out-of-fold scores. `hardened` says that the runs were read to be so; `plain` are
-    the same runs read otherwise, for what hardening costs.
+    """The fitted judge with its card, and its out-of-fold scores. `hardened` says that the runs
+    were read to be so; `plain` are the same runs read otherwise, for what hardening costs.
 
     Raises UsageError when there are too few runs, MissingExtraError without scikit-learn.
     """
@@ -182,7 +225,9 @@ def fit_with_scores(
             evidence_only=evidence_only,
             hardened=hardened,
             bias=model.bias,
-            features=dict(zip(names(kind, evidence_only, table.bounded), model.features, strict=True)),
+            features=dict(
+                zip(names(kind, evidence_only, table.bounded), model.features, strict=True)
+            ),
             words=model.words,
             guard=model.guard,
             threshold=THRESHOLD,
@@ -194,19 +239,29 @@ def fit_with_scores(
 
 
 def cross_validated(runs: Sequence[FitExample], seed: int) -> list[float | None]:
-    """For each run the probability that a judge fitted without its task gives it; None where it gives none."""
+    """For each run the probability that a judge fitted without its task gives it; None where it
+    gives none.
+    """
     table = FeatureTable(runs, bounded=_is_bounded(runs))
     return _out_of_fold(table, _folds(table, seed))
 
 
-def without_site(runs: Sequence[FitExample], site: str, seed: int) -> tuple[list[int], list[float | None]]:
-    """Which runs are of that site, and the probabilities that a judge fitted on the other sites gives them."""
+def without_site(
+    runs: Sequence[FitExample], site: str, seed: int
+) -> tuple[list[int], list[float | None]]:
+    """Which runs are of that site, and the probabilities that a judge fitted on the other sites
+    gives them.
+    """
     inside = [i for i, run in enumerate(runs) if run.site == site]
     outside = [i for i, run in enumerate(runs) if run.site != site]
-    return inside, fit_rows(FeatureTable(runs, bounded=_is_bounded(runs)), outside, seed).probabilities(inside)
+    return inside, fit_rows(
+        FeatureTable(runs, bounded=_is_bounded(runs)), outside, seed
+    ).probabilities(inside)
 
 
-def held_out(truths: Sequence[bool], probabilities: Sequence[float | None], threshold: float = THRESHOLD) -> StudentHeldOut:
+def held_out(
+    truths: Sequence[bool], probabilities: Sequence[float | None], threshold: float = THRESHOLD
+) -> StudentHeldOut:
     """The figures of probabilities against labels; runs without one are counted apart."""
     judged = [(p, truth) for p, truth in zip(probabilities, truths, strict=True) if p is not None]
     successes, called = sum(truth for _, truth in judged), sum(p >= threshold for p, _ in judged)
@@ -220,8 +275,12 @@ def held_out(truths: Sequence[bool], probabilities: Sequence[float | None], thre
         successes=successes,
         auc=_rounded(auc([p for p, _ in judged], [truth for _, truth in judged])) if runs else None,
         accuracy=_rounded(accuracy),
-        balanced_accuracy=_rounded((hits / successes + rejected / failures) / 2) if successes and failures else None,
-        kappa=None if accuracy is None or by_chance >= 1 else _rounded((accuracy - by_chance) / (1 - by_chance)),
+        balanced_accuracy=_rounded((hits / successes + rejected / failures) / 2)
+        if successes and failures
+        else None,
+        kappa=None
+        if accuracy is None or by_chance >= 1
+        else _rounded((accuracy - by_chance) / (1 - by_chance)),
         abstained=len(truths) - runs,
     )
 
@@ -235,8 +294,14 @@ def sure_outside(truths: Sequence[bool], probabilities: Sequence[float | None]) 
         return len(truths_outside) >= _LEAST_SURE and wrong <= _SURE * len(truths_outside)
 
     edges = [i / 100 for i in range(101)]
-    low = max((edge for edge in edges if sure([truth for p, truth in judged if p < edge], False)), default=0.0)
-    high = min((edge for edge in edges if sure([truth for p, truth in judged if p > edge], True)), default=1.0)
+    low = max(
+        (edge for edge in edges if sure([truth for p, truth in judged if p < edge], False)),
+        default=0.0,
+    )
+    high = min(
+        (edge for edge in edges if sure([truth for p, truth in judged if p > edge], True)),
+        default=1.0,
+    )
     return Band(low=min(low, THRESHOLD), high=max(high, THRESHOLD))
 
 
@@ -244,11 +309,15 @@ def _rounded(figure: float | None) -> float | None:
     return None if figure is None else round(figure, 4)
 
 
-def _table(runs: Sequence[FitExample], kind: Kind, evidence_only: bool, hardened: bool) -> FeatureTable:
+def _table(
+    runs: Sequence[FitExample], kind: Kind, evidence_only: bool, hardened: bool
+) -> FeatureTable:
     if not _enough(runs):
         raise UsageError(
-            f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes and "
-            f"{sum(not run.success for run in runs)} failures in {len({run.task for run in runs})} tasks; "
+            f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes "
+            "and "
+            f"{sum(not run.success for run in runs)} failures in "
+            f"{len({run.task for run in runs})} tasks; "
             f"at least {_LEAST_EACH} of each, in {_LEAST_TASKS} tasks, are needed"
         )
     return FeatureTable(runs, bounded=kind == "student" and (evidence_only or hardened))
@@ -264,15 +333,23 @@ def _enough(runs: Sequence[FitExample]) -> bool:
     return not few and len({run.task for run in runs}) >= _LEAST_TASKS
 
 
-def _folds(table: FeatureTable, seed: int) -> Iterator[tuple[list[int], list[int], FittedRegression]]:
+def _folds(
+    table: FeatureTable, seed: int
+) -> Iterator[tuple[list[int], list[int], FittedRegression]]:
     """For each fold its runs, the other ones, and what was fitted on those."""
     fold_of = grouped_folds(table.tasks, [run.success for run in table.runs], FOLDS, seed)
     for fold in range(FOLDS):
         outside = [i for i, f in enumerate(fold_of) if f != fold]
-        yield [i for i, f in enumerate(fold_of) if f == fold], outside, fit_rows(table, outside, seed)
+        yield (
+            [i for i, f in enumerate(fold_of) if f == fold],
+            outside,
+            fit_rows(table, outside, seed),
+        )
 
 
-def _out_of_fold(table: FeatureTable, folds: Iterable[tuple[list[int], list[int], FittedRegression]]) -> list[float | None]:
+def _out_of_fold(
+    table: FeatureTable, folds: Iterable[tuple[list[int], list[int], FittedRegression]]
+) -> list[float | None]:
     probabilities: list[float | None] = [None] * len(table.runs)
     for inside, _, fitted in folds:
         for i, p in zip(inside, fitted.probabilities(inside), strict=True):
@@ -280,7 +357,9 @@ def _out_of_fold(table: FeatureTable, folds: Iterable[tuple[list[int], list[int]
     return probabilities
 
 
-def _other_sites(table: FeatureTable, seed: int) -> tuple[dict[str, StudentHeldOut], StudentHeldOut | None]:
+def _other_sites(
+    table: FeatureTable, seed: int
+) -> tuple[dict[str, StudentHeldOut], StudentHeldOut | None]:
     """The figures for each site by a judge fitted on the others, and for all of these together."""
     sites = Counter(run.site for run in table.runs if run.site is not None)
     figures: dict[str, StudentHeldOut] = {}
@@ -290,7 +369,10 @@ def _other_sites(table: FeatureTable, seed: int) -> tuple[dict[str, StudentHeldO
         inside = [i for i, run in enumerate(table.runs) if run.site == site]
         outside = [i for i, run in enumerate(table.runs) if run.site != site]
         if count >= _LEAST_OF_A_SITE and _enough([table.runs[i] for i in outside]):
-            here, scores = [table.runs[i].success for i in inside], fit_rows(table, outside, seed).probabilities(inside)
+            here, scores = (
+                [table.runs[i].success for i in inside],
+                fit_rows(table, outside, seed).probabilities(inside),
+            )
             figures[site] = held_out(here, scores)
             truths += here
             probabilities += scores
@@ -298,9 +380,14 @@ def _other_sites(table: FeatureTable, seed: int) -> tuple[dict[str, StudentHeldO
 
 
 def _attacked(
-    table: FeatureTable, folds: Iterable[tuple[list[int], list[int], FittedRegression]], family: str, seed: int
+    table: FeatureTable,
+    folds: Iterable[tuple[list[int], list[int], FittedRegression]],
+    family: str,
+    seed: int,
 ) -> Attacked:
-    """What copies of a family do to judges that were fitted without their tasks, and without the family."""
+    """What copies of a family do to judges that were fitted without their tasks, and without the
+    family.
+    """
     others = [name for name in table.families if name != family]
     count, before, hardened, unseen = 0, 0, 0, 0
     for inside, outside, fitted in folds:

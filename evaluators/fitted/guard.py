@@ -1,7 +1,8 @@
 """Novelty guard: a fitted judge returns `no_evidence` for runs unlike its training data.
 
-Absence of evidence is no verdict. A page that is blank, padded, or written in letters that nobody reads has lost the words that
-speak against success; so what such a page is measured by is how much of it there is, and how much of it the judge knows.
+Absence of evidence is no verdict. A page that is blank, padded, or written in letters that nobody
+reads has lost the words that speak against success; so what such a page is measured by is how much
+of it there is, and how much of it the judge knows.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from math import floor
 
 from prill.evaluators.fitted.features import MAX_CHARACTERS, Reading
 
-# The range leaves out the lowest and the highest hundredth of the fitted runs, and goes a quarter beyond the latter.
+# The range leaves out the lowest and the highest hundredth of the fitted runs, and goes a quarter
+# beyond the latter.
 _LEFT_OUT, _BEYOND = 0.01, 1.25
-# A word counts once it occurs in runs of three tasks: one that occurs in a single task tells the task, not the outcome.
+# A word counts once it occurs in runs of three tasks: one that occurs in a single task tells the
+# task, not the outcome.
 TASKS_OF_A_WORD = 3
 _WHAT = "that of the runs it was fitted on"
 
@@ -25,8 +28,8 @@ _WHAT = "that of the runs it was fitted on"
 class NoveltyGuard:
     """The range of the last states that a student was fitted on.
 
-    `characters` and `words` (different ones) are the least and the most. `coverage` is the least share of the words, numbers
-    aside, that stand in `vocabulary`.
+    `characters` and `words` (different ones) are the least and the most. `coverage` is the least
+    share of the words, numbers aside, that stand in `vocabulary`.
     """
 
     characters: tuple[int, int]
@@ -52,30 +55,42 @@ class NoveltyGuard:
                 return f"the last state has {count:,} {unit}; {_WHAT} had {least:,} to {most:,}"
         coverage = _share(len(words & self.known), words)
         if coverage < self.coverage:
-            return f"of the words of the last state {coverage:.0%} are known; of {_WHAT} at least {self.coverage:.0%} were"
+            return (
+                f"of the words of the last state {coverage:.0%} are known; of {_WHAT} at least "
+                f"{self.coverage:.0%} were"
+            )
         return None
 
 
 def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> NoveltyGuard:
-    """The guard for these runs. What is known of a run's words is counted without the runs of its own task."""
+    """The guard for these runs. What is known of a run's words is counted without the runs of its
+    own task.
+    """
     list_tasks: Counter[str] = Counter()
     to_words: dict[str, set[str]] = {}
     for reading, task in zip(readings, tasks, strict=True):
         to_words.setdefault(task, set()).update(reading.words["state"])
     for words in to_words.values():
         list_tasks.update(word for word in words if not word.isdigit())
-    vocabulary = tuple(sorted(word for word, count in list_tasks.items() if count >= TASKS_OF_A_WORD))
+    vocabulary = tuple(
+        sorted(word for word, count in list_tasks.items() if count >= TASKS_OF_A_WORD)
+    )
     elsewhere = {word for word in vocabulary if list_tasks[word] > TASKS_OF_A_WORD}
     readable = [reading for reading in readings if reading.characters]
     lengths = sorted(reading.characters for reading in readable)
     counts = sorted(len(reading.words["state"]) for reading in readable)
-    coverages = sorted(_share(len(reading.words["state"] & elsewhere), reading.words["state"]) for reading in readable)
+    coverages = sorted(
+        _share(len(reading.words["state"] & elsewhere), reading.words["state"])
+        for reading in readable
+    )
     least_length, most_length = _range(lengths)
     return NoveltyGuard(
         characters=(least_length, min(most_length, MAX_CHARACTERS)),
         words=_range(counts),
         # Downwards: the run that sets the bound is within it.
-        coverage=floor(1e4 * coverages[int(_LEFT_OUT * len(coverages))]) / 1e4 if coverages else 0.0,
+        coverage=floor(1e4 * coverages[int(_LEFT_OUT * len(coverages))]) / 1e4
+        if coverages
+        else 0.0,
         vocabulary=vocabulary,
     )
 

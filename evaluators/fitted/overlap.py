@@ -1,7 +1,8 @@
 """Detects verdicts on the very runs that a judge was fitted to.
 
-What was fitted to labels keeps digests of the runs and tasks (`FittedRuns`), and each verdict records how it stands to them
-(`Verdict.fitted_on`). So a verdict file alone tells what its figures are worth, without the fitted file.
+What was fitted to labels keeps digests of the runs and tasks (`FittedRuns`), and each verdict
+records how it stands to them (`Verdict.fitted_on`). So a verdict file alone tells what its figures
+are worth, without the fitted file.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import NamedTuple
 from prill.evaluators.labels import make_task
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Verdict
 
-# What `prill fit --out-of-fold` says in each verdict; files of earlier versions say so in the reason alone.
+# What `prill fit --out-of-fold` says in each verdict; files of earlier versions say so in the
+# reason alone.
 OUT_OF_FOLD = "by a judge fitted without the runs of this task"
 _FITTED = ("student", "prior")
 _CALIBRATED = "calibrated "
@@ -34,7 +36,9 @@ class RunDigests(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedRuns:
-    """Digests of the labelled runs that something was fitted to, and of their tasks; `ids` where only their ids are known."""
+    """Digests of the labelled runs that something was fitted to, and of their tasks; `ids` where
+    only their ids are known.
+    """
 
     runs: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -44,7 +48,10 @@ class FittedRuns:
     def of(pairs: Iterable[RunDigests]) -> FittedRuns:
         """Those of the runs with these digests, in an order that does not depend on theirs."""
         known = list(pairs)
-        return FittedRuns(runs=tuple(sorted({pair.run for pair in known})), tasks=tuple(sorted({pair.task for pair in known})))
+        return FittedRuns(
+            runs=tuple(sorted({pair.run for pair in known})),
+            tasks=tuple(sorted({pair.task for pair in known})),
+        )
 
     @staticmethod
     def named(ids: Iterable[str]) -> FittedRuns:
@@ -65,8 +72,8 @@ class FittedRuns:
 
 
 def compute_digests(trajectory: Trajectory) -> RunDigests:
-    """Both digests of a run. That of the run names the task and what was done: it is the same with captions, with pictures
-    elsewhere, under another id, and without what the agent says.
+    """Both digests of a run. That of the run names the task and what was done: it is the same with
+    captions, with pictures elsewhere, under another id, and without what the agent says.
     """
     actions = []
     for step in trajectory.steps:
@@ -89,7 +96,8 @@ def worst(relations: Iterable[FittedOn | None]) -> FittedOn | None:
 
 
 def get_relation(verdict: Verdict) -> FittedOn | None:
-    """How the verdict's run stands to those that its judge was fitted to, also where earlier versions made the verdict.
+    """How the verdict's run stands to those that its judge was fitted to, also where earlier
+    versions made the verdict.
 
     `unknown` where a part was fitted and nothing says to what; None where nothing was.
     """
@@ -113,7 +121,8 @@ def was_fitted(info: EvaluatorInfo) -> bool:
         return True
     inner = info.params.get("judges")
     return isinstance(inner, list | tuple) and any(
-        isinstance(part, dict) and isinstance(part.get("name"), str) and was_fitted(_info(part)) for part in inner
+        isinstance(part, dict) and isinstance(part.get("name"), str) and was_fitted(_info(part))
+        for part in inner
     )
 
 
@@ -124,7 +133,9 @@ def _info(part: dict[str, object]) -> EvaluatorInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Of how many verdicts the judge was fitted on the run, on another run of its task, on neither; or nobody knows."""
+    """Of how many verdicts the judge was fitted on the run, on another run of its task, on neither;
+    or nobody knows.
+    """
 
     run: int = 0
     task: int = 0
@@ -138,20 +149,31 @@ class Overlap:
 
     @property
     def flatters(self) -> bool:
-        """Whether figures of these verdicts rest, as far as is known, on what the judge was fitted on: they are no measure."""
+        """Whether figures of these verdicts rest, as far as is known, on what the judge was fitted
+        on: they are no measure.
+        """
         return bool(self.run or self.unknown)
 
     def caution(self, judge: str) -> str | None:
-        """What to say with every figure of these verdicts; None where each is of a run and a task new to the judge."""
+        """What to say with every figure of these verdicts; None where each is of a run and a task
+        new to the judge.
+        """
         parts = []
         if self.run:
-            parts.append(f"was fitted on {self._share(self.run)}: figures of them flatter it, and say nothing of other runs")
+            parts.append(
+                f"was fitted on {self._share(self.run)}: figures of them flatter it, and say "
+                "nothing of other runs"
+            )
         if self.unknown:
             parts.append(
-                f"was fitted to labels, and nothing says whether to those of {self._share(self.unknown)}: fit it again"
+                "was fitted to labels, and nothing says whether to those of "
+                f"{self._share(self.unknown)}: fit it again"
             )
         if self.task:
-            parts.append(f"was fitted on other runs of the tasks of {self._share(self.task)}: new tasks may be harder for it")
+            parts.append(
+                f"was fitted on other runs of the tasks of {self._share(self.task)}: new tasks "
+                "may be harder for it"
+            )
         return f"{judge} {'; it '.join(parts)}" if parts else None
 
     def _share(self, part: int) -> str:
@@ -160,18 +182,28 @@ class Overlap:
 
 def find_overlap(verdicts: Iterable[Verdict]) -> Overlap | None:
     """The counts over these verdicts; None where nothing was fitted."""
-    counts = Counter[str](relation for verdict in verdicts if (relation := get_relation(verdict)) is not None)
+    counts = Counter[str](
+        relation for verdict in verdicts if (relation := get_relation(verdict)) is not None
+    )
     return Overlap(**counts) if counts else None
 
 
-def overlap_with(fitted_to: FittedRuns | None, trajectories: Iterable[Trajectory]) -> Overlap | None:
-    """The counts over these runs for what was fitted to those, a threshold say; None where there are no runs."""
-    counts = Counter[str]("unknown" if fitted_to is None else fitted_to.relation(run) for run in trajectories)
+def overlap_with(
+    fitted_to: FittedRuns | None, trajectories: Iterable[Trajectory]
+) -> Overlap | None:
+    """The counts over these runs for what was fitted to those, a threshold say; None where there
+    are no runs.
+    """
+    counts = Counter[str](
+        "unknown" if fitted_to is None else fitted_to.relation(run) for run in trajectories
+    )
     return Overlap(**counts) if counts else None
 
 
 def fitted_caution(judge: str, overlap: Overlap | None) -> str | None:
-    """The caution for a judge of that name; None where it was fitted on none of these runs and tasks, or not at all."""
+    """The caution for a judge of that name; None where it was fitted on none of these runs and
+    tasks, or not at all.
+    """
     return overlap.caution(judge) if overlap else None
 
 

@@ -1,9 +1,9 @@
 """Logistic regression over a feature table.
 
-Two ways. The wide features are fitted as they are. The narrow ones are fitted with a bound: no weight above 0 for what an agent
-can add to, so that a sum which no added word or step can raise is not turned by them (monotonic classification; Incer et al.
-2018). Attacked copies of failures stand in the table as further rows, failures too; those of a run together weigh twice as
-much as it does.
+Two ways. The wide features are fitted as they are. The narrow ones are fitted with a bound: no
+weight above 0 for what an agent can add to, so that a sum which no added word or step can raise is
+not turned by them (monotonic classification; Incer et al. 2018). Attacked copies of failures stand
+in the table as further rows, failures too; those of a run together weigh twice as much as it does.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# How far weights may grow: the inverse of the penalty on them. Cross-validation inside the fit takes one.
+# How far weights may grow: the inverse of the penalty on them. Cross-validation inside the fit
+# takes one.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
 BOUNDED_STRENGTHS = (0.3, 1.0)
 _INNER_FOLDS = 4
 # What the attacked copies of a failure weigh together, against 1 for the failure itself.
 _COPIES_WEIGH = 2.0
-# Numbers have a standard deviation of this and texts a length of 1, so that a single penalty suits both.
+# Numbers have a standard deviation of this and texts a length of 1, so that a single penalty suits
+# both.
 _SCALE = 0.1
 _LEAST_SPREAD = 1e-9
 
@@ -51,7 +53,9 @@ class FitExample:
 
 @dataclass(frozen=True)
 class FittedRegression:
-    """Weights for the file with the guard, and what they give for rows of the table that they came from."""
+    """Weights for the file with the guard, and what they give for rows of the table that they came
+    from.
+    """
 
     table: FeatureTable
     strength: float
@@ -63,13 +67,18 @@ class FittedRegression:
     guard: NoveltyGuard | None
 
     def probabilities(self, rows: Sequence[int]) -> list[float | None]:
-        """What the judge of these weights would say; `rows` of the table. None where the guard objects."""
+        """What the judge of these weights would say; `rows` of the table. None where the guard
+        objects.
+        """
         return self.judged([self.table.readings[row] for row in rows])
 
     def judged(self, readings: Sequence[Reading]) -> list[float | None]:
         """The same for any readings."""
         linear = Linear(self.bias, self.features, self.words, against=self.table.bounded)
-        return [None if self.guard and self.guard.objection(one) else sigmoid(linear(one).logit) for one in readings]
+        return [
+            None if self.guard and self.guard.objection(one) else sigmoid(linear(one).logit)
+            for one in readings
+        ]
 
 
 class _Weights(NamedTuple):
@@ -78,7 +87,9 @@ class _Weights(NamedTuple):
 
 
 class FeatureTable:
-    """The runs as arrays, then the attacked copies; words of each text as a sparse table of zeros and ones."""
+    """The runs as arrays, then the attacked copies; words of each text as a sparse table of zeros
+    and ones.
+    """
 
     def __init__(self, runs: Sequence[FitExample], *, bounded: bool) -> None:
         try:
@@ -87,7 +98,11 @@ class FeatureTable:
             raise MissingExtraError("scikit-learn", "student") from None
         import numpy as np
 
-        copies = [(i, family, reading) for i, run in enumerate(runs) for family, reading in run.copies.items()]
+        copies = [
+            (i, family, reading)
+            for i, run in enumerate(runs)
+            for family, reading in run.copies.items()
+        ]
         self.runs = runs
         self.bounded = bounded
         self.readings = [run.reading for run in runs] + [reading for *_, reading in copies]
@@ -98,13 +113,18 @@ class FeatureTable:
         self.success = np.array([runs[i].success for i in self.run_of])
         self.tasks = [run.task for run in runs]
         self.task = np.unique(self.tasks, return_inverse=True)[1][self.run_of]
-        self.words = {text: _sparse([reading.words[text] for reading in self.readings]) for text in runs[0].reading.words}
+        self.words = {
+            text: _sparse([reading.words[text] for reading in self.readings])
+            for text in runs[0].reading.words
+        }
 
     def find_copies(self, runs: Sequence[int], families: Collection[str]) -> list[int]:
         """The rows of the attacked copies of these runs."""
         inside = set(runs)
         rows = range(len(self.runs), len(self.readings))
-        return [row for row in rows if self.family[row] in families and int(self.run_of[row]) in inside]
+        return [
+            row for row in rows if self.family[row] in families and int(self.run_of[row]) in inside
+        ]
 
 
 def _sparse(rows: Sequence[set[str]]) -> tuple[Any, list[str]]:
@@ -134,19 +154,32 @@ def fit_rows(
     from threadpoolctl import threadpool_limits
 
     families = table.families if families is None else families
-    # Arrays as small as these gain nothing from threads, which on a busy machine wait for each other most of the time.
+    # Arrays as small as these gain nothing from threads, which on a busy machine wait for each
+    # other most of the time.
     with threadpool_limits(1):
         return _fit_rows(table, runs, seed, families, like)
 
 
 def _fit_rows(
-    table: FeatureTable, runs: Sequence[int], seed: int, families: Collection[str], like: FittedRegression | None
+    table: FeatureTable,
+    runs: Sequence[int],
+    seed: int,
+    families: Collection[str],
+    like: FittedRegression | None,
 ) -> FittedRegression:
     import numpy as np
 
-    guard = fit_guard([table.readings[i] for i in runs], [table.tasks[i] for i in runs]) if table.words else None
+    guard = (
+        fit_guard([table.readings[i] for i in runs], [table.tasks[i] for i in runs])
+        if table.words
+        else None
+    )
     # What the guard turns away need not be learnt from.
-    copies = [row for row in table.find_copies(runs, families) if not (guard and guard.objection(table.readings[row]))]
+    copies = [
+        row
+        for row in table.find_copies(runs, families)
+        if not (guard and guard.objection(table.readings[row]))
+    ]
     rows = np.array([*runs, *copies])
     row_weights = _row_weights(table, rows)
     if like is None:
@@ -159,9 +192,15 @@ def _fit_rows(
 
 
 def _settle(
-    table: FeatureTable, runs: Sequence[int], rows: NDArray[Any], row_weights: NDArray[Any], seed: int
+    table: FeatureTable,
+    runs: Sequence[int],
+    rows: NDArray[Any],
+    row_weights: NDArray[Any],
+    seed: int,
 ) -> tuple[float, float, float]:
-    """Strength, and slope and offset of the calibration, by cross-validation; `rows` are the runs and then their copies."""
+    """Strength, and slope and offset of the calibration, by cross-validation; `rows` are the runs
+    and then their copies.
+    """
     import numpy as np
 
     strengths = BOUNDED_STRENGTHS if table.bounded else STRENGTHS
@@ -173,7 +212,9 @@ def _settle(
     for fold in range(_INNER_FOLDS):
         here = fold_of == fold
         if not here.any() or np.unique(table.success[rows[~here]]).size < 2:
-            raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
+            raise UsageError(
+                "successes or failures are confined to too few tasks; label runs of more tasks"
+            )
         design = _Design(table, rows[~here], row_weights[~here])
         held_out = design.of(rows[here])
         for i, weights in enumerate(design.path(strengths)):
@@ -195,7 +236,9 @@ def _row_weights(table: FeatureTable, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 class _Design:
-    """The columns for some rows: numbers at a common scale, and the words that occur in enough of their tasks."""
+    """The columns for some rows: numbers at a common scale, and the words that occur in enough of
+    their tasks.
+    """
 
     def __init__(self, table: FeatureTable, rows: NDArray[Any], weights: NDArray[Any]) -> None:
         import numpy as np
@@ -207,7 +250,9 @@ class _Design:
         # Equal numbers have a spread of some 1e-16, by rounding: what never varies must not count.
         varies = spread > _LEAST_SPREAD
         self.factor = np.where(varies, _SCALE / np.where(varies, spread, 1), 0)
-        self.columns = {text: _common(words[rows], table.task[rows]) for text, (words, _) in table.words.items()}
+        self.columns = {
+            text: _common(words[rows], table.task[rows]) for text, (words, _) in table.words.items()
+        }
 
     def of(self, rows: NDArray[Any]) -> Any:
         import numpy as np
@@ -219,7 +264,9 @@ class _Design:
             if self.table.bounded:
                 blocks.append(_SCALE * block)
             else:
-                blocks.append(diags_array(1 / np.sqrt(np.maximum(1, np.diff(block.indptr)))) @ block)
+                blocks.append(
+                    diags_array(1 / np.sqrt(np.maximum(1, np.diff(block.indptr)))) @ block
+                )
         return hstack(blocks).tocsr()
 
     def path(self, strengths: Sequence[float]) -> Iterator[_Weights]:
@@ -235,7 +282,9 @@ class _Design:
             model.set_params(C=strength).fit(data, truths)
             yield _Weights(model.coef_[0].copy(), float(model.intercept_[0]))
 
-    def _bounded(self, data: Any, truths: NDArray[Any], strengths: Sequence[float]) -> Iterator[_Weights]:
+    def _bounded(
+        self, data: Any, truths: NDArray[Any], strengths: Sequence[float]
+    ) -> Iterator[_Weights]:
         """Weights of which none is above 0 but those of what is beyond the agent."""
         import numpy as np
         from scipy.optimize import minimize
@@ -248,8 +297,13 @@ class _Design:
         def loss(weights: NDArray[Any], strength: float) -> tuple[float, NDArray[Any]]:
             margins = (data @ weights[:-1] + weights[-1]) * signs
             slopes = -signs * self.row_weights / (1 + np.exp(np.minimum(margins, 500)))
-            value = strength * (self.row_weights @ np.logaddexp(0, -margins)) + weights[:-1] @ weights[:-1] / 2
-            return value, np.append(strength * (transposed @ slopes) + weights[:-1], strength * slopes.sum())
+            value = (
+                strength * (self.row_weights @ np.logaddexp(0, -margins))
+                + weights[:-1] @ weights[:-1] / 2
+            )
+            return value, np.append(
+                strength * (transposed @ slopes) + weights[:-1], strength * slopes.sum()
+            )
 
         for strength in strengths:
             start = minimize(
@@ -259,19 +313,32 @@ class _Design:
             yield _Weights(start[:-1].copy(), float(start[-1]))
 
     def fitted(
-        self, fit: _Weights, strength: float, slope: float, offset: float, guard: NoveltyGuard | None
+        self,
+        fit: _Weights,
+        strength: float,
+        slope: float,
+        offset: float,
+        guard: NoveltyGuard | None,
     ) -> FittedRegression:
-        """The weights as the file has them: on the features as they are read, with the calibration worked in."""
+        """The weights as the file has them: on the features as they are read, with the calibration
+        worked in.
+        """
         weights = (fit.columns * slope).tolist()
         count = len(self.centre)
         pairs = zip(weights[:count], self.factor.tolist(), self.centre.tolist(), strict=True)
-        features = [(_rounded(weight * factor), _rounded(centre)) for weight, factor, centre in pairs]
+        features = [
+            (_rounded(weight * factor), _rounded(centre)) for weight, factor, centre in pairs
+        ]
         scale = _SCALE if self.table.bounded else 1.0
         words = {}
         for text, columns in self.columns.items():
             terms, count_after = self.table.words[text][1], count + len(columns)
             pairs_of_words = zip(columns, weights[count:count_after], strict=True)
-            words[text] = {terms[c]: _rounded(w * scale) for c, w in pairs_of_words if w or not self.table.bounded}
+            words[text] = {
+                terms[c]: _rounded(w * scale)
+                for c, w in pairs_of_words
+                if w or not self.table.bounded
+            }
             count = count_after
         bias = _rounded(fit.bias * slope + offset)
         return FittedRegression(self.table, strength, slope, offset, bias, features, words, guard)
@@ -287,5 +354,7 @@ def _common(words: Any, tasks: NDArray[Any]) -> list[int]:
 
 
 def _rounded(value: float) -> float:
-    """Five digits: files stay small, and what differs from machine to machine in the last digits does not show."""
+    """Five digits: files stay small, and what differs from machine to machine in the last digits
+    does not show.
+    """
     return float(f"{value:.5g}")

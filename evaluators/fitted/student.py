@@ -1,8 +1,8 @@
 """The student judge (`prill fit`): a linear model over features, fast enough for any log.
 
-It knows runs like those it was fitted on and nothing else: its card says how it does on sites that it has not seen, and
-every verdict about such a site says so too. What is not like the runs it was fitted on at all it leaves unscored (`guard.py`).
-Fitting: `prill.evaluators.fitted.fit`.
+It knows runs like those it was fitted on and nothing else: its card says how it does on sites that
+it has not seen, and every verdict about such a site says so too. What is not like the runs it was
+fitted on at all it leaves unscored (`guard.py`). Fitting: `prill.evaluators.fitted.fit`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,22 @@ from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 FORMAT = "prill student 2"
 Kind = Literal["student", "prior"]
 _SHOWN, _LEAST_SHOWN = 3, 0.05
-_THEMES = {"state": "the latest states", "goal": "the request", "claims": "what the agent says", "actions": "kinds of action"}
-# A judge whose scores tell so little apart on sites that it was not fitted on (as AUC) has no verdict about such sites.
+_THEMES = {
+    "state": "the latest states",
+    "goal": "the request",
+    "claims": "what the agent says",
+    "actions": "kinds of action",
+}
+# A judge whose scores tell so little apart on sites that it was not fitted on (as AUC) has no
+# verdict about such sites.
 LEAST_TRANSFER = 0.65
 _NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudentHeldOut:
-    """How the judge did on runs that it was not fitted on. None where runs of one outcome only leave a figure undefined.
+    """How the judge did on runs that it was not fitted on. None where runs of one outcome only
+    leave a figure undefined.
 
     `runs` and `successes` count those that it judged; it left `abstained` others unscored.
     """
@@ -56,10 +63,11 @@ class StudentHeldOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked:
-    """Failures called successes under a family of attacks, as shares of `failures` copies; abstentions are none.
+    """Failures called successes under a family of attacks, as shares of `failures` copies;
+    abstentions are none.
 
-    `before` without the attack. `hardened`: by a judge that was fitted with copies of this family too; `unseen`: by one that
-    was fitted with those of all other families only.
+    `before` without the attack. `hardened`: by a judge that was fitted with copies of this family
+    too; `unseen`: by one that was fitted with those of all other families only.
     """
 
     failures: int
@@ -70,8 +78,8 @@ class Attacked:
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """Where the judge was sure, on runs it was not fitted on: at most 5 % of those scored below `low` were successes, and at
-    least 95 % of those above `high`. 0 and 1 where it never was.
+    """Where the judge was sure, on runs it was not fitted on: at most 5 % of those scored below
+    `low` were successes, and at least 95 % of those above `high`. 0 and 1 where it never was.
     """
 
     low: float
@@ -82,10 +90,12 @@ class Band:
 class StudentCard:
     """Where a fitted judge comes from, and how good it is.
 
-    `data`: SHA-256 of the files, trajectories before labels. `sites` counts runs by site. `left_out` runs had no decided
-    label or no step. `all_runs` and `not_cut_off` are from `folds`-fold cross-validation grouped by task, `other_sites` from
-    leaving one site out at a time, and `transfer` is those taken together: the figure for a site that the judge does not know.
-    `attacks` has the families that it was fitted against, `not_hardened` the figures of a judge fitted without them.
+    `data`: SHA-256 of the files, trajectories before labels. `sites` counts runs by site.
+    `left_out` runs had no decided label or no step. `all_runs` and `not_cut_off` are from
+    `folds`-fold cross-validation grouped by task, `other_sites` from leaving one site out at a
+    time, and `transfer` is those taken together: the figure for a site that the judge does not
+    know. `attacks` has the families that it was fitted against, `not_hardened` the figures of a
+    judge fitted without them.
     """
 
     data: tuple[str, ...]
@@ -110,11 +120,13 @@ class StudentCard:
 
 @dataclass(frozen=True, kw_only=True)
 class StudentModel:
-    """The file: weights on the logit scale, calibrated. `features` gives weight and centre, `words` a weight for each word.
+    """The file: weights on the logit scale, calibrated. `features` gives weight and centre, `words`
+    a weight for each word.
 
-    With `evidence_only` or `hardened` no word and no count of actions has a weight above 0: text can be put on a page and a
-    step can be made for nothing, and neither may vouch for success. `guard` is None for a prior, which reads no page.
-    `fitted_to` has digests of the runs; files of earlier versions lack it.
+    With `evidence_only` or `hardened` no word and no count of actions has a weight above 0: text
+    can be put on a page and a step can be made for nothing, and neither may vouch for success.
+    `guard` is None for a prior, which reads no page. `fitted_to` has digests of the runs; files of
+    earlier versions lack it.
     """
 
     format: str
@@ -131,7 +143,9 @@ class StudentModel:
 
     @property
     def narrow(self) -> bool:
-        """Whether it goes by the narrow set of features, of which none that an agent can add to speaks for success."""
+        """Whether it goes by the narrow set of features, of which none that an agent can add to
+        speaks for success.
+        """
         return self.kind == "student" and (self.evidence_only or self.hardened)
 
 
@@ -139,13 +153,16 @@ class StudentModel:
 class _Scores:
     logit: float
     numbers: list[float]  # what each number adds
-    words: list[tuple[str, float, Set[str]]]  # for each text what its known words add, and which they are
+    # for each text what its known words add, and which they are
+    words: list[tuple[str, float, Set[str]]]
 
 
 class Linear:
-    """The sum: numbers times weights, and for each text the weights of its known words over the root of their count.
+    """The sum: numbers times weights, and for each text the weights of its known words over the
+    root of their count.
 
-    Where words can only speak `against` success they are summed as they are, so that no other word makes them count for less.
+    Where words can only speak `against` success they are summed as they are, so that no other word
+    makes them count for less.
     """
 
     def __init__(
@@ -164,13 +181,17 @@ class Linear:
         self._against = against
 
     def __call__(self, reading: Reading) -> _Scores:
-        """The logit, and its parts. The sums are exact: the order in which words come never shows."""
+        """The logit, and its parts. The sums are exact: the order in which words come never
+        shows.
+        """
         numbers = list(map(mul, self.weights, reading.numbers))
         total = [self.bias, fsum(numbers)]
         words: list[tuple[str, float, Set[str]]] = []
         for text, weights in self.words.items():
             if known_words := weights.keys() & reading.words[text]:
-                adds = fsum(map(weights.__getitem__, known_words)) / (1.0 if self._against else sqrt(len(known_words)))
+                adds = fsum(map(weights.__getitem__, known_words)) / (
+                    1.0 if self._against else sqrt(len(known_words))
+                )
                 total.append(adds)
                 words.append((text, adds, known_words))
         return _Scores(fsum(total), numbers, words)
@@ -184,15 +205,22 @@ class Student:
     Args:
         model: The classifier.
         label: Its name for the record.
-        threshold: The least probability of a success, in [0, 1]. None: the classifier's own, else 0.5.
+        threshold: The least probability of a success, in [0, 1]. None: the classifier's own, else
+            0.5.
     """
 
     def __init__(self, model: StudentModel, *, label: str, threshold: float | None = None) -> None:
         self.model = model
         self.threshold = model.threshold if threshold is None else threshold
-        params = {"evidence_only": model.evidence_only, "hardened": model.hardened, "threshold": self.threshold}
+        params = {
+            "evidence_only": model.evidence_only,
+            "hardened": model.hardened,
+            "threshold": self.threshold,
+        }
         self.info = EvaluatorInfo(model.kind, "2", label, params=params)
-        self._linear = Linear(model.bias, model.features.values(), model.words, against=model.narrow)
+        self._linear = Linear(
+            model.bias, model.features.values(), model.words, against=model.narrow
+        )
         self.strangers = Counter[str]()
         self._known_sites = frozenset(model.card.sites)
         self._themes = _themes(list(model.features), self._linear.offsets)
@@ -203,7 +231,8 @@ class Student:
 
         Args:
             path: A file that `prill fit` wrote.
-            threshold: The least probability of a success, in [0, 1]. None: the classifier's own, else 0.5.
+            threshold: The least probability of a success, in [0, 1]. None: the classifier's own,
+                else 0.5.
 
         Returns:
             The judge.
@@ -234,7 +263,9 @@ class Student:
         return _NO_USAGE
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` where there is too little to judge by. The reason has what weighed most."""
+        """The verdict; unscored with `no_evidence` where there is too little to judge by. The
+        reason has what weighed most.
+        """
         start = time.perf_counter()
         reading, objection = self._read(trajectory)
         if objection is not None or reading is None:
@@ -265,10 +296,12 @@ class Student:
             trajectory: The trajectory.
 
         Returns:
-            Whether it was fitted on this trajectory (`run`), on others of its task (`task`) or on other tasks (`other`);
-            `unknown` where its file does not say.
+            Whether it was fitted on this trajectory (`run`), on others of its task (`task`) or on
+            other tasks (`other`); `unknown` where its file does not say.
         """
-        return "unknown" if self.model.fitted_to is None else self.model.fitted_to.relation(trajectory)
+        return (
+            "unknown" if self.model.fitted_to is None else self.model.fitted_to.relation(trajectory)
+        )
 
     def _read(self, trajectory: Trajectory) -> tuple[Reading | None, str | None]:
         """What there is to judge by, or why there is no judging."""
@@ -276,14 +309,26 @@ class Student:
             return None, "the trajectory has no steps to read"
         model, site = self.model, trajectory.task.site
         transfer = model.card.transfer
-        if not self.knows(site) and transfer and transfer.auc is not None and transfer.auc < LEAST_TRANSFER:
+        if (
+            not self.knows(site)
+            and transfer
+            and transfer.auc is not None
+            and transfer.auc < LEAST_TRANSFER
+        ):
             self.strangers[site or ""] += 1
-            return None, f"fitted without runs of {site}, and measured to tell little apart elsewhere (AUC {transfer.auc:.2f})"
+            return (
+                None,
+                f"fitted without runs of {site}, and measured to tell little apart elsewhere (AUC "
+                f"{transfer.auc:.2f})",
+            )
         reading = read(trajectory, model.kind, model.evidence_only, model.hardened)
         return reading, model.guard.objection(reading) if model.guard else None
 
-    def out_of_fold(self, ids: Sequence[str], probabilities: Sequence[float | None]) -> list[Verdict]:
-        """Makes verdicts in this judge's name from scores of classifiers that were fitted without the trajectories.
+    def out_of_fold(
+        self, ids: Sequence[str], probabilities: Sequence[float | None]
+    ) -> list[Verdict]:
+        """Makes verdicts in this judge's name from scores of classifiers that were fitted without
+        the trajectories.
 
         Args:
             ids: The trajectory ids.
@@ -303,7 +348,12 @@ class Student:
             replace(blank, id=id)
             if p is None
             else replace(
-                blank, id=id, success=round(p, 6) >= self.threshold, score=round(p, 6), unscored=None, reason=OUT_OF_FOLD
+                blank,
+                id=id,
+                success=round(p, 6) >= self.threshold,
+                score=round(p, 6),
+                unscored=None,
+                reason=OUT_OF_FOLD,
             )
             for id, p in zip(ids, probabilities, strict=True)
         ]
@@ -325,19 +375,40 @@ class Student:
         self.strangers[site] += 1
         transfer = self.model.card.transfer
         if transfer is None or transfer.accuracy is None:
-            return f"; fitted without runs of {site}, and how it does on other sites was not measured"
-        return f"; fitted without runs of {site}: on other sites its accuracy was {transfer.accuracy:.2f}"
+            return (
+                f"; fitted without runs of {site}, and how it does on other sites was not measured"
+            )
+        return (
+            f"; fitted without runs of {site}: on other sites its accuracy was "
+            f"{transfer.accuracy:.2f}"
+        )
 
     def _reason(self, scores: _Scores) -> str:
-        parts = [(sum(scores.numbers[first:last]) - offset, name) for name, first, last, offset in self._themes]
-        parts += [(adds, self._quoted(text, adds, known_words)) for text, adds, known_words in scores.words]
+        parts = [
+            (sum(scores.numbers[first:last]) - offset, name)
+            for name, first, last, offset in self._themes
+        ]
+        parts += [
+            (adds, self._quoted(text, adds, known_words))
+            for text, adds, known_words in scores.words
+        ]
         parts.sort()
-        against = [f"{name} {value:+.1f}" for value, name in parts[:_SHOWN] if value <= -_LEAST_SHOWN]
-        speaking = [f"{name} {value:+.1f}" for value, name in parts[: -_SHOWN - 1 : -1] if value >= _LEAST_SHOWN]
-        return f"for: {', '.join(speaking) or 'nothing'}; against: {', '.join(against) or 'nothing'}"
+        against = [
+            f"{name} {value:+.1f}" for value, name in parts[:_SHOWN] if value <= -_LEAST_SHOWN
+        ]
+        speaking = [
+            f"{name} {value:+.1f}"
+            for value, name in parts[: -_SHOWN - 1 : -1]
+            if value >= _LEAST_SHOWN
+        ]
+        return (
+            f"for: {', '.join(speaking) or 'nothing'}; against: {', '.join(against) or 'nothing'}"
+        )
 
     def _quoted(self, text: str, adds: float, known_words: Set[str]) -> str:
-        weighted = zip(map(self.model.words[text].__getitem__, known_words), known_words, strict=True)
+        weighted = zip(
+            map(self.model.words[text].__getitem__, known_words), known_words, strict=True
+        )
         strongest = (nlargest if adds > 0 else nsmallest)(_SHOWN, weighted)
         return f"words of the {text} ({', '.join([word for _, word in strongest])})"
 
@@ -348,7 +419,9 @@ def make_label(data: bytes) -> str:
 
 
 def _themes(features: list[str], offsets: list[float]) -> list[tuple[str, int, int, float]]:
-    """Neighbouring numbers with the same theme: its name in words, from where to where, and what it adds on average."""
+    """Neighbouring numbers with the same theme: its name in words, from where to where, and what it
+    adds on average.
+    """
     themes, first = [], 0
     for theme, group in groupby(features, key=lambda name: name.partition("/")[0]):
         last = first + len(list(group))
@@ -363,10 +436,16 @@ def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:
         model = msgspec.json.decode(data, type=StudentModel)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: no fitted judge ({error}); {advice}") from None
-    if model.format != FORMAT or tuple(model.features) != names(model.kind, model.evidence_only, model.narrow):
-        raise UsageError(f"{path}: fitted by another version of prill ({model.format}); {advice} again")
-    if set(model.words) != set(texts(model.kind, model.evidence_only, model.narrow)) or (model.guard is None) != (
-        model.kind == "prior"
+    if model.format != FORMAT or tuple(model.features) != names(
+        model.kind, model.evidence_only, model.narrow
     ):
-        raise UsageError(f"{path}: no fitted judge (words of {', '.join(model.words) or 'nothing'}); {advice}")
+        raise UsageError(
+            f"{path}: fitted by another version of prill ({model.format}); {advice} again"
+        )
+    if set(model.words) != set(texts(model.kind, model.evidence_only, model.narrow)) or (
+        model.guard is None
+    ) != (model.kind == "prior"):
+        raise UsageError(
+            f"{path}: no fitted judge (words of {', '.join(model.words) or 'nothing'}); {advice}"
+        )
     return model

@@ -14,7 +14,16 @@ from prill.evaluators.fitted.calibration import expected_calibration_error, reli
 from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
 from prill.evaluators.labels import cluster, latest_verdicts, task_names
 from prill.evaluators.meta.figure import HEADING, Figure, about_intervals, figure_row
-from prill.evaluators.metrics import FIGURES, Method, auc, auc_interval, choose_method, figures, intervals, wilson
+from prill.evaluators.metrics import (
+    FIGURES,
+    Method,
+    auc,
+    auc_interval,
+    choose_method,
+    figures,
+    intervals,
+    wilson,
+)
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import RULES, collect_labels, decide_truth, why_undecided
@@ -42,7 +51,9 @@ _KINDS: tuple[Kind, ...] = ("false positive", "false negative", "unscored")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A verdict, which may be unscored, and the truth about the same trajectory; `labels` are those of all its annotators."""
+    """A verdict, which may be unscored, and the truth about the same trajectory; `labels` are those
+    of all its annotators.
+    """
 
     verdict: Verdict
     truth: bool
@@ -57,10 +68,12 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairing:
-    """One evaluator's verdicts beside the decided labels of one source, and what has no counterpart.
+    """One evaluator's verdicts beside the decided labels of one source, and what has no
+    counterpart.
 
-    `truth` is the rule by which labels are decided (see `gold_labels`), `undecided` counts by kind the trajectories where it
-    decides nothing, `undecided_ids`. `missing` are the ids with a decided label but no verdict, not even one that is unscored.
+    `truth` is the rule by which labels are decided (see `gold_labels`), `undecided` counts by kind
+    the trajectories where it decides nothing, `undecided_ids`. `missing` are the ids with a decided
+    label but no verdict, not even one that is unscored.
     """
 
     evaluator: EvaluatorInfo
@@ -88,8 +101,8 @@ class Confusion:
 class Agreement(Tabular):
     """The comparison of one judge's verdicts with labels of one source.
 
-    Each figure is an attribute, too: `kappa.value`, `kappa.low`, `kappa.high`; `print` shows the same as `prill agree`,
-    `to_pandas()` makes a data frame.
+    Each figure is an attribute, too: `kappa.value`, `kappa.low`, `kappa.high`; `print` shows the
+    same as `prill agree`, `to_pandas()` makes a data frame.
 
     Args:
         evaluator: The judge.
@@ -97,19 +110,23 @@ class Agreement(Tabular):
         truth: The rule for annotators who differ.
         judged: How many labelled trajectories the judge judged.
         confusion: The counts of right and wrong verdicts.
-        figures: The figures, with 95 % intervals. The AUC is that of the scores; a verdict without a score counts as 1 or 0.
-        scores: The Brier score and the calibration error of the same scores. Empty where all scores are 0 or 1.
+        figures: The figures, with 95 % intervals. The AUC is that of the scores; a verdict without
+            a score counts as 1 or 0.
+        scores: The Brier score and the calibration error of the same scores. Empty where all scores
+            are 0 or 1.
         majority: The accuracy of the better constant answer on the judged trajectories, in [0, 1].
         majority_answer: That answer.
         unscored: How many labelled trajectories the judge could not judge, by reason.
-        missing: How many labelled trajectories have no verdict at all. They, too, count as wrong in the last figure.
+        missing: How many labelled trajectories have no verdict at all. They, too, count as wrong in
+            the last figure.
         undecided: How many trajectories have labels of which the rule decides nothing.
         undecided_by: The same by kind.
         verdicts_without_label: How many verdicts have no label.
         labels_without_verdict: How many labels have no verdict.
         clusters: How many independent groups the intervals resample.
         clustered_by: What the groups are.
-        fitted: On how many of the judged trajectories the judge was fitted. None: nothing in it was fitted to labels.
+        fitted: On how many of the judged trajectories the judge was fitted. None: nothing in it was
+            fitted to labels.
     """
 
     evaluator: EvaluatorInfo
@@ -163,7 +180,9 @@ class Agreement(Tabular):
 
     @property
     def npv(self) -> Figure:
-        """Negative predictive value: share of label failures among the judge's failures, in [0, 1]."""
+        """Negative predictive value: share of label failures among the judge's failures, in [0,
+        1].
+        """
         return self._figure("NPV")
 
     @property
@@ -173,7 +192,9 @@ class Agreement(Tabular):
 
     @property
     def auc(self) -> Figure:
-        """Chance that a label success has a higher score than a label failure, in [0, 1]; 0.5 is chance."""
+        """Chance that a label success has a higher score than a label failure, in [0, 1]; 0.5 is
+        chance.
+        """
         return self._figure("AUC")
 
     @property
@@ -183,7 +204,9 @@ class Agreement(Tabular):
 
     @property
     def brier_score(self) -> Figure | None:
-        """Mean squared distance of the scores from the labels, in [0, 1]; None where every score is 0 or 1."""
+        """Mean squared distance of the scores from the labels, in [0, 1]; None where every score is
+        0 or 1.
+        """
         return next((figure for figure in self.scores if figure.name == "Brier score"), None)
 
     @property
@@ -192,11 +215,18 @@ class Agreement(Tabular):
         return next((figure for figure in self.scores if figure.name == "calibration error"), None)
 
     def table(self) -> Table:
-        """One row a figure: name, value, both ends of the 95 % interval and how it was found; null where undefined."""
+        """One row a figure: name, value, both ends of the 95 % interval and how it was found; null
+        where undefined.
+        """
         return figure_table((*self.figures, *self.scores))
 
     def __str__(self) -> str:
-        parts = (of_whom(self), (HEADING, *figure_rows(self)), count_rows(self), not_judged_rows(self))
+        parts = (
+            of_whom(self),
+            (HEADING, *figure_rows(self)),
+            count_rows(self),
+            not_judged_rows(self),
+        )
         return "\n\n".join("\n".join(part) for part in parts)
 
     def _repr_html_(self) -> str:
@@ -205,23 +235,35 @@ class Agreement(Tabular):
         def words(rows: Iterable[str]) -> str:
             return f"<p>{'<br>'.join(map(escape, rows))}</p>"
 
-        return f"<div>{words(of_whom(self))}{self.table()._repr_html_()}{words(not_judged_rows(self))}</div>"
+        return f"<div>{words(of_whom(self))}{self.table()._repr_html_()}{words(not_judged_rows(self))}</div>"  # noqa: E501
 
     def _figure(self, name: str) -> Figure:
         return next(figure for figure in self.figures if figure.name == name)
 
 
-_COLUMNS: dict[str, type] = {"figure": str, "value": float, "low": float, "high": float, "method": str}
+_COLUMNS: dict[str, type] = {
+    "figure": str,
+    "value": float,
+    "low": float,
+    "high": float,
+    "method": str,
+}
 
 
 def figure_table(figures: Iterable[Figure]) -> Table:
-    """One row a figure: name, value, both ends of the 95 % interval and how it was found; null where undefined."""
-    rows = tuple((f.name, None if f.undefined else f.value, f.low, f.high, f.interval) for f in figures)
+    """One row a figure: name, value, both ends of the 95 % interval and how it was found; null
+    where undefined.
+    """
+    rows = tuple(
+        (f.name, None if f.undefined else f.value, f.low, f.high, f.interval) for f in figures
+    )
     return Table(tuple(_COLUMNS), rows, _COLUMNS)
 
 
 def of_whom(result: Agreement, *, annotated: bool = False) -> Iterator[str]:
-    """Which judge, which labels, and what counts as the truth; that is always told where several people `annotated`."""
+    """Which judge, which labels, and what counts as the truth; that is always told where several
+    people `annotated`.
+    """
     judge, unscored = result.evaluator, sum(result.unscored.values())
     names = (f"{judge.name} {judge.version}", judge.model)
     yield f"Judge: {printable(', '.join(name for name in names if name))}"
@@ -255,22 +297,32 @@ def not_judged_rows(result: Agreement) -> Iterator[str]:
     """How the intervals were found, and what no figure speaks of."""
     yield from about_intervals(result.figures, result.clusters, result.clustered_by)
     if result.unscored:
-        yield "Unscored: " + ", ".join(f"{reason} {count}" for reason, count in result.unscored.items())
+        yield "Unscored: " + ", ".join(
+            f"{reason} {count}" for reason, count in result.unscored.items()
+        )
     if result.missing:
-        yield f"No verdict at all: {result.missing} labelled trajectories, counted as wrong in the last accuracy"
-    kinds = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in result.undecided_by.items())
+        yield (
+            f"No verdict at all: {result.missing} labelled trajectories, counted as wrong in "
+            "the last accuracy"
+        )
+    kinds = ", ".join(
+        f"{count} {kind.replace('_', ' ')}" for kind, count in result.undecided_by.items()
+    )
     apart = {
         "verdicts without label": result.verdicts_without_label,
         "labels without verdict": result.labels_without_verdict - result.missing,
         f"undecided labels ({kinds})": result.undecided,
     }
     if any(apart.values()):
-        yield "Not compared: " + ", ".join(f"{count} {what}" for what, count in apart.items() if count)
+        yield "Not compared: " + ", ".join(
+            f"{count} {what}" for what, count in apart.items() if count
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """One trajectory with a decided label and another verdict, or none. `reason` is the judge's, `goal` None when not known.
+    """One trajectory with a decided label and another verdict, or none. `reason` is the judge's,
+    `goal` None when not known.
 
     `label` is the truth that counts, `annotators` what each of them said.
     """
@@ -286,7 +338,10 @@ class Disagreement:
 
 
 def pair(
-    verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str | None = None, truth: str = "majority"
+    verdicts: Iterable[Verdict],
+    labels: Iterable[LabelRecord],
+    source: str | None = None,
+    truth: str = "majority",
 ) -> Pairing:
     """Joins verdicts and labels by id. Of several verdicts of an id the last counts.
 
@@ -300,14 +355,18 @@ def pair(
         The pairs, and what is without a partner or undecided.
 
     Raises:
-        UsageError: No id is in both, no matching label is decided, or there are verdicts of several judges.
+        UsageError: No id is in both, no matching label is decided, or there are verdicts of several
+            judges.
     """
     source, by_id = collect_labels(labels, source, truth)
     evaluator, latest = latest_verdicts(verdicts)
     common = [verdict for id, verdict in latest.items() if id in by_id]
     if not common:
         mine, theirs = next(iter(latest), "none"), next(iter(by_id), "none")
-        raise UsageError(f"verdicts and labels have no id in common: a verdict has {mine!r}, a label has {theirs!r}")
+        raise UsageError(
+            f"verdicts and labels have no id in common: a verdict has {mine!r}, a label has "
+            f"{theirs!r}"
+        )
     pairs, undecided, undecided_ids = [], Counter[str](), []
     for verdict in common:
         records = by_id[verdict.id]
@@ -318,14 +377,23 @@ def pair(
         else:
             pairs.append(Pair(verdict, success, tuple(records)))
     if not pairs:
-        kinds = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in undecided.most_common())
-        raise UsageError(f"all {len(common)} labels of source {source!r} that match a verdict are undecided ({kinds})")
+        kinds = ", ".join(
+            f"{count} {kind.replace('_', ' ')}" for kind, count in undecided.most_common()
+        )
+        raise UsageError(
+            f"all {len(common)} labels of source {source!r} that match a verdict are undecided "
+            f"({kinds})"
+        )
     return Pairing(
         evaluator=evaluator,
         source=source,
         truth=truth,
         pairs=tuple(pairs),
-        missing=tuple(id for id, records in by_id.items() if id not in latest and decide_truth(records, truth) is not None),
+        missing=tuple(
+            id
+            for id, records in by_id.items()
+            if id not in latest and decide_truth(records, truth) is not None
+        ),
         undecided=dict(undecided.most_common()),
         undecided_ids=tuple(undecided_ids),
         verdicts_without_label=len(latest) - len(common),
@@ -333,12 +401,14 @@ def pair(
     )
 
 
-def by_step(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord]) -> tuple[tuple[Verdict, ...], tuple[LabelRecord, ...]]:
+def by_step(
+    verdicts: Iterable[Verdict], labels: Iterable[LabelRecord]
+) -> tuple[tuple[Verdict, ...], tuple[LabelRecord, ...]]:
     """Splits verdicts and labels into single steps, under the ids `TRAJECTORY step N` (N from 0).
 
-    Success means that a step moves towards the goal or reaches it. A label `not_sure` is undecided; a judge's `not_sure` is not
-    a success, as in rewards. A step without a label in the judge's reply is unscored, and so are all steps of an unscored
-    trajectory.
+    Success means that a step moves towards the goal or reaches it. A label `not_sure` is undecided;
+    a judge's `not_sure` is not a success, as in rewards. A step without a label in the judge's
+    reply is unscored, and so are all steps of an unscored trajectory.
 
     Args:
         verdicts: Verdicts of a judge of steps.
@@ -368,8 +438,12 @@ def by_step(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord]) -> tuple
         labelled[label.id].update((step.index, None) for step in label.steps or ())
     judged = list(verdicts)
     if not any(verdict.steps for verdict in judged):
-        raise UsageError("the verdicts say nothing of single steps: that is what the judge steps is for")
-    return tuple(_of_step(verdict, i) for verdict in judged for i in labelled.get(verdict.id, ())), of_steps
+        raise UsageError(
+            "the verdicts say nothing of single steps: that is what the judge steps is for"
+        )
+    return tuple(
+        _of_step(verdict, i) for verdict in judged for i in labelled.get(verdict.id, ())
+    ), of_steps
 
 
 def step_id(id: str, index: int) -> str:
@@ -378,10 +452,14 @@ def step_id(id: str, index: int) -> str:
 
 
 def _of_step(verdict: Verdict, index: int) -> Verdict:
-    """What the verdict says of one step; its score, its rewards and its cost are of the whole trajectory."""
+    """What the verdict says of one step; its score, its rewards and its cost are of the whole
+    trajectory.
+    """
     id = step_id(verdict.id, index)
     step = next((step for step in verdict.steps or () if step.index == index), None)
-    known = Verdict(id=id, unscored="parse", evaluator=verdict.evaluator, fitted_on=verdict.fitted_on)
+    known = Verdict(
+        id=id, unscored="parse", evaluator=verdict.evaluator, fitted_on=verdict.fitted_on
+    )
     if step is None or step.flagged:
         reason = verdict.reason if step is None else step.reason
         return replace(known, unscored=verdict.unscored or "parse", reason=reason)
@@ -397,33 +475,46 @@ def agreement(
     trajectories: Iterable[Trajectory] | _Path | None = None,
     tasks: Mapping[str, str] | None = None,
 ) -> Agreement:
-    """How far a judge agrees with labels, with the figures of `prill agree`: `prill.agreement("v.jsonl", "l.jsonl").kappa`.
+    """How far a judge agrees with labels, with the figures of `prill agree`:
+    `prill.agreement("v.jsonl", "l.jsonl").kappa`.
 
-    Verdicts and labels are joined on id. Of several verdicts of an id the last counts, of several labels what `truth` says.
+    Verdicts and labels are joined on id. Of several verdicts of an id the last counts, of several
+    labels what `truth` says.
 
     Args:
         verdicts: Those of one judge, or the path of a verdict file.
         labels: Those of people or of an oracle, or the path of a label file.
-        source: The source of labels to compare with; needed where there are several, which never share a figure.
-        truth: What counts where annotators differ: `majority`, `unanimous`, `first`, or the name of an annotator.
-        trajectories: What was judged, or the path of its file. The 95 % intervals then draw whole tasks, not trajectories,
-            because runs of one task stand or fall together.
-        tasks: The same as a mapping of ids to tasks, where you have one (`prill.evaluators.task_names`). A judged id without
-            a task there is a task of its own. A label without a verdict counts as wrong in `accuracy_unscored_as_wrong` when
-            `tasks` has its id or is None.
+        source: The source of labels to compare with; needed where there are several, which never
+            share a figure.
+        truth: What counts where annotators differ: `majority`, `unanimous`, `first`, or the name of
+            an annotator.
+        trajectories: What was judged, or the path of its file. The 95 % intervals then draw whole
+            tasks, not trajectories, because runs of one task stand or fall together.
+        tasks: The same as a mapping of ids to tasks, where you have one
+            (`prill.evaluators.task_names`). A judged id without a task there is a task of its own.
+            A label without a verdict counts as wrong in `accuracy_unscored_as_wrong` when `tasks`
+            has its id or is None.
 
     Returns:
-        The figures as attributes, each with `value`, `low` and `high`; and how many trajectories they speak of (`judged`),
-        how many the judge did not score (`unscored`, by reason), and how many have no label, no verdict or no decision.
+        The figures as attributes, each with `value`, `low` and `high`; and how many trajectories
+        they speak of (`judged`), how many the judge did not score (`unscored`, by reason), and how
+        many have no label, no verdict or no decision.
 
     Raises:
-        UsageError: No id is in both, several judges judged, or several sources are there and none is chosen.
+        UsageError: No id is in both, several judges judged, or several sources are there and none
+            is chosen.
         InputError: A line of a file is broken; the message has the file and the number of the line.
     """
     if trajectories is not None:
         if tasks is not None:
-            raise UsageError("trajectories and tasks both say which tasks there are: give one of them")
-        runs = read_trajectories(trajectories) if isinstance(trajectories, str | os.PathLike) else trajectories
+            raise UsageError(
+                "trajectories and tasks both say which tasks there are: give one of them"
+            )
+        runs = (
+            read_trajectories(trajectories)
+            if isinstance(trajectories, str | os.PathLike)
+            else trajectories
+        )
         tasks = task_names(runs)
     verdicts = read_verdicts(verdicts) if isinstance(verdicts, str | os.PathLike) else verdicts
     labels = read_labels(labels) if isinstance(labels, str | os.PathLike) else labels
@@ -435,27 +526,31 @@ def measure_agreement(pairing: Pairing, tasks: Mapping[str, str] | None = None) 
 
     Args:
         pairing: Verdicts and labels, joined by `pair`.
-        tasks: The task of each trajectory id (`prill.evaluators.task_names`). Intervals then resample tasks instead of
-            trajectories, since runs of one task are not independent. An id without a task is a task of its own. None: resample
-            trajectories.
+        tasks: The task of each trajectory id (`prill.evaluators.task_names`). Intervals then
+            resample tasks instead of trajectories, since runs of one task are not independent. An
+            id without a task is a task of its own. None: resample trajectories.
 
     Returns:
-        The figures, most in [0, 1], with 95 % intervals. A label without a verdict counts as wrong in the last figure, if
-        `tasks` has its id or is None.
+        The figures, most in [0, 1], with 95 % intervals. A label without a verdict counts as wrong
+        in the last figure, if `tasks` has its id or is None.
 
     Raises:
         UsageError: `tasks` has none of the judged ids.
     """
     pairs = pairing.pairs
     if tasks is not None and not any(p.verdict.id in tasks for p in pairs):
-        raise UsageError(f"the trajectories are others than those judged: none has id {pairs[0].verdict.id!r}")
+        raise UsageError(
+            f"the trajectories are others than those judged: none has id {pairs[0].verdict.id!r}"
+        )
     clusters = [cluster(pair.verdict.id, tasks) for pair in pairs]
     tables = _tables(clusters, [_column(p.verdict.success, p.truth) for p in pairs])
     tp, fp, tn, fn = (int(n) for n in tables.sum(axis=0)[:_UNSCORED])
     judged = tp + fp + tn + fn
     values = _with_intervals(tables)
     missing = [id for id in pairing.missing if tasks is None or id in tasks]
-    unscored_as_wrong = _with_missing(pairs, clusters, missing, tasks or {})[-1] if missing else values[-1]
+    unscored_as_wrong = (
+        _with_missing(pairs, clusters, missing, tasks or {})[-1] if missing else values[-1]
+    )
     return Agreement(
         evaluator=pairing.evaluator,
         source=pairing.source,
@@ -466,7 +561,11 @@ def measure_agreement(pairing: Pairing, tasks: Mapping[str, str] | None = None) 
         scores=_score_figures(pairs, clusters),
         majority=max(tp + fn, tn + fp) / judged if judged else 0.0,
         majority_answer=tp + fn > tn + fp,
-        unscored=dict(Counter(p.verdict.unscored for p in pairs if p.verdict.unscored is not None).most_common()),
+        unscored=dict(
+            Counter(
+                p.verdict.unscored for p in pairs if p.verdict.unscored is not None
+            ).most_common()
+        ),
         missing=len(missing),
         undecided=sum(pairing.undecided.values()),
         undecided_by=pairing.undecided,
@@ -485,7 +584,9 @@ def confusion_counts(pairs: Iterable[Pair]) -> tuple[int, int, int, int, int]:
 
 
 def _tables(clusters: Sequence[Hashable], columns: Sequence[int]) -> NDArray[Any]:
-    """One row of counts (tp, fp, tn, fn, unscored) for each cluster, from the cluster and the column of each trajectory."""
+    """One row of counts (tp, fp, tn, fn, unscored) for each cluster, from the cluster and the
+    column of each trajectory.
+    """
     import numpy as np
 
     row_of: dict[Hashable, int] = {}
@@ -496,9 +597,14 @@ def _tables(clusters: Sequence[Hashable], columns: Sequence[int]) -> NDArray[Any
 
 
 def _with_missing(
-    pairs: Sequence[Pair], clusters: Sequence[tuple[bool, str]], missing: Sequence[str], tasks: Mapping[str, str]
+    pairs: Sequence[Pair],
+    clusters: Sequence[tuple[bool, str]],
+    missing: Sequence[str],
+    tasks: Mapping[str, str],
 ) -> tuple[Figure, ...]:
-    """The figures when trajectories without a verdict are unscored ones; only the last of them is about those."""
+    """The figures when trajectories without a verdict are unscored ones; only the last of them is
+    about those.
+    """
     columns = [_column(p.verdict.success, p.truth) for p in pairs] + [_UNSCORED] * len(missing)
     return _with_intervals(_tables([*clusters, *(cluster(id, tasks) for id in missing)], columns))
 
@@ -513,12 +619,16 @@ def _column(success: bool | None, truth: bool) -> int:
 
 def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
     value = figures(clusters.sum(axis=0, keepdims=True))[0]
-    trials = {name: int((clusters[:, columns].sum(axis=1) > 0).sum()) for name, columns in _OUT_OF.items()}
+    trials = {
+        name: int((clusters[:, columns].sum(axis=1) > 0).sum()) for name, columns in _OUT_OF.items()
+    }
     return _figures(FIGURES, value, *intervals(clusters), trials, choose_method(len(clusters)))
 
 
 def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[Figure, ...]:
-    """A share for each name with its interval, of clusters that have two numbers for it: what counts, and out of how many."""
+    """A share for each name with its interval, of clusters that have two numbers for it: what
+    counts, and out of how many.
+    """
     import numpy as np
 
     def statistic(sums: NDArray[Any]) -> NDArray[Any]:
@@ -533,16 +643,24 @@ def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[F
 
 
 def _figures(
-    names: Sequence[str], value: NDArray[Any], low: NDArray[Any], high: NDArray[Any], trials: Mapping[str, int], method: Method
+    names: Sequence[str],
+    value: NDArray[Any],
+    low: NDArray[Any],
+    high: NDArray[Any],
+    trials: Mapping[str, int],
+    method: Method,
 ) -> tuple[Figure, ...]:
     rows = []
-    for name, middle, lower, upper in zip(names, *(column.tolist() for column in (value, low, high)), strict=True):
+    for name, middle, lower, upper in zip(
+        names, *(column.tolist() for column in (value, low, high)), strict=True
+    ):
         if isnan(middle):
             rows.append(Figure(name, 0.0, undefined=True))
         elif lower < upper:
             rows.append(Figure(name, middle, lower, upper, method))
         elif name in trials:
-            # A share that is 0 or 1, or the same in all clusters, leaves nothing to vary: each cluster counts as one trial.
+            # A share that is 0 or 1, or the same in all clusters, leaves nothing to vary: each
+            # cluster counts as one trial.
             rows.append(Figure(name, middle, *wilson(middle, trials[name]), "wilson"))
         else:
             rows.append(Figure(name, middle))
@@ -550,7 +668,9 @@ def _figures(
 
 
 def judged_scores(pairs: Iterable[Pair]) -> tuple[list[float], list[bool]]:
-    """The score of each judged trajectory, and beside it the truth: what all figures and pictures of scores are about."""
+    """The score of each judged trajectory, and beside it the truth: what all figures and pictures
+    of scores are about.
+    """
     judged = [(p.score, p.truth) for p in pairs if p.verdict.success is not None]
     return [score for score, _ in judged], [truth for _, truth in judged]
 
@@ -560,7 +680,9 @@ def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
     value = auc(scores, truths)
     if value is None:
         return Figure("AUC", 0.0, undefined=True)
-    groups = [cluster for p, cluster in zip(pairs, clusters, strict=True) if p.verdict.success is not None]
+    groups = [
+        cluster for p, cluster in zip(pairs, clusters, strict=True) if p.verdict.success is not None
+    ]
     interval = auc_interval(scores, truths, groups)
     if interval is None or interval[0] == interval[1]:
         return Figure("AUC", value)
@@ -568,32 +690,57 @@ def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
 
 
 def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple[Figure, ...]:
-    """The Brier score and the calibration error of the judged trajectories; none where every score is 0 or 1."""
+    """The Brier score and the calibration error of the judged trajectories; none where every score
+    is 0 or 1.
+    """
     import numpy as np
 
     scores, truths = judged_scores(pairs)
     if all(score in (0.0, 1.0) for score in scores):
         return ()
     row_of: dict[Hashable, int] = {}
-    groups = [cluster for p, cluster in zip(pairs, clusters, strict=True) if p.verdict.success is not None]
+    groups = [
+        cluster for p, cluster in zip(pairs, clusters, strict=True) if p.verdict.success is not None
+    ]
     rows = [row_of.setdefault(cluster, len(row_of)) for cluster in groups]
     sums = np.zeros((len(row_of), 2))  # squared distances, trajectories
-    np.add.at(sums, rows, [((score - truth) ** 2, 1) for score, truth in zip(scores, truths, strict=True)])
-    low, high = (float(end[0]) for end in intervals(sums, lambda drawn: drawn[:, :1] / drawn[:, 1:], (0.0,)))
+    np.add.at(
+        sums, rows, [((score - truth) ** 2, 1) for score, truth in zip(scores, truths, strict=True)]
+    )
+    low, high = (
+        float(end[0]) for end in intervals(sums, lambda drawn: drawn[:, :1] / drawn[:, 1:], (0.0,))
+    )
     value = float(sums[:, 0].sum() / len(scores))
-    brier = Figure("Brier score", value, low, high, choose_method(len(sums))) if low < high else Figure("Brier score", value)
-    # Without an interval: the figure is above 0 by chance alone, and the more so the fewer runs there are in a bin.
-    return brier, Figure("calibration error", expected_calibration_error(reliability(scores, truths)))
+    brier = (
+        Figure("Brier score", value, low, high, choose_method(len(sums)))
+        if low < high
+        else Figure("Brier score", value)
+    )
+    # Without an interval: the figure is above 0 by chance alone, and the more so the fewer runs
+    # there are in a bin.
+    return brier, Figure(
+        "calibration error", expected_calibration_error(reliability(scores, truths))
+    )
 
 
-def disagreements(pairing: Pairing, goals: Mapping[str, str] | None = None) -> tuple[Disagreement, ...]:
-    """False positives, then false negatives, then the unscored; within a kind those the judge was surest of come first."""
+def disagreements(
+    pairing: Pairing, goals: Mapping[str, str] | None = None
+) -> tuple[Disagreement, ...]:
+    """False positives, then false negatives, then the unscored; within a kind those the judge was
+    surest of come first.
+    """
     records = []
     for pair in pairing.pairs:
         verdict = pair.verdict
         if verdict.success == pair.truth:
             continue
-        kind: Kind = "unscored" if verdict.success is None else "false positive" if verdict.success else "false negative"
+        kind: Kind = (
+            "unscored"
+            if verdict.success is None
+            else "false positive"
+            if verdict.success
+            else "false negative"
+        )
         surest = 0.0 if verdict.success is None else -abs(pair.score - 0.5)
         record = Disagreement(
             kind=kind,

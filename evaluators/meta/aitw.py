@@ -1,7 +1,7 @@
 """Android in the Wild: action matching and episode scores (arXiv 2307.10088).
 
-All points and boxes are fractions of the screen, x before y, as everywhere in prill. The data set itself writes y before x:
-`boxes` turns its boxes round.
+All points and boxes are fractions of the screen, x before y, as everywhere in prill. The data set
+itself writes y before x: `boxes` turns its boxes round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ _GROWTH = 1.4  # an element's box grows in height and width by this much of itse
 _GESTURES = ("click", "tap", "long_press", "swipe", "scroll")
 # The figures of `Scores`, in their order.
 FIGURES = ("action", "type", "text", "tap", "swipe", "partial", "complete")
-_TYPES = {"type": "TYPE", "back": "PRESS_BACK", "home": "PRESS_HOME", "answer": "STATUS_TASK_COMPLETE"}
+_TYPES = {
+    "type": "TYPE",
+    "back": "PRESS_BACK",
+    "home": "PRESS_HOME",
+    "answer": "STATUS_TASK_COMPLETE",
+}
 
 
 class Box(NamedTuple):
@@ -40,7 +45,9 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One step: what was recorded, what an agent would have done (None: nothing that could be read), what was on the screen."""
+    """One step: what was recorded, what an agent would have done (None: nothing that could be
+    read), what was on the screen.
+    """
 
     gold: Action
     predicted: Action | None
@@ -51,9 +58,10 @@ class Prediction:
 class Scores:
     """Shares over steps and episodes; None where there is none of the kind.
 
-    `action` matches over all steps, `type` equal types over all steps, `text` matches where one of the typed texts holds the
-    other, over recorded TYPE steps; `tap` and `swipe` matches over recorded taps and swipes. `partial` is the mean over
-    episodes of the share of steps matched, `complete` the share of episodes with every step matched.
+    `action` matches over all steps, `type` equal types over all steps, `text` matches where one of
+    the typed texts holds the other, over recorded TYPE steps; `tap` and `swipe` matches over
+    recorded taps and swipes. `partial` is the mean over episodes of the share of steps matched,
+    `complete` the share of episodes with every step matched.
     """
 
     episodes: int
@@ -68,18 +76,26 @@ class Scores:
 
 
 def boxes(positions: Iterable[float | Sequence[float]]) -> tuple[Box, ...]:
-    """The boxes of `image/ui_annotations_positions`: y, x, height and width of each, in one flat list or in lists of four.
+    """The boxes of `image/ui_annotations_positions`: y, x, height and width of each, in one flat
+    list or in lists of four.
 
     Raises ValueError when the numbers are not a multiple of four.
     """
     flat = list(chain.from_iterable([p] if isinstance(p, int | float) else p for p in positions))
     if len(flat) % 4:
-        raise ValueError(f"{len(flat)} numbers are no list of boxes: each has y, x, height and width")
-    return tuple(Box(x, y, width, height) for y, x, height, width in (flat[i : i + 4] for i in range(0, len(flat), 4)))
+        raise ValueError(
+            f"{len(flat)} numbers are no list of boxes: each has y, x, height and width"
+        )
+    return tuple(
+        Box(x, y, width, height)
+        for y, x, height, width in (flat[i : i + 4] for i in range(0, len(flat), 4))
+    )
 
 
 def action_type(action: Action) -> str:
-    """The data set's name for the kind of action; DUAL_POINT for all gestures, an upper-case word for what it does not know."""
+    """The data set's name for the kind of action; DUAL_POINT for all gestures, an upper-case word
+    for what it does not know.
+    """
     if action.kind in _GESTURES or action.point is not None:
         return "DUAL_POINT"
     if action.kind == "press":
@@ -91,7 +107,9 @@ def action_type(action: Action) -> str:
 
 
 def gesture(action: Action) -> Literal["tap", "swipe"] | None:
-    """A tap when touch and lift are at most 0.04 apart, else a swipe; None for what is no gesture, or has no known place."""
+    """A tap when touch and lift are at most 0.04 apart, else a swipe; None for what is no gesture,
+    or has no known place.
+    """
     if action_type(action) != "DUAL_POINT" or (ends := _ends(action)) is None:
         return None
     return "tap" if _within(dist(*ends), TAP_DISTANCE) else "swipe"
@@ -112,8 +130,9 @@ def normalised_swipe(action: Action) -> Action:
 def match(first: Action, second: Action, boxes: Iterable[Box] = ()) -> bool:
     """Whether two actions count as the same.
 
-    Typed text is ignored. Swipes match along the same axis, whatever their direction. Taps match when they are close, or when
-    one enlarged box holds both; without boxes by their distance alone. A gesture without a place matches nothing.
+    Typed text is ignored. Swipes match along the same axis, whatever their direction. Taps match
+    when they are close, or when one enlarged box holds both; without boxes by their distance alone.
+    A gesture without a place matches nothing.
     """
     types = action_type(first), action_type(second)
     if types != ("DUAL_POINT", "DUAL_POINT"):
@@ -129,7 +148,9 @@ def match(first: Action, second: Action, boxes: Iterable[Box] = ()) -> bool:
 
 
 def enlarged(box: Box) -> Box:
-    """The box grown to 2.4 times its height and width about its centre; its corner is cut at the screen, its size at 1."""
+    """The box grown to 2.4 times its height and width about its centre; its corner is cut at the
+    screen, its size at 1.
+    """
     grown_x, grown_y = _GROWTH * box.width, _GROWTH * box.height
     return Box(
         max(0.0, box.x - grown_x / 2),
@@ -140,37 +161,53 @@ def enlarged(box: Box) -> Box:
 
 
 def scores(episodes: Iterable[Iterable[Prediction]]) -> Scores:
-    """The scores of one set; an episode without steps is passed over. A prediction of None matches nothing."""
-    total = [sum(column) for column in zip(*map(_counts, episodes), strict=True)] or [0.0] * (2 * len(FIGURES))
+    """The scores of one set; an episode without steps is passed over. A prediction of None matches
+    nothing.
+    """
+    total = [sum(column) for column in zip(*map(_counts, episodes), strict=True)] or [0.0] * (
+        2 * len(FIGURES)
+    )
     found = [hits / of if of else None for hits, of in zip(total[::2], total[1::2], strict=True)]
-    return Scores(episodes=int(total[-1]), steps=int(total[1]), **dict(zip(FIGURES, found, strict=True)))
+    return Scores(
+        episodes=int(total[-1]), steps=int(total[1]), **dict(zip(FIGURES, found, strict=True))
+    )
 
 
 def _counts(episode: Iterable[Prediction]) -> list[float]:
-    """Of each figure what counts for it, and out of how many; the last two figures are of the episode as a whole."""
+    """Of each figure what counts for it, and out of how many; the last two figures are of the
+    episode as a whole.
+    """
     matches: dict[str, list[float]] = {name: [] for name in FIGURES}
     for step in episode:
         gold, predicted = step.gold, step.predicted
         matched = predicted is not None and match(gold, predicted, step.boxes)
         matches["action"].append(matched)
-        matches["type"].append(predicted is not None and action_type(gold) == action_type(predicted))
+        matches["type"].append(
+            predicted is not None and action_type(gold) == action_type(predicted)
+        )
         if kind := gesture(gold):
             matches[kind].append(matched)
         if action_type(gold) == "TYPE":
-            matches["text"].append(predicted is not None and matched and _same_text(gold, predicted))
+            matches["text"].append(
+                predicted is not None and matched and _same_text(gold, predicted)
+            )
     if every := matches["action"]:
         matches["partial"].append(sum(every) / len(every))
         matches["complete"].append(all(every))
-    return [number for values in matches.values() for number in (float(sum(values)), float(len(values)))]
+    return [
+        number for values in matches.values() for number in (float(sum(values)), float(len(values)))
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActionMatching:
-    """Predicted actions against recorded ones: `Scores` with 95 % intervals, which draw whole tasks.
+    """Predicted actions against recorded ones: `Scores` with 95 % intervals, which draw whole
+    tasks.
 
-    Episodes that were recorded and not predicted, or the other way round, are in no figure, and neither are predictions that
-    broke off with an error. A step that was recorded and not predicted matches nothing; a prediction beyond the last recorded
-    step is passed over. `without_boxes` counts compared episodes whose taps match by their distance alone.
+    Episodes that were recorded and not predicted, or the other way round, are in no figure, and
+    neither are predictions that broke off with an error. A step that was recorded and not predicted
+    matches nothing; a prediction beyond the last recorded step is passed over. `without_boxes`
+    counts compared episodes whose taps match by their distance alone.
     """
 
     episodes: int
@@ -185,12 +222,16 @@ class ActionMatching:
     clusters: int
 
 
-def match_actions(predicted: Iterable[Trajectory | BadLine], recorded: Iterable[Trajectory | BadLine]) -> ActionMatching:
-    """Compares the actions of trajectories with those of the recorded ones that have the same id, step by step.
+def match_actions(
+    predicted: Iterable[Trajectory | BadLine], recorded: Iterable[Trajectory | BadLine]
+) -> ActionMatching:
+    """Compares the actions of trajectories with those of the recorded ones that have the same id,
+    step by step.
 
-    The boxes of a recorded trajectory stand in its `metadata["boxes"]`, one list of [x, y, width, height] a step, as
-    `prill convert aitw` writes them. Broken lines are passed over. Raises UsageError where nothing can be compared, where two
-    trajectories have one id, and for boxes that are none.
+    The boxes of a recorded trajectory stand in its `metadata["boxes"]`, one list of [x, y, width,
+    height] a step, as `prill convert aitw` writes them. Broken lines are passed over. Raises
+    UsageError where nothing can be compared, where two trajectories have one id, and for boxes that
+    are none.
     """
     gold: dict[str, tuple[str, list[Prediction], bool]] = {}
     for item in recorded:
@@ -198,16 +239,28 @@ def match_actions(predicted: Iterable[Trajectory | BadLine], recorded: Iterable[
             if item.id in gold:
                 raise UsageError(f"two recorded trajectories have the id {item.id!r}")
             seen = _recorded_boxes(item)
-            steps = [Prediction(step.action, None, seen[i] if seen else ()) for i, step in enumerate(item.steps)]
+            steps = [
+                Prediction(step.action, None, seen[i] if seen else ())
+                for i, step in enumerate(item.steps)
+            ]
             gold[item.id] = make_task(item), steps, not seen
-    counts = {"not_recorded": 0, "broken_off": 0, "unpredicted_steps": 0, "further_predictions": 0, "without_boxes": 0}
+    counts = {
+        "not_recorded": 0,
+        "broken_off": 0,
+        "unpredicted_steps": 0,
+        "further_predictions": 0,
+        "without_boxes": 0,
+    }
     rows: dict[Hashable, list[list[float]]] = {}
     known: set[str] = set()
     for item in predicted:
         if not isinstance(item, Trajectory):
             continue
         if item.id in known:
-            raise UsageError(f"two trajectories of predictions have the id {item.id!r}; give one agent's at a time")
+            raise UsageError(
+                f"two trajectories of predictions have the id {item.id!r}; give one agent's at a "
+                "time"
+            )
         known.add(item.id)
         if item.id not in gold or item.error is not None:
             counts["broken_off" if item.id in gold else "not_recorded"] += 1
@@ -217,12 +270,18 @@ def match_actions(predicted: Iterable[Trajectory | BadLine], recorded: Iterable[
         counts["unpredicted_steps"] += max(0, len(steps) - len(said))
         counts["further_predictions"] += max(0, len(said) - len(steps))
         counts["without_boxes"] += bare
-        pairs = [replace(step, predicted=said[i] if i < len(said) else None) for i, step in enumerate(steps)]
+        pairs = [
+            replace(step, predicted=said[i] if i < len(said) else None)
+            for i, step in enumerate(steps)
+        ]
         rows.setdefault(cluster(item.id, {item.id: task}), []).append(_counts(pairs))
     sums = [[sum(column) for column in zip(*episodes, strict=True)] for episodes in rows.values()]
     total = [sum(column) for column in zip(*sums, strict=True)]
     if not total or not total[1]:
-        raise UsageError("no recorded step has a prediction: predictions are found by the ids of the recorded trajectories")
+        raise UsageError(
+            "no recorded step has a prediction: predictions are found by the ids of the recorded "
+            "trajectories"
+        )
     return ActionMatching(
         episodes=int(total[-1]),
         steps=int(total[1]),
@@ -244,7 +303,8 @@ def _recorded_boxes(item: Trajectory) -> list[tuple[Box, ...]]:
         found = []
     if len(found) != len(item.steps):
         raise UsageError(
-            f"{item.id}: metadata.boxes: expected a list of [x, y, width, height] for each of {len(item.steps)} steps"
+            f"{item.id}: metadata.boxes: expected a list of [x, y, width, height] for each of "
+            f"{len(item.steps)} steps"
         )
     return found
 
@@ -252,7 +312,11 @@ def _recorded_boxes(item: Trajectory) -> list[tuple[Box, ...]]:
 def _ends(action: Action) -> tuple[Point, Point] | None:
     """Touch and lift; a swipe that only names its direction is the canonical one."""
     if action.point is None:
-        return AUTO_UI_SWIPES.get((action.value or "").casefold()) if action.kind in ("swipe", "scroll") else None
+        return (
+            AUTO_UI_SWIPES.get((action.value or "").casefold())
+            if action.kind in ("swipe", "scroll")
+            else None
+        )
     return action.point, action.end_point or action.point
 
 
@@ -262,7 +326,8 @@ def _main_axis(ends: tuple[Point, Point]) -> Literal["x", "y"]:
 
 
 def _within(distance: float, limit: float) -> bool:
-    # A rounding step beyond it: .50 to .64 is a distance of .14 on paper and a little more in binary.
+    # A rounding step beyond it: .50 to .64 is a distance of .14 on paper and a little more in
+    # binary.
     return distance <= limit + 1e-9
 
 

@@ -1,7 +1,8 @@
 """Agreement between annotators, the ceiling for any judge of the same labels.
 
-The functions over items take ratings of any kind (success, or grades such as 0, 0.5 and 1): one sequence for each item,
-one rating from each annotator. Items with fewer than two ratings say nothing and are passed over.
+The functions over items take ratings of any kind (success, or grades such as 0, 0.5 and 1): one
+sequence for each item, one rating from each annotator. Items with fewer than two ratings say
+nothing and are passed over.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from prill.types import LabelRecord
 class AnnotatorAgreement:
     """The agreement on success of annotators of the same trajectories.
 
-    `raw` is the share of equal pairs of ratings, `kappa` Cohen's kappa of those pairs, each with a 95 % interval over tasks, or
-    over trajectories where the tasks are not known (bootstrap; t where there are fewer than 20). `exact` is the share of
-    trajectories with three ratings or more (`three_or_more` of them) on which all are equal, `fleiss` Fleiss' kappa of those.
-    None where undefined.
+    `raw` is the share of equal pairs of ratings, `kappa` Cohen's kappa of those pairs, each with a
+    95 % interval over tasks, or over trajectories where the tasks are not known (bootstrap; t where
+    there are fewer than 20). `exact` is the share of trajectories with three ratings or more
+    (`three_or_more` of them) on which all are equal, `fleiss` Fleiss' kappa of those. None where
+    undefined.
     """
 
     source: str
@@ -45,13 +47,14 @@ def annotator_agreement(
 ) -> AnnotatorAgreement | None:
     """Computes how far the annotators of one source agree. Only decided labels count.
 
-    An annotator has one vote on a trajectory, and none after labels of both success and failure. Labels without an annotator's
-    name count as different annotators.
+    An annotator has one vote on a trajectory, and none after labels of both success and failure.
+    Labels without an annotator's name count as different annotators.
 
     Args:
         labels: The labels.
         source: Which source of labels to use. None: the only one there is.
-        tasks: The task of each trajectory id; intervals then resample tasks. None: resample trajectories.
+        tasks: The task of each trajectory id; intervals then resample tasks. None: resample
+            trajectories.
 
     Returns:
         The figures, in [0, 1] and kappas in [-1, 1]; None where no trajectory has two annotators.
@@ -62,7 +65,9 @@ def annotator_agreement(
     import numpy as np
 
     source, by_id = collect_labels(labels, source)
-    ratings_of = {id: ratings for id, records in by_id.items() if len(ratings := collect_votes(records)) > 1}
+    ratings_of = {
+        id: ratings for id, records in by_id.items() if len(ratings := collect_votes(records)) > 1
+    }
     if not ratings_of:
         return None
     tables: dict[tuple[bool, str], list[int]] = {}
@@ -75,7 +80,11 @@ def annotator_agreement(
     interval_of = {name: (a, b) for name, a, b in zip(FIGURES, low, high, strict=True) if a < b}
     items = [list(ratings.values()) for ratings in ratings_of.values()]
     several = [ratings for ratings in items if len(ratings) > 2]
-    pairs = [(a, b) for ratings in ratings_of.values() for (_, a), (_, b) in combinations(sorted(ratings.items()), 2)]
+    pairs = [
+        (a, b)
+        for ratings in ratings_of.values()
+        for (_, a), (_, b) in combinations(sorted(ratings.items()), 2)
+    ]
     return AnnotatorAgreement(
         source=source,
         trajectories=len(items),
@@ -98,7 +107,9 @@ def exact_agreement(items: Iterable[Sequence[Hashable]]) -> float | None:
 
 
 def cohen_kappa(pairs: Iterable[tuple[Hashable, Hashable]]) -> float | None:
-    """Cohen's kappa of pairs of ratings, each side with its own shares; None where chance explains all (Cohen 1960)."""
+    """Cohen's kappa of pairs of ratings, each side with its own shares; None where chance explains
+    all (Cohen 1960).
+    """
     both = Counter(pairs)
     n = both.total()
     first, second = Counter[Hashable](), Counter[Hashable]()
@@ -106,15 +117,22 @@ def cohen_kappa(pairs: Iterable[tuple[Hashable, Hashable]]) -> float | None:
         first[a] += count
         second[b] += count
     observed = sum(count for (a, b), count in both.items() if a == b)
-    return _beyond_chance(observed / n, sum(first[a] * second[a] for a in first) / n**2) if n else None
+    return (
+        _beyond_chance(observed / n, sum(first[a] * second[a] for a in first) / n**2) if n else None
+    )
 
 
 def fleiss_kappa(items: Iterable[Sequence[Hashable]]) -> float | None:
-    """Fleiss' kappa; None where chance explains all (Fleiss 1971). Items may have different numbers of ratings."""
+    """Fleiss' kappa; None where chance explains all (Fleiss 1971). Items may have different numbers
+    of ratings.
+    """
     counts_of_items = [Counter(ratings) for ratings in items if len(ratings) > 1]
     if not counts_of_items:
         return None
-    shares = [sum(k * (k - 1) for k in counts.values()) / (counts.total() * (counts.total() - 1)) for counts in counts_of_items]
+    shares = [
+        sum(k * (k - 1) for k in counts.values()) / (counts.total() * (counts.total() - 1))
+        for counts in counts_of_items
+    ]
     overall = sum(counts_of_items, Counter[Hashable]())
     chance = sum((k / overall.total()) ** 2 for k in overall.values())
     return _beyond_chance(sum(shares) / len(shares), chance)

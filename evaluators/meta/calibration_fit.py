@@ -38,7 +38,9 @@ _DIGITS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """What the threshold is for: a precision, or costs of a false positive and of a false negative; neither means 0.5."""
+    """What the threshold is for: a precision, or costs of a false positive and of a false negative;
+    neither means 0.5.
+    """
 
     precision: float | None = None
     costs: tuple[float, float] | None = None
@@ -46,8 +48,9 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operating:
-    """What a threshold does on labelled runs. `bound`: the precision of a threshold that was fixed beforehand is at least this,
-    with 95 % confidence, one-sided; for one that was chosen on these very runs that is too much.
+    """What a threshold does on labelled runs. `bound`: the precision of a threshold that was fixed
+    beforehand is at least this, with 95 % confidence, one-sided; for one that was chosen on these
+    very runs that is too much.
 
     `precision` and `recall` are None when nothing was called, or nothing was, a success.
     """
@@ -62,13 +65,15 @@ class Operating:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationResult:
-    """A calibration, and what there is to show of it; bins hold runs that the map was not fitted to.
+    """A calibration, and what there is to show of it; bins hold runs that the map was not fitted
+    to.
 
-    `chosen`: the threshold on all labelled runs. `tried`: choosing and trying it on different runs, its `threshold` being that
-    of `chosen`. `values` is the number of different scores the judge gave, `clusters` that of tasks (or of runs). `cost` and
-    `constant_cost` are the mean costs of a run with the threshold and with the cheaper constant answer; None without costs.
-    `missed`: tried, the precision was below what was asked for. `fitted`: on how many of these runs the judge itself was
-    fitted; its scores are surer there than elsewhere.
+    `chosen`: the threshold on all labelled runs. `tried`: choosing and trying it on different runs,
+    its `threshold` being that of `chosen`. `values` is the number of different scores the judge
+    gave, `clusters` that of tasks (or of runs). `cost` and `constant_cost` are the mean costs of a
+    run with the threshold and with the cheaper constant answer; None without costs. `missed`:
+    tried, the precision was below what was asked for. `fitted`: on how many of these runs the judge
+    itself was fitted; its scores are surer there than elsewhere.
     """
 
     calibration: Calibration
@@ -96,18 +101,21 @@ def calibrate(
 
     Args:
         pairing: Verdicts and labels, joined by `pair`.
-        method: `"platt"`, `"isotonic"`, or `"auto"`: platt, unless isotonic has a clearly lower Brier score on trajectories
-            that it was not fitted to.
+        method: `"platt"`, `"isotonic"`, or `"auto"`: platt, unless isotonic has a clearly lower
+            Brier score on trajectories that it was not fitted to.
         goal: What the threshold is chosen for: a precision, or costs. None: neither, and it is 0.5.
-        tasks: The task of each trajectory id. A task is never split between the folds. None: each trajectory is its own.
+        tasks: The task of each trajectory id. A task is never split between the folds. None: each
+            trajectory is its own.
         seed: Draws the folds.
-        digests: What identifies the judged trajectories, by id, for the file. None: it records their ids alone.
+        digests: What identifies the judged trajectories, by id, for the file. None: it records
+            their ids alone.
 
     Returns:
         The calibration, and its quality on trajectories that were held out.
 
     Raises:
-        UsageError: There are too few labels, `tasks` has none of the ids, or no threshold reaches the precision.
+        UsageError: There are too few labels, `tasks` has none of the ids, or no threshold reaches
+            the precision.
     """
     goal = goal or Goal()
     scored = [pair for pair in pairing.pairs if pair.verdict.success is not None]
@@ -117,12 +125,16 @@ def calibrate(
         raise UsageError("the trajectories are others than those judged: no id is in both")
     if min(successes, len(truths) - successes) < _LEAST_EACH:
         raise UsageError(
-            f"too few labelled verdicts to calibrate: {successes} successes and {len(truths) - successes} failures have "
+            f"too few labelled verdicts to calibrate: {successes} successes and "
+            f"{len(truths) - successes} failures have "
             f"a score; at least {_LEAST_EACH} of each are needed"
         )
     clusters = [cluster(pair.verdict.id, tasks) for pair in scored]
     fold_of = grouped_folds(clusters, truths, FOLDS, seed)
-    trials = {m: _held_out(m, scores, truths, fold_of, goal) for m in (_METHODS if method == "auto" else (method,))}
+    trials = {
+        m: _held_out(m, scores, truths, fold_of, goal)
+        for m in (_METHODS if method == "auto" else (method,))
+    }
     best, method_rule = _better(trials, truths) if method == "auto" else (method, "asked for")
     trial = trials[best]
     curve = fit_map(best, scores, truths)
@@ -146,7 +158,11 @@ def calibrate(
         grouped_by="task" if tasks is not None else "trajectory",
         before=quality(scores, truths),
         after=quality(trial.after, truths),
-        held_out=_by_truth(trial.after, truths, [pair.truth for pair in pairing.pairs if pair.verdict.success is None]),
+        held_out=_by_truth(
+            trial.after,
+            truths,
+            [pair.truth for pair in pairing.pairs if pair.verdict.success is None],
+        ),
         fitted_to=_fitted_to([pair.verdict.id for pair in scored], digests or {}),
     )
     return CalibrationResult(
@@ -166,7 +182,9 @@ def calibrate(
         clusters=len(set(clusters)),
         cost=None if goal.costs is None else mean_cost(trial.after, truths, threshold, *goal.costs),
         missed=goal.precision is not None and trial.right < goal.precision * trial.called,
-        constant_cost=None if goal.costs is None else min(mean_cost(trial.after, truths, t, *goal.costs) for t in (0.0, 2.0)),
+        constant_cost=None
+        if goal.costs is None
+        else min(mean_cost(trial.after, truths, t, *goal.costs) for t in (0.0, 2.0)),
         fitted=find_overlap(pair.verdict for pair in scored),
     )
 
@@ -176,9 +194,13 @@ def _fitted_to(ids: Sequence[str], digests: Mapping[str, RunDigests]) -> FittedR
     return replace(known, ids=FittedRuns.named(id for id in ids if id not in digests).ids)
 
 
-def _by_truth(scores: Sequence[float], truths: Sequence[bool], unscored: Sequence[bool]) -> CalibrationHeldOut:
+def _by_truth(
+    scores: Sequence[float], truths: Sequence[bool], unscored: Sequence[bool]
+) -> CalibrationHeldOut:
     sides = {
-        side: tuple(sorted(score for score, truth in zip(scores, truths, strict=True) if truth is side))
+        side: tuple(
+            sorted(score for score, truth in zip(scores, truths, strict=True) if truth is side)
+        )
         for side in (True, False)
     }
     return CalibrationHeldOut(
@@ -191,20 +213,26 @@ def _by_truth(scores: Sequence[float], truths: Sequence[bool], unscored: Sequenc
 
 @dataclass(frozen=True)
 class _Trial:
-    """Maps and thresholds found on some folds, tried on the other: calibrated scores, and how many runs were called."""
+    """Maps and thresholds found on some folds, tried on the other: calibrated scores, and how many
+    runs were called.
+    """
 
     after: list[float]
     called: int
     right: int
 
 
-def _held_out(method: Method, scores: list[float], truths: list[bool], fold_of: list[int], goal: Goal) -> _Trial:
+def _held_out(
+    method: Method, scores: list[float], truths: list[bool], fold_of: list[int], goal: Goal
+) -> _Trial:
     after, called, right = [0.0] * len(scores), 0, 0
     for fold in range(FOLDS):
         outside = [i for i, f in enumerate(fold_of) if f != fold]
         fit_scores, fit_truths = [scores[i] for i in outside], [truths[i] for i in outside]
         if len(set(fit_truths)) < 2:
-            raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
+            raise UsageError(
+                "successes or failures are confined to too few tasks; label runs of more tasks"
+            )
         curve = fit_map(method, fit_scores, fit_truths)
         threshold = _threshold(curve, fit_scores, fit_truths, goal)
         for i in (i for i, f in enumerate(fold_of) if f == fold):
@@ -215,7 +243,9 @@ def _held_out(method: Method, scores: list[float], truths: list[bool], fold_of: 
     return _Trial(after, called, right)
 
 
-def _threshold(curve: CalibrationMap, scores: list[float], truths: list[bool], goal: Goal) -> float | None:
+def _threshold(
+    curve: CalibrationMap, scores: list[float], truths: list[bool], goal: Goal
+) -> float | None:
     """The threshold on the calibrated scores; None where the precision is certain of none."""
     if goal.precision is not None:
         return threshold_for_precision(scores, truths, goal.precision, curve)
@@ -225,16 +255,23 @@ def _threshold(curve: CalibrationMap, scores: list[float], truths: list[bool], g
 
 
 def _better(trials: Mapping[Method, _Trial], truths: list[bool]) -> tuple[Method, str]:
-    """The method, and why: isotonic where its Brier score held out is lower by more than a standard error, else platt."""
+    """The method, and why: isotonic where its Brier score held out is lower by more than a standard
+    error, else platt.
+    """
     distances = {
-        m: [(score - truth) ** 2 for score, truth in zip(trial.after, truths, strict=True)] for m, trial in trials.items()
+        m: [(score - truth) ** 2 for score, truth in zip(trial.after, truths, strict=True)]
+        for m, trial in trials.items()
     }
-    gains = [platt - isotonic for platt, isotonic in zip(distances["platt"], distances["isotonic"], strict=True)]
+    gains = [
+        platt - isotonic
+        for platt, isotonic in zip(distances["platt"], distances["isotonic"], strict=True)
+    ]
     error = stdev(gains) / sqrt(len(gains))
     means = ", ".join(f"{method} {fmean(values):.4f}" for method, values in distances.items())
     return (
         "isotonic" if fmean(gains) > error else "platt",
-        f"Brier score held out: {means}; isotonic where that is lower by more than its standard error, {error:.4f}",
+        f"Brier score held out: {means}; isotonic where that is lower by more than its standard "
+        f"error, {error:.4f}",
     )
 
 
@@ -242,15 +279,23 @@ def _rule(goal: Goal) -> str:
     if goal.precision is not None:
         return f"precision of at least {goal.precision:g} with 95 % confidence"
     if goal.costs is not None:
-        return f"least cost, {goal.costs[0]:g} for a false positive and {goal.costs[1]:g} for a false negative"
+        return (
+            f"least cost, {goal.costs[0]:g} for a false positive and {goal.costs[1]:g} for a "
+            "false negative"
+        )
     return "as likely a success as not"
 
 
 def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
-    best = max((operating(scores, truths, threshold) for threshold in set(scores)), key=lambda point: point.bound)
+    best = max(
+        (operating(scores, truths, threshold) for threshold in set(scores)),
+        key=lambda point: point.bound,
+    )
     return (
-        f"no threshold has a precision of at least {target:g} with 95 % confidence; the nearest is a calibrated score of "
-        f"{best.threshold:g}, {best.right} of {best.called} right; even without an error, {_least_called(target, 1)} runs "
+        f"no threshold has a precision of at least {target:g} with 95 % confidence; the nearest "
+        "is a calibrated score of "
+        f"{best.threshold:g}, {best.right} of {best.called} right; even without an error, "
+        f"{_least_called(target, 1)} runs "
         "would have to be called successes; label more runs, or ask for less"
     )
 
@@ -273,14 +318,18 @@ def operating(scores: Sequence[float], truths: Sequence[bool], threshold: float)
 
 
 def precision_bound(right: int, called: int) -> float:
-    """The one-sided 95 % lower bound of a share, `right` of `called` (Clopper and Pearson 1934): exact for independent runs."""
+    """The one-sided 95 % lower bound of a share, `right` of `called` (Clopper and Pearson 1934):
+    exact for independent runs.
+    """
     from scipy.special import betaincinv
 
     return float(betaincinv(right, called - right + 1, 1 - CONFIDENCE)) if right else 0.0
 
 
 class Cut(NamedTuple):
-    """The runs with a score of `score` or more: how many are called successes, and how many of those are."""
+    """The runs with a score of `score` or more: how many are called successes, and how many of
+    those are.
+    """
 
     score: float
     called: int
@@ -297,26 +346,38 @@ def find_cuts(scores: Sequence[float], truths: Sequence[bool]) -> list[Cut]:
 
 
 def threshold_for_precision(
-    scores: Sequence[float], truths: Sequence[bool], target: float, curve: CalibrationMap | None = None
+    scores: Sequence[float],
+    truths: Sequence[bool],
+    target: float,
+    curve: CalibrationMap | None = None,
 ) -> float | None:
-    """The lowest calibrated score at or above which precision is at least `target` with 95 % confidence; None without one.
+    """The lowest calibrated score at or above which precision is at least `target` with 95 %
+    confidence; None without one.
 
-    `curve` calibrates; None leaves scores as they are. A map with level parts cannot tell apart the scores of one part: the
-    threshold then lies where a part begins.
+    `curve` calibrates; None leaves scores as they are. A map with level parts cannot tell apart the
+    scores of one part: the threshold then lies where a part begins.
     """
     certified = set(certified_cuts(scores, truths, target))
-    values = [(cut, round(curve(cut.score), _DIGITS) if curve else cut.score) for cut in find_cuts(scores, truths)]
+    values = [
+        (cut, round(curve(cut.score), _DIGITS) if curve else cut.score)
+        for cut in find_cuts(scores, truths)
+    ]
     below = [value for _, value in values[1:]] + [-1.0]
     rising = zip(values, below, strict=True)
-    return min((value for (cut, value), lower in rising if cut in certified and lower < value), default=None)
+    return min(
+        (value for (cut, value), lower in rising if cut in certified and lower < value),
+        default=None,
+    )
 
 
 def certified_cuts(scores: Sequence[float], truths: Sequence[bool], target: float) -> Iterator[Cut]:
-    """The thresholds of which it is certain that precision is at least `target`: with 95 % confidence of all of them together.
+    """The thresholds of which it is certain that precision is at least `target`: with 95 %
+    confidence of all of them together.
 
-    Thresholds are tested from the highest down, in an order that the scores alone fix, each by the exact binomial tail. The
-    5 % are divided evenly among several starts; from a start the test goes on to the next lower score, with what the start
-    had, until one fails (Angelopoulos et al. 2021, Learn then Test; Wiens and Dmitrienko 2005). Runs are taken as independent.
+    Thresholds are tested from the highest down, in an order that the scores alone fix, each by the
+    exact binomial tail. The 5 % are divided evenly among several starts; from a start the test goes
+    on to the next lower score, with what the start had, until one fails (Angelopoulos et al. 2021,
+    Learn then Test; Wiens and Dmitrienko 2005). Runs are taken as independent.
     """
     starts = _starts(len(scores), target)
     level, before = 0.0, 0
@@ -331,20 +392,30 @@ def certified_cuts(scores: Sequence[float], truths: Sequence[bool], target: floa
 
 
 def threshold_for_costs(false_positive: float, false_negative: float) -> float:
-    """The probability from which calling a run a success costs less on average than calling it a failure (Elkan 2001)."""
+    """The probability from which calling a run a success costs less on average than calling it a
+    failure (Elkan 2001).
+    """
     return false_positive / (false_positive + false_negative)
 
 
 def mean_cost(
-    scores: Sequence[float], truths: Sequence[bool], threshold: float, false_positive: float, false_negative: float
+    scores: Sequence[float],
+    truths: Sequence[bool],
+    threshold: float,
+    false_positive: float,
+    false_negative: float,
 ) -> float:
     """What the errors of a threshold cost for each run."""
     wrong = [(score >= threshold, truth) for score, truth in zip(scores, truths, strict=True)]
-    return (wrong.count((True, False)) * false_positive + wrong.count((False, True)) * false_negative) / len(wrong)
+    return (
+        wrong.count((True, False)) * false_positive + wrong.count((False, True)) * false_negative
+    ) / len(wrong)
 
 
 def _starts(runs: int, target: float) -> list[int]:
-    """How many runs are called where the tests start: the fewest that are proof when all are right, twice that, and so on."""
+    """How many runs are called where the tests start: the fewest that are proof when all are right,
+    twice that, and so on.
+    """
     starts: list[int] = []
     while (least := _least_called(target, len(starts) + 1)) << len(starts) <= runs:
         starts = [least << i for i in range(len(starts) + 1)]

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Below this many discordant pairs the chi-square approximation is not to be trusted (Edwards 1948; Fagerland et al. 2013).
+# Below this many discordant pairs the chi-square approximation is not to be trusted (Edwards 1948;
+# Fagerland et al. 2013).
 _FEW_PAIRS = 25
 Test = Literal["exact binomial", "chi-square with continuity correction"]
 NONE = "(none)"  # the part of trajectories without a value
-# With 30, the 95 % interval of a share near one half is 0.34 wide; precision and recall rest on one outcome alone.
+# With 30, the 95 % interval of a share near one half is 0.34 wide; precision and recall rest on one
+# outcome alone.
 _SMALL, _FEW_OF_ONE = 30, 10
 _SLICE_FIGURES = ("accuracy", "balanced accuracy", "precision", "recall", "kappa")
 
@@ -31,11 +33,12 @@ _SLICE_FIGURES = ("accuracy", "balanced accuracy", "precision", "recall", "kappa
 class Comparison:
     """How two judges differ on the `both` labelled trajectories that both judged.
 
-    `difference` is the first's accuracy less the second's, with a 95 % interval that draws, or leaves out, whole tasks
-    (`method`: bootstrap, or t where there are fewer than 20) and keeps a trajectory's two verdicts together. `p` is McNemar's,
-    two-sided; it takes trajectories for independent, so where runs share tasks the interval is the safer guide. `only_first`
-    were judged by the first alone, `only_second` likewise. `fitted` and `other_fitted`: on how many of the `both` each of the
-    judges was fitted; a judge is no better than another for knowing the labels.
+    `difference` is the first's accuracy less the second's, with a 95 % interval that draws, or
+    leaves out, whole tasks (`method`: bootstrap, or t where there are fewer than 20) and keeps a
+    trajectory's two verdicts together. `p` is McNemar's, two-sided; it takes trajectories for
+    independent, so where runs share tasks the interval is the safer guide. `only_first` were judged
+    by the first alone, `only_second` likewise. `fitted` and `other_fitted`: on how many of the
+    `both` each of the judges was fitted; a judge is no better than another for knowing the labels.
     """
 
     other: EvaluatorInfo
@@ -57,7 +60,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class AgentRate:
-    """How often one agent succeeded, on the same `n` trajectories, in the judge's eyes and by the labels."""
+    """How often one agent succeeded, on the same `n` trajectories, in the judge's eyes and by the
+    labels.
+    """
 
     agent: str
     n: int
@@ -67,7 +72,9 @@ class AgentRate:
 
 @dataclass(frozen=True)
 class AgentRanking:
-    """Agents, the best by label first. `tau` is Kendall's tau-b of the two orders; None where one of them is all ties."""
+    """Agents, the best by label first. `tau` is Kendall's tau-b of the two orders; None where one
+    of them is all ties.
+    """
 
     agents: tuple[AgentRate, ...]
     tau: float | None
@@ -75,10 +82,12 @@ class AgentRanking:
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """One part: its trajectories with a label, how many the judge left unscored, and its figures on the others.
+    """One part: its trajectories with a label, how many the judge left unscored, and its figures on
+    the others.
 
-    `success` is the share of label successes among all of them. A figure is None where it is undefined. `small`: fewer than
-    30 were judged, or fewer than 10 of them are successes, or failures; too few to tell judges apart.
+    `success` is the share of label successes among all of them. A figure is None where it is
+    undefined. `small`: fewer than 30 were judged, or fewer than 10 of them are successes, or
+    failures; too few to tell judges apart.
     """
 
     by: str
@@ -107,11 +116,13 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
     Args:
         first: Verdicts of the first judge, joined with labels by `pair`.
         second: Verdicts of the second judge, joined with the same labels.
-        tasks: The task of each trajectory id; the interval then resamples tasks. None: resample trajectories.
+        tasks: The task of each trajectory id; the interval then resamples tasks. None: resample
+            trajectories.
 
     Returns:
-        The difference of the accuracies (first less second, in [-1, 1]) with its 95 % interval, and McNemar's test.
-        `first_right` counts the trajectories on which only the first judge agrees with the label.
+        The difference of the accuracies (first less second, in [-1, 1]) with its 95 % interval, and
+        McNemar's test. `first_right` counts the trajectories on which only the first judge agrees
+        with the label.
 
     Raises:
         UsageError: No labelled trajectory was judged by both.
@@ -126,7 +137,10 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
         raise UsageError("no labelled trajectory was judged by both judges")
     right = [(p.verdict.success == p.truth, theirs[p.verdict.id] == p.truth) for p in both]
     row_of: dict[tuple[bool, str], int] = {}
-    rows = [row_of.setdefault(name, len(row_of)) for name in (cluster(p.verdict.id, tasks) for p in both)]
+    rows = [
+        row_of.setdefault(name, len(row_of))
+        for name in (cluster(p.verdict.id, tasks) for p in both)
+    ]
     tables = np.zeros((len(row_of), 2), dtype=np.int64)
     np.add.at(tables, rows, [(int(mine) - int(other), 1) for mine, other in right])
     low, high = intervals(tables, _share, (-1.0,))
@@ -152,7 +166,9 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
 
 
 def mcnemar(b: int, c: int) -> tuple[float, Test]:
-    """The two-sided p of McNemar's test for `b` and `c` discordant pairs, and how it was found: exact below 25 of them."""
+    """The two-sided p of McNemar's test for `b` and `c` discordant pairs, and how it was found:
+    exact below 25 of them.
+    """
     n = b + c
     if n < _FEW_PAIRS:
         return exact_mcnemar(b, c), "exact binomial"
@@ -161,7 +177,9 @@ def mcnemar(b: int, c: int) -> tuple[float, Test]:
 
 
 def exact_mcnemar(b: int, c: int) -> float:
-    """The two-sided p of the exact test, a binomial one with one half, for any number of discordant pairs."""
+    """The two-sided p of the exact test, a binomial one with one half, for any number of discordant
+    pairs.
+    """
     n = b + c
     return min(1.0, float(2 * sum(comb(n, k) for k in range(min(b, c) + 1)) / 2**n))
 
@@ -178,11 +196,13 @@ def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | N
     """Ranks agents by success rate, once by the judge and once by the labels.
 
     Args:
-        pairing: Verdicts and labels, joined by `pair`. Unscored verdicts are left out on both sides.
+        pairing: Verdicts and labels, joined by `pair`. Unscored verdicts are left out on both
+            sides.
         agents: The agent of each trajectory id. Ids that it lacks are left out.
 
     Returns:
-        The success rates, in [0, 1], and Kendall's tau of the two orders, in [-1, 1]; None with fewer than two agents.
+        The success rates, in [0, 1], and Kendall's tau of the two orders, in [-1, 1]; None with
+        fewer than two agents.
     """
     outcomes: dict[str, list[tuple[bool, bool]]] = {}
     for pair in pairing.pairs:
@@ -196,11 +216,16 @@ def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | N
         judged, labelled = (sum(side) / len(both) for side in zip(*both, strict=True))
         rates.append(AgentRate(agent, len(both), judged, labelled))
     rates.sort(key=lambda rate: (-rate.labelled, rate.agent))
-    return AgentRanking(tuple(rates), kendall_tau([rate.judged for rate in rates], [rate.labelled for rate in rates]))
+    return AgentRanking(
+        tuple(rates),
+        kendall_tau([rate.judged for rate in rates], [rate.labelled for rate in rates]),
+    )
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two lists of values of the same things; None where a list holds only ties."""
+    """Kendall's tau-b of two lists of values of the same things; None where a list holds only
+    ties.
+    """
     agreed = untied_first = untied_second = 0
     for i in range(len(first)):
         for j in range(i):
@@ -219,12 +244,18 @@ def _sign(number: float) -> int:
 
 
 def slice_value(trajectory: Trajectory, by: str) -> str | None:
-    """The part a trajectory belongs to: `site`, `agent`, `platform`, `task`, or a key of its metadata; None where it has none.
+    """The part a trajectory belongs to: `site`, `agent`, `platform`, `task`, or a key of its
+    metadata; None where it has none.
 
     A metadata key may be written `metadata.KEY`, which also reaches keys with one of those names.
     """
     task = trajectory.task
-    own = {"site": task.site, "agent": trajectory.agent, "platform": task.platform, "task": task.id or None}
+    own = {
+        "site": task.site,
+        "agent": trajectory.agent,
+        "platform": task.platform,
+        "task": task.id or None,
+    }
     value = own[by] if by in own else trajectory.metadata.get(by.removeprefix("metadata."))
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -257,7 +288,9 @@ def _slice(by: str, value: str, pairs: Iterable[Pair]) -> Slice:
     pairs = list(pairs)
     tp, fp, tn, fn, unscored = counts = confusion_counts(pairs)
     row = dict(zip(FIGURES, figures(np.array([counts]))[0].tolist(), strict=True))
-    measures = {name.replace(" ", "_"): None if isnan(row[name]) else row[name] for name in _SLICE_FIGURES}
+    measures = {
+        name.replace(" ", "_"): None if isnan(row[name]) else row[name] for name in _SLICE_FIGURES
+    }
     return Slice(
         by=by,
         value=value,

@@ -1,7 +1,8 @@
 """Tables of labels known to be wrong, applied on request.
 
-With it, WebArena's success rate (arXiv 2307.13854), in all, by site and by type of evaluation, with the labels as they are and
-corrected. Which of its labels are wrong, `webarena_corrections.toml` says (arXiv 2404.06474).
+With it, WebArena's success rate (arXiv 2307.13854), in all, by site and by type of evaluation, with
+the labels as they are and corrected. Which of its labels are wrong, `webarena_corrections.toml`
+says (arXiv 2404.06474).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Correction:
 
 @dataclass(frozen=True, kw_only=True)
 class Corrections:
-    """A table of corrections for one benchmark, found in the runs that `made_for` describes: others may be truly successes.
+    """A table of corrections for one benchmark, found in the runs that `made_for` describes: others
+    may be truly successes.
 
     `source`: only labels of this source are replaced; None: those of any.
     """
@@ -46,8 +48,12 @@ class Corrections:
     correction: tuple[Correction, ...]
 
     def number(self, task_id: str) -> str:
-        """A task's id without the benchmark before it: `24` for `24`, `webarena.24` and `webarena/24`."""
-        return re.sub(rf"\A{re.escape(self.benchmark)}[./_:-]", "", task_id, count=1, flags=re.IGNORECASE)
+        """A task's id without the benchmark before it: `24` for `24`, `webarena.24` and
+        `webarena/24`.
+        """
+        return re.sub(
+            rf"\A{re.escape(self.benchmark)}[./_:-]", "", task_id, count=1, flags=re.IGNORECASE
+        )
 
     def of(self, task_id: str) -> Correction | None:
         """The correction of a task, if there is one."""
@@ -57,7 +63,9 @@ class Corrections:
 
 @dataclass(frozen=True, kw_only=True)
 class Corrected:
-    """Labels after the corrections. `matched` have a corrected task, `changed` are those that said otherwise; both by id."""
+    """Labels after the corrections. `matched` have a corrected task, `changed` are those that said
+    otherwise; both by id.
+    """
 
     name: str
     made_for: str
@@ -81,23 +89,32 @@ def load_corrections(name: str) -> Corrections:
         UsageError: There is no such table, or it is not of that form.
     """
     shipped = files("prill.evaluators.meta")
-    names = sorted(p.name.removesuffix(_SUFFIX) for p in shipped.iterdir() if p.name.endswith(_SUFFIX))
+    names = sorted(
+        p.name.removesuffix(_SUFFIX) for p in shipped.iterdir() if p.name.endswith(_SUFFIX)
+    )
     try:
-        text = (shipped / f"{name}{_SUFFIX}" if name in names else Path(name)).read_text(encoding="utf-8")
+        text = (shipped / f"{name}{_SUFFIX}" if name in names else Path(name)).read_text(
+            encoding="utf-8"
+        )
         return msgspec.convert(parse_toml(text), Corrections)
     except OSError:
-        raise UsageError(f"no corrections are called {name!r}; there are: {', '.join(names)}, or give a file") from None
+        raise UsageError(
+            f"no corrections are called {name!r}; there are: {', '.join(names)}, or give a file"
+        ) from None
     except ValueError as error:  # msgspec's are such, too
         raise UsageError(f"{name}: not a table of corrections: {error}") from None
 
 
-def correct(labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapping[str, str] | None = None) -> Corrected:
+def correct(
+    labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapping[str, str] | None = None
+) -> Corrected:
     """Replaces the success of labels whose task is in a table of corrections.
 
     Args:
         labels: The labels.
         corrections: The table.
-        tasks: The task id of each trajectory id. An id that it lacks is its own task id. None: all are.
+        tasks: The task id of each trajectory id. An id that it lacks is its own task id. None: all
+            are.
 
     Returns:
         All labels, and the ids of those that the table matched and changed.
@@ -109,7 +126,9 @@ def correct(labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapp
             matched[label.id] = None
             if label.success != correction.success:
                 changed[label.id] = None
-                note = "; ".join(part for part in (label.note, f"corrected: {correction.reason}") if part)
+                note = "; ".join(
+                    part for part in (label.note, f"corrected: {correction.reason}") if part
+                )
                 label = replace(label, success=correction.success, undecided=None, note=note)
         results.append(label)
     return Corrected(
@@ -125,7 +144,8 @@ def correct(labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapp
 
 @dataclass(frozen=True, kw_only=True)
 class SuccessRate:
-    """Successes among `n` labelled runs with the 95 % Wilson interval, and the same after the corrections.
+    """Successes among `n` labelled runs with the 95 % Wilson interval, and the same after the
+    corrections.
 
     `part` is "all", "site" or "evaluation", `value` which one.
     """
@@ -149,11 +169,14 @@ def success_rates(
     truth: str = "majority",
     parts_of: Mapping[str, Sequence[tuple[str, str]]] | None = None,
 ) -> tuple[SuccessRate, ...]:
-    """The rate over all decided labels of WebArena's tasks, then over each site and each type of evaluation.
+    """The rate over all decided labels of WebArena's tasks, then over each site and each type of
+    evaluation.
 
-    `tasks` maps ids to task ids, such as 24 or webarena.24; an id that it lacks is its own. `parts_of` has the parts of
-    each task number, such as ("site", "map") (`prill.emulators.webarena.tasks.task_parts`). Corrections concern labels of
-    source `oracle` only. Empty without decided labels; raises UsageError when there are several sources and none is chosen.
+    `tasks` maps ids to task ids, such as 24 or webarena.24; an id that it lacks is its own.
+    `parts_of` has the parts of each task number, such as ("site", "map")
+    (`prill.emulators.webarena.tasks.task_parts`). Corrections concern labels of source `oracle`
+    only. Empty without decided labels; raises UsageError when there are several sources and none is
+    chosen.
     """
     labels = list(labels)
     table = load_corrections("webarena")
@@ -162,7 +185,12 @@ def success_rates(
     parts: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
     for id, success in before.items():
         number, corrected = table.number((tasks or {}).get(id, id)), after[id]
-        if success is None or corrected is None or not re.fullmatch(r"\d{1,6}", number) or int(number) >= _WEBARENA_TASKS:
+        if (
+            success is None
+            or corrected is None
+            or not re.fullmatch(r"\d{1,6}", number)
+            or int(number) >= _WEBARENA_TASKS
+        ):
             continue
         for part in (("all", "all"), *(parts_of or {}).get(number, ())):
             parts.setdefault(part, []).append((success, corrected))

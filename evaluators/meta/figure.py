@@ -20,8 +20,9 @@ class Figure:
         value: The figure.
         low: The lower end of the interval. None: the data give no interval.
         high: The upper end of the interval. None: the data give no interval.
-        interval: How it was found. `bootstrap` resamples whole clusters; `t` is the jackknife's where there are fewer than 20
-            of them; `wilson` is that of a share that no cluster changes, such as 0 or 1. None: the data give no interval.
+        interval: How it was found. `bootstrap` resamples whole clusters; `t` is the jackknife's
+            where there are fewer than 20 of them; `wilson` is that of a share that no cluster
+            changes, such as 0 or 1. None: the data give no interval.
         undefined: The denominator is 0, and `value` is 0 by convention.
     """
 
@@ -35,7 +36,11 @@ class Figure:
     def __str__(self) -> str:
         if self.undefined:
             return f"{self.name} is undefined"
-        ends = f" (95 % interval {interval((self.low, self.high))})" if self.low is not None and self.high is not None else ""
+        ends = (
+            f" (95 % interval {interval((self.low, self.high))})"
+            if self.low is not None and self.high is not None
+            else ""
+        )
         return f"{self.name} {self.value:.3f}{ends}"
 
 
@@ -58,8 +63,19 @@ def about_intervals(figures: Sequence[Figure], clusters: int, clustered_by: str)
     """How the intervals of a table were found."""
     units = "tasks" if clustered_by == "task" else "trajectories"
     few = choose_method(clusters) == "t"
-    how = f"t, leaving out one of {clusters} {units} at a time" if few else f"bootstrap over {clusters} {units}, {DRAWS} draws"
-    marks = "; * Wilson, as it is the same in every draw" if any(figure.interval == "wilson" for figure in figures) else ""
+    how = (
+        f"t, leaving out one of {clusters} {units} at a time"
+        if few
+        else f"bootstrap over {clusters} {units}, {DRAWS} draws"
+    )
+    marks = (
+        "; * Wilson, as it is the same in every draw"
+        if any(figure.interval == "wilson" for figure in figures)
+        else ""
+    )
     yield f"Intervals: {how}{marks}"
     if few:
-        yield f"Warning: fewer than {FEW_CLUSTERS} {units}; figures of so few say little, whatever their intervals"
+        yield (
+            f"Warning: fewer than {FEW_CLUSTERS} {units}; figures of so few say little, "
+            "whatever their intervals"
+        )

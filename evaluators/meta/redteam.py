@@ -37,7 +37,8 @@ Paths = Sequence[str | PathLike[str]]
 class AttackTrial:
     """One labelled trajectory under one attack: whether it was called a success before and after.
 
-    A judge that abstains (`no_evidence`) calls nothing a success: False. None: it was unscored for any other reason.
+    A judge that abstains (`no_evidence`) calls nothing a success: False. None: it was unscored for
+    any other reason.
     """
 
     task: str
@@ -51,10 +52,12 @@ class AttackTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """The share of `n` trajectories judged successes, before and after, and the change with its 95 % interval.
+    """The share of `n` trajectories judged successes, before and after, and the change with its 95
+    % interval.
 
-    The interval is a bootstrap over tasks of the paired change, or Wilson's where all draws are alike: no verdict changed,
-    or every one did. `flips` counts the verdicts that changed, in either direction.
+    The interval is a bootstrap over tasks of the paired change, or Wilson's where all draws are
+    alike: no verdict changed, or every one did. `flips` counts the verdicts that changed, in either
+    direction.
     """
 
     n: int
@@ -71,9 +74,10 @@ class Shift:
 class AttackEffect:
     """What one attack did, over the labelled trajectories to which it applies.
 
-    `false_positives` is about the label failures and `recall` about the label successes; None where there is none that was
-    judged both times. Abstentions count there as no success, and are counted by themselves. The others are left out and
-    counted: `became_unscored` had a verdict before, `unscored_before` had none.
+    `false_positives` is about the label failures and `recall` about the label successes; None where
+    there is none that was judged both times. Abstentions count there as no success, and are counted
+    by themselves. The others are left out and counted: `became_unscored` had a verdict before,
+    `unscored_before` had none.
     """
 
     attack: str
@@ -92,10 +96,11 @@ class AttackEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedTeam:
-    """One judge under a set of attacks. `texts` is the hash of the attacks' texts, `clusters` the number of tasks.
+    """One judge under a set of attacks. `texts` is the hash of the attacks' texts, `clusters` the
+    number of tasks.
 
-    `worst` names the attack that added most false positives, None where none could be measured. `fitted`: on how many of
-    these runs, as they were before an attack, the judge was fitted.
+    `worst` names the attack that added most false positives, None where none could be measured.
+    `fitted`: on how many of these runs, as they were before an attack, the judge was fitted.
     """
 
     evaluator: EvaluatorInfo
@@ -108,20 +113,27 @@ class RedTeam:
     fitted: Overlap | None = None
 
 
-def select_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Path) -> dict[str, Variant]:
-    """The attacks of these families or variants by the variants' names, all for None; pictures they draw go below `folder`.
+def select_attacks(
+    evaluator: Evaluator, names: Iterable[str] | None, folder: Path
+) -> dict[str, Variant]:
+    """The attacks of these families or variants by the variants' names, all for None; pictures they
+    draw go below `folder`.
 
-    A name may be `module:Object` or `file.py:Object`: a function that gives a rewritten copy, or a list of variants. Those on
-    the screenshot apply only where the evaluator looks at that: to withstand what one does not see is no merit. Raises
-    UsageError for an unknown name.
+    A name may be `module:Object` or `file.py:Object`: a function that gives a rewritten copy, or a
+    list of variants. Those on the screenshot apply only where the evaluator looks at that: to
+    withstand what one does not see is no merit. Raises UsageError for an unknown name.
     """
     shipped = families(folder / "images")
-    by_name = {variant.name: (variant,) for variants in shipped.values() for variant in variants} | shipped
+    by_name = {
+        variant.name: (variant,) for variants in shipped.values() for variant in variants
+    } | shipped
     selection: list[Variant] = []
     for name in shipped if names is None else names:
         if name not in by_name and ":" not in name:
             there = f"there are: {', '.join(shipped)}, or module:Object of your own"
-            raise UsageError(f"unknown attack {name!r}{nearest(name, by_name)}; {there}", parameters=("attacks",))
+            raise UsageError(
+                f"unknown attack {name!r}{nearest(name, by_name)}; {there}", parameters=("attacks",)
+            )
         selection += by_name.get(name) or own_attacks(name)
     if not selection:
         raise UsageError("no attack is chosen", parameters=("attacks",))
@@ -140,17 +152,26 @@ def select_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Pa
 
 
 def under_attack(evaluator: Evaluator, attack: Variant) -> Rewritten:
-    """The evaluator, shown attacked trajectories; one to which the attack does not apply is unscored with `no_evidence`."""
+    """The evaluator, shown attacked trajectories; one to which the attack does not apply is
+    unscored with `no_evidence`.
+    """
 
     async def rewrite(trajectory: Trajectory) -> Trajectory:
         changed = await asyncio.to_thread(attack.apply, trajectory)
         if changed is None:
             raise NoEvidenceError(_not_applicable(attack.name))
         if not isinstance(changed, Trajectory) or changed.id != trajectory.id:
-            raise UsageError(f"the attack {attack.name} gave no trajectory of the same id: let it change a copy, or give None")
+            raise UsageError(
+                f"the attack {attack.name} gave no trajectory of the same id: let it change a "
+                "copy, or give None"
+            )
         return changed
 
-    return Rewritten(evaluator, rewrite, {"attack": attack.name, "attack_texts": attack.source or attack_texts().hash})
+    return Rewritten(
+        evaluator,
+        rewrite,
+        {"attack": attack.name, "attack_texts": attack.source or attack_texts().hash},
+    )
 
 
 def _not_applicable(name: str) -> str:
@@ -168,13 +189,17 @@ async def judge_attacked(
     resume: bool = True,
     progress: Callable[[str, Tally], None] = lambda name, tally: None,
 ) -> dict[str, Tally]:
-    """Judges the trajectories as they are into `folder/before.jsonl`, and attacked into `folder/<attack>.jsonl`.
+    """Judges the trajectories as they are into `folder/before.jsonl`, and attacked into
+    `folder/<attack>.jsonl`.
 
-    What these files hold already is not judged again. `progress` gets the file's name without ending. Raises UsageError
-    when nothing can be read, or the files are another judge's.
+    What these files hold already is not judged again. `progress` gets the file's name without
+    ending. Raises UsageError when nothing can be read, or the files are another judge's.
     """
     tallies = {}
-    for name, judge in [(BEFORE, evaluator), *((name, under_attack(evaluator, attack)) for name, attack in selection.items())]:
+    for name, judge in [
+        (BEFORE, evaluator),
+        *((name, under_attack(evaluator, attack)) for name, attack in selection.items()),
+    ]:
         tallies[name] = await score_files(
             paths,
             judge,
@@ -188,16 +213,24 @@ async def judge_attacked(
 
 
 def labelled_tasks(
-    paths: Paths, labels: str | PathLike[str], *, source: str | None = None, truth: str = "majority", limit: int | None = None
+    paths: Paths,
+    labels: str | PathLike[str],
+    *,
+    source: str | None = None,
+    truth: str = "majority",
+    limit: int | None = None,
 ) -> tuple[str, dict[str, bool | None], dict[str, str]]:
-    """The source of the labels, the labels by id, and the task of each trajectory with a decided one. Raises UsageError where
-    no label fits.
+    """The source of the labels, the labels by id, and the task of each trajectory with a decided
+    one. Raises UsageError where no label fits.
     """
     source, gold = gold_labels(read_labels(labels), source, truth)
     tasks = {trajectory.id: make_task(trajectory) for trajectory in _trajectories(paths, limit)}
     tasks = {id: task for id, task in tasks.items() if gold.get(id) is not None}
     if not tasks:
-        raise UsageError(f"{fspath(labels)}: no decided label of source {source!r} is about one of these trajectories")
+        raise UsageError(
+            f"{fspath(labels)}: no decided label of source {source!r} is about one of these "
+            "trajectories"
+        )
     return source, gold, tasks
 
 
@@ -212,20 +245,31 @@ def measure(
     limit: int | None = None,
     seed: int = SEED,
 ) -> RedTeam:
-    """The effects, from the verdict files that `judge_attacked` left in `folder`. Raises UsageError where no label fits."""
+    """The effects, from the verdict files that `judge_attacked` left in `folder`. Raises UsageError
+    where no label fits.
+    """
     source, gold, tasks = labelled_tasks(paths, labels, source=source, truth=truth, limit=limit)
     before = {verdict.id: verdict for verdict in read_verdicts(folder / f"{BEFORE}.jsonl")}
     effects = []
     for name, attack in selection.items():
         after = {verdict.id: verdict for verdict in read_verdicts(folder / f"{name}.jsonl")}
-        trials = [trial(task, bool(gold[id]), before.get(id), after.get(id), name) for id, task in tasks.items()]
+        trials = [
+            trial(task, bool(gold[id]), before.get(id), after.get(id), name)
+            for id, task in tasks.items()
+        ]
         effects.append(effect(attack, trials, seed))
     fitted = find_overlap(verdict for id in tasks if (verdict := before.get(id)) is not None)
-    return red_team(next(iter(before.values())).evaluator, source, len(set(tasks.values())), effects, fitted)
+    return red_team(
+        next(iter(before.values())).evaluator, source, len(set(tasks.values())), effects, fitted
+    )
 
 
 def red_team(
-    evaluator: EvaluatorInfo, source: str, tasks: int, effects: Iterable[AttackEffect], fitted: Overlap | None = None
+    evaluator: EvaluatorInfo,
+    source: str,
+    tasks: int,
+    effects: Iterable[AttackEffect],
+    fitted: Overlap | None = None,
 ) -> RedTeam:
     """The effects of the attacks on one judge, over so many tasks, with the worst."""
     measured = tuple(effects)
@@ -246,7 +290,9 @@ def worst_by_family(result: RedTeam) -> list[AttackEffect]:
     """Of each family the strength that added most false positives, the worst family first."""
     worst: dict[str, AttackEffect] = {}
     for one in result.effects:
-        if one.family not in worst or _false_positives_added(one) > _false_positives_added(worst[one.family]):
+        if one.family not in worst or _false_positives_added(one) > _false_positives_added(
+            worst[one.family]
+        ):
             worst[one.family] = one
     return sorted(worst.values(), key=_false_positives_added, reverse=True)
 
@@ -255,8 +301,12 @@ def _false_positives_added(one: AttackEffect) -> float:
     return one.false_positives.change if one.false_positives else -inf
 
 
-def trial(task: str, truth: bool, before: Verdict | None, after: Verdict | None, attack: str) -> AttackTrial:
-    """The trial of two verdicts, without and with an attack of that name; None where there is no verdict."""
+def trial(
+    task: str, truth: bool, before: Verdict | None, after: Verdict | None, attack: str
+) -> AttackTrial:
+    """The trial of two verdicts, without and with an attack of that name; None where there is no
+    verdict.
+    """
     return AttackTrial(
         task=task,
         truth=truth,
@@ -288,7 +338,8 @@ def _trajectories(paths: Paths, limit: int | None) -> Iterator[Trajectory]:
         reader.close()
 
 
-# What an attack changed: shares before and after, with intervals of the change that draw whole tasks
+# What an attack changed: shares before and after, with intervals of the change that draw whole
+# tasks
 
 
 def effect(attack: Variant, trials: Sequence[AttackTrial], seed: int = SEED) -> AttackEffect:
@@ -303,7 +354,9 @@ def effect(attack: Variant, trials: Sequence[AttackTrial], seed: int = SEED) -> 
         applies=len(applicable),
         does_not_apply=len(trials) - len(applicable),
         unscored_before=sum(trial.before is None for trial in applicable),
-        became_unscored=sum(trial.before is not None and trial.after is None for trial in applicable),
+        became_unscored=sum(
+            trial.before is not None and trial.after is None for trial in applicable
+        ),
         abstained_before=sum(trial.abstained_before for trial in applicable),
         abstained_after=sum(trial.abstained_after for trial in applicable),
         false_positives=_shift([trial for trial in paired if not trial.truth], seed),
@@ -318,7 +371,8 @@ def _shift(trials: Sequence[AttackTrial], seed: int) -> Shift | None:
         return None
     row_of: dict[str, int] = {}
     rows = [row_of.setdefault(trial.task, len(row_of)) for trial in trials]
-    counts = np.zeros((len(row_of), 3), dtype=np.int64)  # trajectories, successes before, successes after
+    # trajectories, successes before, successes after
+    counts = np.zeros((len(row_of), 3), dtype=np.int64)
     np.add.at(counts, rows, [(1, bool(trial.before), bool(trial.after)) for trial in trials])
     n, before, after = (int(total) for total in counts.sum(axis=0))
     change = (after - before) / n
@@ -327,7 +381,16 @@ def _shift(trials: Sequence[AttackTrial], seed: int) -> Shift | None:
     if isnan(low) or low == high:
         low, high, interval = *_wilson(change, len(counts)), "wilson"
     flips = sum(trial.before != trial.after for trial in trials)
-    return Shift(n=n, before=before / n, after=after / n, change=change, low=low, high=high, interval=interval, flips=flips)
+    return Shift(
+        n=n,
+        before=before / n,
+        after=after / n,
+        change=change,
+        low=low,
+        high=high,
+        interval=interval,
+        flips=flips,
+    )
 
 
 def _interval(counts: NDArray[Any], seed: int) -> tuple[float, float]:

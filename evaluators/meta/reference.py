@@ -7,10 +7,12 @@ from typing import Literal
 
 
 def reference_action(text: str) -> str | None:
-    """Formats a recorded web action as the reference implementation does, for comparison with its prompts.
+    """Formats a recorded web action as the reference implementation does, for comparison with its
+    prompts.
 
-    prill's own form is `prill.evaluators.evidence.action_text`. A click loses its first six words, which costs an element
-    without a repeated number its role. Source: sections 3 and 20 (D18, D24) of the reference implementation's specification.
+    prill's own form is `prill.evaluators.evidence.action_text`. A click loses its first six words,
+    which costs an element without a repeated number its role. Source: sections 3 and 20 (D18, D24)
+    of the reference implementation's specification.
 
     Args:
         text: The recorded action.
@@ -27,16 +29,17 @@ def reference_action(text: str) -> str | None:
 
 
 def reference_verdict(reply: str, reading: Literal["offline", "reflexion"]) -> bool:
-    """Reads a reply as the reference implementation does, for comparison with its figures; prill itself never reads replies
-    this way.
+    """Reads a reply as the reference implementation does, for comparison with its figures; prill
+    itself never reads replies this way.
 
-    The first line that begins with "Status:" counts; a missing status is a failure. Source: sections 7 and 20 (D3) of the
-    reference implementation's specification.
+    The first line that begins with "Status:" counts; a missing status is a failure. Source:
+    sections 7 and 20 (D3) of the reference implementation's specification.
 
     Args:
         reply: The model's reply.
-        reading: `"offline"`, its evaluation scripts: a success is exactly "success" or "Success". `"reflexion"`, its retries: a
-            success is any status that contains "success", so "unsuccessful" too.
+        reading: `"offline"`, its evaluation scripts: a success is exactly "success" or "Success".
+            `"reflexion"`, its retries: a success is any status that contains "success", so
+            "unsuccessful" too.
 
     Returns:
         Whether the reply is read as a success.

@@ -29,18 +29,26 @@ if TYPE_CHECKING:
 VERSION = "1"
 # A bright line inside a dark one is seen on any background, whatever its colour.
 _BRIGHT, _DARK = (255, 64, 160), (20, 20, 20)
-# Shares of the screenshot's shorter side: wide enough to go round a button's label, thin enough to hide little of it.
+# Shares of the screenshot's shorter side: wide enough to go round a button's label, thin enough to
+# hide little of it.
 _RADIUS, _LINE = 0.04, 0.008
 _LEAST_RADIUS, _LEAST_LINE = 5, 2  # pixels; simulators of 160 by 210 exist
 _HEAD = pi / 7  # half the angle of an arrow's head
 _Pixel = tuple[float, float]
 
 
-def mark(path: str, point: Point, end_point: Point | None = None, *, format: Literal["PNG", "WEBP"] = "PNG") -> bytes:
-    """The image file at `path`, as encoded bytes, with a ring around `point` and an arrow from it to `end_point`.
+def mark(
+    path: str,
+    point: Point,
+    end_point: Point | None = None,
+    *,
+    format: Literal["PNG", "WEBP"] = "PNG",
+) -> bytes:
+    """The image file at `path`, as encoded bytes, with a ring around `point` and an arrow from it
+    to `end_point`.
 
-    Points are fractions of the screen. An end within a touch of the point gets no arrow. The file stays as it is. Raises
-    InputError when it cannot be used.
+    Points are fractions of the screen. An end within a touch of the point gets no arrow. The file
+    stays as it is. Raises InputError when it cannot be used.
     """
     from PIL import ImageDraw
 
@@ -61,13 +69,22 @@ def mark(path: str, point: Point, end_point: Point | None = None, *, format: Lit
     return out.getvalue()
 
 
-def _ring(draw: ImageDraw, centre: _Pixel, radius: float, colour: tuple[int, int, int], width: int) -> None:
+def _ring(
+    draw: ImageDraw, centre: _Pixel, radius: float, colour: tuple[int, int, int], width: int
+) -> None:
     reach = radius + width / 2
     x, y = centre
     draw.ellipse((x - reach, y - reach, x + reach, y + reach), outline=colour, width=width)
 
 
-def _arrow(draw: ImageDraw, start: _Pixel, end: _Pixel, size: float, colour: tuple[int, int, int], width: int) -> None:
+def _arrow(
+    draw: ImageDraw,
+    start: _Pixel,
+    end: _Pixel,
+    size: float,
+    colour: tuple[int, int, int],
+    width: int,
+) -> None:
     angle = atan2(end[1] - start[1], end[0] - start[0])
     edge = start[0] + size * cos(angle), start[1] + size * sin(angle)
     draw.line((edge, end), fill=colour, width=width)
@@ -77,10 +94,12 @@ def _arrow(draw: ImageDraw, start: _Pixel, end: _Pixel, size: float, colour: tup
 
 
 class Marked(Rewritten):
-    """Shows a judge a ring where the next action touches and an arrow where it swipes; text is not changed.
+    """Shows a judge a ring where the next action touches and an arrow where it swipes; text is not
+    changed.
 
-    The state after the last action has no next action and no mark, so a judge of one frame sees no mark. The marked copies of
-    the screenshots are in a temporary folder that is deleted with this object.
+    The state after the last action has no next action and no mark, so a judge of one frame sees no
+    mark. The marked copies of the screenshots are in a temporary folder that is deleted with this
+    object.
 
     Args:
         evaluator: The judge.
@@ -99,7 +118,10 @@ class Marked(Rewritten):
         return await asyncio.to_thread(self._mark_steps, trajectory, screenshots)
 
     def _mark_steps(self, trajectory: Trajectory, screenshots: frozenset[str]) -> Trajectory:
-        steps = tuple(self._step(step) if step.observation.screenshot in screenshots else step for step in trajectory.steps)
+        steps = tuple(
+            self._step(step) if step.observation.screenshot in screenshots else step
+            for step in trajectory.steps
+        )
         return replace(trajectory, steps=steps)
 
     def _step(self, step: Step) -> Step:

@@ -1,7 +1,7 @@
 """Names the element at a bare point from its text: `tap "Settings" (0.41, 0.22)`.
 
-The text comes from an OCR engine, or from the UI tree recorded as the state's text (`tree_boxes`). arXiv 2404.06474 shows
-such actions as `tap` and `swipe on screen`.
+The text comes from an OCR engine, or from the UI tree recorded as the state's text (`tree_boxes`).
+arXiv 2404.06474 shows such actions as `tap` and `swipe on screen`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from prill.models.prompts import clean
 from prill.protocols import Evaluator
 from prill.types import Action, Platform, Point, Trajectory
 
-# Raise it when the same state would give an action another text: it is part of the verdicts' fingerprint.
+# Raise it when the same state would give an action another text: it is part of the verdicts'
+# fingerprint.
 VERSION = "1"
-# From the point to the edge of the text, in fractions of the screen. The label of a launcher icon begins about 40 dp below
-# the icon's middle, 0.045 of a screen of 900 dp; and two points closer than 0.05 are one touch in the paper's rules.
+# From the point to the edge of the text, in fractions of the screen. The label of a launcher icon
+# begins about 40 dp below the icon's middle, 0.045 of a screen of 900 dp; and two points closer
+# than 0.05 are one touch in the paper's rules.
 NEAR = SWIPE_DISTANCE
 # Enough to know a button by, too little for an injected instruction to argue in.
 LABEL_CHARS = 40
@@ -48,7 +50,8 @@ _MOUSE = {
     "hover": "hover over",
 }
 _STROKES = ("swipe", "scroll", "drag")
-# In the text of a UI tree, a place that is written with two decimals can be off by half of the last one.
+# In the text of a UI tree, a place that is written with two decimals can be off by half of the last
+# one.
 _ROUNDING = 0.005
 _CENTRE = re.compile(r" at \((?P<x>[01]?\.\d+|[01]), (?P<y>[01]?\.\d+|[01])\)\s*\Z")
 _LABEL = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"')
@@ -67,7 +70,9 @@ class TextReader(Protocol):
         ...
 
     async def read(self, path: str) -> Sequence[TextBox]:
-        """Every piece of text with its place. Raises InputError for an image that cannot be used."""
+        """Every piece of text with its place. Raises InputError for an image that cannot be
+        used.
+        """
         ...
 
 
@@ -87,7 +92,9 @@ class Pointing(Rewritten):
     def __init__(self, evaluator: Evaluator, reader: TextReader | None = None) -> None:
         self._reader = reader
         name = "tree" if reader is None else reader.name
-        super().__init__(evaluator, self._readable, {"read_points": f"{name}, {VERSION}"}, self._images)
+        super().__init__(
+            evaluator, self._readable, {"read_points": f"{name}, {VERSION}"}, self._images
+        )
 
     async def _readable(self, trajectory: Trajectory) -> Trajectory:
         return await readable(trajectory, None if self._reader is None else self._reader.read)
@@ -102,10 +109,11 @@ def read_screenshot() -> TextReader:
 
 
 async def readable(trajectory: Trajectory, read: Read | None = None) -> Trajectory:
-    """The trajectory with readable texts, and found targets, for its actions at bare points; all else as it was.
+    """The trajectory with readable texts, and found targets, for its actions at bare points; all
+    else as it was.
 
-    `read` finds the text on a screenshot; only those of steps with such an action are read, each once. None: the UI tree in
-    the state's text is used. Raises what `read` raises.
+    `read` finds the text on a screenshot; only those of steps with such an action are read, each
+    once. None: the UI tree in the state's text is used. Raises what `read` raises.
     """
     boxes_of: dict[str, Sequence[TextBox]] = {}
     steps = []
@@ -121,40 +129,61 @@ async def readable(trajectory: Trajectory, read: Read | None = None) -> Trajecto
             if path not in boxes_of:
                 boxes_of[path] = await read(path)
             boxes = boxes_of[path]
-        steps.append(replace(step, action=readable_action(step.action, boxes, trajectory.task.platform)))
+        steps.append(
+            replace(step, action=readable_action(step.action, boxes, trajectory.task.platform))
+        )
     return replace(trajectory, steps=tuple(steps))
 
 
 def is_bare(action: Action, platform: Platform = "other") -> bool:
-    """True for an action at a point that does not name its target, of a kind that is put into words here."""
+    """True for an action at a point that does not name its target, of a kind that is put into words
+    here.
+    """
     if action.point is None or action.target:
         return False
-    if platform == "web" and action.text and action_text(action, platform, paper=True) != action.text:
+    if (
+        platform == "web"
+        and action.text
+        and action_text(action, platform, paper=True) != action.text
+    ):
         return False  # `click [7] where [7] is link 'Cart'` names it
     return _is_stroke(action) or action.kind == "type" or action.kind in _MOUSE
 
 
-def readable_action(action: Action, boxes: Sequence[TextBox], platform: Platform = "android") -> Action:
-    """The action with a text that names what is at its point, and with that as its target; as it was unless `is_bare`.
+def readable_action(
+    action: Action, boxes: Sequence[TextBox], platform: Platform = "android"
+) -> Action:
+    """The action with a text that names what is at its point, and with that as its target; as it
+    was unless `is_bare`.
 
-    A swipe is told by its direction and ends: the finger's direction, by the longer of the two distances on the screen.
+    A swipe is told by its direction and ends: the finger's direction, by the longer of the two
+    distances on the screen.
     """
     if not is_bare(action, platform) or action.point is None:
         return action
     if _is_stroke(action) and action.end_point is not None:
-        verb = "drag" if action.kind == "drag" else f"swipe {_direction(action.point, action.end_point)}".strip()
+        verb = (
+            "drag"
+            if action.kind == "drag"
+            else f"swipe {_direction(action.point, action.end_point)}".strip()
+        )
         return replace(action, text=f"{verb} {_place(action.point)} -> {_place(action.end_point)}")
     target = label_at(action.point, boxes)
     at = " ".join(part for part in (target, _place(action.point)) if part)
     if action.kind == "type":
         entry = f'type "{_label(action.value or "")}"'
-        return replace(action, text=f"{entry} {'at' if target is None else 'into'} {at}", target=target)
-    verb = (_TOUCH if platform in ("android", "ios") else _MOUSE).get(action.kind) or _MOUSE[action.kind]
+        return replace(
+            action, text=f"{entry} {'at' if target is None else 'into'} {at}", target=target
+        )
+    verb = (_TOUCH if platform in ("android", "ios") else _MOUSE).get(action.kind) or _MOUSE[
+        action.kind
+    ]
     return replace(action, text=f"{verb} {at}", target=target)
 
 
 def label_at(point: Point, boxes: Sequence[TextBox]) -> str | None:
-    """The text of the smallest box that contains the point, in quotation marks; else `near` and the nearest text within NEAR.
+    """The text of the smallest box that contains the point, in quotation marks; else `near` and the
+    nearest text within NEAR.
 
     None when there is neither. Distances are fractions of the screen's width and height.
     """
@@ -162,19 +191,27 @@ def label_at(point: Point, boxes: Sequence[TextBox]) -> str | None:
     around = [(_area(box), label) for label, box in places if _distance(point, box) == 0]
     if around:
         return f'"{min(around, key=itemgetter(0))[1]}"'
-    near = [(distance, label) for label, box in places if (distance := _distance(point, box)) <= NEAR]
+    near = [
+        (distance, label) for label, box in places if (distance := _distance(point, box)) <= NEAR
+    ]
     return f'near "{min(near, key=itemgetter(0))[1]}"' if near else None
 
 
 def _images(trajectory: Trajectory) -> list[str]:
     platform = trajectory.task.platform
-    return [s.observation.screenshot for s in trajectory.steps if s.observation.screenshot and is_bare(s.action, platform)]
+    return [
+        s.observation.screenshot
+        for s in trajectory.steps
+        if s.observation.screenshot and is_bare(s.action, platform)
+    ]
 
 
 def _is_stroke(action: Action) -> bool:
     if action.point is None or action.end_point is None:
         return False
-    return action.kind in _STROKES or (action.kind in _MOUSE and dist(action.point, action.end_point) > SWIPE_DISTANCE)
+    return action.kind in _STROKES or (
+        action.kind in _MOUSE and dist(action.point, action.end_point) > SWIPE_DISTANCE
+    )
 
 
 def _direction(start: Point, end: Point) -> str:
@@ -208,9 +245,10 @@ def _distance(point: Point, box: tuple[float, float, float, float]) -> float:
 def tree_boxes(text: str) -> list[TextBox]:
     """The labelled elements of a UI tree that says their places.
 
-    Either `Class "text" at (0.41, 0.22)` on each line, in fractions of the screen; or Android's bounds in pixels,
-    `[x1,y1][x2,y2]`, with `text` or `content-desc` as attributes, or with a label in quotation marks.
-    Pixels need the screen's size: the first bounds must begin at [0,0], as the root of a dump does, and are taken for it.
+    Either `Class "text" at (0.41, 0.22)` on each line, in fractions of the screen; or Android's
+    bounds in pixels, `[x1,y1][x2,y2]`, with `text` or `content-desc` as attributes, or with a label
+    in quotation marks. Pixels need the screen's size: the first bounds must begin at [0,0], as the
+    root of a dump does, and are taken for it.
     """
     return [*_centres(text), *_pixels(text)]
 

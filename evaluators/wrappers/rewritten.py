@@ -18,7 +18,8 @@ def _nothing(trajectory: Trajectory) -> Sequence[str]:
 
 
 class Rewritten:
-    """Shows a judge a rewritten trajectory. An `UnscoredError` error of the rewriting becomes that trajectory's verdict.
+    """Shows a judge a rewritten trajectory. An `UnscoredError` error of the rewriting becomes that
+    trajectory's verdict.
 
     Args:
         evaluator: The judge.
@@ -52,7 +53,9 @@ class Rewritten:
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images that the evaluator or the rewriting looks at, each once."""
-        return list(dict.fromkeys((*self.evaluator.screenshots(trajectory), *self.reads(trajectory))))
+        return list(
+            dict.fromkeys((*self.evaluator.screenshots(trajectory), *self.reads(trajectory)))
+        )
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """What the judge expects for the trajectory as it was recorded.
@@ -61,7 +64,9 @@ class Rewritten:
             UsageError: The judge cannot say.
         """
         if not isinstance(self.evaluator, Estimator):
-            raise UsageError(f"evaluator {self.evaluator.info.name} cannot say beforehand what it needs")
+            raise UsageError(
+                f"evaluator {self.evaluator.info.name} cannot say beforehand what it needs"
+            )
         return self.evaluator.estimate(trajectory)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
@@ -81,21 +86,23 @@ class Rewritten:
 class EvidenceOnly(Rewritten):
     """Any judge, without the agent's thoughts, its answer and the words of its messages.
 
-    Rewriting the agent's reasoning alone can change verdicts (arXiv 2601.14691), but not those of this judge. The price: where
-    the task is to find something out, the answer is not seen.
+    Rewriting the agent's reasoning alone can change verdicts (arXiv 2601.14691), but not those of
+    this judge. The price: where the task is to find something out, the answer is not seen.
 
     Args:
         evaluator: The judge.
 
     Raises:
-        UsageError: The judge was fitted to look at the agent's claims: without them it would be wrong.
+        UsageError: The judge was fitted to look at the agent's claims: without them it would be
+            wrong.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
         for judge in every_judge(evaluator):
             if isinstance(judge, ClaimReader) and judge.needs_claims:
                 raise UsageError(
-                    f"{judge.info.name} was fitted to look at what agents claim, so without that it would misjudge; "
+                    f"{judge.info.name} was fitted to look at what agents claim, so without that "
+                    "it would misjudge; "
                     "fit one that goes by evidence only",
                     parameters=("evidence_only",),
                 )

@@ -1,10 +1,12 @@
-"""Trains a captioner, or runs a study of filtered behavioural cloning, on the GPUs of one machine, from one TOML file.
+"""Trains a captioner, or runs a study of filtered behavioural cloning, on the GPUs of one machine,
+from one TOML file.
 
     python examples/gpu/run.py examples/gpu/job.toml captioner|study [--gpus N] [--dry-run]
 
-A captioner has one training with a process for each GPU. A study has a process for each GPU, and they share its arms and seeds.
-TERM, as schedulers send it before they take a machine back, goes to every process once: trainings write a checkpoint, and the
-same command goes on from there. Exit codes: those of prill; 130 where it was stopped.
+A captioner has one training with a process for each GPU. A study has a process for each GPU, and
+they share its arms and seeds. TERM, as schedulers send it before they take a machine back, goes to
+every process once: trainings write a checkpoint, and the same command goes on from there. Exit
+codes: those of prill; 130 where it was stopped.
 """
 
 from __future__ import annotations
@@ -23,22 +25,38 @@ from typing import Any
 STOPPED, NOTHING_LEARNT = 130, 3
 Environment = dict[str, str]
 # FSDP as accelerate reads it: weights, gradients and moments in as many parts as there are GPUs.
-FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
+FSDP = {
+    "ACCELERATE_USE_FSDP": "true",
+    "FSDP_VERSION": "2",
+    "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+}
 
 
 def captioner(settings: dict[str, Any], gpus: int) -> tuple[list[str], list[Environment]]:
     """The command, and what each of its processes is told by the environment."""
     command = ["train", "captioner", settings.pop("rows"), "-o", settings.pop("output")]
-    in_full = settings.get("method", "full" if settings.get("preset") == "captioner-paper" else "lora") == "full"
+    in_full = (
+        settings.get("method", "full" if settings.get("preset") == "captioner-paper" else "lora")
+        == "full"
+    )
     for name, value in settings.items():
         flag = name.replace("_", "-")
-        command += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+        command += (
+            [f"--{flag}" if value else f"--no-{flag}"]
+            if isinstance(value, bool)
+            else [f"--{flag}", str(value)]
+        )
     if gpus == 1:
         return command, [{}]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    shared = {**(FSDP if in_full else {}), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(gpus)}
+    shared = {
+        **(FSDP if in_full else {}),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+        "WORLD_SIZE": str(gpus),
+    }
     return command, [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(gpus)]
 
 
@@ -53,10 +71,16 @@ def study(settings: dict[str, Any], gpus: int) -> tuple[list[str], list[Environm
 
 
 def run(command: list[str], environments: list[Environment]) -> int:
-    """Runs a process for each environment until all have ended; where one fails, the others are stopped, too."""
+    """Runs a process for each environment until all have ended; where one fails, the others are
+    stopped, too.
+    """
     program = [sys.executable, "-m", "prill", *command]
-    # In sessions of their own: what is sent to all of a terminal or a job reaches them once, from here.
-    processes = [subprocess.Popen(program, env={**os.environ, **one}, start_new_session=True) for one in environments]
+    # In sessions of their own: what is sent to all of a terminal or a job reaches them once, from
+    # here.
+    processes = [
+        subprocess.Popen(program, env={**os.environ, **one}, start_new_session=True)
+        for one in environments
+    ]
     waiting = {process.pid for process in processes}
     told: set[int] = set()
 
@@ -79,19 +103,31 @@ def run(command: list[str], environments: list[Environment]) -> int:
             result = code if code > 0 else 128 - code
             if code != NOTHING_LEARNT:
                 tell(signal.SIGTERM)  # processes that wait for one that is gone would wait for ever
-    return STOPPED if is_stopped and result in (STOPPED, 128 + signal.SIGTERM, 128 + signal.SIGINT) else result
+    return (
+        STOPPED
+        if is_stopped and result in (STOPPED, 128 + signal.SIGTERM, 128 + signal.SIGINT)
+        else result
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("job", help="TOML file with the tables job, captioner and study")
     parser.add_argument("part", choices=("captioner", "study"))
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs to use (default: job.gpus)")
-    parser.add_argument("--dry-run", action="store_true", help="print GPUs, memory, disk and hours, and refuse what cannot fit")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print GPUs, memory, disk and hours, and refuse what cannot fit",
+    )
     args = parser.parse_args()
     job = tomllib.loads(Path(args.job).read_text(encoding="utf-8"))
     gpus = args.gpus or job["job"]["gpus"]
-    command, environments = {"captioner": captioner, "study": study}[args.part](job[args.part], gpus)
+    command, environments = {"captioner": captioner, "study": study}[args.part](
+        job[args.part], gpus
+    )
     if args.dry_run:
         devices = f"{gpus}x{job['job']['gpu']}"
         print(f"gpus     {devices}", flush=True)

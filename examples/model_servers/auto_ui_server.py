@@ -1,7 +1,9 @@
-"""Auto-UI for `prill rollout android --policy autoui --model auto-ui --base-url http://127.0.0.1:8001/v1`.
+"""Auto-UI for
+`prill rollout android --policy autoui --model auto-ui --base-url http://127.0.0.1:8001/v1`.
 
-python auto_ui_server.py serve_base.py       # in models/Auto-UI of the authors' repository: their `generate(text, image)`
-python auto_ui_server.py http://HOST:7860    # their server, started by `python serve_base.py`: its `/predict`
+python auto_ui_server.py serve_base.py       # in models/Auto-UI of the authors' repository: their
+`generate(text, image)` python auto_ui_server.py http://HOST:7860    # their server, started by
+`python serve_base.py`: its `/predict`
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ def generator(source: str) -> Any:
         return runpy.run_path(source, run_name="auto_ui")["generate"]
     import gradio_client
 
-    client, as_file = gradio_client.Client(source), getattr(gradio_client, "handle_file", str)  # before 1.0 a path would do
+    # before 1.0 a path would do
+    client, as_file = gradio_client.Client(source), getattr(gradio_client, "handle_file", str)
 
     def predict(text: str, image: Image.Image) -> str:
         with tempfile.NamedTemporaryFile(suffix=".png") as file:
@@ -35,8 +38,12 @@ def generator(source: str) -> Any:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", help="serve_base.py or serve_large.py, or the address of a gradio server")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "source", help="serve_base.py or serve_large.py, or the address of a gradio server"
+    )
     parser.add_argument("--port", type=int, default=8001)
     args = parser.parse_args()
     generate = generator(args.source)

@@ -1,10 +1,12 @@
 """The captioner that arXiv 2404.06474 released, for `--captioner vlm` with `preset = "original"`.
 
-    pip install 'transformers==4.32.0' torch pillow tiktoken einops transformers_stream_generator accelerate
-    python captioner_server.py DigitalAgent/Captioner    # a name on the hub, or a folder; it runs the model's own code
+    pip install 'transformers==4.32.0' torch pillow tiktoken einops transformers_stream_generator
+    accelerate python captioner_server.py DigitalAgent/Captioner    # a name on the hub, or a
+    folder; it runs the model's own code
 
-The words, with what EasyOCR read, come from prill; the settings of decoding too. What a request leaves out is as in the
-authors' server: top_p 0.3, top_k 0, a repetition penalty of 1.2, at most 2,048 new tokens, a window of 6,144.
+The words, with what EasyOCR read, come from prill; the settings of decoding too. What a request
+leaves out is as in the authors' server: top_p 0.3, top_k 0, a repetition penalty of 1.2, at most
+2,048 new tokens, a window of 6,144.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from chat import serve
 from PIL import Image
 
 END = 151643  # <|endoftext|> of Qwen's tokenizer
-DEFAULTS = {"top_p": 0.3, "top_k": 0, "repetition_penalty": 1.2, "max_tokens": 2048, "temperature": 1.0}
+DEFAULTS = {
+    "top_p": 0.3,
+    "top_k": 0,
+    "repetition_penalty": 1.2,
+    "max_tokens": 2048,
+    "temperature": 1.0,
+}
 
 
 class Captioner:
@@ -44,7 +52,11 @@ class Captioner:
                 "max_new_tokens": wanted["max_tokens"],
                 "max_window_size": 6144,
                 "repetition_penalty": wanted["repetition_penalty"],
-                **({name: wanted[name] for name in ("top_k", "top_p", "temperature")} if drawn else {}),
+                **(
+                    {name: wanted[name] for name in ("top_k", "top_p", "temperature")}
+                    if drawn
+                    else {}
+                ),
             }
         )
         if "seed" in request:
@@ -52,12 +64,16 @@ class Captioner:
         with tempfile.NamedTemporaryFile(suffix=".jpg") as file:  # the model's code opens a path
             image.save(file.name)
             query = self.tokenizer.from_list_format([{"image": file.name}, {"text": text}])
-            said, _ = self.model.chat(self.tokenizer, query=query, history=[], generation_config=config)
+            said, _ = self.model.chat(
+                self.tokenizer, query=query, history=[], generation_config=config
+            )
         return str(said)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", help="DigitalAgent/Captioner, or a folder")
     parser.add_argument("--port", type=int, default=8002)
     args = parser.parse_args()

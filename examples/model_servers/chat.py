@@ -1,7 +1,7 @@
 """A function of prompt, picture and settings as an OpenAI-compatible endpoint on this machine.
 
-For models whose own programs need a Python and libraries of years ago: beside them it takes Python 3.8 and Pillow, and nothing
-of prill. One request is answered at a time.
+For models whose own programs need a Python and libraries of years ago: beside them it takes Python
+3.8 and Pillow, and nothing of prill. One request is answered at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ MAX_BYTES = 64_000_000  # of a request
 
 
 def serve(answer: Answer, port: int) -> None:
-    """Answers at http://127.0.0.1:PORT/v1 until the process ends; prints the address once it listens (port 0: a free one)."""
+    """Answers at http://127.0.0.1:PORT/v1 until the process ends; prints the address once it
+    listens (port 0: a free one).
+    """
     one_at_a_time = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -35,14 +37,42 @@ def serve(answer: Answer, port: int) -> None:
                 with one_at_a_time:
                     said = answer(text, picture, request)
             except (ValueError, KeyError, TypeError, OSError) as error:
-                self.reply(400, {"error": {"message": f"{type(error).__name__}: {error}", "type": "invalid_request_error"}})
+                self.reply(
+                    400,
+                    {
+                        "error": {
+                            "message": f"{type(error).__name__}: {error}",
+                            "type": "invalid_request_error",
+                        }
+                    },
+                )
                 return
             except Exception as error:  # noqa: BLE001 - whatever the model raises
-                self.reply(500, {"error": {"message": f"{type(error).__name__}: {error}", "type": "server_error"}})
+                self.reply(
+                    500,
+                    {
+                        "error": {
+                            "message": f"{type(error).__name__}: {error}",
+                            "type": "server_error",
+                        }
+                    },
+                )
                 return
-            choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+            choice = {
+                "index": 0,
+                "message": {"role": "assistant", "content": said},
+                "finish_reason": "stop",
+            }
             usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}  # not counted
-            self.reply(200, {"object": "chat.completion", "model": request.get("model"), "choices": [choice], "usage": usage})
+            self.reply(
+                200,
+                {
+                    "object": "chat.completion",
+                    "model": request.get("model"),
+                    "choices": [choice],
+                    "usage": usage,
+                },
+            )
 
         def reply(self, status: int, value: Any) -> None:
             data = json.dumps(value).encode()

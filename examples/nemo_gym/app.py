@@ -1,6 +1,8 @@
-"""A resources server of NeMo-Gym whose rows are judged by `prill serve`: this folder as resources_servers/prill_judge of Gym.
+"""A resources server of NeMo-Gym whose rows are judged by `prill serve`: this folder as
+resources_servers/prill_judge of Gym.
 
-What has no verdict goes into the file of failures and is tried again on resume; Gym's own figures would count it as 0.
+What has no verdict goes into the file of failures and is tried again on resume; Gym's own figures
+would count it as 0.
 """
 
 from nemo_gym.base_resources_server import (
@@ -17,7 +19,8 @@ from pydantic import ConfigDict
 
 
 class JudgeConfig(BaseResourcesServerConfig):
-    judge_url: str = "http://127.0.0.1:8700/verify"  # with ?key=… where the service asks for a token
+    # with ?key=… where the service asks for a token
+    judge_url: str = "http://127.0.0.1:8700/verify"
 
 
 class JudgeRequest(BaseVerifyRequest):
@@ -38,7 +41,11 @@ class JudgeServer(SimpleResourcesServer):
             return JudgeResponse.model_validate(await answer.json())
         # Busy, or a row that cannot be read: an error here would end the whole collection.
         words = (await answer.read()).decode()
-        failure = {"reward": 0.0, NG_FAILURE_CLASS_KEY: "judge_failed", "_ng_failure_judge_error": words}
+        failure = {
+            "reward": 0.0,
+            NG_FAILURE_CLASS_KEY: "judge_failed",
+            "_ng_failure_judge_error": words,
+        }
         return JudgeResponse.model_validate(row | failure)
 
     async def aggregate_metrics(self, body: AggregateMetricsRequest) -> AggregateMetrics:

@@ -1,10 +1,13 @@
-"""The rankers beside a lot, and the planner with and without memory on the same turns, by what the turns refer to.
+"""The rankers beside a lot, and the planner with and without memory on the same turns, by what the
+turns refer to.
 
-Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN --none RUN,RUN \\
+Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN
+--none RUN,RUN \\
          --scores FILE,FILE
-RUN are folders of `prill papers bench mind2web`, FILE score files of `prill papers rank`, one a seed. Intervals are of 95 %:
-whole conversations are redrawn, with what all seeds did. The test swaps the two arms, conversation by conversation, in all
-ways (exact, two-sided). Writes two tables (results.md) and a picture (results.svg).
+RUN are folders of `prill papers bench mind2web`, FILE score files of `prill papers rank`, one a
+seed. Intervals are of 95 %: whole conversations are redrawn, with what all seeds did. The test
+swaps the two arms, conversation by conversation, in all ways (exact, two-sided). Writes two tables
+(results.md) and a picture (results.svg).
 """
 
 import argparse
@@ -25,17 +28,27 @@ from prill.papers.mind2web.pages.state import read_state
 from prill.refine.results import swapped_p
 from prill.ui.report.lines import PlotLine, PlotPoint, row_chart
 
-KINDS = {"none": "turns that stand alone", "same": "the same again", "other": "the other one", "back": "all that refer back"}
+KINDS = {
+    "none": "turns that stand alone",
+    "same": "the same again",
+    "other": "the other one",
+    "back": "all that refer back",
+}
 
 
 def detect_kinds(files: Iterable[Path]) -> dict[str, str]:
     """What each turn refers to, as the maker of the data says."""
     records = (record for file in files for record in json.loads(file.read_text(encoding="utf-8")))
-    return {turn["annotation_id"]: turn.get("refers", "none") for record in records for turn in record["turns"]}
+    return {
+        turn["annotation_id"]: turn.get("refers", "none")
+        for record in records
+        for turn in record["turns"]
+    }
 
 
 MOST = (1, 3, 5)  # of the best candidates, that the right one may be among
-Counts = dict[str, dict[str, np.ndarray]]  # by kind, by conversation: steps, right elements, right steps
+# by kind, by conversation: steps, right elements, right steps
+Counts = dict[str, dict[str, np.ndarray]]
 
 
 def counted(gold: Path, runs: Iterable[Path], kinds: dict[str, str]) -> tuple[Counts, int]:
@@ -68,10 +81,16 @@ def share(counts: dict[str, np.ndarray], column: int) -> tuple[float, float, flo
     return (right, low, high) if low < high else (right, *wilson(right, len(table)))
 
 
-def difference(one: dict[str, np.ndarray], two: dict[str, np.ndarray], column: int) -> tuple[float, float, float]:
-    """How much larger the first share is than the second, on the same conversations, and its interval."""
+def difference(
+    one: dict[str, np.ndarray], two: dict[str, np.ndarray], column: int
+) -> tuple[float, float, float]:
+    """How much larger the first share is than the second, on the same conversations, and its
+    interval.
+    """
     both = [key for key in one if key in two]
-    table = np.array([np.concatenate([one[key][[0, column]], two[key][[0, column]]]) for key in both])
+    table = np.array(
+        [np.concatenate([one[key][[0, column]], two[key][[0, column]]]) for key in both]
+    )
 
     def between(sums: np.ndarray) -> np.ndarray:
         return (sums[:, 1] / sums[:, 0] - sums[:, 3] / sums[:, 2])[:, None]
@@ -91,7 +110,8 @@ def lot(gold: Path) -> list[dict[int, float]]:
     for turn in read_trajectories(gold):
         for step in turn.steps:
             count = max(1, len(read_state(step.observation.text or "").candidates))
-            found.append({most: min(1.0, most / count) for most in MOST})  # each step has one right element
+            # each step has one right element
+            found.append({most: min(1.0, most / count) for most in MOST})
     return found
 
 
@@ -104,7 +124,10 @@ def recalls(gold: Path, files: Iterable[Path]) -> list[tuple[float, float, float
             for step, sample in zip(turn.steps, sample_ids(turn), strict=True):
                 order = sorted(scores[sample], key=lambda id: -scores[sample][id])
                 right = {*(step.action.target or "").split()}
-                counts[format_conversation(turn)] += [1, *(bool(right & {*order[:most]}) for most in MOST)]
+                counts[format_conversation(turn)] += [
+                    1,
+                    *(bool(right & {*order[:most]}) for most in MOST),
+                ]
     return [share(counts, 1 + place) for place in range(len(MOST))]
 
 
@@ -114,13 +137,26 @@ def told(figure: tuple[float, float, float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="+", type=Path, metavar="DATA.json", help="the generated conversations")
-    parser.add_argument("--gold", type=Path, required=True, help="the same as trajectories, from prill convert mind2web")
-    parser.add_argument("--out", type=Path, required=True, help="folder for results.md and results.svg")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "data", nargs="+", type=Path, metavar="DATA.json", help="the generated conversations"
+    )
+    parser.add_argument(
+        "--gold",
+        type=Path,
+        required=True,
+        help="the same as trajectories, from prill convert mind2web",
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for results.md and results.svg"
+    )
     parser.add_argument("--memory", required=True, help="runs with memory, separated by commas")
     parser.add_argument("--none", required=True, help="runs without, of the same seeds")
-    parser.add_argument("--scores", default="", help="score files of the trained rankers, separated by commas")
+    parser.add_argument(
+        "--scores", default="", help="score files of the trained rankers, separated by commas"
+    )
     parser.add_argument("--bm25", type=Path, help="a score file by shared words, to stand beside")
     options = parser.parse_args()
     rankers = {"trained ranker": [Path(one) for one in options.scores.split(",") if one]}
@@ -133,12 +169,19 @@ def main() -> None:
     shares = [sum(step[most] for step in by_lot) / len(by_lot) for most in MOST]
     ranking.append(f"| by lot | {' | '.join(f'{one:.3f}' for one in shares)} |")
     kinds = detect_kinds(options.data)
-    arms = {name: [Path(run) for run in getattr(options, name).split(",")] for name in ("memory", "none")}
+    arms = {
+        name: [Path(run) for run in getattr(options, name).split(",")]
+        for name in ("memory", "none")
+    }
     found = {name: counted(options.gold, runs, kinds) for name, runs in arms.items()}
     rows = [
         *ranking,
         "",
-        "| turns | steps | elements, with memory | without | steps right, with memory | without | difference | p |",
+        (
+            "| turns | steps | elements, with memory | without | steps right, with memory | "
+            "without | "
+            "difference | p |"
+        ),
         "|---|---|---|---|---|---|---|---|",
     ]
     shown: dict[str, list[PlotPoint]] = {"memory": [], "none": []}
@@ -150,20 +193,26 @@ def main() -> None:
         steps = int(sum(row[0] for row in memory.values()))
         cells = [told(share(counts, column)) for column in (1, 2) for counts in (memory, none)]
         rows.append(
-            f"| {words} | {steps} | {' | '.join(cells)} | {told(difference(memory, none, 2))} | {tested(memory, none):.2g} |"
+            f"| {words} | {steps} | {' | '.join(cells)} | {told(difference(memory, none, 2))} | "
+            f"{tested(memory, none):.2g} |"
         )
         for name, counts in (("memory", memory), ("none", none)):
             right, low, high = share(counts, 2)
-            shown[name].append(PlotPoint(float(len(names)), right, low, high, f"{right:.3f} of {steps} steps"))
+            shown[name].append(
+                PlotPoint(float(len(names)), right, low, high, f"{right:.3f} of {steps} steps")
+            )
         names.append(words)
     lost = sum(count for _, count in found.values())
     rows.append(
-        f"\nSteps are those of all seeds. By lot, the element is right at {shares[0]:.3f} of the steps. {lost} turns broke off."
+        f"\nSteps are those of all seeds. By lot, the element is right at {shares[0]:.3f} of the "
+        f"steps. {lost} turns broke off."
     )
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "results.md").write_text("\n".join(rows) + "\n", encoding="utf-8")
     lines = [PlotLine("with memory", shown["memory"]), PlotLine("without", shown["none"])]
-    (options.out / "results.svg").write_text(row_chart("Steps right, by what turns refer to", names, lines), encoding="utf-8")
+    (options.out / "results.svg").write_text(
+        row_chart("Steps right, by what turns refer to", names, lines), encoding="utf-8"
+    )
     print("\n".join(rows))
 
 

@@ -1,9 +1,12 @@
-"""Rows to train a planner of Self-MAP with `prill train policy`: half with the memory of earlier turns, half without.
+"""Rows to train a planner of Self-MAP with `prill train policy`: half with the memory of earlier
+turns, half without.
 
-Run: python examples/self_map/rows.py RANKED.jsonl ROWS.jsonl --rows 480 --seed 0 --set group=5 --set pool=5 …
+Run: python examples/self_map/rows.py RANKED.jsonl ROWS.jsonl --rows 480 --seed 0 --set group=5
+--set pool=5 …
 
-RANKED are gold turns whose candidates were ranked (`prill papers rank --ranked`): the wrong candidates of a row are among the
-best of its page, as they will be when the planner is asked. Steps are redrawn for each seed.
+RANKED are gold turns whose candidates were ranked (`prill papers rank --ranked`): the wrong
+candidates of a row are among the best of its page, as they will be when the planner is asked. Steps
+are redrawn for each seed.
 """
 
 import argparse
@@ -32,7 +35,9 @@ def turns(ranked: Path) -> Iterator[Trajectory]:
         for step in turn.steps:
             state = read_state(step.observation.text or "")
             right = {*(step.action.target or "").split()}
-            kept = [one for place, one in enumerate(state.candidates) if place < BEST or one in right]
+            kept = [
+                one for place, one in enumerate(state.candidates) if place < BEST or one in right
+            ]
             text = replace(state, candidates=tuple(kept)).text()
             steps.append(replace(step, observation=replace(step.observation, text=text)))
         yield replace(turn, steps=tuple(steps))
@@ -41,29 +46,53 @@ def turns(ranked: Path) -> Iterator[Trajectory]:
 def row(teacher: Any, turn: Trajectory, index: int) -> dict[str, Any]:
     """What the agent asks at a step, and the right answer, as TRL has them."""
     messages, answer = teacher.demonstrate(turn, index)
-    prompt = [{"role": message.role, "content": "".join(map(str, message.parts))} for message in messages]
+    prompt = [
+        {"role": message.role, "content": "".join(map(str, message.parts))} for message in messages
+    ]
     where = {"task": turn.task.id, "trajectory": turn.id, "step": index}
     return {"prompt": prompt, "completion": [{"role": "assistant", "content": answer}], **where}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("ranked", type=Path, metavar="RANKED.jsonl")
     parser.add_argument("rows", type=Path, metavar="ROWS.jsonl")
-    parser.add_argument("--rows", type=int, default=480, dest="count", help="how many (default: 480)")
-    parser.add_argument("--seed", type=int, default=0, help="another seed draws other steps (default: 0)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of self-map")
+    parser.add_argument(
+        "--rows", type=int, default=480, dest="count", help="how many (default: 480)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="another seed draws other steps (default: 0)"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="an option of self-map"
+    )
     options = parser.parse_args()
     settings = dict(one.split("=", 1) for one in options.set)
     teachers = [
-        make_policy("self-map", model=ScriptedModel([]), lax=True, **settings, history=history, draw=options.seed)
+        make_policy(
+            "self-map",
+            model=ScriptedModel([]),
+            lax=True,
+            **settings,
+            history=history,
+            draw=options.seed,
+        )
         for history in ("matched", "none")
     ]
-    drawn = [(turn, index) for turn in rejoined(turns(options.ranked)) for index in range(len(turn.steps))]
+    drawn = [
+        (turn, index)
+        for turn in rejoined(turns(options.ranked))
+        for index in range(len(turn.steps))
+    ]
     random = Random(options.seed)
     random.shuffle(drawn)
     if len(drawn) < options.count:
-        raise SystemExit(f"{options.ranked} has {len(drawn)} steps, fewer than {options.count}: generate more conversations")
+        raise SystemExit(
+            f"{options.ranked} has {len(drawn)} steps, fewer than {options.count}: generate more "
+            "conversations"
+        )
     rows = [row(teachers[number % 2], *one) for number, one in enumerate(drawn[: options.count])]
     options.rows.parent.mkdir(parents=True, exist_ok=True)
     write_output(options.rows, "".join(json.dumps(one) + "\n" for one in rows).encode())

@@ -1,4 +1,5 @@
-"""A ranker to train on a CPU: a small DeBERTa-v2 of random weights, its tokenizer learnt from training turns.
+"""A ranker to train on a CPU: a small DeBERTa-v2 of random weights, its tokenizer learnt from
+training turns.
 
 Run: PYTHONPATH=. python examples/self_map/small_ranker.py train.jsonl DIR --seed 0
 """
@@ -14,7 +15,8 @@ from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from tests.support.small_models import small_encoder
 
 TURNS = 150  # whose words the tokenizer learns
-PIECES = 900  # so few that many words of the training pages are made of several pieces, as all new words will be
+# so few that many words of the training pages are made of several pieces, as all new words will be
+PIECES = 900
 
 
 def lines(gold: Path) -> Iterator[str]:
@@ -28,12 +30,22 @@ def lines(gold: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("gold", type=Path, metavar="train.jsonl")
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (default: 0)")
     options = parser.parse_args()
-    small_encoder(options.folder, lines(options.gold), vocabulary=PIECES, width=64, layers=2, window=160, seed=options.seed)
+    small_encoder(
+        options.folder,
+        lines(options.gold),
+        vocabulary=PIECES,
+        width=64,
+        layers=2,
+        window=160,
+        seed=options.seed,
+    )
 
 
 if __name__ == "__main__":

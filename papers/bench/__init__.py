@@ -1,4 +1,6 @@
-"""Benchmarks: tables of what an agent came to, by task and category, beside what the papers of the field published."""
+"""Benchmarks: tables of what an agent came to, by task and category, beside what the papers of the
+field published.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,21 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.papers.bench.figures import Bench, BenchRun, BenchTrial, compute_share, make_bench, read_runs, solved
-    from prill.papers.bench.mind2web import RecordedBench, played_turn, recorded_bench, recorded_turns
+    from prill.papers.bench.figures import (
+        Bench,
+        BenchRun,
+        BenchTrial,
+        compute_share,
+        make_bench,
+        read_runs,
+        solved,
+    )
+    from prill.papers.bench.mind2web import (
+        RecordedBench,
+        played_turn,
+        recorded_bench,
+        recorded_turns,
+    )
     from prill.papers.bench.papers import Paper, list_tasks, paper_names, read_paper, theirs
     from prill.papers.bench.run import BenchConfig, BenchResult, bench, bench_async, plan_bench
     from prill.papers.bench.tables import bench_picture, bench_text, write_bench

@@ -1,6 +1,8 @@
-"""What an agent came to on a benchmark: success by task, by category and in all, with intervals and what an attempt took.
+"""What an agent came to on a benchmark: success by task, by category and in all, with intervals and
+what an attempt took.
 
-Everything is read from what `prill.refine.run_reflexion` left in a folder, so the figures say what was played.
+Everything is read from what `prill.refine.run_reflexion` left in a folder, so the figures say what
+was played.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
 FORMAT = "prill bench 1"
 Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
 Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
-_REWARD = re.compile(r"(?:not submitted: )?raw reward (-?[\d.e+-]+)")  # as MiniWoB++'s oracle notes what the page gave
-_PROGRESS = re.compile(r"progress (\d\.\d+)")  # as the airline's oracle notes the share of checkpoints that were reached
+# as MiniWoB++'s oracle notes what the page gave
+_REWARD = re.compile(r"(?:not submitted: )?raw reward (-?[\d.e+-]+)")
+# as the airline's oracle notes the share of checkpoints that were reached
+_PROGRESS = re.compile(r"progress (\d\.\d+)")
 # Why retries ended without an outcome, as `prill.refine` has it.
 _MISSING: Mapping[str, Missing] = {
     "unscored": "undecided",
@@ -45,7 +49,8 @@ class BenchTrial:
 
     Args:
         success: Whether it truly succeeded. None: there is no outcome.
-        reward: What the page gave; a success may be worth less than 1. None: the oracle does not tell.
+        reward: What the page gave; a success may be worth less than 1. None: the oracle does not
+            tell.
         progress: How much of the task was done, in [0, 1]. None: the oracle does not tell.
         actions: How many actions it took, without the one that ends the episode.
         usage: What the attempt and its lesson cost.
@@ -68,7 +73,8 @@ class BenchRun:
         trials: The attempts, in order.
         group: The site.
         cluster: Runs of one cluster are not independent evidence. Empty: the task is the cluster.
-        missing: Why it ended without success before all trials were played. None: it succeeded, or all were played.
+        missing: Why it ended without success before all trials were played. None: it succeeded, or
+            all were played.
     """
 
     task: str
@@ -81,10 +87,12 @@ class BenchRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchShare:
-    """Successes within the first `trials` trials: the mean over tasks, and its 95 % interval; None where nothing is decided.
+    """Successes within the first `trials` trials: the mean over tasks, and its 95 % interval; None
+    where nothing is decided.
 
-    `decided` of the runs have an outcome, `missing` have none and are in neither. `method` says how the interval was found:
-    by whole clusters (`bootstrap`, `t`), or Wilson's, where one task's seeds or one cluster is one trial.
+    `decided` of the runs have an outcome, `missing` have none and are in neither. `method` says how
+    the interval was found: by whole clusters (`bootstrap`, `t`), or Wilson's, where one task's
+    seeds or one cluster is one trial.
     """
 
     trials: int
@@ -98,11 +106,12 @@ class BenchShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
-    """A task, a category or all: success after each number of trials, means of an attempt, and figures of theirs.
+    """A task, a category or all: success after each number of trials, means of an attempt, and
+    figures of theirs.
 
-    `actions` is over attempts that have an outcome. `usd` is None where a price is unknown. `full` counts only attempts with a
-    reward of 1 as successes, after the last trial; None where rewards are unknown. `progress` is how far the trials came at
-    best; None where that is unknown.
+    `actions` is over attempts that have an outcome. `usd` is None where a price is unknown. `full`
+    counts only attempts with a reward of 1 as successes, after the last trial; None where rewards
+    are unknown. `progress` is how far the trials came at best; None where that is unknown.
     """
 
     name: str
@@ -122,7 +131,9 @@ class BenchRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Categories of one list of tasks, with all of them together last, and its tasks; the columns are the paper's."""
+    """Categories of one list of tasks, with all of them together last, and its tasks; the columns
+    are the paper's.
+    """
 
     title: str
     paper: str = ""
@@ -180,11 +191,18 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
             if found := pattern.fullmatch(label.note or ""):
                 figures[label.id] = float(found[1])
     recorded: dict[str, tuple[int, str, str]] = {}
-    for item in read_trajectories(folder / TRAJECTORIES, on_error="skip") if (folder / TRAJECTORIES).exists() else ():
+    for item in (
+        read_trajectories(folder / TRAJECTORIES, on_error="skip")
+        if (folder / TRAJECTORIES).exists()
+        else ()
+    ):
         # The word that ends an episode changes nothing in the environment.
         actions = sum(not step.action.is_final for step in item.steps)
         recorded[item.id] = actions, item.task.site or "none", get_template(item)
-    return [_run(result, recorded, rewards, progress, groups or {}) for result in read_results(folder).tasks]
+    return [
+        _run(result, recorded, rewards, progress, groups or {})
+        for result in read_results(folder).tasks
+    ]
 
 
 def make_bench(
@@ -203,15 +221,21 @@ def make_bench(
         papers: Published figures to show next to them.
         benchmark: Which benchmark was played.
         agent: The agent's name.
-        trials: The most attempts at one task. Success is also given after each smaller number that a paper reports.
+        trials: The most attempts at one task. Success is also given after each smaller number that
+            a paper reports.
         settings: What else to record. None: nothing.
 
     Returns:
         The figures, overall, by category and by task. Success rates are in [0, 1].
     """
-    counts = sorted({1, trials} | {column.trials for paper in papers for column in paper.columns if column.trials < trials})
+    counts = sorted(
+        {1, trials}
+        | {column.trials for paper in papers for column in paper.columns if column.trials < trials}
+    )
     last = [(run, solved(run, trials)) for run in runs]
-    missing: Counter[str] = Counter(run.missing or "undecided" for run, success in last if success is None)
+    missing: Counter[str] = Counter(
+        run.missing or "undecided" for run, success in last if success is None
+    )
     if papers:
         sections = [_section_of_paper(runs, paper, counts) for paper in papers]
     else:
@@ -242,12 +266,14 @@ def solved(run: BenchRun, trials: int) -> bool | None:
     if any(trial.success for trial in first):
         return True
     cut_short = run.missing is not None and len(first) < trials
-    return None if cut_short or not first or any(trial.success is None for trial in first) else False
+    return (
+        None if cut_short or not first or any(trial.success is None for trial in first) else False
+    )
 
 
 def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
-    """Computes the success rate within the first trials. Every task has the same weight, however many of its seeds have an
-    outcome.
+    """Computes the success rate within the first trials. Every task has the same weight, however
+    many of its seeds have an outcome.
 
     Args:
         runs: The runs.
@@ -266,11 +292,21 @@ def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
         return BenchShare(trials=trials, success=None, missing=missing)
     mean = fmean(fmean(of_task) for of_task in outcomes.values())
     low, high, method = _interval(mean, outcomes)
-    return BenchShare(trials=trials, success=mean, low=low, high=high, method=method, decided=decided, missing=missing)
+    return BenchShare(
+        trials=trials,
+        success=mean,
+        low=low,
+        high=high,
+        method=method,
+        decided=decided,
+        missing=missing,
+    )
 
 
 def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """The share with a reward of 1 within the first so many trials, counted as in `compute_share`; None: none is known."""
+    """The share with a reward of 1 within the first so many trials, counted as in `compute_share`;
+    None: none is known.
+    """
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for run in runs:
         if solved(run, trials) is not None:
@@ -283,7 +319,9 @@ def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
 
 
 def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """How far the first so many trials came at best, counted as in `compute_share`; None: of some run that is unknown."""
+    """How far the first so many trials came at best, counted as in `compute_share`; None: of some
+    run that is unknown.
+    """
     best: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         if solved(run, trials) is not None:
@@ -294,8 +332,12 @@ def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
     return fmean(fmean(of_task) for of_task in best.values()) if best else None
 
 
-def _interval(mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]) -> tuple[float, float, Method]:
-    """Of one task when seeds are redrawn; of several when clusters are, with all their tasks and seeds."""
+def _interval(
+    mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]
+) -> tuple[float, float, Method]:
+    """Of one task when seeds are redrawn; of several when clusters are, with all their tasks and
+    seeds.
+    """
     import numpy as np
 
     if len(outcomes) == 1:
@@ -351,8 +393,14 @@ def _section_of_paper(runs: Sequence[BenchRun], paper: Paper, counts: Sequence[i
     if paper.categories:
         of_task = {name: category for category, names in paper.categories.items() for name in names}
         places = {name: i for i, name in enumerate(list_tasks(paper))}
-        listed = sorted((run for run in runs if run.task in of_task), key=lambda run: (places[run.task], run.seed))
-        by_category = {category: [run for run in listed if of_task[run.task] == category] for category in paper.categories}
+        listed = sorted(
+            (run for run in runs if run.task in of_task),
+            key=lambda run: (places[run.task], run.seed),
+        )
+        by_category = {
+            category: [run for run in listed if of_task[run.task] == category]
+            for category in paper.categories
+        }
         return _section(listed, paper, by_category, counts)
     by_site = _by_site(runs) if paper.sizes else {}
     order = {name: by_site[name] for name in (*paper.sizes, *by_site) if name in by_site}
@@ -360,16 +408,26 @@ def _section_of_paper(runs: Sequence[BenchRun], paper: Paper, counts: Sequence[i
 
 
 def _section(
-    runs: Sequence[BenchRun], paper: Paper | None, categories: Mapping[str, Sequence[BenchRun]], counts: Sequence[int]
+    runs: Sequence[BenchRun],
+    paper: Paper | None,
+    categories: Mapping[str, Sequence[BenchRun]],
+    counts: Sequence[int],
 ) -> Section:
-    rows = [_row(name, of_category, counts, paper) for name, of_category in categories.items() if of_category]
+    rows = [
+        _row(name, of_category, counts, paper)
+        for name, of_category in categories.items()
+        if of_category
+    ]
     rows += [_row(ALL, runs, counts, paper)] if runs else []
     of_task: dict[str, list[BenchRun]] = defaultdict(list)
     home = {run.task: name for name, of_category in categories.items() for run in of_category}
     for run in runs:
         of_task[run.task].append(run)
     by_task = paper if paper is not None and paper.tasks else None
-    tasks = tuple(_row(task, several, counts, by_task, home.get(task, "")) for task, several in of_task.items())
+    tasks = tuple(
+        _row(task, several, counts, by_task, home.get(task, ""))
+        for task, several in of_task.items()
+    )
     if paper is None:
         return Section(title="sites" if categories else "all", categories=tuple(rows), tasks=tasks)
     return Section(
@@ -384,7 +442,11 @@ def _section(
 
 
 def _row(
-    name: str, runs: Sequence[BenchRun], counts: Sequence[int], paper: Paper | None = None, category: str | None = None
+    name: str,
+    runs: Sequence[BenchRun],
+    counts: Sequence[int],
+    paper: Paper | None = None,
+    category: str | None = None,
 ) -> BenchRow:
     """`category` is given for the row of a task."""
     trials = [trial for run in runs for trial in run.trials]

@@ -1,9 +1,11 @@
-"""Figures of agents on recorded steps (Mind2Web, MT-Mind2Web): elements, operations, steps and turns, with 95 % intervals.
+"""Figures of agents on recorded steps (Mind2Web, MT-Mind2Web): elements, operations, steps and
+turns, with 95 % intervals.
 
-Element accuracy and operation F1 are means over turns of the mean over a turn's steps. Of MT-Mind2Web (Self-MAP, ACL 2024),
-step success (SSR) is the mean over conversations of the share of all their steps, and turn success (TSR) that of the share of
-their turns whose steps are all right. Of Mind2Web (arXiv 2306.06070) all are means over tasks. All are computed once, after the
-last step: the papers' code passes over last steps without a positive, and divides conversations by turns.
+Element accuracy and operation F1 are means over turns of the mean over a turn's steps. Of
+MT-Mind2Web (Self-MAP, ACL 2024), step success (SSR) is the mean over conversations of the share of
+all their steps, and turn success (TSR) that of the share of their turns whose steps are all right.
+Of Mind2Web (arXiv 2306.06070) all are means over tasks. All are computed once, after the last step:
+the papers' code passes over last steps without a positive, and divides conversations by turns.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ METRICS: Mapping[Counting, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A recorded turn: what its steps ask for. `number` is its place in the conversation, from 0."""
+    """A recorded turn: what its steps ask for. `number` is its place in the conversation, from
+    0.
+    """
 
     id: str
     conversation: str
@@ -53,7 +57,9 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """What an agent's steps of a turn came to; None: it broke off, say for want of a reply, so that nothing is known."""
+    """What an agent's steps of a turn came to; None: it broke off, say for want of a reply, so that
+    nothing is known.
+    """
 
     turn: RecordedTurn
     scores: tuple[StepScore, ...] | None
@@ -63,7 +69,9 @@ class PlayedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigure:
-    """A share and its 95 % interval, when conversations are redrawn; None where nothing is known."""
+    """A share and its 95 % interval, when conversations are redrawn; None where nothing is
+    known.
+    """
 
     share: float | None
     low: float | None = None
@@ -72,7 +80,9 @@ class StepFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What the turns of one row came to, counted in three ways. `missing` turns broke off and are in none of them."""
+    """What the turns of one row came to, counted in three ways. `missing` turns broke off and are
+    in none of them.
+    """
 
     name: str
     conversations: int
@@ -84,8 +94,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How good the candidates are: whether the best one is a positive, counted as elements are, and the share of steps with a
-    positive among the best k.
+    """How good the candidates are: whether the best one is a positive, counted as elements are, and
+    the share of steps with a positive among the best k.
     """
 
     first: Figures
@@ -142,13 +152,16 @@ class RecordedBench:
     sources: tuple[str, ...] = ()
 
 
-def recorded_turns(file: Path, split: str, broken: Callable[[str], object] | None = None) -> Iterator[RecordedTurn]:
+def recorded_turns(
+    file: Path, split: str, broken: Callable[[str], object] | None = None
+) -> Iterator[RecordedTurn]:
     """Reads the turns of a file one by one; pages are not kept.
 
     Args:
         file: A trajectory file of recorded turns.
         split: The name of the split that the turns belong to.
-        broken: Called with the problem of each broken turn, which is then left out. None: it raises.
+        broken: Called with the problem of each broken turn, which is then left out. None: it
+            raises.
 
     Yields:
         The turns, in the order of the file.
@@ -183,7 +196,9 @@ def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> Record
     )
 
 
-def played_turn(turn: RecordedTurn, episode: Trajectory, marking: Marking = USUAL, *, seed: int = 0) -> PlayedTurn:
+def played_turn(
+    turn: RecordedTurn, episode: Trajectory, marking: Marking = USUAL, *, seed: int = 0
+) -> PlayedTurn:
     """Scores an agent's episode of a recorded turn.
 
     Args:
@@ -193,14 +208,17 @@ def played_turn(turn: RecordedTurn, episode: Trajectory, marking: Marking = USUA
         seed: The seed that the episode was played with.
 
     Returns:
-        The turn with a score for each recorded step. A step that the agent did not take is wrong; an episode with an error has
-        no scores (None).
+        The turn with a score for each recorded step. A step that the agent did not take is wrong;
+        an episode with an error has no scores (None).
     """
     usage = _usage(episode)
     if episode.error is not None:
         return PlayedTurn(turn, None, seed, usage)
     done = [step.action for step in episode.steps]
-    steps = [marking.score(asked, done[i] if i < len(done) else None) for i, asked in enumerate(turn.asked)]
+    steps = [
+        marking.score(asked, done[i] if i < len(done) else None)
+        for i, asked in enumerate(turn.asked)
+    ]
     return PlayedTurn(turn, tuple(steps), seed, usage)
 
 
@@ -213,7 +231,9 @@ def _usage(episode: Trajectory) -> Usage:
 
 
 def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
-    """The figures of these turns. Seeds of a conversation count the same, and are one cluster for the intervals."""
+    """The figures of these turns. Seeds of a conversation count the same, and are one cluster for
+    the intervals.
+    """
     every = list(played)
     known = [one for one in every if one.scores]
     rows = _rows(known)
@@ -230,7 +250,10 @@ def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
 def compute_ranking(turns: Iterable[RecordedTurn]) -> Ranking:
     """What the order of the candidates is worth alone."""
     every = list(turns)
-    first = [PlayedTurn(turn, tuple(StepScore(float(bool(asked.within(1)))) for asked in turn.asked)) for turn in every]
+    first = [
+        PlayedTurn(turn, tuple(StepScore(float(bool(asked.within(1)))) for asked in turn.asked))
+        for turn in every
+    ]
     steps = [asked for turn in every for asked in turn.asked]
     recall = {k: fmean(bool(asked.within(k)) for asked in steps) for k in RECALLS} if steps else {}
     return Ranking(first=compute_figures(first, "rank 0"), recall=recall)
@@ -245,7 +268,8 @@ def recorded_bench(
     settings: Mapping[str, Any] | None = None,
     not_begun: int = 0,
 ) -> RecordedBench:
-    """Computes the figures of played turns, split by split, next to the published figures for a split of that name.
+    """Computes the figures of played turns, split by split, next to the published figures for a
+    split of that name.
 
     Args:
         played: The scored turns.
@@ -262,7 +286,9 @@ def recorded_bench(
     counting: Counting = "mt-mind2web" if several else "mind2web"
     splits = []
     for name, of_split in _grouped(played, lambda one: one.turn.split).items():
-        by_turn = _grouped(sorted(of_split, key=lambda one: one.turn.number), lambda one: str(one.turn.number + 1))
+        by_turn = _grouped(
+            sorted(of_split, key=lambda one: one.turn.number), lambda one: str(one.turn.number + 1)
+        )
         splits.append(
             Split(
                 name=name,
@@ -270,9 +296,12 @@ def recorded_bench(
                 ranking=compute_ranking({one.turn.id: one.turn for one in of_split}.values()),
                 by_turn=tuple(compute_figures(some, number) for number, some in by_turn.items()),
                 by_site=tuple(
-                    compute_figures(some, site) for site, some in _grouped(of_split, lambda one: one.turn.site).items()
+                    compute_figures(some, site)
+                    for site, some in _grouped(of_split, lambda one: one.turn.site).items()
                 ),
-                theirs=tuple(row for paper in papers for row in _theirs(paper, name, METRICS[counting])),
+                theirs=tuple(
+                    row for paper in papers for row in _theirs(paper, name, METRICS[counting])
+                ),
             )
         )
     named = {row.name for split in splits for row in split.theirs}
@@ -296,14 +325,19 @@ def recorded_bench(
 
 def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
     """A row of sums for each conversation; `_shares` has what is divided by what."""
-    by_conversation: dict[str, dict[int, list[tuple[StepScore, ...]]]] = defaultdict(lambda: defaultdict(list))
+    by_conversation: dict[str, dict[int, list[tuple[StepScore, ...]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for one in played:
         by_conversation[one.turn.conversation][one.seed].append(one.scores or ())
     rows = []
     for seeds in by_conversation.values():
         turns = [scores for of_seed in seeds.values() for scores in of_seed]
         steps = [score for scores in turns for score in scores]
-        right = {seed: [all(score.success for score in scores) for scores in some] for seed, some in seeds.items()}
+        right = {
+            seed: [all(score.success for score in scores) for scores in some]
+            for seed, some in seeds.items()
+        }
         rows.append(
             [
                 sum(fmean(score.element for score in scores) for scores in turns),
@@ -311,7 +345,10 @@ def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
                 sum(fmean(score.success for score in scores) for scores in turns),
                 sum(all(score.success for score in scores) for scores in turns),
                 len(turns),
-                sum(fmean(score.success for scores in some for score in scores) for some in seeds.values()),
+                sum(
+                    fmean(score.success for scores in some for score in scores)
+                    for some in seeds.values()
+                ),
                 sum(map(fmean, right.values())),
                 len(seeds),
                 sum(score.element for score in steps),
@@ -353,14 +390,18 @@ def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, StepFi
     table = np.array(rows, float)
     shares = _shares(table.sum(axis=0, keepdims=True))[0]
     lows, highs = intervals(table, _shares, (0.0,) * len(places))
-    for (counting, metric), share, low, high in zip(places, map(float, shares), lows, highs, strict=True):
+    for (counting, metric), share, low, high in zip(
+        places, map(float, shares), lows, highs, strict=True
+    ):
         if not low < high:  # all alike, or one alone: each conversation is one trial
             low, high = wilson(share, len(rows))
         found[counting][metric] = StepFigure(share=share, low=float(low), high=float(high))
     return found
 
 
-def _grouped(played: Iterable[PlayedTurn], key: Callable[[PlayedTurn], str]) -> dict[str, list[PlayedTurn]]:
+def _grouped(
+    played: Iterable[PlayedTurn], key: Callable[[PlayedTurn], str]
+) -> dict[str, list[PlayedTurn]]:
     groups: dict[str, list[PlayedTurn]] = defaultdict(list)
     for one in played:
         groups[key(one)].append(one)
@@ -368,14 +409,18 @@ def _grouped(played: Iterable[PlayedTurn], key: Callable[[PlayedTurn], str]) -> 
 
 
 def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirRow]:
-    """The paper's rows are named `SPLIT: METRIC`. One without the last metric is about other data, though the split is called
-    the same.
+    """The paper's rows are named `SPLIT: METRIC`. One without the last metric is about other data,
+    though the split is called the same.
     """
     if f"{split}: {metrics[-1]}" not in paper.printed:
         return
     printed = {metric: theirs(paper, f"{split}: {metric}", ()) for metric in metrics}
     for i, column in enumerate(paper.columns):
-        known = {metric: figure.success for metric, row in printed.items() if (figure := row[i]) is not None}
+        known = {
+            metric: figure.success
+            for metric, row in printed.items()
+            if (figure := row[i]) is not None
+        }
         if known:
             yield TheirRow(name=_name(paper, column.name), model=column.model, figures=known)
 

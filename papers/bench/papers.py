@@ -1,6 +1,8 @@
-"""What others have published: their figures by task or category, as data files in the folder of each paper, or of your own.
+"""What others have published: their figures by task or category, as data files in the folder of
+each paper, or of your own.
 
-A figure of theirs is theirs: it is copied from the publication that `source` names, with their model, seeds and tasks.
+A figure of theirs is theirs: it is copied from the publication that `source` names, with their
+model, seeds and tasks.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _PAPERS = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One agent of theirs: with which model, and `over` what (`50 seeds a task`); success within the first `trials` trials."""
+    """One agent of theirs: with which model, and `over` what (`50 seeds a task`); success within
+    the first `trials` trials.
+    """
 
     name: str
     model: str
@@ -36,7 +40,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """Figures of one publication. A row of figures has one for each column, in [0, 1]; NaN where none was printed.
+    """Figures of one publication. A row of figures has one for each column, in [0, 1]; NaN where
+    none was printed.
 
     Args:
         title: A short name.
@@ -75,7 +80,9 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """A figure of theirs: success, over how many tasks (None: not told), and the mean actions of an episode where printed."""
+    """A figure of theirs: success, over how many tasks (None: not told), and the mean actions of an
+    episode where printed.
+    """
 
     success: float
     tasks: int | None
@@ -109,7 +116,10 @@ def read_paper(name: str | os.PathLike[str]) -> Paper:
     if Path(name).suffix in (".toml", ".json"):
         return _read(Path(name))
     if name not in paper_names():
-        raise UsageError(f"no figures {str(name)!r}: there are {', '.join(paper_names())}, or name a .toml or .json file")
+        raise UsageError(
+            f"no figures {str(name)!r}: there are {', '.join(paper_names())}, or name a .toml or "
+            ".json file"
+        )
     return _ready(str(name))
 
 
@@ -126,7 +136,8 @@ def _ready(name: str) -> Paper:
 
 def _read(path: Path) -> Paper:
     try:
-        paper = msgspec.convert(read_table(path, finite=False), Paper)  # nan: the paper has no such figure
+        # nan: the paper has no such figure
+        paper = msgspec.convert(read_table(path, finite=False), Paper)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}") from None
     _check(paper, path)
@@ -151,7 +162,8 @@ def theirs(paper: Paper, category: str, tasks: Iterable[str]) -> tuple[Theirs | 
     Args:
         paper: The paper.
         category: A category of the paper, or `all`.
-        tasks: The tasks that were played. Where the paper has figures by task, the mean over those of them that it has.
+        tasks: The tasks that were played. Where the paper has figures by task, the mean over those
+            of them that it has.
 
     Returns:
         One figure for each column of the paper, in [0, 1]; None where it has none.
@@ -174,7 +186,9 @@ def _mean(paper: Paper, column: int, tasks: Sequence[str]) -> Theirs | None:
 
 
 def _check(paper: Paper, path: Path) -> None:
-    """Raises UsageError for rows that do not fit the columns, shares beyond 1, and tasks in no category or in two."""
+    """Raises UsageError for rows that do not fit the columns, shares beyond 1, and tasks in no
+    category or in two.
+    """
     if not paper.columns:
         raise UsageError(f"{path}: columns: name at least one")
     for kind in ("tasks", "printed", "actions"):
@@ -182,12 +196,18 @@ def _check(paper: Paper, path: Path) -> None:
         for name, row in rows.items():
             if len(row) != len(paper.columns):
                 raise UsageError(
-                    f"{path}: {kind}.{name}: {len(row)} figures for {len(paper.columns)} columns; nan stands for none"
+                    f"{path}: {kind}.{name}: {len(row)} figures for {len(paper.columns)} columns; "
+                    "nan stands for none"
                 )
             if any(figure < 0 or (figure > 1 and kind != "actions") for figure in row):
-                raise UsageError(f"{path}: {kind}.{name}: give {'0 or more' if kind == 'actions' else 'shares from 0 to 1'}")
+                raise UsageError(
+                    f"{path}: {kind}.{name}: give "
+                    f"{'0 or more' if kind == 'actions' else 'shares from 0 to 1'}"
+                )
     listed = list_tasks(paper)
     if twice := next((name for name in listed if listed.count(name) > 1), None):
         raise UsageError(f"{path}: categories: {twice} stands there twice")
-    if homeless := next((name for name in (*paper.tasks, *paper.actions) if name not in listed), None):
+    if homeless := next(
+        (name for name in (*paper.tasks, *paper.actions) if name not in listed), None
+    ):
         raise UsageError(f"{path}: tasks.{homeless}: it is in no category")

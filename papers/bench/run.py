@@ -1,4 +1,6 @@
-"""An agent on the tasks of a benchmark, and tables of what it came to next to the figures of the papers."""
+"""An agent on the tasks of a benchmark, and tables of what it came to next to the figures of the
+papers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from prill.io.outputs import check_output, expect_place, expect_writable
 from prill.io.store import read_trajectories
 from prill.io.tables import import_pandas
 from prill.papers.bench.figures import Bench, make_bench, read_runs
-from prill.papers.bench.mind2web import PlayedTurn, RecordedBench, played_turn, recorded_bench, recorded_turns
+from prill.papers.bench.mind2web import (
+    PlayedTurn,
+    RecordedBench,
+    played_turn,
+    recorded_bench,
+    recorded_turns,
+)
 from prill.papers.bench.papers import Benchmark, Paper, list_tasks, paper_names, read_paper
 from prill.papers.bench.tables import FIGURES, PICTURE, TABLES, summary_text, write_bench
 from prill.papers.mind2web.config import Mind2WebConfig
@@ -33,9 +41,20 @@ from prill.refine.reflexion import ReflexionProgress, check_again, run_reflexion
 from prill.refine.retries import RetrySpec
 from prill.runs.base import synchronous, wait_for
 from prill.runs.plan import RunPlan
-from prill.runs.reflexion import challenge_of_case, learner_of_case, make_play_settings, plan_retries
+from prill.runs.reflexion import (
+    challenge_of_case,
+    learner_of_case,
+    make_play_settings,
+    plan_retries,
+)
 from prill.runs.rollout.cases import Case
-from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, record_session, session
+from prill.runs.rollout.episodes import (
+    EpisodePlan,
+    EpisodesConfig,
+    RolloutSession,
+    record_session,
+    session,
+)
 from prill.types import Trajectory
 
 EPISODES = "episodes"
@@ -46,25 +65,43 @@ _LESSONS = LessonsConfig()
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(EpisodesConfig):
-    """What `prill papers bench` does: play an agent on a benchmark, and compare it with what the papers published."""
+    """What `prill papers bench` does: play an agent on a benchmark, and compare it with what the
+    papers published.
+    """
 
     environment: Annotated[
         EnvironmentLike,
         Meta(description=f"the benchmark, with its tasks and options: {', '.join(_BENCHMARKS)}"),
     ]
-    policy: Annotated[PolicyLike | None, Meta(description="who plays: a name, module:Object or file.py:Object")] = None
-    output: Annotated[str | Path, Meta(description="folder to write to; a run that was stopped resumes there")]
+    policy: Annotated[
+        PolicyLike | None, Meta(description="who plays: a name, module:Object or file.py:Object")
+    ] = None
+    output: Annotated[
+        str | Path, Meta(description="folder to write to; a run that was stopped resumes there")
+    ]
     seeds: Annotated[
         int | str | Sequence[int] | None,
-        Meta(description=f"seeds of each task (default: those of the agent's paper, or of the list's; else {_SEEDS})"),
+        Meta(
+            description="seeds of each task (default: those of the agent's paper, or of the "
+            f"list's; else {_SEEDS})"
+        ),
     ] = None  # type: ignore[assignment]
     trials: Annotated[
-        int | None, Meta(ge=1, description="attempts at a task, while they fail (default: the agent's paper's, or 1)")
+        int | None,
+        Meta(
+            ge=1,
+            description="attempts at a task, while they fail (default: the agent's paper's, or 1)",
+        ),
     ] = None
-    lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn between trials")] = _LESSONS
+    lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn between trials")] = (
+        _LESSONS
+    )
     beside: Annotated[
         str | Path | Sequence[str | Path] | None,
-        Meta(description="whose figures stand next to them: papers' names, files of your own; none: nobody's"),
+        Meta(
+            description="whose figures stand next to them: papers' names, files of your own; "
+            "none: nobody's"
+        ),
     ] = None
 
     def check(self) -> None:
@@ -75,7 +112,8 @@ class BenchConfig(EpisodesConfig):
             object.__setattr__(self, "beside", ",".join(map(str, self.beside)))
         if self.benchmark not in _BENCHMARKS:
             raise UsageError(
-                f"environment {self.benchmark}: the benchmarks are {', '.join(_BENCHMARKS)}", parameters=("environment",)
+                f"environment {self.benchmark}: the benchmarks are {', '.join(_BENCHMARKS)}",
+                parameters=("environment",),
             )
         if self.benchmark == "mind2web" and (self.trials or 1) > 1:
             raise UsageError("trials: recorded steps are played once", parameters=("trials",))
@@ -116,7 +154,14 @@ class BenchResult:
     def broken(self) -> bool:
         """Whether episodes broke off or could not begin."""
         missing = self.figures.missing
-        return bool(self.lost or (missing if isinstance(missing, int) else {"broke off", "could not begin"} & missing.keys()))
+        return bool(
+            self.lost
+            or (
+                missing
+                if isinstance(missing, int)
+                else {"broke off", "could not begin"} & missing.keys()
+            )
+        )
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -129,12 +174,21 @@ class BenchResult:
         return table
 
     def to_pandas(self) -> Any:
-        """A pandas table: a row for each task of each list of tasks; of recorded steps for each split."""
+        """A pandas table: a row for each task of each list of tasks; of recorded steps for each
+        split.
+        """
         pandas, figures = import_pandas(), self.figures
         if isinstance(figures, RecordedBench):
-            rows = [{"split": split.name, **msgspec.to_builtins(split.all, str_keys=True)} for split in figures.splits]
+            rows = [
+                {"split": split.name, **msgspec.to_builtins(split.all, str_keys=True)}
+                for split in figures.splits
+            ]
         else:
-            rows = [{"list": part.title, **msgspec.to_builtins(row)} for part in figures.sections for row in part.tasks]
+            rows = [
+                {"list": part.title, **msgspec.to_builtins(row)}
+                for part in figures.sections
+                for row in part.tasks
+            ]
         return pandas.json_normalize(rows)
 
     def __str__(self) -> str:
@@ -144,7 +198,8 @@ class BenchResult:
 async def bench_async(
     config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> BenchResult:
-    """Plays an agent on a benchmark, and writes tables, figures and a picture; the same call resumes a stopped run.
+    """Plays an agent on a benchmark, and writes tables, figures and a picture; the same call
+    resumes a stopped run.
 
     Args:
         config: Which benchmark, and who plays.
@@ -212,13 +267,16 @@ def plan_bench(config: BenchConfig) -> RunPlan:
             run = _Run.of(chosen, made)
             check_again(made.pool, run.challenges, None, chosen.episodes, run.retries, **run.rest)
             trials = run.retries.attempts
-            return plan_retries(EpisodePlan.of(made, trials), None, asks=trials > 1, output=chosen.episodes)
+            return plan_retries(
+                EpisodePlan.of(made, trials), None, asks=trials > 1, output=chosen.episodes
+            )
 
     return wait_for(plan)
 
 
 def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
-    """Fills in the tasks, seeds and trials of the agent's paper, or of the list's, where they were not given.
+    """Fills in the tasks, seeds and trials of the agent's paper, or of the list's, where they were
+    not given.
 
     Args:
         config: Which benchmark, and who plays.
@@ -231,29 +289,44 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     """
     policy, place = get_name(config.policy), config.place
     if config.policy is None:
-        raise UsageError("policy is missing: name a policy of prill's, or one of your own", parameters=("policy",))
+        raise UsageError(
+            "policy is missing: name a policy of prill's, or one of your own",
+            parameters=("policy",),
+        )
     ready = [read_paper(name) for name in paper_names(config.benchmark)]
     followed = [paper for paper in ready if policy in paper.agents]
     if config.benchmark == "mind2web":
         named = _named(config)
-        return config.but(seeds=config.seeds or "0", trials=1), (followed or ready) if named is None else named
+        return config.but(seeds=config.seeds or "0", trials=1), (
+            followed or ready
+        ) if named is None else named
     tasks = getattr(place, "tasks", None)
     if tasks is None:
-        tasks = "all" if config.benchmark != "miniwob" else next((p.list_name for p in followed if p.list_name), None)
+        tasks = (
+            "all"
+            if config.benchmark != "miniwob"
+            else next((p.list_name for p in followed if p.list_name), None)
+        )
         if tasks is None:
             lists = ", ".join(paper.list_name for paper in ready if paper.list_name is not None)
             raise UsageError(
-                f"tasks is missing: {policy} is not a paper's agent, so name a list ({lists}), tasks, or all",
+                f"tasks is missing: {policy} is not a paper's agent, so name a list ({lists}), "
+                "tasks, or all",
                 parameters=("tasks",),
             )
     listed = [paper for paper in ready if paper.list_name == tasks]
     # The desk has as many scenarios as the paper played, whoever plays them.
-    source = next(iter([*followed, *listed, *(ready if config.benchmark == "airline" else [])]), None)
-    usual = (source.seeds if source else None) or ("0" if config.benchmark == "webarena" else _SEEDS)
+    source = next(
+        iter([*followed, *listed, *(ready if config.benchmark == "airline" else [])]), None
+    )
+    usual = (source.seeds if source else None) or (
+        "0" if config.benchmark == "webarena" else _SEEDS
+    )
     trials = config.trials or (followed[0].trials if followed else 1)
     if trials == 1 and config.lessons.model is not None:
         raise UsageError(
-            "lessons.model: with one trial there is no lesson to draw; give more trials", parameters=("lessons.model", "trials")
+            "lessons.model: with one trial there is no lesson to draw; give more trials",
+            parameters=("lessons.model", "trials"),
         )
     chosen = config.but(
         environment=place.but(tasks=to_words(list_tasks(listed[0])) if listed else tasks),
@@ -263,7 +336,9 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     if (named := _named(config)) is not None:
         return chosen, named
     if config.benchmark == "webarena":  # figures of other tasks cannot be compared with
-        return chosen, [] if getattr(place, "shop", False) or getattr(place, "configs", None) else ready
+        return chosen, [] if getattr(place, "shop", False) or getattr(
+            place, "configs", None
+        ) else ready
     return chosen, [paper for paper in ready if paper in followed or paper in listed] or ready
 
 
@@ -271,12 +346,16 @@ def _named(config: BenchConfig) -> list[Paper] | None:
     """The papers that the configuration names; None where it names none."""
     if config.beside is None:
         return None
-    names = [name.strip() for name in str(config.beside).split(",")] if config.beside != "none" else []
+    names = (
+        [name.strip() for name in str(config.beside).split(",")] if config.beside != "none" else []
+    )
     papers = [read_paper(name) for name in names]
     for name, paper in zip(names, papers, strict=True):
         if paper.benchmark != config.benchmark:
             raise UsageError(
-                f"beside {name}: its figures are about {paper.benchmark}, not about {config.benchmark}", parameters=("beside",)
+                f"beside {name}: its figures are about {paper.benchmark}, not about "
+                f"{config.benchmark}",
+                parameters=("beside",),
             )
     return papers
 
@@ -304,7 +383,8 @@ class _Run:
         # With one trial nothing is learnt between trials, so any policy will do.
         make = partial(learner_of_case if trials > 1 else _player, made, model, lessons)
         if trials > 1 and made.rows:
-            make(made.rows[0], (), 0)  # an agent that takes no lessons is told so before anything is played
+            # an agent that takes no lessons is told so before anything is played
+            make(made.rows[0], (), 0)
         settings: dict[str, Any] = {
             "policy": made.plan.agent,
             "environment": made.environment,
@@ -319,7 +399,12 @@ class _Run:
 
 
 def _player(
-    made: RolloutSession, model: LanguageModel | None, lessons: LessonsConfig, row: Case, learnt: Sequence[str], number: int
+    made: RolloutSession,
+    model: LanguageModel | None,
+    lessons: LessonsConfig,
+    row: Case,
+    learnt: Sequence[str],
+    number: int,
 ) -> Learner:
     return cast(Learner, made.plan.make(row))
 
@@ -327,14 +412,17 @@ def _player(
 # Recorded steps, which are played once and marked step by step
 
 
-async def _recorded(config: BenchConfig, papers: Sequence[Paper], progress: Callable[[ReflexionProgress], None]) -> BenchResult:
+async def _recorded(
+    config: BenchConfig, papers: Sequence[Paper], progress: Callable[[ReflexionProgress], None]
+) -> BenchResult:
     place = config.place
     assert isinstance(place, Mind2WebConfig)
     files = place.files()
     async with session(config, config.episodes) as made:
         total = len(made.rows)
         counts = await record_session(
-            made, progress=lambda recorded: progress(ReflexionProgress("play", 0, recorded.total, total))
+            made,
+            progress=lambda recorded: progress(ReflexionProgress("play", 0, recorded.total, total)),
         )
         figures = _recorded_figures(config, made, files, papers, counts)
     write_bench(Path(config.output), figures)
@@ -342,7 +430,11 @@ async def _recorded(config: BenchConfig, papers: Sequence[Paper], progress: Call
 
 
 def _recorded_figures(
-    config: BenchConfig, made: RolloutSession, files: dict[Path, str], papers: Sequence[Paper], counts: RecordTally
+    config: BenchConfig,
+    made: RolloutSession,
+    files: dict[Path, str],
+    papers: Sequence[Paper],
+    counts: RecordTally,
 ) -> RecordedBench:
     """The figures of this run's episodes: those of other runs in the folder have other ids."""
     rows = {made.id(row): row for row in made.rows}
@@ -364,4 +456,11 @@ def _recorded_figures(
         "seeds": config.seeds,
         "lost": spec.lost,
     }
-    return recorded_bench(played, papers, agent=made.plan.agent, marking=spec.marking, settings=settings, not_begun=counts.lost)
+    return recorded_bench(
+        played,
+        papers,
+        agent=made.plan.agent,
+        marking=spec.marking,
+        settings=settings,
+        not_begun=counts.lost,
+    )

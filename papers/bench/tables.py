@@ -1,4 +1,6 @@
-"""The figures of a benchmark as Markdown, JSON and a picture; what others published is marked as theirs wherever it stands."""
+"""The figures of a benchmark as Markdown, JSON and a picture; what others published is marked as
+theirs wherever it stands.
+"""
 
 from __future__ import annotations
 
@@ -16,54 +18,85 @@ from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
 _SUCCESS = {
-    "miniwob": "Success is a raw reward of the page above 0; the column `reward 1` leaves out what had only a part of it.",
+    "miniwob": (
+        "Success is a raw reward of the page above 0; the column `reward 1` leaves out "
+        "what had only a part of it."
+    ),
     "webarena": "Success is what the oracle of the task says of the state that the agent left.",
     "airline": (
-        "Success is that the desk is as the caller wanted it, with nothing else changed; progress is the share of checkpoints "
+        "Success is that the desk is as the caller wanted it, with nothing else changed; progress "
+        "is the share of checkpoints "
         "that were reached."
     ),
 }
-# Columns of some benchmarks alone; a share of rewards is told since pages that give part of one would hide it in success.
+# Columns of some benchmarks alone; a share of rewards is told since pages that give part of one
+# would hide it in success.
 _SHARES: Mapping[str, Callable[[BenchRow], float | None]] = {
     "reward 1": lambda row: row.full,
     "progress": lambda row: row.progress,
 }
 _CLUSTERS = {"miniwob": "tasks", "webarena": "templates", "airline": "tasks"}
 _HOW = (
-    "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: of one task Wilson's, over its "
-    "seeds; of several, {clusters} are redrawn, all seeds of one being one cluster (bootstrap; with fewer than 20 clusters "
-    "Student's t on log odds, leaving out one cluster at a time; where all are alike, Wilson's with a trial a cluster). "
-    "Actions, calls, tokens and US dollars are means of an attempt, lessons included; the `stop` that ends an episode is no "
+    "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: "
+    "of one task Wilson's, over its "
+    "seeds; of several, {clusters} are redrawn, all seeds of one being one cluster (bootstrap; "
+    "with fewer than 20 clusters "
+    "Student's t on log odds, leaving out one cluster at a time; where all are alike, Wilson's "
+    "with a trial a cluster). "
+    "Actions, calls, tokens and US dollars are means of an attempt, lessons included; the `stop` "
+    "that ends an episode is no "
     "action."
 )
-_TRIALS = "After T trials, some attempt among the first T succeeded; an attempt that failed may have given a lesson."
+_TRIALS = (
+    "After T trials, some attempt among the first T succeeded; an attempt that failed may "
+    "have given a lesson."
+)
 _THEIRS = (
-    "Columns with **theirs** are figures of the publication named there, copied from it and not measured here: another model, "
-    "other seeds, other times. They are means over the tasks that have an outcome here, too, where the publication has them by "
+    "Columns with **theirs** are figures of the publication named there, copied from it and not "
+    "measured here: another model, "
+    "other seeds, other times. They are means over the tasks that have an outcome here, too, "
+    "where the publication has them by "
     "task; in brackets stands over how many, where that is another number than ours."
 )
 
 _COUNTED = {
     "mt-mind2web": (
-        "Ele. Acc and Op. F1 are means over turns of the mean over a turn's steps; SSR is the mean over conversations of the "
-        "share of steps that are right, and TSR that of the share of turns whose steps are all right (MT-Mind2Web)."
+        "Ele. Acc and Op. F1 are means over turns of the mean over a turn's steps; SSR is the "
+        "mean over conversations of the "
+        "share of steps that are right, and TSR that of the share of turns whose steps are all "
+        "right (MT-Mind2Web)."
     ),
     "mind2web": (
-        "All figures are means over tasks: of the mean over a task's steps, and SR of whether all its steps are right "
+        "All figures are means over tasks: of the mean over a task's steps, and SR of whether all "
+        "its steps are right "
         "(Mind2Web)."
     ),
 }
 _MARKED = {
-    "generation": "Any positive is the right element; words of the operation that are a single punctuation mark do not count.",
-    "multi-choice": "Any positive is the right element; words of the operation that are a single punctuation mark count.",
-    "synapse": "Only the first positive is the right element, and actions are read from their text.",
+    "generation": (
+        "Any positive is the right element; words of the operation that are a single "
+        "punctuation mark do not count."
+    ),
+    "multi-choice": (
+        "Any positive is the right element; words of the operation that are a single "
+        "punctuation mark count."
+    ),
+    "synapse": (
+        "Only the first positive is the right element, and actions are read from their text."
+    ),
 }
 _HOW_MARKED = (
-    "A step without a positive among the best {top} candidates is wrong, whatever was done. Every step is asked for as if "
-    "those before it had been right. Intervals are 95 %: conversations are redrawn (bootstrap; with fewer than 20 Student's "
-    "t on log odds, leaving out one at a time; where all are alike, Wilson's with a trial a conversation)."
+    "A step without a positive among the best {top} candidates is wrong, whatever was done. Every "
+    "step is asked for as if "
+    "those before it had been right. Intervals are 95 %: conversations are redrawn (bootstrap; "
+    "with fewer than 20 Student's "
+    "t on log odds, leaving out one at a time; where all are alike, Wilson's with a trial a "
+    "conversation)."
 )
-_THEIR_ROWS = "Rows with **theirs** are figures of the publication named below, copied from it and not measured here."
+_THEIR_ROWS = (
+    "Rows with **theirs** are figures of the publication named below, copied from it "
+    "and not measured here."
+)
 
 
 def write_bench(folder: Path, bench: Bench | RecordedBench) -> None:
@@ -76,7 +109,9 @@ def write_bench(folder: Path, bench: Bench | RecordedBench) -> None:
     Raises:
         UsageError: The files cannot be written.
     """
-    write_output(folder / FIGURES, msgspec.json.format(msgspec.json.encode(bench), indent=1).rstrip() + b"\n")
+    write_output(
+        folder / FIGURES, msgspec.json.format(msgspec.json.encode(bench), indent=1).rstrip() + b"\n"
+    )
     write_output(folder / TABLES, bench_text(bench).encode())
     write_output(folder / PICTURE, bench_picture(bench).encode())
 
@@ -92,7 +127,11 @@ def bench_text(bench: Bench | RecordedBench) -> str:
     """
     if isinstance(bench, RecordedBench):
         return _recorded_text(bench)
-    parts = [f"# {cell_text(bench.agent)} on {bench.benchmark}", played_text(bench), _SUCCESS[bench.benchmark]]
+    parts = [
+        f"# {cell_text(bench.agent)} on {bench.benchmark}",
+        played_text(bench),
+        _SUCCESS[bench.benchmark],
+    ]
     parts.append(_HOW.format(clusters=_CLUSTERS[bench.benchmark]))
     parts += [_TRIALS] if bench.trials[-1] > 1 else []
     parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
@@ -103,7 +142,10 @@ def bench_text(bench: Bench | RecordedBench) -> str:
         columns = section.columns if any(row.theirs for row in section.tasks) else ()
         parts += [
             f"## Tasks, list of {section.title}" if section.columns else "## Tasks",
-            table_text(_head(bench, columns, "task", "category"), (_task_cells(row, told) for row in section.tasks)),
+            table_text(
+                _head(bench, columns, "task", "category"),
+                (_task_cells(row, told) for row in section.tasks),
+            ),
         ]
     if not bench.sections:
         parts.append("None of the tasks that were played is on these lists.")
@@ -119,7 +161,8 @@ def played_text(bench: Bench) -> str:
     if bench.missing:
         reasons = ", ".join(f"{n} {reason}" for reason, n in bench.missing.items())
         words += (
-            f" Without an outcome: {sum(bench.missing.values())} ({reasons}); these count neither as success nor as failure."
+            f" Without an outcome: {sum(bench.missing.values())} ({reasons}); these count "
+            "neither as success nor as failure."
         )
     return words
 
@@ -128,12 +171,15 @@ def summary_text(bench: Bench | RecordedBench) -> str:
     """What was played, and the tables by category alone."""
     if isinstance(bench, RecordedBench):
         return _recorded_summary(bench)
-    tables = [f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections]
+    tables = [
+        f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections
+    ]
     return "\n\n".join([played_text(bench), *tables])
 
 
 def bench_picture(bench: Bench | RecordedBench) -> str:
-    """Draws success by category after the last trial, with 95 % intervals, and the published figures.
+    """Draws success by category after the last trial, with 95 % intervals, and the published
+    figures.
 
     Args:
         bench: The figures.
@@ -147,7 +193,13 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
     several = len(bench.sections) > 1
     names = [f"{section.title}: {row.name}" if several else row.name for section, row in rows]
     ours = [
-        PlotPoint(i, share.success, share.low or 0.0, 1.0 if share.high is None else share.high, _over(row))
+        PlotPoint(
+            i,
+            share.success,
+            share.low or 0.0,
+            1.0 if share.high is None else share.high,
+            _over(row),
+        )
         for i, (_, row) in enumerate(rows)
         if (share := row.success[-1]).success is not None
     ]
@@ -157,7 +209,9 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
             points = [
                 PlotPoint(i, figure.success, figure.success, figure.success, _theirs_over(figure))
                 for i, (of_row, row) in enumerate(rows)
-                if of_row is section and at < len(row.theirs) and (figure := row.theirs[at]) is not None
+                if of_row is section
+                and at < len(row.theirs)
+                and (figure := row.theirs[at]) is not None
             ]
             lines.append(PlotLine(f"theirs: {_named(section, column)}, {column.model}", points))
     return row_chart(f"Success on {bench.benchmark}, by category", names, lines)
@@ -184,15 +238,28 @@ def _about(section: Section) -> Iterator[str]:
 
 
 def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
-    success = ["success"] if bench.trials == (1,) else [f"success, T={trials}" for trials in bench.trials]
+    success = (
+        ["success"] if bench.trials == (1,) else [f"success, T={trials}" for trials in bench.trials]
+    )
     ours = [*first, *success, *_told(bench), "without outcome", "actions", "calls", "tokens", "USD"]
     return [*ours, *(f"**theirs**: {cell_text(column.name)}" for column in columns)]
 
 
 def _told(bench: Bench) -> list[str]:
-    """Which of the columns that only some benchmarks have are known of all rows: `reward 1`, `progress`."""
-    rows = [row for section in bench.sections for row in (*section.categories, *section.tasks) if row.success[-1].decided]
-    return [name for name, share in _SHARES.items() if rows and all(share(row) is not None for row in rows)]
+    """Which of the columns that only some benchmarks have are known of all rows: `reward 1`,
+    `progress`.
+    """
+    rows = [
+        row
+        for section in bench.sections
+        for row in (*section.categories, *section.tasks)
+        if row.success[-1].decided
+    ]
+    return [
+        name
+        for name, share in _SHARES.items()
+        if rows and all(share(row) is not None for row in rows)
+    ]
 
 
 def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
@@ -205,7 +272,10 @@ def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
 
 def _task_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), cell_text(row.category) or "-")
-    yield from (f"{_share_cell(share)}, of {share.decided}" if share.decided else "-" for share in row.success)
+    yield from (
+        f"{_share_cell(share)}, of {share.decided}" if share.decided else "-"
+        for share in row.success
+    )
     yield from _told_cells(row, told)
     yield from _spent(row)
     yield from (_theirs_cell(figure, 1) for figure in row.theirs)
@@ -218,12 +288,21 @@ def _told_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
 
 def _spent(row: BenchRow) -> Iterator[str]:
     yield str(row.success[-1].missing)
-    for mean, form in ((row.actions, ".2f"), (row.calls, ".2f"), (row.tokens, ".0f"), (row.usd, ".5f")):
+    for mean, form in (
+        (row.actions, ".2f"),
+        (row.calls, ".2f"),
+        (row.tokens, ".0f"),
+        (row.usd, ".5f"),
+    ):
         yield "-" if mean is None else format(mean, form)
 
 
 def _share_cell(share: BenchShare) -> str:
-    return "-" if share.success is None else f"{share.success:.1%} ({share.low:.1%} to {share.high:.1%})"
+    return (
+        "-"
+        if share.success is None
+        else f"{share.success:.1%} ({share.low:.1%} to {share.high:.1%})"
+    )
 
 
 def _theirs_cell(figure: Theirs | None, tasks: int) -> str:
@@ -256,13 +335,25 @@ def _count(number: int | None, word: str) -> str:
 
 def _recorded_text(bench: RecordedBench) -> str:
     """How to read the figures on recorded steps, and tables by split, turn and website."""
-    parts = [f"# {cell_text(bench.agent)} on recorded steps", _recorded_summary(bench), _COUNTED[bench.counting]]
+    parts = [
+        f"# {cell_text(bench.agent)} on recorded steps",
+        _recorded_summary(bench),
+        _COUNTED[bench.counting],
+    ]
     parts += [_MARKED[bench.marking.scheme], _HOW_MARKED.format(top=bench.marking.top)]
     parts += [_THEIR_ROWS] if any(split.theirs for split in bench.splits) else []
     for split in bench.splits:
         recall = ", ".join(f"{share:.1%} at {k}" for k, share in split.ranking.recall.items())
-        parts += [f"## {cell_text(split.name)}: micro, turns and websites", f"Candidates: recall {recall}."]
-        parts.append(table_text(["over all steps", *METRICS["micro"]], [["ours", *_figure_cells(split.all, "micro")]]))
+        parts += [
+            f"## {cell_text(split.name)}: micro, turns and websites",
+            f"Candidates: recall {recall}.",
+        ]
+        parts.append(
+            table_text(
+                ["over all steps", *METRICS["micro"]],
+                [["ours", *_figure_cells(split.all, "micro")]],
+            )
+        )
         rows = split.by_turn if bench.counting == "mt-mind2web" else ()
         for word, some in (("turn of the conversation", rows), ("website", split.by_site)):
             if some:
@@ -281,15 +372,28 @@ def _recorded_summary(bench: RecordedBench) -> str:
         words += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
     if bench.not_begun:
         words += f" Could not begin, and are in no figure: {bench.not_begun} turns."
-    return "\n\n".join([words, *(f"{cell_text(split.name)}:\n\n{_split_table(split, bench)}" for split in bench.splits)])
+    return "\n\n".join(
+        [
+            words,
+            *(
+                f"{cell_text(split.name)}:\n\n{_split_table(split, bench)}"
+                for split in bench.splits
+            ),
+        ]
+    )
 
 
 def _recorded_picture(bench: RecordedBench) -> str:
-    """The picture: the share of steps that are right, by the turn of the conversation, a line for each split."""
+    """The picture: the share of steps that are right, by the turn of the conversation, a line for
+    each split.
+    """
     lines = [
-        PlotLine(split.name, [point for row in split.by_turn if (point := _point(row)) is not None]) for split in bench.splits
+        PlotLine(split.name, [point for row in split.by_turn if (point := _point(row)) is not None])
+        for split in bench.splits
     ]
-    return line_chart(f"{bench.agent}: steps right, by turn", "turn of the conversation", lines, whole=True)
+    return line_chart(
+        f"{bench.agent}: steps right, by turn", "turn of the conversation", lines, whole=True
+    )
 
 
 def _point(row: Figures) -> PlotPoint | None:
@@ -304,7 +408,12 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
     metrics, best = METRICS[bench.counting], split.ranking.first
     best_element = _figure_cell(best.figures[bench.counting]["Ele. Acc"])
     rows = [
-        [cell_text(bench.agent), str(split.all.turns), str(split.all.missing), *_figure_cells(split.all, bench.counting)],
+        [
+            cell_text(bench.agent),
+            str(split.all.turns),
+            str(split.all.missing),
+            *_figure_cells(split.all, bench.counting),
+        ],
         ["the best candidate", str(best.turns), "0", best_element, *["-"] * (len(metrics) - 1)],
     ]
     for row in split.theirs:
@@ -314,7 +423,12 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
 
 
 def _recorded_row(row: Figures, bench: RecordedBench) -> Sequence[str]:
-    return [cell_text(row.name), str(row.turns), str(row.steps), *_figure_cells(row, bench.counting)]
+    return [
+        cell_text(row.name),
+        str(row.turns),
+        str(row.steps),
+        *_figure_cells(row, bench.counting),
+    ]
 
 
 def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
@@ -322,7 +436,11 @@ def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
 
 
 def _figure_cell(figure: StepFigure) -> str:
-    return "-" if figure.share is None else f"{figure.share:.1%} ({figure.low:.1%} to {figure.high:.1%})"
+    return (
+        "-"
+        if figure.share is None
+        else f"{figure.share:.1%} ({figure.low:.1%} to {figure.high:.1%})"
+    )
 
 
 def _printed(figures: Mapping[str, float], metric: str) -> str:

@@ -19,7 +19,9 @@ from prill.papers.mind2web.pages.steps import Marking, Match, Scheme
 
 @dataclass(frozen=True, kw_only=True)
 class Mind2WebConfig(EnvironmentConfig):
-    """Recorded turns: `Mind2WebConfig(recordings=["test.jsonl"])`. The recording goes on whatever the agent does."""
+    """Recorded turns: `Mind2WebConfig(recordings=["test.jsonl"])`. The recording goes on whatever
+    the agent does.
+    """
 
     name: ClassVar[str] = "mind2web"
     usual_steps: ClassVar[int] = 1000  # of an episode: it ends with the recording
@@ -28,21 +30,38 @@ class Mind2WebConfig(EnvironmentConfig):
     tasks: Annotated[Names, Meta(description="recorded turns by id, or all")] = "all"
     recordings: Annotated[
         str | Path | Sequence[str | Path],
-        Meta(description="files or folders of recorded turns ([SPLIT=]PLACE,…), and which part of the data each is"),
+        Meta(
+            description="files or folders of recorded turns ([SPLIT=]PLACE,…), and which part of "
+            "the data each is"
+        ),
     ] = ()
     within: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        Meta(description="a step whose target is not among so many best candidates is lost (default: the policy's paper's)"),
+        Meta(
+            description="a step whose target is not among so many best candidates is lost "
+            "(default: the policy's paper's)"
+        ),
     ] = None
     lost: Annotated[
         Literal["hidden", "shown"],
-        Meta(description="what is shown of a lost step: no candidates, so that no model is asked, or all the same"),
+        Meta(
+            description="what is shown of a lost step: no candidates, so that no model is asked, "
+            "or all the same"
+        ),
     ] = "hidden"
     scheme: Annotated[
-        Scheme | None, Meta(description="how steps are marked: as MindAct in its two forms, or as Synapse (default: policy's)")
+        Scheme | None,
+        Meta(
+            description="how steps are marked: as MindAct in its two forms, or as Synapse "
+            "(default: policy's)"
+        ),
     ] = None
     step_match: Annotated[
-        Match | None, Meta(description="synapse: a step is right when what it says is, or when its text is the same")
+        Match | None,
+        Meta(
+            description="synapse: a step is right when what it says is, or when its text is the "
+            "same"
+        ),
     ] = None
 
     def check(self) -> None:
@@ -66,13 +85,19 @@ class Mind2WebConfig(EnvironmentConfig):
             place = Path(name if equals else word)
             path = place / TRAJECTORIES if place.is_dir() else place
             if not path.is_file():
-                raise UsageError(f"recordings {word}: there is no file {path} (prill convert mind2web makes one)")
+                raise UsageError(
+                    f"recordings {word}: there is no file {path} (prill convert mind2web makes one)"
+                )
             if path in found:
-                raise UsageError(f"recordings {word}: {path} is named twice, and its turns belong to one split")
+                raise UsageError(
+                    f"recordings {word}: {path} is named twice, and its turns belong to one split"
+                )
             found[path] = split if equals else place.stem
         if not found:
             raise UsageError(
-                "recordings is missing: files of recorded turns, which prill convert mind2web makes", parameters=("recordings",)
+                "recordings is missing: files of recorded turns, which "
+                "prill convert mind2web makes",
+                parameters=("recordings",),
             )
         return found
 

@@ -1,4 +1,6 @@
-"""A ranker in this process: a cross-encoder, which reads a candidate and a query together and gives one number."""
+"""A ranker in this process: a cross-encoder, which reads a candidate and a query together and gives
+one number.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,15 @@ MAX_TOKENS = 512  # of candidate and query together (Self-MAP, ACL 2024)
 
 
 class CrossEncoder:
-    """The ranker in a folder, as `prill train ranker` and `save_pretrained` write it; loaded when it is first asked.
+    """The ranker in a folder, as `prill train ranker` and `save_pretrained` write it; loaded when
+    it is first asked.
 
     Without a `device`: cuda where there is one, else cpu. `batch`: texts that are read at once.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, device: str | None = None, batch: int = 32) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], *, device: str | None = None, batch: int = 32
+    ) -> None:
         self.folder, self.device, self.batch = Path(folder), device, batch
         if not (self.folder / "config.json").is_file():
             raise UsageError(f"{folder}: no folder with a ranker in it (a config.json and weights)")
@@ -63,11 +68,18 @@ class CrossEncoder:
             raise MissingExtraError(error.name or "transformers", "local") from None
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         with model_failures(f"{self.folder}: the ranker cannot be loaded"):
-            reader = transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
+            reader = transformers.AutoTokenizer.from_pretrained(
+                self.folder, local_files_only=True, trust_remote_code=False
+            )
             family = transformers.AutoModelForSequenceClassification
-            model = family.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32)
+            model = family.from_pretrained(
+                self.folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32
+            )
         if model.config.num_labels != 1:
-            raise UsageError(f"{self.folder}: gives {model.config.num_labels} numbers, and a ranker one; is it a classifier?")
+            raise UsageError(
+                f"{self.folder}: gives {model.config.num_labels} numbers, and a ranker one; is it "
+                "a classifier?"
+            )
         return model.to(device).eval(), reader
 
 
@@ -79,15 +91,28 @@ def scores(model: Any, reader: Any, query: str, texts: Sequence[str], batch: int
     for start in range(0, len(order), batch):
         places = order[start : start + batch]
         with model_failures(), torch.inference_mode():
-            inputs = pairs(reader, [texts[i] for i in places], [query] * len(places), MAX_TOKENS).to(model.device)
-            for place, score in zip(places, model(**inputs).logits[:, 0].float().tolist(), strict=True):
+            inputs = pairs(
+                reader, [texts[i] for i in places], [query] * len(places), MAX_TOKENS
+            ).to(model.device)
+            for place, score in zip(
+                places, model(**inputs).logits[:, 0].float().tolist(), strict=True
+            ):
                 found[place] = score
     return found
 
 
 def pairs(reader: Any, texts: Sequence[str], queries: Sequence[str], most: int) -> Any:
-    """Candidates and queries as the model reads them, the candidate first, in training and afterwards alike.
+    """Candidates and queries as the model reads them, the candidate first, in training and
+    afterwards alike.
 
-    The papers' code has them the other way round when it evaluates (Self-MAP's repository; the order is learnt).
+    The papers' code has them the other way round when it evaluates (Self-MAP's repository; the
+    order is learnt).
     """
-    return reader(list(texts), list(queries), padding=True, truncation="longest_first", max_length=most, return_tensors="pt")
+    return reader(
+        list(texts),
+        list(queries),
+        padding=True,
+        truncation="longest_first",
+        max_length=most,
+        return_tensors="pt",
+    )

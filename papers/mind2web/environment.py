@@ -1,8 +1,10 @@
-"""Mind2Web and MT-Mind2Web as an environment: recorded turns, step by step, whatever the agent does (teacher forcing).
+"""Mind2Web and MT-Mind2Web as an environment: recorded turns, step by step, whatever the agent does
+(teacher forcing).
 
-An agent sees the page and the candidates of each recorded step, and of the conversation's earlier turns what was seen and done.
-Recordings may be larger than memory: a file is gone through once for where its turns begin, and a turn is read when it is
-played, with those before it in its conversation.
+An agent sees the page and the candidates of each recorded step, and of the conversation's earlier
+turns what was seen and done. Recordings may be larger than memory: a file is gone through once for
+where its turns begin, and a turn is read when it is played, with those before it in its
+conversation.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from prill.io.lines import read_lines, resolve_folder
 from prill.io.store import decode_trajectory
 from prill.papers.mind2web.pages.conversations import rejoined, without_pages
 from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import TOP, Asked, Marking, Match, Scheme, StepScore, describe_step
+from prill.papers.mind2web.pages.steps import (
+    TOP,
+    Asked,
+    Marking,
+    Match,
+    Scheme,
+    StepScore,
+    describe_step,
+)
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
 
@@ -34,16 +44,29 @@ _SHOWN = 50  # candidates around which a page is kept on record
 class Mind2WebSpec:
     """How recorded turns are played, and how steps are marked for the labels."""
 
-    within: Annotated[int, Meta(ge=1, description="a step whose target is not among so many best candidates is lost")] = TOP
+    within: Annotated[
+        int,
+        Meta(ge=1, description="a step whose target is not among so many best candidates is lost"),
+    ] = TOP
     lost: Annotated[
         Literal["hidden", "shown"],
-        Meta(description="what is shown of a lost step: no candidates, so that no model is asked, or all the same"),
+        Meta(
+            description="what is shown of a lost step: no candidates, so that no model is asked, "
+            "or all the same"
+        ),
     ] = "hidden"
     scheme: Annotated[
-        Scheme, Meta(description="how steps are marked: as MindAct does in its two forms, or as Synapse does")
+        Scheme,
+        Meta(
+            description="how steps are marked: as MindAct does in its two forms, or as Synapse does"
+        ),
     ] = "generation"
     step_match: Annotated[
-        Match, Meta(description="synapse: a step is right when what it says is, or when its text is the same")
+        Match,
+        Meta(
+            description="synapse: a step is right when what it says is, or when its text is the "
+            "same"
+        ),
     ] = "parsed"
 
     @property
@@ -75,9 +98,11 @@ class _Place:
 
 
 class Recordings:
-    """Recorded turns of files (JSON Lines, as `prill convert` writes them), by id. Only their places are in memory.
+    """Recorded turns of files (JSON Lines, as `prill convert` writes them), by id. Only their
+    places are in memory.
 
-    Raises UsageError for an id that comes twice and for packed files and pipes, InputError for a broken line.
+    Raises UsageError for an id that comes twice and for packed files and pipes, InputError for a
+    broken line.
     """
 
     def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
@@ -90,7 +115,10 @@ class Recordings:
         decoder = msgspec.json.Decoder(_Head)
         for line in read_lines(file):
             if line.start is None:
-                raise UsageError(f"{file}: recordings are read here and there, so they cannot be packed or come through a pipe")
+                raise UsageError(
+                    f"{file}: recordings are read here and there, so they cannot be packed or "
+                    "come through a pipe"
+                )
             try:
                 head = decoder.decode(line.data)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -99,7 +127,9 @@ class Recordings:
                 raise UsageError(f"{file}:{line.number}: the turn {head.id!r} is recorded twice")
             conversation = str(head.metadata.get("conversation", head.id))
             digest = hashlib.blake2b(line.data, digest_size=8).hexdigest()
-            self._places[head.id] = _Place(file, line.number, line.start, line.size, digest, conversation, head.task.site)
+            self._places[head.id] = _Place(
+                file, line.number, line.start, line.size, digest, conversation, head.task.site
+            )
             self._conversations.setdefault((file, conversation), []).append(head.id)
 
     @property
@@ -121,13 +151,18 @@ class Recordings:
     def conversations(self) -> dict[str, int]:
         """The number of each turn's conversation."""
         numbers = {key: number for number, key in enumerate(self._conversations)}
-        return {name: numbers[place.file, place.conversation] for name, place in self._places.items()}
+        return {
+            name: numbers[place.file, place.conversation] for name, place in self._places.items()
+        }
 
     def turn(self, name: str) -> Trajectory:
-        """The turn of that id, its conversation's earlier turns with their pages. Raises UsageError, InputError."""
+        """The turn of that id, its conversation's earlier turns with their pages. Raises
+        UsageError, InputError.
+        """
         if name not in self._places:
             raise UsageError(
-                f"no turn {name!r} is recorded; there are {len(self._places)}, such as {next(iter(self._places), '-')}"
+                f"no turn {name!r} is recorded; there are {len(self._places)}, such as "
+                f"{next(iter(self._places), '-')}"
             )
         place = self._places[name]
         names = self._conversations[place.file, place.conversation]
@@ -150,7 +185,8 @@ class Recordings:
 class Mind2Web:
     """Plays recorded turns. An episode ends after the last recorded step.
 
-    A record keeps the part of each page around its best 50 candidates, and of earlier turns the actions.
+    A record keeps the part of each page around its best 50 candidates, and of earlier turns the
+    actions.
 
     Args:
         spec: The options.
@@ -161,7 +197,9 @@ class Mind2Web:
         recordings: Annotated[tuple[str, ...], Meta(description="files of recorded turns")] = (),
         spec: Mind2WebSpec = Mind2WebSpec(),
         *,
-        opened: Annotated[Recordings | None, Meta(description="recordings that are open already, from Python")] = None,
+        opened: Annotated[
+            Recordings | None, Meta(description="recordings that are open already, from Python")
+        ] = None,
     ) -> None:
         self.recordings = opened or Recordings(recordings)
         self.spec = spec
@@ -196,7 +234,9 @@ class Mind2Web:
         return self._state()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The next recorded state, whatever the action was; after the last step, what was recorded of the end."""
+        """The next recorded state, whatever the action was; after the last step, what was recorded
+        of the end.
+        """
         assert self._turn is not None
         self._at += 1
         if self._at < len(self._turn.steps):
@@ -204,18 +244,27 @@ class Mind2Web:
         return self._turn.final or Observation(), True
 
     def abridged(self, trajectory: Trajectory) -> Trajectory:
-        """The episode with each page cut around its best 50 candidates, and earlier turns without pages. What was done in the
-        recording is left out: a judge would only have to compare.
+        """The episode with each page cut around its best 50 candidates, and earlier turns without
+        pages. What was done in the recording is left out: a judge would only have to compare.
         """
         turn = self._turn
         steps = tuple(
-            replace(step, observation=Observation(step.observation.screenshot, self._view(i), step.observation.url))
+            replace(
+                step,
+                observation=Observation(
+                    step.observation.screenshot, self._view(i), step.observation.url
+                ),
+            )
             for i, step in enumerate(trajectory.steps)
         )
         final = trajectory.final
         if turn is not None and final is not None:
             going_on = len(steps) < len(turn.steps)
-            final = Observation(final.screenshot, self._view(len(steps)), final.url) if going_on else turn.final
+            final = (
+                Observation(final.screenshot, self._view(len(steps)), final.url)
+                if going_on
+                else turn.final
+            )
         metadata = {**({} if turn is None else turn.metadata), **trajectory.metadata}
         metadata.pop("uids", None)
         task = replace(trajectory.task, earlier=tuple(map(without_pages, trajectory.task.earlier)))
@@ -232,9 +281,13 @@ class Mind2Web:
         """
         assert self._turn is not None
         if trajectory.error is not None:
-            return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")
+            return LabelRecord(
+                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+            )
         scores = [
-            self.spec.marking.score(asked, trajectory.steps[i].action if i < len(trajectory.steps) else None)
+            self.spec.marking.score(
+                asked, trajectory.steps[i].action if i < len(trajectory.steps) else None
+            )
             for i, asked in enumerate(self._asked)
         ]
         return LabelRecord(
@@ -243,7 +296,8 @@ class Mind2Web:
             source="oracle",
             note=_note(scores),
             steps=tuple(
-                StepLabel(i, "towards" if score.success else "away") for i, score in enumerate(scores[: len(trajectory.steps)])
+                StepLabel(i, "towards" if score.success else "away")
+                for i, score in enumerate(scores[: len(trajectory.steps)])
             ),
         )
 
@@ -272,7 +326,9 @@ class Mind2Web:
         lost = self.spec.lost == "hidden" and not self._asked[at].within(self.spec.within)
         targets = tuple(asked.positives[0] if asked.positives else "" for asked in self._asked[:at])
         offered, withheld = ((), state.candidates) if lost else (state.candidates, ())
-        domain, subdomain = (str(self._turn.metadata.get(name) or "") for name in ("domain", "subdomain"))
+        domain, subdomain = (
+            str(self._turn.metadata.get(name) or "") for name in ("domain", "subdomain")
+        )
         shown = PageState(state.page, offered, state.past, targets, withheld, domain, subdomain)
         return Observation(seen.screenshot, shown.text(), seen.url)
 
@@ -285,11 +341,18 @@ class Mind2Web:
             try:
                 page = RecordedPage(state.page)
             except InputError as problem:
-                raise EnvironmentFailedError(f"the recorded turn {self._turn.id!r}, step {at}: {problem}") from None
-            self._views[at] = page.view(state.candidates[:_SHOWN], brackets="angle", ids="original").text
+                raise EnvironmentFailedError(
+                    f"the recorded turn {self._turn.id!r}, step {at}: {problem}"
+                ) from None
+            self._views[at] = page.view(
+                state.candidates[:_SHOWN], brackets="angle", ids="original"
+            ).text
         return self._views[at]
 
 
 def _note(scores: Sequence[StepScore]) -> str:
-    elements, right = sum(score.element == 1 for score in scores), sum(score.success for score in scores)
+    elements, right = (
+        sum(score.element == 1 for score in scores),
+        sum(score.success for score in scores),
+    )
     return f"{right} of {len(scores)} steps right, {elements} elements"

@@ -1,11 +1,15 @@
-"""Mind2Web (arXiv 2306.06070) and MT-Mind2Web (ACL 2024): JSON files of tasks, or of conversations whose turns are tasks.
+"""Mind2Web (arXiv 2306.06070) and MT-Mind2Web (ACL 2024): JSON files of tasks, or of conversations
+whose turns are tasks.
 
-A file is an array of records, or a record a line; it is read record by record, however large. A turn becomes a trajectory of
-its gold actions. What is seen at a step is a `PageState`: the cleaned page, all candidates (those with a rank first, the best
-before the others, then in the order of the page, so that no place tells which are right), and the actions taken before in this
-turn. `action.target` holds the nodes that are right, the first of the record first; it is empty where cleaning has lost them.
+A file is an array of records, or a record a line; it is read record by record, however large. A
+turn becomes a trajectory of its gold actions. What is seen at a step is a `PageState`: the cleaned
+page, all candidates (those with a rank first, the best before the others, then in the order of the
+page, so that no place tells which are right), and the actions taken before in this turn.
+`action.target` holds the nodes that are right, the first of the record first; it is empty where
+cleaning has lost them.
 
-`raw_html` is passed over: of a step whose right element is not in `cleaned_html`, the page is shown without it.
+`raw_html` is passed over: of a step whose right element is not in `cleaned_html`, the page is shown
+without it.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ _KINDS = {"CLICK": "click", "TYPE": "type", "SELECT": "select"}
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _NODE = re.compile(r'backend_node_id="([^"]*)"')
 _NUMBER = re.compile(r"(\d+)\D*$")
-# The data set's own score file: some ten million candidates, each twice (score and rank), at about five opcodes and 25 bytes.
+# The data set's own score file: some ten million candidates, each twice (score and rank), at about
+# five opcodes and 25 bytes.
 _LARGEST_SCORES, _MAX_OPCODES = 2**30, 150_000_000
 
 
@@ -43,7 +48,8 @@ class _Operation(msgspec.Struct):
 
 
 class _Candidate(msgspec.Struct):
-    backend_node_id: Annotated[str, msgspec.Meta(pattern=r"^\S+\Z")]  # one word: the text of a state has them in a line
+    # one word: the text of a state has them in a line
+    backend_node_id: Annotated[str, msgspec.Meta(pattern=r"^\S+\Z")]
     rank: float | None = None
 
 
@@ -66,25 +72,33 @@ class _Turn(msgspec.Struct):
 
 
 def recognise(source: Source) -> bool:
-    """Documents that begin with a task's id and text, or with a conversation's turns; they may be too large to be parsed."""
+    """Documents that begin with a task's id and text, or with a conversation's turns; they may be
+    too large to be parsed.
+    """
     return source.has(_is_ours, "*.json", "*.json.gz")
 
 
 def _is_ours(file: Source) -> bool:
-    return b'"annotation_id"' in file.head and any(key in file.head for key in (b'"confirmed_task"', b'"turns"'))
+    return b'"annotation_id"' in file.head and any(
+        key in file.head for key in (b'"confirmed_task"', b'"turns"')
+    )
 
 
 def load(
     source: str | PathLike[str],
     scores: Annotated[
         str | PathLike[str] | Scores | None,
-        msgspec.Meta(description="score file, JSON or pickle, that orders the candidates of each step"),
+        msgspec.Meta(
+            description="score file, JSON or pickle, that orders the candidates of each step"
+        ),
     ] = None,
 ) -> Iterator[Trajectory | BadLine]:
-    """Every turn, conversation by conversation; a broken one comes as BadLine and is no earlier turn of the others.
+    """Every turn, conversation by conversation; a broken one comes as BadLine and is no earlier
+    turn of the others.
 
-    `scores` orders the candidates: a score file in JSON or as the pickle of the data set, or what one holds. Steps that it
-    lacks are told, as a BadLine at the end. Raises UsageError where it has none of them.
+    `scores` orders the candidates: a score file in JSON or as the pickle of the data set, or what
+    one holds. Steps that it lacks are told, as a BadLine at the end. Raises UsageError where it has
+    none of them.
     """
     known, steps, ordered = _scores(scores), 0, 0
     for item in records(source):
@@ -100,8 +114,14 @@ def load(
         return
     name = "scores" if isinstance(scores, Mapping) else str(scores)
     if not ordered:
-        raise UsageError(f"{name}: has none of the {steps} steps of {source}; is it of other data?", parameters=("scores",))
-    lacks = f"lacks {steps - ordered} of the {steps} steps; their candidates are not in the order of scores"
+        raise UsageError(
+            f"{name}: has none of the {steps} steps of {source}; is it of other data?",
+            parameters=("scores",),
+        )
+    lacks = (
+        f"lacks {steps - ordered} of the {steps} steps; their candidates are not in the order "
+        "of scores"
+    )
     yield BadLine(name, name, lacks, b"")
 
 
@@ -118,7 +138,9 @@ def _files(source: str | PathLike[str]) -> list[Path]:
 
 
 def _place(path: Path) -> tuple[str, int, str]:
-    """Sorts the files of a folder by the number at the end of the name: `train_10.json` after `train_9.json`."""
+    """Sorts the files of a folder by the number at the end of the name: `train_10.json` after
+    `train_9.json`.
+    """
     stem = path.name.partition(".")[0]
     number = _NUMBER.search(stem)
     return str(path.parent), int(number[1]) if number else -1, path.name
@@ -142,7 +164,9 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
 
 
 def records(source: str | PathLike[str]) -> Iterator[tuple[str, Any] | BadLine]:
-    """Every record as it stands, and its place; a damaged file comes as BadLine after what could be read of it."""
+    """Every record as it stands, and its place; a damaged file comes as BadLine after what could be
+    read of it.
+    """
     for path in _files(source):
         yield from _records(path)
 
@@ -157,7 +181,9 @@ def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:
     try:
         with open_lines(path) as file:
             array = _first_byte(path) == b"["
-            for record in ijson.items(file, "item" if array else "", use_float=True, multiple_values=not array):
+            for record in ijson.items(
+                file, "item" if array else "", use_float=True, multiple_values=not array
+            ):
                 yield f"{path}[{count}]", record
                 count += 1
     except (ijson.JSONError, OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
@@ -176,7 +202,12 @@ def _first_byte(path: Path) -> bytes:
 def _turns(place: str, record: Any, scores: Scores) -> Iterator[Trajectory | BadLine]:
     """The turns of a conversation, or the one of a single task."""
     if not isinstance(record, dict) or not isinstance(turns := record.get("turns", [record]), list):
-        yield BadLine(place, place, "neither a task (annotation_id, confirmed_task, actions) nor a conversation (turns)", b"")
+        yield BadLine(
+            place,
+            place,
+            "neither a task (annotation_id, confirmed_task, actions) nor a conversation (turns)",
+            b"",
+        )
         return
     single = "turns" not in record
     earlier: list[Trajectory] = []
@@ -192,14 +223,26 @@ def _turns(place: str, record: Any, scores: Scores) -> Iterator[Trajectory | Bad
 
 
 def _trajectory(
-    turn: _Turn, record: dict[str, Any], number: int, earlier: tuple[Trajectory, ...], scores: Scores
+    turn: _Turn,
+    record: dict[str, Any],
+    number: int,
+    earlier: tuple[Trajectory, ...],
+    scores: Scores,
 ) -> Trajectory:
     if not turn.actions:
         raise InputError("no actions - at `$.actions`")
     if len(turn.action_reprs) != len(turn.actions):
-        raise InputError(f"{len(turn.action_reprs)} action_reprs for {len(turn.actions)} actions - at `$.action_reprs`")
-    steps = tuple(_step(turn, k, scores.get(f"{turn.annotation_id}_{act.action_uid}")) for k, act in enumerate(turn.actions))
-    about = {name: getattr(turn, name) or record.get(name) for name in ("website", "domain", "subdomain")}
+        raise InputError(
+            f"{len(turn.action_reprs)} action_reprs for {len(turn.actions)} actions - at "
+            "`$.action_reprs`"
+        )
+    steps = tuple(
+        _step(turn, k, scores.get(f"{turn.annotation_id}_{act.action_uid}"))
+        for k, act in enumerate(turn.actions)
+    )
+    about = {
+        name: getattr(turn, name) or record.get(name) for name in ("website", "domain", "subdomain")
+    }
     metadata = {
         "conversation": str(record.get("task_id") or turn.annotation_id),
         "turn": number,
@@ -207,14 +250,25 @@ def _trajectory(
         "uids": [act.action_uid for act in turn.actions],
     }
     goal, site = turn.confirmed_task, about["website"]
-    task = Task(id=turn.annotation_id, goal=goal, platform="web", site=str(site) if site else None, earlier=earlier)
-    return Trajectory(id=turn.annotation_id, task=task, agent="gold", steps=steps, metadata=metadata)
+    task = Task(
+        id=turn.annotation_id,
+        goal=goal,
+        platform="web",
+        site=str(site) if site else None,
+        earlier=earlier,
+    )
+    return Trajectory(
+        id=turn.annotation_id, task=task, agent="gold", steps=steps, metadata=metadata
+    )
 
 
 def _step(turn: _Turn, k: int, scores: Mapping[str, float] | None) -> Step:
     act = turn.actions[k]
     if (kind := _KINDS.get(act.operation.op)) is None:
-        raise InputError(f"{act.operation.op!r} is no operation: one of {', '.join(_KINDS)} - at `$.actions[{k}].operation.op`")
+        raise InputError(
+            f"{act.operation.op!r} is no operation: one of {', '.join(_KINDS)} - at "
+            f"`$.actions[{k}].operation.op`"
+        )
     state = PageState(act.cleaned_html, _candidates(act, scores), tuple(turn.action_reprs[:k]))
     target = " ".join(candidate.backend_node_id for candidate in act.pos_candidates)
     action = Action(kind, turn.action_reprs[k], target, value=act.operation.value or None)
@@ -222,7 +276,10 @@ def _step(turn: _Turn, k: int, scores: Mapping[str, float] | None) -> Step:
 
 
 def _candidates(act: _Act, scores: Mapping[str, float] | None) -> tuple[str, ...]:
-    all_of = {candidate.backend_node_id: candidate.rank for candidate in (*act.pos_candidates, *act.neg_candidates)}
+    all_of = {
+        candidate.backend_node_id: candidate.rank
+        for candidate in (*act.pos_candidates, *act.neg_candidates)
+    }
     ranks = {id: rank for id, rank in all_of.items() if rank is not None}
     if scores:
         ranks = {id: -scores[id] for id in all_of if id in scores}

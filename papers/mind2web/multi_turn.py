@@ -1,9 +1,11 @@
-"""Conversations made from single tasks of Mind2Web, in MT-Mind2Web's format: organised, divided into turns, put into words.
+"""Conversations made from single tasks of Mind2Web, in MT-Mind2Web's format: organised, divided
+into turns, put into words.
 
-The way is that of MT-Mind2Web (ACL 2024): tasks of one site that share words become a conversation; the long ones are divided
-into runs of actions, about one for each four; the instructions are rewritten to refer to what was said before. People did the
-last, and checked the second; here a model does, its proposals are checked, and a rule stands in for what cannot be used.
-Without a model the rules do it all, and no turn refers back.
+The way is that of MT-Mind2Web (ACL 2024): tasks of one site that share words become a conversation;
+the long ones are divided into runs of actions, about one for each four; the instructions are
+rewritten to refer to what was said before. People did the last, and checked the second; here a
+model does, its proposals are checked, and a rule stands in for what cannot be used. Without a model
+the rules do it all, and no turn refers back.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from prill.errors import BudgetSpentError, CallTimeoutError, TransportError, UnscoredError, UsageError
+from prill.errors import (
+    BudgetSpentError,
+    CallTimeoutError,
+    TransportError,
+    UnscoredError,
+    UsageError,
+)
 from prill.io.outputs import expect_place, failures, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
@@ -62,11 +70,15 @@ _COMMON = frozenset(
         "then",
     ]
 )
-_ACTION = re.compile(r"\[(?P<role>[^\]]*)\]\s*(?P<label>.*?)\s*->\s*(?P<op>[A-Z]+)(?::\s*(?P<value>.*))?$", re.DOTALL)
+_ACTION = re.compile(
+    r"\[(?P<role>[^\]]*)\]\s*(?P<label>.*?)\s*->\s*(?P<op>[A-Z]+)(?::\s*(?P<value>.*))?$", re.DOTALL
+)
 
 
 class ConversationTurn(msgspec.Struct, frozen=True):
-    """A turn to be: the actions of a task from `first` up to `end`, not included, and the instruction."""
+    """A turn to be: the actions of a task from `first` up to `end`, not included, and the
+    instruction.
+    """
 
     task: str
     first: int
@@ -75,7 +87,9 @@ class ConversationTurn(msgspec.Struct, frozen=True):
 
 
 class ConversationPlan(msgspec.Struct, frozen=True):
-    """A conversation to be. `by_rule`: tasks that no proposal of the model divided; `rewritten`: whether it wrote the words."""
+    """A conversation to be. `by_rule`: tasks that no proposal of the model divided; `rewritten`:
+    whether it wrote the words.
+    """
 
     id: str
     turns: list[ConversationTurn]
@@ -87,9 +101,9 @@ class ConversationPlan(msgspec.Struct, frozen=True):
 class ConversationTally:
     """What became of the tasks. `kept` conversations were planned before.
 
-    `by_rule` tasks were divided by the rule though a model was asked; `not_rewritten` conversations have the rule's words.
-    `unanswered` conversations have no plan, since a call failed: nothing is written then. `usage` is what the calls of this
-    run took, answered or not.
+    `by_rule` tasks were divided by the rule though a model was asked; `not_rewritten` conversations
+    have the rule's words. `unanswered` conversations have no plan, since a call failed: nothing is
+    written then. `usage` is what the calls of this run took, answered or not.
     """
 
     tasks: int = 0
@@ -124,10 +138,12 @@ async def make_conversations(
     stop: asyncio.Event | None = None,
     progress: Callable[[ConversationTally], object] = lambda _: None,
 ) -> ConversationTally:
-    """Writes `out`, a JSON array of conversations. Broken records are problems, and the rest goes on.
+    """Writes `out`, a JSON array of conversations. Broken records are problems, and the rest goes
+    on.
 
-    What is planned is kept in `<out>.plans.jsonl`, so that a run that was broken off goes on there and asks nothing twice.
-    Where calls failed, the other conversations are planned and kept, nothing is written, and the same call asks for the rest.
+    What is planned is kept in `<out>.plans.jsonl`, so that a run that was broken off goes on there
+    and asks nothing twice. Where calls failed, the other conversations are planned and kept,
+    nothing is written, and the same call asks for the rest.
     """
     out = Path(out)
     if out.exists():
@@ -135,7 +151,8 @@ async def make_conversations(
     expect_place(out, "a file of conversations")
     make_folder(out)
     tally, tasks = ConversationTally(), dict[str, _Task]()
-    with tempfile.TemporaryFile(dir=out.parent) as spool:  # as large as the source: /tmp may have no room for it
+    # as large as the source: /tmp may have no room for it
+    with tempfile.TemporaryFile(dir=out.parent) as spool:
         for task in _spooled(source, spool, tally):
             tasks[task.id] = task
             await asyncio.sleep(0)  # so that Ctrl-C is heard
@@ -144,9 +161,13 @@ async def make_conversations(
                 return tally
         groups = organised(list(tasks.values()), most_tasks)
         if not groups:
-            raise UsageError(f"{source}: no task of Mind2Web could be read; {'; '.join(tally.problems[:3])}")
+            raise UsageError(
+                f"{source}: no task of Mind2Web could be read; {'; '.join(tally.problems[:3])}"
+            )
         tally.tasks, tally.conversations = len(tasks), len(groups)
-        plans = await _planned(groups, Path(f"{out}.plans.jsonl"), model, tally, at_once, stop, progress)
+        plans = await _planned(
+            groups, Path(f"{out}.plans.jsonl"), model, tally, at_once, stop, progress
+        )
         if not tally.stopped and not tally.unanswered:
             with writing(out) as file:
                 for number, group in enumerate(groups):
@@ -154,18 +175,31 @@ async def make_conversations(
                     tally.turns += len(plan.turns)
                     tally.by_rule += plan.by_rule if model is not None else 0
                     tally.not_rewritten += model is not None and not plan.rewritten
-                    file.write((b",\n" if number else b"[") + msgspec.json.encode(_record(plan, tasks, spool)))
+                    file.write(
+                        (b",\n" if number else b"[")
+                        + msgspec.json.encode(_record(plan, tasks, spool))
+                    )
                 file.write(b"]\n")
     return tally
 
 
 def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]]:
-    """The tasks in groups of one site whose goals share words, each task with those before it that it shares most with."""
+    """The tasks in groups of one site whose goals share words, each task with those before it that
+    it shares most with.
+    """
     groups: dict[tuple[str, str, str], list[tuple[list[_Task], set[str]]]] = {}
     for task in tasks:
-        words = set(_WORD.findall(task.goal.lower())) - _COMMON - set(_WORD.findall(task.site[1].lower()))
+        words = (
+            set(_WORD.findall(task.goal.lower()))
+            - _COMMON
+            - set(_WORD.findall(task.site[1].lower()))
+        )
         of_site = groups.setdefault(task.site, [])
-        best = max((group for group in of_site if len(group[0]) < most), key=lambda group: len(group[1] & words), default=None)
+        best = max(
+            (group for group in of_site if len(group[0]) < most),
+            key=lambda group: len(group[1] & words),
+            default=None,
+        )
         if best is None or not best[1] & words:
             of_site.append(([task], words))
         else:
@@ -175,7 +209,9 @@ def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]
 
 
 def even_runs(count: int) -> list[tuple[int, int]]:
-    """The actions in runs as long as each other, one for each four: the rule that stands in for a model."""
+    """The actions in runs as long as each other, one for each four: the rule that stands in for a
+    model.
+    """
     runs = -(-count // ACTIONS_A_TURN)
     return [(count * k // runs, count * (k + 1) // runs) for k in range(runs)]
 
@@ -183,7 +219,9 @@ def even_runs(count: int) -> list[tuple[int, int]]:
 def read_runs(reply: str, count: int) -> list[tuple[int, int]] | None:
     """The runs that a reply proposes; None unless they are all the actions, each once, in order."""
     steps = _object(reply)
-    if steps is None or not all(isinstance(numbers, list) and numbers for numbers in steps.values()):
+    if steps is None or not all(
+        isinstance(numbers, list) and numbers for numbers in steps.values()
+    ):
         return None
     if [number for numbers in steps.values() for number in numbers] != list(range(1, count + 1)):
         return None
@@ -195,12 +233,17 @@ def in_words(action: str) -> str:
     if (found := _ACTION.match(action.strip())) is None:
         return action.strip()
     label = found["label"] or f"the {found['role']}"
-    forms = {"TYPE": f"type {found['value']} into {label}", "SELECT": f"select {found['value']} in {label}"}
+    forms = {
+        "TYPE": f"type {found['value']} into {label}",
+        "SELECT": f"select {found['value']} in {label}",
+    }
     return forms.get(found["op"], f"click {label}")
 
 
 def _spooled(source: str | Path, spool: IO[bytes], tally: ConversationTally) -> Iterable[_Task]:
-    """The single tasks; their records go to the spool, since their pages are too much for the memory."""
+    """The single tasks; their records go to the spool, since their pages are too much for the
+    memory.
+    """
     seen = set()
     for item in records(source):
         if isinstance(item, BadLine):
@@ -212,8 +255,16 @@ def _spooled(source: str | Path, spool: IO[bytes], tally: ConversationTally) -> 
         except msgspec.ValidationError as error:
             tally.problems.append(f"{place}: no single task of Mind2Web: {error}")
             continue
-        if not task.actions or len(task.actions) != len(task.action_reprs) or task.annotation_id in seen:
-            why = "its id comes again" if task.annotation_id in seen else "needs one action_repr for each of its actions"
+        if (
+            not task.actions
+            or len(task.actions) != len(task.action_reprs)
+            or task.annotation_id in seen
+        ):
+            why = (
+                "its id comes again"
+                if task.annotation_id in seen
+                else "needs one action_repr for each of its actions"
+            )
             tally.problems.append(f"{place}: {task.annotation_id}: {why}")
             continue
         seen.add(task.annotation_id)
@@ -234,9 +285,17 @@ class _Record(msgspec.Struct):
 
 
 def _key(group: Sequence[_Task], model: LanguageModel | None) -> str:
-    """What a kept plan goes by: who made it, and of what: its tasks as they are, and what a model is asked."""
-    asked = [] if model is None else [load_prompt("prill.papers.mind2web", name).text for name in ("decompose", "rewrite")]
-    made_of = content_hash(*asked, *(part for task in group for part in (task.id, task.goal, "\n".join(task.actions))))
+    """What a kept plan goes by: who made it, and of what: its tasks as they are, and what a model
+    is asked.
+    """
+    asked = (
+        []
+        if model is None
+        else [load_prompt("prill.papers.mind2web", name).text for name in ("decompose", "rewrite")]
+    )
+    made_of = content_hash(
+        *asked, *(part for task in group for part in (task.id, task.goal, "\n".join(task.actions)))
+    )
     return f"{model.name if model is not None else '-'} {group[0].id} {made_of}"
 
 
@@ -252,7 +311,11 @@ async def _planned(
     with failures(path):
         lines = path.read_bytes().splitlines() if path.exists() else []
     kept = {plan.id: plan for plan in map(_kept, lines) if plan is not None}
-    plans = {key: kept[key] for group in groups if (key := _key(group, model)) in kept and _fits(kept[key], group)}
+    plans = {
+        key: kept[key]
+        for group in groups
+        if (key := _key(group, model)) in kept and _fits(kept[key], group)
+    }
     open_groups = [group for group in groups if _key(group, model) not in plans]
     tally.kept = len(groups) - len(open_groups)
     room = asyncio.Semaphore(at_once)
@@ -300,7 +363,9 @@ def _kept(line: bytes) -> ConversationPlan | None:
 
 
 def _fits(plan: ConversationPlan, group: Sequence[_Task]) -> bool:
-    """Whether its turns are all the actions of these tasks, each once, in order: a damaged plan is made again."""
+    """Whether its turns are all the actions of these tasks, each once, in order: a damaged plan is
+    made again.
+    """
     lengths = {task.id: len(task.actions) for task in group}
     if not all(0 <= turn.first < turn.end <= lengths.get(turn.task, 0) for turn in plan.turns):
         return False
@@ -308,7 +373,9 @@ def _fits(plan: ConversationPlan, group: Sequence[_Task]) -> bool:
     return planned == [(task.id, number) for task in group for number in range(len(task.actions))]
 
 
-async def _plan(group: Sequence[_Task], model: LanguageModel | None, tally: ConversationTally) -> ConversationPlan:
+async def _plan(
+    group: Sequence[_Task], model: LanguageModel | None, tally: ConversationTally
+) -> ConversationPlan:
     turns, by_rule = [], 0
     for task in group:
         runs = even_runs(len(task.actions))
@@ -317,29 +384,60 @@ async def _plan(group: Sequence[_Task], model: LanguageModel | None, tally: Conv
             by_rule += proposed is None
             runs = proposed or runs
         for first, end in runs:
-            words = task.goal if len(runs) == 1 else ", then ".join(in_words(action) for action in task.actions[first:end])
+            words = (
+                task.goal
+                if len(runs) == 1
+                else ", then ".join(in_words(action) for action in task.actions[first:end])
+            )
             turns.append(ConversationTurn(task.id, first, end, words[:1].upper() + words[1:]))
-    written = await _rewritten(turns, group, model, tally) if model is not None and len(turns) > 1 else None
+    written = (
+        await _rewritten(turns, group, model, tally)
+        if model is not None and len(turns) > 1
+        else None
+    )
     if written is not None:
-        turns = [msgspec.structs.replace(turn, instruction=words) for turn, words in zip(turns, written, strict=True)]
-    return ConversationPlan(_key(group, model), turns, by_rule, written is not None or len(turns) == 1)
+        turns = [
+            msgspec.structs.replace(turn, instruction=words)
+            for turn, words in zip(turns, written, strict=True)
+        ]
+    return ConversationPlan(
+        _key(group, model), turns, by_rule, written is not None or len(turns) == 1
+    )
 
 
-async def _decomposed(task: _Task, model: LanguageModel, steps: int, tally: ConversationTally) -> list[tuple[int, int]] | None:
-    actions = "\n".join(f"{k}. {' '.join(action.split())}" for k, action in enumerate(task.actions, 1))
+async def _decomposed(
+    task: _Task, model: LanguageModel, steps: int, tally: ConversationTally
+) -> list[tuple[int, int]] | None:
+    actions = "\n".join(
+        f"{k}. {' '.join(action.split())}" for k, action in enumerate(task.actions, 1)
+    )
     values = {"task": quoted("task", task.goal), "actions": quoted("actions", actions)}
     values |= {"count": str(len(task.actions)), "steps": str(steps)}
-    return await _asked(model, "decompose", values, lambda reply: read_runs(reply, len(task.actions)), task.id, tally)
+    return await _asked(
+        model,
+        "decompose",
+        values,
+        lambda reply: read_runs(reply, len(task.actions)),
+        task.id,
+        tally,
+    )
 
 
 async def _rewritten(
-    turns: Sequence[ConversationTurn], group: Sequence[_Task], model: LanguageModel, tally: ConversationTally
+    turns: Sequence[ConversationTurn],
+    group: Sequence[_Task],
+    model: LanguageModel,
+    tally: ConversationTally,
 ) -> list[str] | None:
     tasks = {task.id: task for task in group}
     told = []
     for k, turn in enumerate(turns, 1):
-        actions = "\n".join(" ".join(action.split()) for action in tasks[turn.task].actions[turn.first : turn.end])
-        told.append(f"Turn {k}:\n{quoted('turn', f'Task: {tasks[turn.task].goal}{chr(10)}{actions}')}")
+        actions = "\n".join(
+            " ".join(action.split()) for action in tasks[turn.task].actions[turn.first : turn.end]
+        )
+        told.append(
+            f"Turn {k}:\n{quoted('turn', f'Task: {tasks[turn.task].goal}{chr(10)}{actions}')}"
+        )
 
     def read(reply: str) -> list[str] | None:
         words = _object(reply) or {}
@@ -347,13 +445,27 @@ async def _rewritten(
         good = [" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()]
         return good if len(good) == len(turns) else None
 
-    return await _asked(model, "rewrite", {"turns": "\n".join(told), "count": str(len(turns))}, read, group[0].id, tally)
+    return await _asked(
+        model,
+        "rewrite",
+        {"turns": "\n".join(told), "count": str(len(turns))},
+        read,
+        group[0].id,
+        tally,
+    )
 
 
 async def _asked(
-    model: LanguageModel, name: str, values: dict[str, str], read: Callable[[str], _T | None], id: str, tally: ConversationTally
+    model: LanguageModel,
+    name: str,
+    values: dict[str, str],
+    read: Callable[[str], _T | None],
+    id: str,
+    tally: ConversationTally,
 ) -> _T | None:
-    """What `read` finds in the reply; asked for once more where it finds nothing, then None, which the tally says."""
+    """What `read` finds in the reply; asked for once more where it finds nothing, then None, which
+    the tally says.
+    """
     prompt = load_prompt("prill.papers.mind2web", name)
     turns = prompt.fill({**values, "code": NONCE})
     messages = [Message("system", (turns["system"],)), Message("user", (turns["user"],))]
@@ -369,7 +481,10 @@ async def _asked(
         if (found := read(reply.text)) is not None:
             return found
         why = "the reply is not what was asked for"
-        wish = "Your answer could not be used: give the JSON object described above, complete and in order."
+        wish = (
+            "Your answer could not be used: give the JSON object described above, complete and "
+            "in order."
+        )
         messages = [*messages[:2], Message("assistant", (reply.text,)), Message("user", (wish,))]
     tally.problems.append(f"{id}: {name}: {why}; the rule stands in")
     return None
@@ -396,5 +511,17 @@ def _record(plan: ConversationPlan, tasks: dict[str, _Task], spool: IO[bytes]) -
             loaded = {turn.task: msgspec.json.decode(spool.readline())}
         record, span = loaded[turn.task], slice(turn.first, turn.end)
         about = {"annotation_id": f"{first.id}-{number}", "confirmed_task": turn.instruction}
-        turns.append({**about, "action_reprs": record["action_reprs"][span], "actions": record["actions"][span]})
-    return {"task_id": first.id, "website": website, "domain": domain, "subdomain": subdomain, "turns": turns}
+        turns.append(
+            {
+                **about,
+                "action_reprs": record["action_reprs"][span],
+                "actions": record["actions"][span],
+            }
+        )
+    return {
+        "task_id": first.id,
+        "website": website,
+        "domain": domain,
+        "subdomain": subdomain,
+        "turns": turns,
+    }

@@ -1,4 +1,6 @@
-"""Runs on recorded pages: candidates in the order of a ranker, conversations made of single tasks."""
+"""Runs on recorded pages: candidates in the order of a ranker, conversations made of single
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from prill.models.registry import ModelConfig, ModelLike, make_model, model_opti
 from prill.papers.embedders import make_embedder
 from prill.papers.mind2web.cross_encoder import CrossEncoder
 from prill.papers.mind2web.multi_turn import MAX_TASKS, ConversationTally, make_conversations
-from prill.papers.mind2web.pages.ranking import Bm25, ByEmbedding, Ranker, RankingFigures, RankTally, rank_file
+from prill.papers.mind2web.pages.ranking import (
+    Bm25,
+    ByEmbedding,
+    Ranker,
+    RankingFigures,
+    RankTally,
+    rank_file,
+)
 from prill.protocols import LanguageModel
 from prill.runs.base import run_budget, synchronous
 
@@ -29,26 +38,40 @@ _EMBEDDING = "embedding:"
 
 @dataclass(frozen=True, kw_only=True)
 class RankConfig(Config):
-    """What `prill papers rank` does: score every candidate of every recorded step into a score file."""
+    """What `prill papers rank` does: score every candidate of every recorded step into a score
+    file.
+    """
 
-    trajectories: Annotated[str | Path, Meta(description="gold trajectories of recorded pages, .jsonl")]
+    trajectories: Annotated[
+        str | Path, Meta(description="gold trajectories of recorded pages, .jsonl")
+    ]
     output: Annotated[str | Path, Meta(description="score file, JSON, as Mind2Web has them")]
     ranker: Annotated[
         str,
         Meta(
             min_length=1,
-            description="bm25 (shared words, no model), embedding:NAME (tfidf, minilm, local:DIR, or a model at an endpoint), "
+            description="bm25 (shared words, no model), embedding:NAME (tfidf, minilm, local:DIR, "
+            "or a model at an endpoint), "
             "or the folder of a ranker",
         ),
     ]
     ranked: Annotated[
-        str | Path | None, Meta(description="also the trajectories with their candidates in the new order, .jsonl")
+        str | Path | None,
+        Meta(description="also the trajectories with their candidates in the new order, .jsonl"),
     ] = None
-    base_url: Annotated[str | None, Meta(description="the endpoint of an embedding (default $OPENAI_BASE_URL)")] = None
+    base_url: Annotated[
+        str | None, Meta(description="the endpoint of an embedding (default $OPENAI_BASE_URL)")
+    ] = None
     device: Annotated[
-        str | None, Meta(description="of a ranker's folder: cuda, cpu or another (default: cuda where there is one)")
+        str | None,
+        Meta(
+            description="of a ranker's folder: cuda, cpu or another (default: cuda where there is "
+            "one)"
+        ),
     ] = None
-    batch: Annotated[int, Meta(ge=1, description="candidates that a ranker's folder reads at once")] = 32
+    batch: Annotated[
+        int, Meta(ge=1, description="candidates that a ranker's folder reads at once")
+    ] = 32
     resume: Annotated[bool, Meta(description="continue where an earlier run ended")] = True
 
 
@@ -74,7 +97,11 @@ class RankResult:
 
     def __str__(self) -> str:
         found = self.figures
-        without = f" ({found.without:,} without a right candidate, counted as missed)" if found.without else ""
+        without = (
+            f" ({found.without:,} without a right candidate, counted as missed)"
+            if found.without
+            else ""
+        )
         lines = {
             "steps": f"{found.steps:,}{without}",
             "accuracy": f"{found.accuracy:.1%} (by lot {found.chance:.1%})",
@@ -112,7 +139,9 @@ async def rank_async(
         stop=stop,
         progress=progress,
     )
-    return RankResult(tally.ranked.figures(), str(config.output), tuple(tally.problems), tally.stopped)
+    return RankResult(
+        tally.ranked.figures(), str(config.output), tuple(tally.problems), tally.stopped
+    )
 
 
 rank = synchronous(rank_async)
@@ -123,10 +152,13 @@ def _ranker(config: RankConfig) -> Ranker:
     if config.ranker == Bm25.name:
         return Bm25()
     if config.ranker.startswith(_EMBEDDING):
-        return ByEmbedding(make_embedder(config.ranker.removeprefix(_EMBEDDING), base_url=config.base_url))
+        return ByEmbedding(
+            make_embedder(config.ranker.removeprefix(_EMBEDDING), base_url=config.base_url)
+        )
     if not Path(config.ranker).is_dir():
         raise UsageError(
-            f"ranker {config.ranker}: there are bm25, embedding:NAME, and the folder of a ranker", parameters=("ranker",)
+            f"ranker {config.ranker}: there are bm25, embedding:NAME, and the folder of a ranker",
+            parameters=("ranker",),
         )
     return CrossEncoder(config.ranker, device=config.device, batch=config.batch)
 
@@ -136,13 +168,19 @@ def _ranker(config: RankConfig) -> Ranker:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationsConfig(Config):
-    """What `prill papers conversations` does: make conversations of several turns from single tasks of Mind2Web."""
+    """What `prill papers conversations` does: make conversations of several turns from single tasks
+    of Mind2Web.
+    """
 
     source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
     output: Annotated[str | Path, Meta(description="JSON file of conversations")]
-    model: Annotated[ModelLike | None, Meta(description="model that divides and rewrites; rules do without it")] = None
+    model: Annotated[
+        ModelLike | None, Meta(description="model that divides and rewrites; rules do without it")
+    ] = None
     most_tasks: Annotated[int, Meta(ge=1, description="most tasks of one conversation")] = MAX_TASKS
-    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+    ] = None
     concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 8
 
 
@@ -167,9 +205,15 @@ class ConversationsResult:
     def __str__(self) -> str:
         tally = self.tally
         rule = (
-            f"; the rule divided {tally.by_rule} tasks and worded {tally.not_rewritten} conversations" if self.by_model else ""
+            f"; the rule divided {tally.by_rule} tasks and worded {tally.not_rewritten} "
+            "conversations"
+            if self.by_model
+            else ""
         )
-        return f"{self.output}: {tally.conversations} conversations, {tally.turns} turns of {tally.tasks} tasks{rule}"
+        return (
+            f"{self.output}: {tally.conversations} conversations, {tally.turns} turns of "
+            f"{tally.tasks} tasks{rule}"
+        )
 
 
 async def conversations_async(

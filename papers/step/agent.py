@@ -1,9 +1,11 @@
-"""SteP: stacked policies for web actions (arXiv 2310.03720). The policy on top of the stack acts, calls another one, or ends.
+"""SteP: stacked policies for web actions (arXiv 2310.03720). The policy on top of the stack acts,
+calls another one, or ends.
 
-Calls and returns happen inside one `act` and cost model calls, not actions: the environment and the judges see actions only.
-They stand in the step's thought, one line each (`read_annotations`), and in `StepAgent.events` with what was asked. Differences
-from the paper's code: a stop is known by its verb, never by a substring; verbs that nobody has are answered and counted; depth
-and calls are limited; what a page says is quoted and filled in once.
+Calls and returns happen inside one `act` and cost model calls, not actions: the environment and the
+judges see actions only. They stand in the step's thought, one line each (`read_annotations`), and
+in `StepAgent.events` with what was asked. Differences from the paper's code: a stop is known by its
+verb, never by a substring; verbs that nobody has are answered and counted; depth and calls are
+limited; what a page says is quoted and filled in once.
 """
 
 from __future__ import annotations
@@ -22,50 +24,98 @@ from prill.models.prompts import content_hash
 from prill.models.replies import excerpt
 from prill.papers.page_text import PageText, is_html
 from prill.papers.step.asking import ChatPolicy, ReplyTurn, prompt_text
-from prill.papers.step.grammar import PolicyCall, UnreadableActionError, read_call, read_environment_action, read_reply
-from prill.papers.step.library import AUTO, STOP, Library, Template, library_for, load_library, shipped_libraries
+from prill.papers.step.grammar import (
+    PolicyCall,
+    UnreadableActionError,
+    read_call,
+    read_environment_action,
+    read_reply,
+)
+from prill.papers.step.library import (
+    AUTO,
+    STOP,
+    Library,
+    Template,
+    library_for,
+    load_library,
+    shipped_libraries,
+)
 from prill.papers.step.page import ShownPage, one_line, show
 from prill.protocols import LanguageModel, Message, SampledModel
 from prill.types import Action, Observation, Platform, Step, Task, Usage
 
 NOTHING = "N/A"
-_ANNOTATION = re.compile(r"(?P<kind>act|call|return|invalid) (?P<frames>\w+(?: > \w+)*): (?P<action>.*?) \| (?P<reason>.*)")
+_ANNOTATION = re.compile(
+    r"(?P<kind>act|call|return|invalid) (?P<frames>\w+(?: > \w+)*): (?P<action>.*?) \| (?P<reason>.*)"  # noqa: E501
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """Which policies play, and how they are asked. The paper asks at temperature 0.3; the limits are ours, for it has none."""
+    """Which policies play, and how they are asked. The paper asks at temperature 0.3; the limits
+    are ours, for it has none.
+    """
 
-    library: Annotated[str, Meta(description="auto (by the task), a name that comes with prill, or a folder of your own")] = (
-        AUTO
-    )
-    root: Annotated[str, Meta(description="the policy at the bottom of the stack; auto: by the task's site")] = AUTO
-    flat: Annotated[bool, Meta(description="one policy with the rules and examples of all, without calls: the baseline")] = (
-        False
-    )
+    library: Annotated[
+        str,
+        Meta(
+            description="auto (by the task), a name that comes with prill, or a folder of your own"
+        ),
+    ] = AUTO
+    root: Annotated[
+        str, Meta(description="the policy at the bottom of the stack; auto: by the task's site")
+    ] = AUTO
+    flat: Annotated[
+        bool,
+        Meta(
+            description="one policy with the rules and examples of all, without calls: the baseline"
+        ),
+    ] = False
     flat_tokens: Annotated[
-        int | None, Meta(ge=1, description="of the flat prompt, whole sections and examples (the paper: 4000, 8000)")
+        int | None,
+        Meta(
+            ge=1,
+            description="of the flat prompt, whole sections and examples (the paper: 4000, 8000)",
+        ),
     ] = None
-    examples: Annotated[int | None, Meta(ge=0, description="most worked examples in all; 0: zero-shot (default: all)")] = None
-    reasoning: Annotated[bool, Meta(description="they say why before they act; else the action alone")] = True
-    temperature: Annotated[float, Meta(ge=0, le=2, description="of the model, where it can be drawn from")] = 0.3
+    examples: Annotated[
+        int | None,
+        Meta(ge=0, description="most worked examples in all; 0: zero-shot (default: all)"),
+    ] = None
+    reasoning: Annotated[
+        bool, Meta(description="they say why before they act; else the action alone")
+    ] = True
+    temperature: Annotated[
+        float, Meta(ge=0, le=2, description="of the model, where it can be drawn from")
+    ] = 0.3
     seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
-    attempt: Annotated[int, Meta(ge=0, description="another attempt at the same task draws otherwise")] = 0
+    attempt: Annotated[
+        int, Meta(ge=0, description="another attempt at the same task draws otherwise")
+    ] = 0
     max_depth: Annotated[int, Meta(ge=1, description="most policies on the stack")] = 8
-    max_calls: Annotated[int, Meta(ge=1, description="most calls of the model for one action; then stop [N/A]")] = 25
-    max_invalid: Annotated[int, Meta(ge=1, description="answers in a row that are no action, after which a policy ends")] = 3
+    max_calls: Annotated[
+        int, Meta(ge=1, description="most calls of the model for one action; then stop [N/A]")
+    ] = 25
+    max_invalid: Annotated[
+        int,
+        Meta(ge=1, description="answers in a row that are no action, after which a policy ends"),
+    ] = 3
     max_steps: Annotated[
-        int | None, Meta(ge=0, description="most actions, then stop [N/A]; 0: no limit (default: the library's)")
+        int | None,
+        Meta(
+            ge=0, description="most actions, then stop [N/A]; 0: no limit (default: the library's)"
+        ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One answer of a policy. `frames` are the policies on the stack, the one that answered last; `index` is the step's place.
+    """One answer of a policy. `frames` are the policies on the stack, the one that answered last;
+    `index` is the step's place.
 
-    `act`: the environment was acted on; `call`: another policy was called; `return`: it ended, `response` went to its caller;
-    `invalid`: the answer was no action, `response` says why.
+    `act`: the environment was acted on; `call`: another policy was called; `return`: it ended,
+    `response` went to its caller; `invalid`: the answer was no action, `response` says why.
     """
 
     kind: Literal["act", "call", "return", "invalid"]
@@ -78,19 +128,29 @@ class Event:
     messages: tuple[Message, ...] = ()
 
     def __str__(self) -> str:
-        action, reason = (" ".join(words.split()).replace(" | ", " / ") for words in (self.action, self.reason))
+        action, reason = (
+            " ".join(words.split()).replace(" | ", " / ") for words in (self.action, self.reason)
+        )
         return f"{self.kind} {' > '.join(self.frames)}: {action} | {reason or self.response}"
 
 
 def read_annotations(thought: str | None) -> list[tuple[str, tuple[str, ...], str, str]]:
-    """What happened on the stack before a step's action: kind, policies on the stack, what was answered, and why."""
+    """What happened on the stack before a step's action: kind, policies on the stack, what was
+    answered, and why.
+    """
     lines = map(_ANNOTATION.fullmatch, (thought or "").splitlines())
-    return [(line["kind"], tuple(line["frames"].split(" > ")), line["action"], line["reason"]) for line in lines if line]
+    return [
+        (line["kind"], tuple(line["frames"].split(" > ")), line["action"], line["reason"])
+        for line in lines
+        if line
+    ]
 
 
 @dataclass
 class StackFrame:
-    """A policy on the stack: what it is to reach, and its own history of actions and what came of them."""
+    """A policy on the stack: what it is to reach, and its own history of actions and what came of
+    them.
+    """
 
     template: Template
     objective: str
@@ -104,7 +164,10 @@ class StackFrame:
 
     def lines(self) -> list[str]:
         """Its history as it is shown: `RESPONSE = CALL` where something was answered."""
-        return [one_line(f"{response} = {action}" if response else action) for action, response in self.history]
+        return [
+            one_line(f"{response} = {action}" if response else action)
+            for action, response in self.history
+        ]
 
     def answer(self, response: str) -> None:
         """What came of the last action."""
@@ -112,10 +175,12 @@ class StackFrame:
 
 
 class StepAgent:
-    """Asks the policy on top of a stack for the next action; it may call other policies of the library first.
+    """Asks the policy on top of a stack for the next action; it may call other policies of the
+    library first.
 
-    `events` is what was answered in this episode, and `limit_exceeded` whether it ended for want of further actions. An answer
-    that is not an action is reported to the policy that gave it; after `max_invalid` in a row that policy ends with N/A.
+    `events` is what was answered in this episode, and `limit_exceeded` whether it ended for want of
+    further actions. An answer that is not an action is reported to the policy that gave it; after
+    `max_invalid` in a row that policy ends with N/A.
 
     Args:
         model: The model.
@@ -128,7 +193,9 @@ class StepAgent:
 
     page_text: ClassVar[PageText] = "html"
 
-    def __init__(self, model: LanguageModel, spec: StepSpec = StepSpec(), *, lessons: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model: LanguageModel, spec: StepSpec = StepSpec(), *, lessons: Sequence[str] = ()
+    ) -> None:
         self.model = model
         self.spec = spec
         self.lessons = list(lessons)
@@ -142,13 +209,20 @@ class StepAgent:
         if spec.library != AUTO:
             load_library(spec.library)  # what is wrong with it is said before anything is played
         if spec.flat_tokens is not None and not spec.flat:
-            raise UsageError("flat_tokens is the size of the flat prompt: set flat, too", parameters=("flat_tokens",))
+            raise UsageError(
+                "flat_tokens is the size of the flat prompt: set flat, too",
+                parameters=("flat_tokens",),
+            )
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompts do, any letter of the libraries, the settings, or the lessons."""
+        """Differs when the prompts do, any letter of the libraries, the settings, or the
+        lessons.
+        """
         names = shipped_libraries() if self.spec.library == AUTO else (self.spec.library,)
         spec = replace(self.spec, library=AUTO, seed=0, attempt=0)
-        return content_hash(prompt_text(), *(load_library(name).hash for name in names), repr(spec), *self.lessons)
+        return content_hash(
+            prompt_text(), *(load_library(name).hash for name in names), repr(spec), *self.lessons
+        )
 
     def reset(self, task: Task) -> None:
         """Begins a new episode with an empty stack; the lessons stay.
@@ -158,10 +232,21 @@ class StepAgent:
         """
         spec, self._task = self.spec, task
         library = library_for(spec.library, task)
-        self._asking = ChatPolicy(library if spec.examples is None else library.with_examples(spec.examples), spec.reasoning)
-        self._stack, self._taken, self.events = [StackFrame(self._root(self._asking, task), task.goal)], 0, []
+        self._asking = ChatPolicy(
+            library if spec.examples is None else library.with_examples(spec.examples),
+            spec.reasoning,
+        )
+        self._stack, self._taken, self.events = (
+            [StackFrame(self._root(self._asking, task), task.goal)],
+            0,
+            [],
+        )
         draws = isinstance(self.model, SampledModel) and spec.temperature > 0
-        self._asked = self.model.sampled(spec.temperature, 1000 * spec.seed + spec.attempt) if draws else self.model  # type: ignore[attr-defined]
+        self._asked = (
+            self.model.sampled(spec.temperature, 1000 * spec.seed + spec.attempt)
+            if draws
+            else self.model
+        )  # type: ignore[attr-defined]
 
     async def act(self, observation: Observation) -> Step:
         """The next step.
@@ -178,21 +263,30 @@ class StepAgent:
         library = self._asking.library
         around = library.surroundings
         if around.html and not is_html(observation.text):
-            raise NoEvidenceError(f"library {library.name} reads pages as HTML: MiniWoB++ gives them with text = 'html'")
+            raise NoEvidenceError(
+                f"library {library.name} reads pages as HTML: MiniWoB++ gives them with text = "
+                "'html'"
+            )
         limit = around.max_steps if self.spec.max_steps is None else self.spec.max_steps
         self.limit_exceeded = bool(limit) and self._taken >= limit
         if self.limit_exceeded:
-            return self._given_up(observation, self._taken, f"the limit of {limit} actions is reached")
+            return self._given_up(
+                observation, self._taken, f"the limit of {limit} actions is reached"
+            )
         index, self._taken = self._taken, self._taken + 1
         shown = show(observation.text, around.max_rows)
         for _ in range(self.spec.max_calls):
             action = await self._turn(shown, observation.url or "")
             if action is not None:
                 return Step(observation, action, self._thought())
-        return self._given_up(observation, index, f"no action after {self.spec.max_calls} calls of the model")
+        return self._given_up(
+            observation, index, f"no action after {self.spec.max_calls} calls of the model"
+        )
 
     async def _turn(self, shown: ShownPage, url: str) -> Action | None:
-        """One answer of the policy on top: the action for the environment; None after a call, a return or what is neither."""
+        """One answer of the policy on top: the action for the environment; None after a call, a
+        return or what is neither.
+        """
         frame, bottom = self._stack[-1], len(self._stack) == 1
         asking = self._asking
         assert asking is not None
@@ -201,13 +295,18 @@ class StepAgent:
         messages = asking.messages(frame.template, turn, called=not bottom)
         event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
         try:
-            reply = await self._asked.complete(messages, max_tokens=self.spec.max_tokens, prompt=asking.hash(frame.template))
+            reply = await self._asked.complete(
+                messages, max_tokens=self.spec.max_tokens, prompt=asking.hash(frame.template)
+            )
         except TruncatedError as cut:
-            if not cut.text.strip():  # thoughts alone: the call has failed, and nothing was answered
+            # thoughts alone: the call has failed, and nothing was answered
+            if not cut.text.strip():
                 raise
             # An answer without an action, as small models give it that do not come to an end.
             advice = ": keep REASON short" if self.spec.reasoning else ""
-            return self._refuse(replace(event, action=excerpt(cut.text)), f"the reply was too long{advice}")
+            return self._refuse(
+                replace(event, action=excerpt(cut.text)), f"the reply was too long{advice}"
+            )
         reason, written = read_reply(reply.text)
         event = replace(event, reason=reason or "", usage=reply.usage)
         try:
@@ -219,10 +318,14 @@ class StepAgent:
                 self._push(call, asking.library, event)
                 return None
             if call.verb != STOP and call.verb not in asking.library.surroundings.verbs:
-                raise UnreadableActionError(f"{call.verb} is not available{nearest(call.verb, _verbs(frame.template))}")
+                raise UnreadableActionError(
+                    f"{call.verb} is not available{nearest(call.verb, _verbs(frame.template))}"
+                )
             action = read_environment_action(call, enter=asking.library.surroundings.enter)
         except UnreadableActionError as problem:
-            return self._refuse(replace(event, action=event.action or excerpt(written or reply.text)), str(problem))
+            return self._refuse(
+                replace(event, action=event.action or excerpt(written or reply.text)), str(problem)
+            )
         if call.verb == STOP and not bottom:
             self._pop(event, call.arguments[0] if call.arguments else "")
             return None
@@ -234,7 +337,9 @@ class StepAgent:
 
     def _push(self, call: PolicyCall, library: Library, event: Event) -> None:
         if len(self._stack) >= self.spec.max_depth:
-            raise UnreadableActionError(f"{len(self._stack)} policies are at work already: act yourself, or stop")
+            raise UnreadableActionError(
+                f"{len(self._stack)} policies are at work already: act yourself, or stop"
+            )
         frame = self._stack[-1]
         frame.history.append((str(call), ""))
         frame.invalid = 0
@@ -247,7 +352,9 @@ class StepAgent:
         self._stack[-1].answer(value)
 
     def _refuse(self, event: Event, problem: str) -> Action | None:
-        """Tells the policy that its answer was no action; one that goes on so is ended, and its caller told N/A."""
+        """Tells the policy that its answer was no action; one that goes on so is ended, and its
+        caller told N/A.
+        """
         frame = self._stack[-1]
         frame.history.append((event.action, f"(not done: {problem})"))
         frame.invalid += 1
@@ -275,12 +382,17 @@ class StepAgent:
         library, spec = asking.library, self.spec
         if spec.flat:
             tokens = spec.flat_tokens
-            return library.flat() if tokens is None else library.flat(lambda template: asking.tokens(template) <= tokens)
+            return (
+                library.flat()
+                if tokens is None
+                else library.flat(lambda template: asking.tokens(template) <= tokens)
+            )
         name = library.get_root(task.site) if spec.root == AUTO else spec.root
         if name not in library.templates:
             known = ", ".join(library.templates)
             raise UsageError(
-                f"root: library {library.name} has no policy {name!r}{nearest(name, library.templates)}; it has: {known}",
+                f"root: library {library.name} has no policy "
+                f"{name!r}{nearest(name, library.templates)}; it has: {known}",
                 parameters=("root",),
             )
         return library.templates[name]

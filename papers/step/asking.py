@@ -1,4 +1,6 @@
-"""What a policy of a library is asked: its rules and examples as system text, the page and its own history as the turn."""
+"""What a policy of a library is asked: its rules and examples as system text, the page and its own
+history as the turn.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _PACKAGE, _PROMPT = "prill.papers.step", "step"
 
 @dataclass(frozen=True, slots=True)
 class ReplyTurn:
-    """What a policy is shown before one action: `previous` are lines of its own history, `lessons` of earlier attempts."""
+    """What a policy is shown before one action: `previous` are lines of its own history, `lessons`
+    of earlier attempts.
+    """
 
     objective: str
     observation: str
@@ -36,17 +40,24 @@ class ChatPolicy:
     library: Library
     reasoning: bool = True
 
-    def messages(self, template: Template, turn: ReplyTurn, *, called: bool) -> tuple[Message, Message]:
-        """The request. Every place is filled once, so that a page that holds the mark of a place stays as it is."""
+    def messages(
+        self, template: Template, turn: ReplyTurn, *, called: bool
+    ) -> tuple[Message, Message]:
+        """The request. Every place is filled once, so that a page that holds the mark of a place
+        stays as it is.
+        """
         values = {**self._fixed(template, turn.url, called=called), **self._shown(template, turn)}
         values["memory_note"] = _wording()["memory_note"] if turn.lessons else ""
         filled = load_prompt(_PACKAGE, _PROMPT).fill(values)
         return Message("system", (filled["system"],)), Message("user", (filled["user"],))
 
     def tokens(self, template: Template) -> int:
-        """About how many tokens the rules and examples of a policy take with all that stands around them, without the page."""
+        """About how many tokens the rules and examples of a policy take with all that stands around
+        them, without the page.
+        """
         return sum(
-            estimate_tokens(str(message.parts[0])) for message in self.messages(template, ReplyTurn("", ""), called=False)
+            estimate_tokens(str(message.parts[0]))
+            for message in self.messages(template, ReplyTurn("", ""), called=False)
         )
 
     def hash(self, template: Template) -> str:
@@ -63,10 +74,15 @@ class ChatPolicy:
             "about": around.about.strip(),
             "verbs": "\n".join(around.verbs[verb] for verb in front.verbs if verb in around.verbs),
             "stop": words["stop_called" if called else "stop"],
-            "calls": words["calls"] + "".join(f"`{one.usage}`: {one.front.purpose}.\n" for one in others) if others else "",
+            "calls": words["calls"]
+            + "".join(f"`{one.usage}`: {one.front.purpose}.\n" for one in others)
+            if others
+            else "",
             "form": words["form" if self.reasoning else "form_direct"],
             "rules": _ORIGIN.sub(lambda _: _origin(url), template.rules) or words["rules"],
-            "examples": "".join(self._example(i, one) for i, one in enumerate(template.examples, 1)),
+            "examples": "".join(
+                self._example(i, one) for i, one in enumerate(template.examples, 1)
+            ),
         }
 
     def _shown(self, template: Template, turn: ReplyTurn) -> dict[str, str]:
@@ -76,16 +92,20 @@ class ChatPolicy:
             # Without blanks, an address cannot read like a sentence.
             "url": "%20".join(clean(turn.url).split())[:500],
             "previous": quoted("previous", "\n".join(turn.previous)) if turn.previous else "None",
-            "memory": f"MEMORY:\n{quoted('memory', chr(10).join(turn.lessons))}\n" if turn.lessons else "",
-            "remind": f"{template.front.remind}\n{_wording()['ask' if self.reasoning else 'ask_direct']}".strip(),
+            "memory": f"MEMORY:\n{quoted('memory', chr(10).join(turn.lessons))}\n"
+            if turn.lessons
+            else "",
+            "remind": f"{template.front.remind}\n{_wording()['ask' if self.reasoning else 'ask_direct']}".strip(),  # noqa: E501
         }
 
     def _example(self, number: int, example: WorkedExample) -> str:
         previous = quoted("previous", "\n".join(example.previous)) if example.previous else "None"
         reason = f"REASON: {example.reason}\n" if self.reasoning else ""
         return (
-            f"\nEXAMPLE {number}. Input:\nOBJECTIVE: {example.objective}\nOBSERVATION:\n{quoted('page', example.observation)}\n"
-            f"URL: {example.url}\nPREVIOUS ACTIONS:\n{previous}\nResponse:\n{reason}ACTION: {example.action}\n"
+            f"\nEXAMPLE {number}. Input:\nOBJECTIVE: "
+            f"{example.objective}\nOBSERVATION:\n{quoted('page', example.observation)}\n"
+            f"URL: {example.url}\nPREVIOUS ACTIONS:\n{previous}\nResponse:\n{reason}ACTION: "
+            f"{example.action}\n"
         )
 
 
@@ -96,10 +116,18 @@ def prompt_text() -> str:
 
 @cache
 def _wording() -> dict[str, str]:
-    return tomllib.loads(resources.files(_PACKAGE).joinpath("wording.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        resources.files(_PACKAGE).joinpath("wording.toml").read_text(encoding="utf-8")
+    )
 
 
 def _origin(url: str) -> str:
-    """The host of the page that is open, `http://localhost:7770`: rules name no host of their own."""
+    """The host of the page that is open, `http://localhost:7770`: rules name no host of their
+    own.
+    """
     parts = urlsplit(url) if url.startswith(("http://", "https://")) else None
-    return f"{parts.scheme}://{parts.netloc}" if parts and re.fullmatch(r"[\w.:\[\]-]+", parts.netloc) else "the site"
+    return (
+        f"{parts.scheme}://{parts.netloc}"
+        if parts and re.fullmatch(r"[\w.:\[\]-]+", parts.netloc)
+        else "the site"
+    )

@@ -1,4 +1,6 @@
-"""What a policy answers, read: `REASON:` and `ACTION:`, and actions such as `click [7]`, `find_order [305]`, `CLICK 44`."""
+"""What a policy answers, read: `REASON:` and `ACTION:`, and actions such as `click [7]`,
+`find_order [305]`, `CLICK 44`.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from prill.actions.webarena import UnreadableActionError, read_action
 from prill.models.replies import excerpt
 from prill.types import Action
 
-__all__ = ["PolicyCall", "UnreadableActionError", "read_call", "read_environment_action", "read_reply"]
+__all__ = [
+    "PolicyCall",
+    "UnreadableActionError",
+    "read_call",
+    "read_environment_action",
+    "read_reply",
+]
 _ACTION = re.compile(r"(?P<start>^[\s>*#`]*)?\**\bACTION\b\**\s*:\**", re.MULTILINE)
 _REASON = re.compile(r"\**\bREASON\b\**\s*:\**")
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
@@ -33,9 +41,9 @@ class PolicyCall:
 def read_reply(reply: str) -> tuple[str | None, str | None]:
     """The reason, and the action as it is written; None for what is not there.
 
-    The last `ACTION:` counts, one at the start of a line before all others, and of it the first line, or as much more as closes
-    its brackets; the same words inside of an action, as in a text that is typed, are part of that. What a model thinks to
-    itself, up to `</think>`, is left out.
+    The last `ACTION:` counts, one at the start of a line before all others, and of it the first
+    line, or as much more as closes its brackets; the same words inside of an action, as in a text
+    that is typed, are part of that. What a model thinks to itself, up to `</think>`, is left out.
     """
     reply = reply.rpartition("</think>")[2]
     marks = list(_ACTION.finditer(reply))
@@ -54,11 +62,14 @@ def read_reply(reply: str) -> tuple[str | None, str | None]:
 def read_call(text: str) -> PolicyCall:
     """The action that is written in either surface: `type [11] [New York]`, `TYPE 11 "New York"`.
 
-    A bracket is closed by its own: arguments may hold brackets. Raises UnreadableActionError for a text without a verb.
+    A bracket is closed by its own: arguments may hold brackets. Raises UnreadableActionError for a
+    text without a verb.
     """
     match = _VERB.fullmatch(text.strip())
     if match is None:
-        raise UnreadableActionError(f"{excerpt(text)} is no action: an action begins with a verb, as in click [7]")
+        raise UnreadableActionError(
+            f"{excerpt(text)} is no action: an action begins with a verb, as in click [7]"
+        )
     written, rest = match[1], match[2].strip()
     verb = _OLD_VERBS.get(written.lower(), written.lower())
     if rest.startswith("["):
@@ -72,7 +83,8 @@ def read_call(text: str) -> PolicyCall:
 
 
 def read_environment_action(call: PolicyCall, *, enter: bool) -> Action:
-    """The action for a browser: `target` is `[number]`. A note does nothing; `enter`: `type` presses Enter unless told not to.
+    """The action for a browser: `target` is `[number]`. A note does nothing; `enter`: `type`
+    presses Enter unless told not to.
 
     Raises UnreadableActionError for what lacks an element, or is not written as such an action is.
     """
@@ -87,14 +99,21 @@ def read_environment_action(call: PolicyCall, *, enter: bool) -> Action:
 
 
 def _bracketed(text: str) -> list[str]:
-    """What stands in each pair of brackets at the top; one that is never closed holds the rest, up to the last bracket."""
+    """What stands in each pair of brackets at the top; one that is never closed holds the rest, up
+    to the last bracket.
+    """
     found: list[str] = []
     while text.startswith("["):
         end = _closing(text)
         if end is None:
             return [*found, text[1:].removesuffix("]")]
-        # A bracket too many, as in `type [5] [well :] done]`, is a part of the text; after a number nothing is.
-        while not text[1:end].isdecimal() and _open_left(rest := text[end + 1 :].lstrip()) and not rest.startswith("["):
+        # A bracket too many, as in `type [5] [well :] done]`, is a part of the text; after a number
+        # nothing is.
+        while (
+            not text[1:end].isdecimal()
+            and _open_left(rest := text[end + 1 :].lstrip())
+            and not rest.startswith("[")
+        ):
             end = text.index("]", end + 1)
         found.append(text[1:end])
         text = text[end + 1 :].lstrip()
@@ -117,7 +136,9 @@ def _closing(text: str) -> int | None:
 
 
 def _unquoted(verb: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """`type [5] ["tea"]` types tea: models copy the quotes of the objective. With a third bracket it is left as it is."""
+    """`type [5] ["tea"]` types tea: models copy the quotes of the objective. With a third bracket
+    it is left as it is.
+    """
     if verb == "type" and len(arguments) == 2 and (inner := _PLAIN_QUOTED.fullmatch(arguments[1])):
         return arguments[0], inner[1] if inner[1] is not None else inner[2]
     return arguments

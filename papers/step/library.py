@@ -1,10 +1,13 @@
-"""A library of policies as files: one folder an environment, one Markdown file a policy, its examples in a file beside.
+"""A library of policies as files: one folder an environment, one Markdown file a policy, its
+examples in a file beside.
 
-    libraries/shop/library.toml             the environment: its verbs, the root policy, how a page is to be read
-    libraries/shop/find_order.md            +++ name, purpose, usage, verbs, calls +++ and the rules below
-    libraries/shop/examples/find_order.toml [[example]] objective, observation, url, previous, reason, action
+    libraries/shop/library.toml             the environment: its verbs, the root policy, how a page
+    is to be read libraries/shop/find_order.md            +++ name, purpose, usage, verbs, calls +++
+    and the rules below libraries/shop/examples/find_order.toml [[example]] objective, observation,
+    url, previous, reason, action
 
-A new policy is a new file, named in the `calls` of those that may call it. A folder of one's own is read the same way.
+A new policy is a new file, named in the `calls` of those that may call it. A folder of one's own is
+read the same way.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ AUTO = "auto"
 STOP = "stop"
 # What serves a task that no library claims.
 DEFAULT = "webarena"
-# The rules below this heading are about calls, and left out where there are none: in the flat prompt.
+# The rules below this heading are about calls, and left out where there are none: in the flat
+# prompt.
 CALLS_HEADING = "## Calling policies"
 _SLOT = re.compile(r"\{\{ *(\w+) *\}\}")
 _SLOTS = {"origin"}
@@ -42,7 +46,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class WorkedExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One worked turn: what the policy is shown, and what it answers. `previous` are lines of its history."""
+    """One worked turn: what the policy is shown, and what it answers. `previous` are lines of its
+    history.
+    """
 
     objective: str
     observation: str
@@ -55,8 +61,9 @@ class WorkedExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What stands above the rules of a policy.
 
-    `purpose` is what a caller reads beside `usage`, how the call is written; `verbs` act on the environment, and `calls` are
-    the policies that this one may call. `remind` is a sentence at the end of each turn.
+    `purpose` is what a caller reads beside `usage`, how the call is written; `verbs` act on the
+    environment, and `calls` are the policies that this one may call. `remind` is a sentence at the
+    end of each turn.
     """
 
     name: str
@@ -84,10 +91,11 @@ class Template:
 class Surroundings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`library.toml`: what all policies of an environment share.
 
-    `about` tells every policy how to read a page. `verbs` are the actions of the environment, with a sentence each. `roots`
-    names the root policy of a site, `root` that of all else. `tasks` is how the ids of its tasks begin. `max_rows` cuts pages,
-    `max_steps` is the most actions of an episode, and `enter` whether `type` presses Enter unless it is told not to. With
-    `html`, a page that is no HTML is refused: the policies' words are about HTML.
+    `about` tells every policy how to read a page. `verbs` are the actions of the environment, with
+    a sentence each. `roots` names the root policy of a site, `root` that of all else. `tasks` is
+    how the ids of its tasks begin. `max_rows` cuts pages, `max_steps` is the most actions of an
+    episode, and `enter` whether `type` presses Enter unless it is told not to. With `html`, a page
+    that is no HTML is refused: the policies' words are about HTML.
     """
 
     about: str
@@ -115,15 +123,24 @@ class Library:
         return self.surroundings.roots.get(site or "", self.surroundings.root)
 
     def flat(self, fits: Callable[[Template], bool] = lambda template: True) -> Template:
-        """One policy with the rules and examples of all, and no calls: the baseline that SteP is compared with.
+        """One policy with the rules and examples of all, and no calls: the baseline that SteP is
+        compared with.
 
-        Sections of rules come first, those of the roots before others, then examples; each is whole, and left out where the
-        prompt would no longer fit. Raises UsageError where not even the empty one fits.
+        Sections of rules come first, those of the roots before others, then examples; each is
+        whole, and left out where the prompt would no longer fit. Raises UsageError where not even
+        the empty one fits.
         """
-        front = Front(name="flat", purpose="do all that the objective asks for", verbs=tuple(self.surroundings.verbs))
+        front = Front(
+            name="flat",
+            purpose="do all that the objective asks for",
+            verbs=tuple(self.surroundings.verbs),
+        )
         flat = Template(front, "")
         if not fits(flat):
-            raise UsageError(f"library {self.name}: not even a prompt without rules fits", parameters=("flat_tokens",))
+            raise UsageError(
+                f"library {self.name}: not even a prompt without rules fits",
+                parameters=("flat_tokens",),
+            )
         roots = dict.fromkeys((self.surroundings.root, *self.surroundings.roots.values()))
         for name in dict.fromkeys((*roots, *self.templates)):
             template = self.templates[name]
@@ -139,7 +156,9 @@ class Library:
         return flat
 
     def with_examples(self, most: int) -> Library:
-        """The library with so many examples at most in all: the first of every policy, then the second, in turn."""
+        """The library with so many examples at most in all: the first of every policy, then the
+        second, in turn.
+        """
         kept = self._in_turns()[:most]
         templates = {
             name: replace(template, examples=tuple(one for one in template.examples if one in kept))
@@ -154,23 +173,36 @@ class Library:
 
 def shipped_libraries() -> tuple[str, ...]:
     """The names of the libraries that come with prill."""
-    return tuple(sorted(folder.name for folder in _shipped().iterdir() if folder.joinpath("library.toml").is_file()))
+    return tuple(
+        sorted(
+            folder.name
+            for folder in _shipped().iterdir()
+            if folder.joinpath("library.toml").is_file()
+        )
+    )
 
 
 def library_for(name: str, task: Task) -> Library:
-    """The library of that name or folder; `auto` is the one that claims the task by its id or site."""
+    """The library of that name or folder; `auto` is the one that claims the task by its id or
+    site.
+    """
     if name != AUTO:
         return load_library(name)
     libraries = [load_library(shipped) for shipped in shipped_libraries()]
     for library in libraries:
         if library.surroundings.tasks and task.id.startswith(library.surroundings.tasks):
             return library
-    return next((library for library in libraries if task.site in library.surroundings.roots), load_library(DEFAULT))
+    return next(
+        (library for library in libraries if task.site in library.surroundings.roots),
+        load_library(DEFAULT),
+    )
 
 
 @cache
 def load_library(name: str) -> Library:
-    """The library that comes with prill under this name, or that of a folder. Raises UsageError, with file and place."""
+    """The library that comes with prill under this name, or that of a folder. Raises UsageError,
+    with file and place.
+    """
     folder: Traversable
     if re.fullmatch(r"[\w-]+", name) and name in shipped_libraries():
         folder = _shipped() / name
@@ -178,13 +210,16 @@ def load_library(name: str) -> Library:
         folder = Path(name)
     else:
         raise UsageError(
-            f"library {name!r}: neither a folder nor one that comes with prill{nearest(name, shipped_libraries())}; "
+            f"library {name!r}: neither a folder nor one that comes with "
+            f"prill{nearest(name, shipped_libraries())}; "
             f"there are: {', '.join(shipped_libraries())}"
         )
     texts = {str(file): _text(file) for file in _files(folder)}
     place = str(folder / "library.toml")
     if place not in texts:
-        raise UsageError(f"{folder}: no file library.toml, which names the verbs and the root policy")
+        raise UsageError(
+            f"{folder}: no file library.toml, which names the verbs and the root policy"
+        )
     surroundings = _converted(place, _toml(place, texts[place]), Surroundings)
     templates = {}
     for file in _files(folder):
@@ -206,7 +241,9 @@ def _files(folder: Traversable) -> Iterator[Traversable]:
     yield from (file for file in inside if file.name.endswith((".toml", ".md")))
     examples = folder / "examples"
     if examples.is_dir():
-        yield from sorted((f for f in examples.iterdir() if f.name.endswith(".toml")), key=lambda file: file.name)
+        yield from sorted(
+            (f for f in examples.iterdir() if f.name.endswith(".toml")), key=lambda file: file.name
+        )
 
 
 def _text(file: Traversable) -> str:
@@ -222,14 +259,21 @@ def _template(place: str, stem: str, text: str) -> Template:
     start, _, rest = text.lstrip().partition("\n")
     front, fence, rules = rest.partition(f"\n{_FENCE}\n")
     if start.strip() != _FENCE or not fence:
-        raise UsageError(f"{place}: expected name, purpose and verbs as TOML between two lines {_FENCE} at the top")
+        raise UsageError(
+            f"{place}: expected name, purpose and verbs as TOML between two lines {_FENCE} at the "
+            "top"
+        )
     head = _converted(place, _toml(place, front, 1), Front)
     if head.name != stem or not _NAME.fullmatch(stem):
         raise UsageError(
-            f"{place}: the name {head.name!r} and that of the file must be the same, of small letters, digits and _"
+            f"{place}: the name {head.name!r} and that of the file must be the same, of small "
+            "letters, digits and _"
         )
     if unknown := set(_SLOT.findall(rules)) - _SLOTS:
-        raise UsageError(f"{place}: the rules have a place {unknown.pop()!r} to fill; there is only origin, the page's host")
+        raise UsageError(
+            f"{place}: the rules have a place {unknown.pop()!r} to fill; there is only origin, "
+            "the page's host"
+        )
     return Template(head, rules.strip())
 
 
@@ -246,25 +290,40 @@ class _ExampleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _check(library: Library, folder: Traversable) -> None:
-    """Raises UsageError for a verb that nothing stands behind: one that is announced and missing makes agents call in vain."""
+    """Raises UsageError for a verb that nothing stands behind: one that is announced and missing
+    makes agents call in vain.
+    """
     policies, verbs = library.templates, library.surroundings.verbs
     both = [name for name in policies if name in verbs or name == STOP]
     if both:
-        raise UsageError(f"{folder}/{both[0]}.md: {both[0]} is an action of the environment, too; rename the policy")
+        raise UsageError(
+            f"{folder}/{both[0]}.md: {both[0]} is an action of the environment, too; rename the "
+            "policy"
+        )
     for verb in verbs:
         if verb != "note" and parse_action(f"{verb} [1]").kind == "other":
-            raise UsageError(f"{folder}/library.toml: verbs: {verb!r} is none of the actions that can be carried out")
+            raise UsageError(
+                f"{folder}/library.toml: verbs: {verb!r} is none of the actions that can be "
+                "carried out"
+            )
     for site, root in {"root": library.surroundings.root, **library.surroundings.roots}.items():
         if root not in policies:
-            raise UsageError(f"{folder}/library.toml: {site} is {root!r}: {_no_policy(root, policies)}")
+            raise UsageError(
+                f"{folder}/library.toml: {site} is {root!r}: {_no_policy(root, policies)}"
+            )
     for name, template in policies.items():
         for called in template.front.calls:
             if called not in policies:
-                raise UsageError(f"{folder}/{name}.md: calls {called!r}: {_no_policy(called, policies)}")
+                raise UsageError(
+                    f"{folder}/{name}.md: calls {called!r}: {_no_policy(called, policies)}"
+                )
         for verb in template.front.verbs:
             if verb not in verbs and verb != STOP:
                 known = ", ".join(verbs)
-                raise UsageError(f"{folder}/{name}.md: verb {verb!r}: library.toml has no such verb; it has: {known}")
+                raise UsageError(
+                    f"{folder}/{name}.md: verb {verb!r}: library.toml has no such verb; it has: "
+                    f"{known}"
+                )
         allowed = {STOP, name, *template.front.verbs, *template.front.calls}
         for number, example in enumerate(template.examples, 1):
             place = f"{folder}/examples/{name}.toml: example {number}"
@@ -273,14 +332,27 @@ def _check(library: Library, folder: Traversable) -> None:
             except UnreadableActionError as problem:
                 raise UsageError(f"{place}: {problem}") from None
             if verb not in allowed:
-                raise UsageError(f"{place}: {verb!r} is none of this policy's verbs and calls{nearest(verb, allowed)}")
-    examples = (file.name for file in _files(folder) if file.name.endswith(".toml") and file.name != "library.toml")
+                raise UsageError(
+                    f"{place}: {verb!r} is none of this policy's verbs and "
+                    f"calls{nearest(verb, allowed)}"
+                )
+    examples = (
+        file.name
+        for file in _files(folder)
+        if file.name.endswith(".toml") and file.name != "library.toml"
+    )
     if strange := [name for name in examples if name.removesuffix(".toml") not in policies]:
-        raise UsageError(f"{folder}/examples/{strange[0]}: these are examples of no policy; there are: {', '.join(policies)}")
+        raise UsageError(
+            f"{folder}/examples/{strange[0]}: these are examples of no policy; there are: "
+            f"{', '.join(policies)}"
+        )
 
 
 def _no_policy(name: str, policies: Mapping[str, Template]) -> str:
-    return f"the library has no policy of that name{nearest(name, policies)}; it has: {', '.join(policies)}"
+    return (
+        f"the library has no policy of that name{nearest(name, policies)}; it has: "
+        f"{', '.join(policies)}"
+    )
 
 
 T = TypeVar("T")

@@ -1,4 +1,6 @@
-"""The page as SteP shows it: for MiniWoB++ a line `<TAG id=REF val=VALUE />` for each element, made from the page's HTML."""
+"""The page as SteP shows it: for MiniWoB++ a line `<TAG id=REF val=VALUE />` for each element, made
+from the page's HTML.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,23 @@ _LINE = "<{} id={} val={} />"
 
 @dataclass(frozen=True, slots=True)
 class ShownPage:
-    """A page as the model sees it, and the same elements with numbers in front, by which actions name them."""
+    """A page as the model sees it, and the same elements with numbers in front, by which actions
+    name them.
+    """
 
     text: str
     page: NumberedText
 
 
 def show(text: str, max_rows: int) -> ShownPage:
-    """At most so many lines of a page: HTML as SteP writes it, all else as it is, with numbers where it has none."""
+    """At most so many lines of a page: HTML as SteP writes it, all else as it is, with numbers
+    where it has none.
+    """
     if is_html(text):
         lines = html_lines(text)[:max_rows]
-        named = "\n".join(f"[{line.ref}] {line.tag} {_quoted(line.value)}" for line in lines if line.ref >= 0)
+        named = "\n".join(
+            f"[{line.ref}] {line.tag} {_quoted(line.value)}" for line in lines if line.ref >= 0
+        )
         return ShownPage("\n".join(map(str, lines)), NumberedText(named, {}))
     page = numbered(text)
     return ShownPage("\n".join(page.text.splitlines()[:max_rows]), page)
@@ -54,7 +62,9 @@ class ScreenLine:
 
 
 def html_lines(html: str) -> list[ScreenLine]:
-    """Every element of the page in order, with its text, else what it holds, else its id; days of a calendar are dates."""
+    """Every element of the page in order, with its text, else what it holds, else its id; days of a
+    calendar are dates.
+    """
     reader = _Reader()
     reader.feed(html)
     reader.close()
@@ -65,7 +75,11 @@ def html_lines(html: str) -> list[ScreenLine]:
             pieces += 1
             lines.append(ScreenLine("t", -pieces, element))
         elif element.tag not in _LEFT_OUT:
-            kind = f"_{element.attributes['type']}" if element.tag == "input" and element.attributes.get("type") else ""
+            kind = (
+                f"_{element.attributes['type']}"
+                if element.tag == "input" and element.attributes.get("type")
+                else ""
+            )
             lines.append(ScreenLine(element.tag + kind, element.ref, element.value()))
     return _dated(lines) if f'id="{_PICKER}"' in html else lines
 
@@ -117,19 +131,25 @@ class _Element:
         if len(words) < len(self.inside):
             return ""
         # What a field holds may have to be copied with every blank.
-        return one_line("".join(words)) if self.tag == "textarea" else " ".join("".join(words).split())
+        return (
+            one_line("".join(words)) if self.tag == "textarea" else " ".join("".join(words).split())
+        )
 
     def _held(self) -> str:
         if self.attributes.get("type") in ("checkbox", "radio"):
             return "True" if "checked" in self.attributes else ""
         if self.tag == "select":
             options = [child for child in self.inside if isinstance(child, _Element)]
-            return next((option.value() for option in options if "selected" in option.attributes), "")
+            return next(
+                (option.value() for option in options if "selected" in option.attributes), ""
+            )
         return one_line(self.attributes.get("value", ""))
 
 
 class _Reader(HTMLParser):
-    """The tree of a page as the environment writes it: every tag is closed, but for those that hold nothing."""
+    """The tree of a page as the environment writes it: every tag is closed, but for those that hold
+    nothing.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Planning a screen at a time, and mending the earliest wrong step in the next attempt (arXiv 2310.08740)."""
+"""Planning a screen at a time, and mending the earliest wrong step in the next attempt (arXiv
+2310.08740).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ if TYPE_CHECKING:
         StructuredSpec,
         planning_calls,
     )
-    from prill.papers.structured_reflection.memory import AttemptMemory, Note, Rules, build_memory, read_note, write_note
+    from prill.papers.structured_reflection.memory import (
+        AttemptMemory,
+        Note,
+        Rules,
+        build_memory,
+        read_note,
+        write_note,
+    )
 
 __all__ = [
     "AttemptMemory",

@@ -1,4 +1,6 @@
-"""The lines in which actions are planned: `click id=5`, `enter "text" to id=7`, `press ARROWDOWN x 3`, `hold CTRL`."""
+"""The lines in which actions are planned: `click id=5`, `enter "text" to id=7`,
+`press ARROWDOWN x 3`, `hold CTRL`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ _MAX_TIMES = 100
 
 @dataclass(frozen=True, slots=True)
 class PlannedOrder:
-    """One line, read. `ref` is None where it names no element; `text` is what is typed, or the keys."""
+    """One line, read. `ref` is None where it names no element; `text` is what is typed, or the
+    keys.
+    """
 
     kind: Kind
     ref: str | None = None
@@ -48,16 +52,22 @@ class PlannedOrder:
 
 
 def planned_lines(reply: str) -> list[str]:
-    """The action lines of a reply: without numbering, fences, blank lines and lines that scroll, which would renumber nothing
-    that is shown and change what is not.
+    """The action lines of a reply: without numbering, fences, blank lines and lines that scroll,
+    which would renumber nothing that is shown and change what is not.
     """
     said = reply.rpartition("</think>")[2].partition(_END)[0]
-    lines = [_NUMBERED.sub("", line).strip().strip("`").strip() for line in said.splitlines() if not line.startswith("```")]
+    lines = [
+        _NUMBERED.sub("", line).strip().strip("`").strip()
+        for line in said.splitlines()
+        if not line.startswith("```")
+    ]
     return [line for line in lines if line and detect_kind(line) != "scroll"]
 
 
 def whole_lines(cut: str) -> str:
-    """What was said in a reply that was cut: all but the line in which it was, where that is not the only one."""
+    """What was said in a reply that was cut: all but the line in which it was, where that is not
+    the only one.
+    """
     said, ended, _ = cut.partition(_END)
     return said if ended else said.rpartition("\n")[0] or said
 
@@ -80,11 +90,16 @@ def read_order(line: str) -> PlannedOrder:
         after = rest if quote is None else rest[quote.end() :]
         ref = _ID.search(after)
         return PlannedOrder(
-            "type", None if ref is None else ref[1], _INTO.sub("", rest).strip("'") if quote is None else quote[1]
+            "type",
+            None if ref is None else ref[1],
+            _INTO.sub("", rest).strip("'") if quote is None else quote[1],
         )
     if kind in ("press", "hold", "release") and rest:
         return _keys(kind, rest.rstrip(",.; "))
-    raise UnreadableActionError(f'{excerpt(line)} is no action; the actions are click, enter "…" to, press, hold and release')
+    raise UnreadableActionError(
+        f'{excerpt(line)} is no action; the actions are click, enter "…" to, press, hold and '
+        "release"
+    )
 
 
 def _keys(kind: Kind, rest: str) -> PlannedOrder:
@@ -92,7 +107,10 @@ def _keys(kind: Kind, rest: str) -> PlannedOrder:
     name = _TIMES.sub("", rest).strip("\"' ")
     squeezed = name.upper().replace(" ", "")
     keys = key_names(_ARROW.sub(r"ARROW\1", squeezed))
-    known = all(len(part) == 1 or not part.isupper() or re.fullmatch(r"F\d{1,2}", part) for part in keys.split("+"))
+    known = all(
+        len(part) == 1 or not part.isupper() or re.fullmatch(r"F\d{1,2}", part)
+        for part in keys.split("+")
+    )
     if kind != "press" and not known:
         raise UnreadableActionError(f"{excerpt(rest)} is no key that can be held")
     count = min(_MAX_TIMES, max(1, int(times[1]))) if times else 1
@@ -146,7 +164,11 @@ def number_in(line: str) -> str | None:
 
 def renumbered(line: str, number: str) -> str:
     """The line about the element with another number."""
-    return line if number_in(line) == number else format_line(parse_action(replace(read_order(line), ref=number)))
+    return (
+        line
+        if number_in(line) == number
+        else format_line(parse_action(replace(read_order(line), ref=number)))
+    )
 
 
 def clicked(line: str) -> str | None:

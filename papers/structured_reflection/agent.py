@@ -1,8 +1,9 @@
-"""An agent without examples: it plans every action of a screen in one call, and an attempt that failed tells the next one
-which step to take otherwise (arXiv 2310.08740).
+"""An agent without examples: it plans every action of a screen in one call, and an attempt that
+failed tells the next one which step to take otherwise (arXiv 2310.08740).
 
-It is a `Learner`, so `prill reflexion` plays its attempts: what it learned is in its lessons, and nowhere else. Where an
-attempt ends without the environment's word, its last action is `stop` with one of the paper's states as value.
+It is a `Learner`, so `prill reflexion` plays its attempts: what it learned is in its lessons, and
+nowhere else. Where an attempt ends without the environment's word, its last action is `stop` with
+one of the paper's states as value.
 """
 
 from __future__ import annotations
@@ -34,14 +35,28 @@ from prill.papers.structured_reflection.actions import (
     renumbered,
     whole_lines,
 )
-from prill.papers.structured_reflection.memory import AttemptMemory, Disabling, Note, Rules, build_memory, write_note
+from prill.papers.structured_reflection.memory import (
+    AttemptMemory,
+    Disabling,
+    Note,
+    Rules,
+    build_memory,
+    write_note,
+)
 from prill.papers.structured_reflection.screen import ElementScreen, read_screen
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory, Verdict
 
 # How an attempt ended where nobody says that it succeeded; IN_PROGRESS: the steps ran out.
 State = Literal["FAILED", "CYCLE", "NO_CHANGE", "INCOMPLETE", "EXCEPTION", "IN_PROGRESS"]
-STATES: tuple[State, ...] = ("FAILED", "CYCLE", "NO_CHANGE", "INCOMPLETE", "EXCEPTION", "IN_PROGRESS")
+STATES: tuple[State, ...] = (
+    "FAILED",
+    "CYCLE",
+    "NO_CHANGE",
+    "INCOMPLETE",
+    "EXCEPTION",
+    "IN_PROGRESS",
+)
 _WHY: dict[State, str] = {
     "FAILED": "the plan for one screen is longer than a screen may take",
     "CYCLE": "the screen was there before",
@@ -53,8 +68,8 @@ _PACKAGE = "prill.papers.structured_reflection"
 _PROMPTS = ("plan", "paraphrase", "grounding", "reflection")
 _PLANNED, _OUTLINED = "planned (", "outlined, "
 FORCED, REPLAYED = "forced by the lesson for this step", "as in the attempt before"
-# Tasks in which the right action may change nothing that can be seen, so that the paper's state NO_CHANGE would end every
-# attempt; its code has a switch by task.
+# Tasks in which the right action may change nothing that can be seen, so that the paper's state
+# NO_CHANGE would end every attempt; its code has a switch by task.
 _SHOWS_NOTHING = frozenset({"click-button-sequence"})
 _INDEX = re.compile(r"index\s*=\s*(\d+)\s*,?\s*", re.IGNORECASE)
 _SHOULD = re.compile(r"^you\s+should\s*:?\s*", re.IGNORECASE)
@@ -62,43 +77,76 @@ _SHOULD = re.compile(r"^you\s+should\s*:?\s*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredSpec:
-    """How it plans and learns. The defaults are the paper's agent; the others are its baselines and ablations."""
+    """How it plans and learns. The defaults are the paper's agent; the others are its baselines and
+    ablations.
+    """
 
     planning: Annotated[
         Literal["staged", "iterative", "adaptive"],
-        Meta(description="a call plans a screen, or one action; adaptive: one plan at the start, and a call for each action"),
+        Meta(
+            description="a call plans a screen, or one action; adaptive: one plan at the start, "
+            "and a call for each action"
+        ),
     ] = "staged"
     reflection: Annotated[
         Literal["structured", "vanilla"],
-        Meta(description="lessons by step; vanilla: all lessons are shown, and nothing is forced, hidden or replayed"),
+        Meta(
+            description="lessons by step; vanilla: all lessons are shown, and nothing is forced, "
+            "hidden or replayed"
+        ),
     ] = "structured"
-    memory: Annotated[bool, Meta(description="lessons are forced, and end those of later steps (ablation: false)")] = True
+    memory: Annotated[
+        bool, Meta(description="lessons are forced, and end those of later steps (ablation: false)")
+    ] = True
     hide: Annotated[
-        Literal["both", "plan", "reflection", "none"], Meta(description="where ids of elements tried in vain are hidden")
+        Literal["both", "plan", "reflection", "none"],
+        Meta(description="where ids of elements tried in vain are hidden"),
     ] = "both"
     disabling: Annotated[
-        Disabling, Meta(description="which clicks were in vain: the replaced suggestion (paper), what was clicked (reference)")
+        Disabling,
+        Meta(
+            description="which clicks were in vain: the replaced suggestion (paper), what was "
+            "clicked (reference)"
+        ),
     ] = "both"
     replay: Annotated[
-        Literal["exact", "off"], Meta(description="the actions before the step to mend are repeated without the model")
+        Literal["exact", "off"],
+        Meta(description="the actions before the step to mend are repeated without the model"),
     ] = "exact"
-    cycle: Annotated[Literal["stage", "attempt", "off"], Meta(description="how far back the same screen ends an attempt")] = (
-        "stage"
-    )
+    cycle: Annotated[
+        Literal["stage", "attempt", "off"],
+        Meta(description="how far back the same screen ends an attempt"),
+    ] = "stage"
     no_change: Annotated[
-        bool, Meta(description="an action that changes nothing ends an attempt (not in click-button-sequence)")
+        bool,
+        Meta(
+            description="an action that changes nothing ends an attempt (not in "
+            "click-button-sequence)"
+        ),
     ] = True
-    stage_steps: Annotated[int, Meta(ge=1, description="actions of one plan at most (the paper: 10)")] = 10
-    paraphrase: Annotated[bool, Meta(description="the model words past actions; else they stand as they were written")] = True
-    static_screen: Annotated[bool, Meta(description="a reflection shows the first screen only")] = False
-    hints: Annotated[bool, Meta(description="tell what is known of a task beforehand (two tasks)")] = False
+    stage_steps: Annotated[
+        int, Meta(ge=1, description="actions of one plan at most (the paper: 10)")
+    ] = 10
+    paraphrase: Annotated[
+        bool, Meta(description="the model words past actions; else they stand as they were written")
+    ] = True
+    static_screen: Annotated[bool, Meta(description="a reflection shows the first screen only")] = (
+        False
+    )
+    hints: Annotated[
+        bool, Meta(description="tell what is known of a task beforehand (two tasks)")
+    ] = False
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 128)")] = 256
-    reflection_tries: Annotated[int, Meta(ge=1, description="how often a lesson is asked for while it cannot be read")] = 2
+    reflection_tries: Annotated[
+        int, Meta(ge=1, description="how often a lesson is asked for while it cannot be read")
+    ] = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """An action that was taken: the screen before it, and how later plans are told of it (None: not worded yet)."""
+    """An action that was taken: the screen before it, and how later plans are told of it (None: not
+    worded yet).
+    """
 
     screen: str
     line: str
@@ -111,12 +159,19 @@ class StructuredReflection:
     Args:
         model: The model.
         spec: The options.
-        lessons: What `reflect` returned for earlier attempts at the same task. The attribute may be changed between episodes.
+        lessons: What `reflect` returned for earlier attempts at the same task. The attribute may be
+            changed between episodes.
     """
 
     page_text: ClassVar[PageText] = "html"
 
-    def __init__(self, model: LanguageModel, spec: StructuredSpec = StructuredSpec(), *, lessons: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        spec: StructuredSpec = StructuredSpec(),
+        *,
+        lessons: Sequence[str] = (),
+    ) -> None:
         self.model = model
         self.spec = spec
         self.lessons = list(lessons)
@@ -124,7 +179,9 @@ class StructuredReflection:
 
     def fingerprint(self, platform: Platform) -> str:
         """Differs when the prompts or the lessons do."""
-        return content_hash(*(load_prompt(_PACKAGE, name).text for name in _PROMPTS), _source(), *self.lessons)
+        return content_hash(
+            *(load_prompt(_PACKAGE, name).text for name in _PROMPTS), _source(), *self.lessons
+        )
 
     @property
     def memory(self) -> AttemptMemory:
@@ -142,7 +199,8 @@ class StructuredReflection:
         self._replaying = self.spec.replay == "exact"
         self._done: list[_Done] = []
         self._queue: list[str] = []
-        self._stage = self._planned = 0  # where this stage began, and how many actions were planned for it
+        # where this stage began, and how many actions were planned for it
+        self._stage = self._planned = 0
         self._origin = self._outline = ""
         self._invalid = False
 
@@ -168,7 +226,11 @@ class StructuredReflection:
             line = format_line(action)
         place = len(self._done) - self._stage + 1
         self._done.append(_Done(screen.text(), line))
-        thought = f"{self._origin}{place} of {self._planned})" if self._origin.endswith(_PLANNED) else self._origin
+        thought = (
+            f"{self._origin}{place} of {self._planned})"
+            if self._origin.endswith(_PLANNED)
+            else self._origin
+        )
         return Step(observation, action, thought)
 
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
@@ -198,7 +260,10 @@ class StructuredReflection:
                 if self.spec.reflection == "vanilla":
                     return write_note(Note(state=state, step=None, answer=reply))
                 problem = error
-                advice = f"That cannot be used: {error}. Answer in the form: For action index=A, you should B"
+                advice = (
+                    f"That cannot be used: {error}. Answer in the form: For action index=A, "
+                    "you should B"
+                )
                 messages = (*messages, Message("assistant", (reply,)), Message("user", (advice,)))
                 continue
             screens = [read_screen(step.observation.text) for step in steps[: place + 1]]
@@ -221,7 +286,11 @@ class StructuredReflection:
         """The state in which the last action ended the attempt; None: it goes on."""
         if self._invalid:
             return "EXCEPTION"
-        if not self._done or self._origin == REPLAYED or detect_kind(self._done[-1].line) in ("hold", "release"):
+        if (
+            not self._done
+            or self._origin == REPLAYED
+            or detect_kind(self._done[-1].line) in ("hold", "release")
+        ):
             return None
         before = [done.screen for done in self._done]
         earlier = before[self._stage if self.spec.cycle == "stage" else 0 : -1]
@@ -230,7 +299,9 @@ class StructuredReflection:
         return "CYCLE" if self.spec.cycle != "off" and now in earlier else None
 
     async def _turn(self, screen: ElementScreen) -> State | None:
-        """Sees to it that there is a next action; where there is none, the state in which the attempt ended."""
+        """Sees to it that there is a next action; where there is none, the state in which the
+        attempt ended.
+        """
         step = len(self._done)
         if self._queue and not self._memory.has(step):
             return "FAILED" if step - self._stage >= self.spec.stage_steps else None
@@ -251,12 +322,16 @@ class StructuredReflection:
         return None if self._queue else "INCOMPLETE"
 
     def _advised(self, screen: ElementScreen, step: int) -> str | None:
-        """The action that a lesson asks for at this step; None: there is no lesson, or its element is not on this screen."""
+        """The action that a lesson asks for at this step; None: there is no lesson, or its element
+        is not on this screen.
+        """
         line = self._memory.actions.get(step)
         return None if line is None else _on_screen(line, self._memory.keys[step], screen)
 
     def _lesson(self, screen: ElementScreen, step: int) -> str | None:
-        """The lesson for this step, with the id that its element has on this screen; None as in `_advised`."""
+        """The lesson for this step, with the id that its element has on this screen; None as in
+        `_advised`.
+        """
         line = self._advised(screen, step)
         if line is None:
             return None
@@ -268,15 +343,27 @@ class StructuredReflection:
         lesson = self._lesson(screen, step)
         planning, self._origin = self.spec.planning, _PLANNED
         if planning == "adaptive" and not self._outline:
-            self._outline = await self._ask("plan", await self._plan_messages(screen, step, "outline"))
+            self._outline = await self._ask(
+                "plan", await self._plan_messages(screen, step, "outline")
+            )
             self._origin = _OUTLINED + _PLANNED
         demand = planning if lesson is None else "lesson"
-        lines = planned_lines(await self._ask("plan", await self._plan_messages(screen, step, demand)))
+        lines = planned_lines(
+            await self._ask("plan", await self._plan_messages(screen, step, demand))
+        )
         return lines if demand == "staged" else lines[:1]
 
-    async def _plan_messages(self, screen: ElementScreen, step: int, demand: str) -> Sequence[Message]:
+    async def _plan_messages(
+        self, screen: ElementScreen, step: int, demand: str
+    ) -> Sequence[Message]:
         lesson = self._lesson(screen, step)
-        known = list(self._memory.raw) if self.spec.reflection == "vanilla" else [lesson] if lesson is not None else []
+        known = (
+            list(self._memory.raw)
+            if self.spec.reflection == "vanilla"
+            else [lesson]
+            if lesson is not None
+            else []
+        )
         if self.spec.hints and (hint := _wording()["hints"].get(self._name)):
             known.insert(0, hint)
         return _filled(
@@ -295,38 +382,55 @@ class StructuredReflection:
         for place, done in enumerate(self._done):
             if done.told is None:
                 self._done[place] = replace(done, told=await self._worded(done))
-        words = "\n".join(f"action {place}: {done.told}" for place, done in enumerate(self._done, 1))
+        words = "\n".join(
+            f"action {place}: {done.told}" for place, done in enumerate(self._done, 1)
+        )
         return quoted("done", words) if words else "nothing yet"
 
     async def _worded(self, done: _Done) -> str:
         if not self.spec.paraphrase or detect_kind(done.line) == "press":
             return done.line
         more = _wording()["paraphrase"].get(self._name, "")
-        values = {"screen": quoted("screen", done.screen), "action": clean(done.line), "more": f" {more}" if more else ""}
+        values = {
+            "screen": quoted("screen", done.screen),
+            "action": clean(done.line),
+            "more": f" {more}" if more else "",
+        }
         return (await self._ask("paraphrase", _filled("paraphrase", **values))).strip()
 
-    async def _read(self, line: str, screen: ElementScreen, *, ground: bool = True) -> PlannedOrder | None:
+    async def _read(
+        self, line: str, screen: ElementScreen, *, ground: bool = True
+    ) -> PlannedOrder | None:
         """The line, read; None where it cannot be carried out on this screen."""
         try:
             order = read_order(line)
         except UnreadableActionError:
             return None
         if order.kind == "click" and order.ref is None and ground:
-            values = {"screen": quoted("screen", screen.text(self._unseen("plan", screen))), "action": quoted("action", line)}
-            found = Counter(re.findall(r"\d+", await self._ask("grounding", _filled("grounding", **values))))
+            values = {
+                "screen": quoted("screen", screen.text(self._unseen("plan", screen))),
+                "action": quoted("action", line),
+            }
+            found = Counter(
+                re.findall(r"\d+", await self._ask("grounding", _filled("grounding", **values)))
+            )
             order = replace(order, ref=found.most_common(1)[0][0] if found else None)
         if order.kind == "click" and order.ref is None:
             return None
         ruled_out = self._unseen("plan", screen) if order.kind == "click" else frozenset[str]()
         return None if order.ref is not None and order.ref not in screen.refs - ruled_out else order
 
-    def _unseen(self, where: Literal["plan", "reflection"], screen: ElementScreen, step: int | None = None) -> frozenset[str]:
+    def _unseen(
+        self, where: Literal["plan", "reflection"], screen: ElementScreen, step: int | None = None
+    ) -> frozenset[str]:
         """The elements whose ids are hidden at a step, by default the next one."""
         if self.spec.hide not in ("both", where):
             return frozenset()
         return screen.numbers(self._memory.hidden(len(self._done) if step is None else step))
 
-    def _reflection(self, steps: Sequence[Step], lines: Sequence[str], state: State, said: str) -> Sequence[Message]:
+    def _reflection(
+        self, steps: Sequence[Step], lines: Sequence[str], state: State, said: str
+    ) -> Sequence[Message]:
         self._memory = self.memory
         blocks = []
         for place, (step, line) in enumerate(zip(steps, lines, strict=True)):
@@ -355,9 +459,12 @@ class StructuredReflection:
     async def _ask(self, prompt: str, messages: Sequence[Message]) -> str:
         hashed = content_hash(load_prompt(_PACKAGE, prompt).text, _source())
         try:
-            said = (await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=hashed)).text
+            said = (
+                await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=hashed)
+            ).text
         except TruncatedError as cut:
-            # As in the paper, which takes what there is at 128 tokens. Nothing at all is no answer: the call has failed.
+            # As in the paper, which takes what there is at 128 tokens. Nothing at all is no answer:
+            # the call has failed.
             if not cut.text.strip():
                 raise
             said = whole_lines(cut.text)
@@ -373,7 +480,8 @@ def build_state(trajectory: Trajectory) -> State:
 
 
 def planning_calls(trajectory: Trajectory) -> int:
-    """Counts the calls that planned the actions of an attempt. Calls that described past actions or drew lessons do not count.
+    """Counts the calls that planned the actions of an attempt. Calls that described past actions or
+    drew lessons do not count.
 
     Args:
         trajectory: The attempt.
@@ -390,15 +498,24 @@ def planning_calls(trajectory: Trajectory) -> int:
 def read_answer(reply: str, steps: int) -> tuple[int, str]:
     """The step that an answer names, from 0, and the action that should stand there.
 
-    Raises UnparsableError where one is missing, no action can be read, or the attempt has no such step.
+    Raises UnparsableError where one is missing, no action can be read, or the attempt has no such
+    step.
     """
     found = _INDEX.search(reply)
     if found is None:
         raise UnparsableError("it names no action index")
     place = int(found[1]) - 1
     if not 0 <= place < steps:
-        raise UnparsableError(f"the attempt has the actions index=1 to index={steps}, and none of index={place + 1}")
-    line = _SHOULD.sub("", reply[found.end() :].strip().partition("\n")[0]).strip().strip("`").rstrip(".").strip("`")
+        raise UnparsableError(
+            f"the attempt has the actions index=1 to index={steps}, and none of index={place + 1}"
+        )
+    line = (
+        _SHOULD.sub("", reply[found.end() :].strip().partition("\n")[0])
+        .strip()
+        .strip("`")
+        .rstrip(".")
+        .strip("`")
+    )
     try:
         read_order(line)
     except UnreadableActionError as error:
@@ -413,7 +530,9 @@ def _make_key(line: str, screen: ElementScreen) -> str:
 
 
 def _on_screen(line: str, key: str, screen: ElementScreen) -> str | None:
-    """The line with the id that its element has on this screen; None: it is not there. A line without a key stays as it is."""
+    """The line with the id that its element has on this screen; None: it is not there. A line
+    without a key stays as it is.
+    """
     if not key or number_in(line) is None:
         return line
     number = screen.number(key)
@@ -423,7 +542,10 @@ def _on_screen(line: str, key: str, screen: ElementScreen) -> str | None:
 def _bullets(known: Sequence[str]) -> str:
     if not known:
         return ""
-    return f"LESSONS of earlier attempts:\n{quoted('lessons', chr(10).join(f'* {one}' for one in known))}\n"
+    return (
+        "LESSONS of earlier "
+        f"attempts:\n{quoted('lessons', chr(10).join(f'* {one}' for one in known))}\n"
+    )
 
 
 def _filled(name: str, **values: str) -> Sequence[Message]:

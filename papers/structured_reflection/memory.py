@@ -1,10 +1,13 @@
-"""What earlier attempts taught, by step: which action to take there, and which elements were tried in vain.
+"""What earlier attempts taught, by step: which action to take there, and which elements were tried
+in vain.
 
-It knows nothing of the agent. A lesson is a `Note`, written as one line of JSON, and a memory follows from the lessons alone:
-`build_memory`. So whatever keeps lessons (`prill reflexion`) keeps the memory, too.
+It knows nothing of the agent. A lesson is a `Note`, written as one line of JSON, and a memory
+follows from the lessons alone: `build_memory`. So whatever keeps lessons (`prill reflexion`) keeps
+the memory, too.
 
-Ids may be others in each attempt. So beside a line such as `click id=7` stands the key of its element, by which the screen of
-another attempt knows it (`Screen.key`); what is ruled out are keys. Where a note has no key, the id stands in its place.
+Ids may be others in each attempt. So beside a line such as `click id=7` stands the key of its
+element, by which the screen of another attempt knows it (`Screen.key`); what is ruled out are keys.
+Where a note has no key, the id stands in its place.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from typing import Literal
 
 import msgspec
 
-# Which clicks a later lesson for the same step rules out: what the lesson before it had asked for (arXiv 2310.08740), or what
-# was done in that attempt (its code).
+# Which clicks a later lesson for the same step rules out: what the lesson before it had asked for
+# (arXiv 2310.08740), or what was done in that attempt (its code).
 Disabling = Literal["both", "paper", "reference"]
 
 
@@ -27,7 +30,8 @@ class Note:
     Args:
         format: The version of the format.
         state: The state in which the attempt ended.
-        step: The step to change, from 0. None: the model named none (the baseline without structure).
+        step: The step to change, from 0. None: the model named none (the baseline without
+            structure).
         answer: What the model said.
         replacement: The action to take.
         taken: The action that was taken.
@@ -55,7 +59,8 @@ class Rules:
 
     Args:
         target: Reads which element a line clicks; None for any other line.
-        disabling: Which clicks are ruled out: those of the replaced suggestion, what was clicked, or both.
+        disabling: Which clicks are ruled out: those of the replaced suggestion, what was clicked,
+            or both.
         forcing: The replacement of a note is forced at its step.
         expiry: A note ends the notes of later steps.
     """
@@ -128,7 +133,11 @@ def build_memory(lessons: Iterable[str], rules: Rules) -> AttemptMemory:
     memory = AttemptMemory()
     for text in lessons:
         note = read_note(text)
-        memory = replace(memory, unread=memory.unread + 1) if note is None else after(memory, note, rules)
+        memory = (
+            replace(memory, unread=memory.unread + 1)
+            if note is None
+            else after(memory, note, rules)
+        )
     return memory
 
 
@@ -138,7 +147,10 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
     if step is None or step != len(note.before) or not note.replacement:
         return replace(memory, raw=raw)
     ruled_out = set(memory.hidden(step))
-    new, taken = _clicked(note.replacement, note.replacement_key, rules), _clicked(note.taken, note.taken_key, rules)
+    new, taken = (
+        _clicked(note.replacement, note.replacement_key, rules),
+        _clicked(note.taken, note.taken_key, rules),
+    )
     if step in memory.lessons and rules.disabling != "reference":
         ruled_out.add(_clicked(memory.actions[step], memory.keys[step], rules) or "")
     if rules.disabling != "paper" and new is not None and taken is not None and new != taken:
@@ -154,9 +166,18 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
         forced.add(step)
     disabled = {one: ids for one, ids in memory.disabled.items() if kept(one)}
     return AttemptMemory(
-        lessons={**{one: text for one, text in memory.lessons.items() if kept(one)}, step: note.answer},
-        actions={**{one: line for one, line in memory.actions.items() if kept(one)}, step: note.replacement},
-        keys={**{one: key for one, key in memory.keys.items() if kept(one)}, step: note.replacement_key},
+        lessons={
+            **{one: text for one, text in memory.lessons.items() if kept(one)},
+            step: note.answer,
+        },
+        actions={
+            **{one: line for one, line in memory.actions.items() if kept(one)},
+            step: note.replacement,
+        },
+        keys={
+            **{one: key for one, key in memory.keys.items() if kept(one)},
+            step: note.replacement_key,
+        },
         forced=frozenset(forced),
         disabled={**disabled, step: frozenset(ruled_out)} if ruled_out else disabled,
         raw=raw,
@@ -167,7 +188,9 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
 
 
 def _clicked(line: str, key: str, rules: Rules) -> str | None:
-    """The key of the element that a line clicks, or its id where there is none; None for every other line."""
+    """The key of the element that a line clicks, or its id where there is none; None for every
+    other line.
+    """
     number = rules.target(line)
     return None if number is None else key or number
 

@@ -1,10 +1,12 @@
-"""The compact screen: a line for each leaf of a page that was read as HTML with numbers (MiniWoB++, `text="html"`).
+"""The compact screen: a line for each leaf of a page that was read as HTML with numbers (MiniWoB++,
+`text="html"`).
 
     <button id=6 class="secondary-action" pos="left">Submit</button>
 
-As in arXiv 2310.08740, but for four things: text that stands beside tags is a leaf `t` with the number of what it stands in;
-boxes and radio buttons are told apart from fields; what is ticked or chosen has the value `checked` or `selected`; and the
-yellow instruction is left out but for its icons, for its words are the goal.
+As in arXiv 2310.08740, but for four things: text that stands beside tags is a leaf `t` with the
+number of what it stands in; boxes and radio buttons are told apart from fields; what is ticked or
+chosen has the value `checked` or `selected`; and the yellow instruction is left out but for its
+icons, for its words are the goal.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class Leaf:
         return f"<{self.tag}{number}{rest}>{self.text}</{self.tag}>"
 
     def lasting(self) -> str:
-        """What of the line is the same in another attempt: not the number, what the field holds, or the part of the screen."""
+        """What of the line is the same in another attempt: not the number, what the field holds, or
+        the part of the screen.
+        """
         lasting = tuple((name, value) for name, value in self.shown if name not in ("value", "pos"))
         return clean(Leaf(None, self.tag, self.text, lasting).line())
 
@@ -68,14 +72,17 @@ class ElementScreen:
         return next((leaf for leaf in self.leaves if leaf.ref == ref), None)
 
     def key(self, ref: str) -> str:
-        """What an element is known by in other attempts, where numbers may be others: role, name, and which of those alike.
+        """What an element is known by in other attempts, where numbers may be others: role, name,
+        and which of those alike.
 
         An element that has no line is known by its number.
         """
         return next((key for key, number in self._numbers().items() if number == ref), ref)
 
     def number(self, key: str) -> str | None:
-        """The number that the element with this key has on this screen; None where there is no such element."""
+        """The number that the element with this key has on this screen; None where there is no such
+        element.
+        """
         return key if key.isdecimal() else self._numbers().get(key)
 
     def numbers(self, keys: Iterable[str]) -> frozenset[str]:
@@ -95,9 +102,14 @@ class ElementScreen:
 
 @lru_cache(256)
 def read_screen(text: str | None) -> ElementScreen:
-    """The screen of an observation's text. Raises NoEvidenceError where its elements have no numbers."""
+    """The screen of an observation's text. Raises NoEvidenceError where its elements have no
+    numbers.
+    """
     if text is None or _REF not in text:
-        raise NoEvidenceError("structured-reflection reads a page as HTML with numbers: MiniWoB++ gives it with text = 'html'")
+        raise NoEvidenceError(
+            "structured-reflection reads a page as HTML with numbers: MiniWoB++ gives it with "
+            "text = 'html'"
+        )
     reader = _Reader()
     reader.feed(text)
     reader.close()
@@ -105,7 +117,9 @@ def read_screen(text: str | None) -> ElementScreen:
 
 
 def cell(x: float, y: float, width: float = WIDTH, height: float = HEIGHT) -> str:
-    """In which of the nine parts of the screen a point is; one beyond the border is in the nearest."""
+    """In which of the nine parts of the screen a point is; one beyond the border is in the
+    nearest.
+    """
     column, row = (min(2, max(0, int(at // (size / 3)))) for at, size in ((x, width), (y, height)))
     return _PLACES[row][column]
 
@@ -160,7 +174,11 @@ class _Reader(HTMLParser):
     def _flush(self, element: _Open) -> None:
         """What an element says between its children is a leaf of its own."""
         if element.words.strip():
-            box = {name: element.attributes[name] for name in (_REF, _BOX) if name in element.attributes}
+            box = {
+                name: element.attributes[name]
+                for name in (_REF, _BOX)
+                if name in element.attributes
+            }
             self._add(_Open("t", box), element.words)
         element.words = ""
 
@@ -176,8 +194,12 @@ class _Reader(HTMLParser):
             "value": _value(element.tag, attributes),
             "pos": _place(attributes.get(_BOX, "")),
         }
-        kept = tuple((name, " ".join(value.split())) for name, value in shown.items() if value.strip())
-        self.leaves.append(Leaf(attributes.get(_REF), element.tag or "div", " ".join(words.split()), kept))
+        kept = tuple(
+            (name, " ".join(value.split())) for name, value in shown.items() if value.strip()
+        )
+        self.leaves.append(
+            Leaf(attributes.get(_REF), element.tag or "div", " ".join(words.split()), kept)
+        )
 
 
 def _value(tag: str, attributes: dict[str, str]) -> str:

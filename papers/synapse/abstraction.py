@@ -1,4 +1,6 @@
-"""A page in few words: written by the model from examples, or computed by code that the model writes."""
+"""A page in few words: written by the model from examples, or computed by code that the model
+writes.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +35,32 @@ async def abstract(
 ) -> tuple[str, str]:
     """The page in few words, and why code gave none where that was so.
 
-    What the memory has for this turn is used; beyond its last turn, that of the last one. Where code is asked for and it cannot
-    be run, or gives nothing, the model is asked for the words themselves, with the instruction of the task and what examples
-    there are. Raises ContextTooLongError before a call that does not fit.
+    What the memory has for this turn is used; beyond its last turn, that of the last one. Where
+    code is asked for and it cannot be run, or gives nothing, the model is asked for the words
+    themselves, with the instruction of the task and what examples there are. Raises
+    ContextTooLongError before a call that does not fit.
     """
 
     async def ask(text: str) -> str:
         messages = (Message("user", (text,)),)
         if window is not None and (tokens := count_tokens(messages)) > window:
-            raise ContextTooLongError(f"the page to put into few words has about {tokens} tokens; the model takes {window}")
+            raise ContextTooLongError(
+                f"the page to put into few words has about {tokens} tokens; the model takes "
+                f"{window}"
+            )
         return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
 
     way, problem = entry.abstraction, ""
-    pairs = [(step.state, step.observation) for exemplar in entry.exemplars for step in [_at(exemplar.steps, turn)] if step]
+    pairs = [
+        (step.state, step.observation)
+        for exemplar in entry.exemplars
+        for step in [_at(exemplar.steps, turn)]
+        if step
+    ]
     if code_prompt := _at(way.code, turn):
         places = {"<task>": clean(task), "<state>": quoted("page", state)}
-        written = _PLACE.sub(lambda place: places[place[0]], code_prompt)  # once: a task may have such words, too
+        # once: a task may have such words, too
+        written = _PLACE.sub(lambda place: places[place[0]], code_prompt)
         code = first_block(until(await ask(written), *_STOPS))
         try:
             if not code:

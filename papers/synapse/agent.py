@@ -1,9 +1,11 @@
-"""Synapse (arXiv 2306.07863): solves a task in the way of recorded solutions of similar tasks, with several actions a turn.
+"""Synapse (arXiv 2306.07863): solves a task in the way of recorded solutions of similar tasks, with
+several actions a turn.
 
-What it was built from is in the paper; the prompts and exemplars are our own. Differences: generated code and XPaths never run
-in this process, a block runs to its end before its first call is carried out, an exemplar with fewer turns than the episode
-goes on with its last one, and what stands on a page is quoted between marks. It reads the page as HTML: `text="html"` of the
-MiniWoB++ environment.
+What it was built from is in the paper; the prompts and exemplars are our own. Differences:
+generated code and XPaths never run in this process, a block runs to its end before its first call
+is carried out, an exemplar with fewer turns than the episode goes on with its last one, and what
+stands on a page is quoted between marks. It reads the page as HTML: `text="html"` of the MiniWoB++
+environment.
 """
 
 from __future__ import annotations
@@ -65,32 +67,62 @@ _MAX_SHOWN = 60  # characters of an element's words on record
 class SynapseSpec:
     """Where exemplars come from, and how they are shown."""
 
-    memory: Annotated[Path | None, Meta(description="folder with exemplars (default: those that come with prill)")] = None
+    memory: Annotated[
+        Path | None, Meta(description="folder with exemplars (default: those that come with prill)")
+    ] = None
     embedder: Annotated[
-        str, Meta(description="how keys are compared: tfidf, minilm, local:DIR, or a model's name at an endpoint")
+        str,
+        Meta(
+            description="how keys are compared: tfidf, minilm, local:DIR, or a model's name at an "
+            "endpoint"
+        ),
     ] = "tfidf"
-    embedder_url: Annotated[str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")] = None
-    retrieval: Annotated[bool, Meta(description="exemplars are looked up; else those of the task's own name are shown")] = True
-    neighbours: Annotated[int, Meta(ge=1, description="keys that vote for a task (the paper: 3)")] = 3
-    exemplars: Annotated[int | None, Meta(ge=1, description="most exemplars shown, the nearest (default: all of the task)")] = (
-        None
-    )
+    embedder_url: Annotated[
+        str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
+    ] = None
+    retrieval: Annotated[
+        bool,
+        Meta(description="exemplars are looked up; else those of the task's own name are shown"),
+    ] = True
+    neighbours: Annotated[
+        int, Meta(ge=1, description="keys that vote for a task (the paper: 3)")
+    ] = 3
+    exemplars: Annotated[
+        int | None,
+        Meta(ge=1, description="most exemplars shown, the nearest (default: all of the task)"),
+    ] = None
     order: Annotated[
-        Literal["stored", "nearest_first", "nearest_last"], Meta(description="the order in which exemplars are shown")
+        Literal["stored", "nearest_first", "nearest_last"],
+        Meta(description="the order in which exemplars are shown"),
     ] = "stored"
     abstraction: Annotated[
         Literal["auto", "listed", "none"],
-        Meta(description="pages in few words: where the exemplars have them so, on the paper's 20 tasks, or never"),
+        Meta(
+            description="pages in few words: where the exemplars have them so, on the paper's 20 "
+            "tasks, or never"
+        ),
     ] = "auto"
     max_turns: Annotated[
-        int | None, Meta(ge=1, description="how often the model may look (default: the paper's number for the task, else 1)")
+        int | None,
+        Meta(
+            ge=1,
+            description="how often the model may look (default: the paper's number for the task, "
+            "else 1)",
+        ),
     ] = None
     failed_call: Annotated[
         Literal["go_on", "end_turn"],
-        Meta(description="after a call that finds nothing: the rest of its block, or the next turn"),
+        Meta(
+            description="after a call that finds nothing: the rest of its block, or the next turn"
+        ),
     ] = "go_on"
     context: Annotated[
-        int | None, Meta(ge=1, description="most tokens of a request, at four characters each (default: the model's window)")
+        int | None,
+        Meta(
+            ge=1,
+            description="most tokens of a request, at four characters each (default: the model's "
+            "window)",
+        ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024
 
@@ -98,8 +130,8 @@ class SynapseSpec:
 class Synapse:
     """Shows a model solutions of similar tasks, and does what it then writes.
 
-    One reply may hold several calls: they are carried out one after another, each on the page as it is by then. A request that
-    is too long ends the episode with an error, before the call.
+    One reply may hold several calls: they are carried out one after another, each on the page as it
+    is by then. A request that is too long ends the episode with an error, before the call.
 
     Args:
         model: The model.
@@ -113,11 +145,15 @@ class Synapse:
         model: LanguageModel,
         spec: SynapseSpec = SynapseSpec(),
         *,
-        opened: Annotated[ExemplarMemory | None, Meta(description="a memory that is open already, from Python")] = None,
+        opened: Annotated[
+            ExemplarMemory | None, Meta(description="a memory that is open already, from Python")
+        ] = None,
     ) -> None:
         self.model = model
         self.spec = spec
-        self.memory = opened or ExemplarMemory.load(spec.memory, make_embedder(spec.embedder, base_url=spec.embedder_url))
+        self.memory = opened or ExemplarMemory.load(
+            spec.memory, make_embedder(spec.embedder, base_url=spec.embedder_url)
+        )
         self.reset(Task(goal=""))
 
     def fingerprint(self, platform: Platform) -> str:
@@ -143,7 +179,9 @@ class Synapse:
 
     @property
     def turns(self) -> tuple[ExemplarTurn, ...]:
-        """The turns of this episode so far: what the model was shown, and the block that it wrote."""
+        """The turns of this episode so far: what the model was shown, and the block that it
+        wrote.
+        """
         return tuple(self._trajectory)
 
     async def act(self, observation: Observation) -> Step:
@@ -157,7 +195,8 @@ class Synapse:
         """
         if not observation.text or not is_html(observation.text):
             raise NoEvidenceError(
-                "synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with text = 'html'"
+                "synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with "
+                "text = 'html'"
             )
         page = Page(observation.text)
         if self._entry is None:
@@ -181,19 +220,29 @@ class Synapse:
             name = task_table().borrows.get(own, own)
         entry = None if name is None else self.memory.entry(name)
         if entry is None:
-            what = "the memory holds no exemplar" if name is None else f"the memory holds no exemplar of {name!r}"
+            what = (
+                "the memory holds no exemplar"
+                if name is None
+                else f"the memory holds no exemplar of {name!r}"
+            )
             raise NoEvidenceError(f"{what}: add some (docs/agents.md), or name another folder")
-        on = entry.abstracts if spec.abstraction == "auto" else spec.abstraction == "listed" and own in task_table().abstracted
+        on = (
+            entry.abstracts
+            if spec.abstraction == "auto"
+            else spec.abstraction == "listed" and own in task_table().abstracted
+        )
         self._kind = prompt_type(entry, on)
         self._abstracts = on and entry.abstracts
         chosen = shown(entry, self._kind, own)
         if spec.order != "stored" or spec.exemplars is not None:
-            apart = dict(zip(map(id, self.memory.exemplars), await self.memory.distances(key), strict=True))
+            apart = dict(
+                zip(map(id, self.memory.exemplars), await self.memory.distances(key), strict=True)
+            )
             near = sorted(chosen, key=lambda exemplar: apart[id(exemplar)])[: spec.exemplars]
             kept = {id(exemplar) for exemplar in near}
-            chosen = tuple({"nearest_first": near, "nearest_last": near[::-1]}.get(spec.order, ())) or tuple(
-                exemplar for exemplar in chosen if id(exemplar) in kept
-            )
+            chosen = tuple(
+                {"nearest_first": near, "nearest_last": near[::-1]}.get(spec.order, ())
+            ) or tuple(exemplar for exemplar in chosen if id(exemplar) in kept)
         self._shown = chosen
         self._entry = entry
 
@@ -220,12 +269,15 @@ class Synapse:
                 self._notes.append(f"The code for the page failed: {problem}.")
             self._words = page
         acting = self._entry.abstraction.acting
-        messages = build_messages(self._kind, self._shown, acting, self._task.goal, self._trajectory, page)
+        messages = build_messages(
+            self._kind, self._shown, acting, self._task.goal, self._trajectory, page
+        )
         if window is not None and (tokens := count_tokens(messages)) > window:
             count = len(self._shown)
             advice = "; the option `exemplars` shows fewer" if count > 1 else ""
             raise ContextTooLongError(
-                f"the request has about {tokens} tokens (exemplars: {count}); the model takes {window}{advice}"
+                f"the request has about {tokens} tokens (exemplars: {count}); the model takes "
+                f"{window}{advice}"
             )
         reply = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=prompt)
         block = first_block(until(reply, OBSERVED.strip()))
@@ -243,7 +295,9 @@ class Synapse:
             return
         self._calls.extend(done.calls)
         if done.problem:
-            self._notes.append(f"The block failed, and what it had not called was left out: {done.problem}.")
+            self._notes.append(
+                f"The block failed, and what it had not called was left out: {done.problem}."
+            )
 
     async def _window(self) -> int | None:
         if self.spec.context is not None:
@@ -263,14 +317,17 @@ class Synapse:
         self._ready.extend(actions)
 
     def _thought(self) -> str | None:
-        """What there is to say about this step, once; the page in few words last, so that it can be told from the rest."""
+        """What there is to say about this step, once; the page in few words last, so that it can be
+        told from the rest.
+        """
         notes = [*self._notes, *([] if self._words is None else [f"{OBSERVED}{self._words}"])]
         self._notes, self._words = [], None
         return "\n".join(notes) or None
 
 
 async def to_actions(call: Call, page: Page) -> list[Action]:
-    """What the environment is asked to do for a call. Raises CodeFailedError, LookupError for an unknown element or key.
+    """What the environment is asked to do for a call. Raises CodeFailedError, LookupError for an
+    unknown element or key.
 
     An action's text is the call for its element alone.
     """
@@ -279,7 +336,9 @@ async def to_actions(call: Call, page: Page) -> list[Action]:
     if call.method == "press":
         if call.argument not in KEYS:
             raise LookupError(f"there is no key {call.argument!r}")
-        return [Action("press", str(call), value=key_names(call.argument.replace("command", "control")))]
+        return [
+            Action("press", str(call), value=key_names(call.argument.replace("command", "control")))
+        ]
     found = await find(page, call.argument)
     if call.method == "click_option":
         found = [element for element in found if element.tag == "option"]

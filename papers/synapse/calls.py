@@ -1,4 +1,6 @@
-"""The calls that a model writes in a block of Python; sandbox.py runs the block, and agent.py carries the calls out."""
+"""The calls that a model writes in a block of Python; sandbox.py runs the block, and agent.py
+carries the calls out.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Call:
 
 
 def recorded_call(text: str) -> Call | None:
-    """The call that was recorded as this text; None where it is not one call with a literal text."""
+    """The call that was recorded as this text; None where it is not one call with a literal
+    text.
+    """
     match = _RECORDED.fullmatch(text)
     if match is None or match[1] not in METHODS:
         return None
@@ -45,6 +49,8 @@ def recorded_call(text: str) -> Call | None:
 
 
 def first_block(reply: str) -> str:
-    """The first fenced block of a reply, without the word for its language; empty where there is none."""
+    """The first fenced block of a reply, without the word for its language; empty where there is
+    none.
+    """
     match = _FENCE.search(reply.rpartition("</think>")[2])
     return match[1].strip("\r\n") if match else ""

@@ -1,4 +1,6 @@
-"""A memory that grows: recorded trajectories that a judge found good become exemplars, each with who said so."""
+"""A memory that grows: recorded trajectories that a judge found good become exemplars, each with
+who said so.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,21 @@ SAME = 0.98  # cosine of two keys above which the same first call makes the same
 PER_TASK = 10
 _NUMBER = re.compile(rf'\[?(\d+)\]?\s*|<[^>]*{REF}="(\d+)".*', re.DOTALL)
 _SEEN = re.compile(rf"^{OBSERVED}(.*)", re.MULTILINE | re.DOTALL)
-_KEY_NAMES = {"Space": "space", "Control+a": "command+a", "Control+c": "command+c", "Control+v": "command+v"}
+_KEY_NAMES = {
+    "Space": "space",
+    "Control+a": "command+a",
+    "Control+c": "command+c",
+    "Control+v": "command+v",
+}
 
 
 @dataclass(frozen=True)
 class Growth:
     """The memory after it has grown, and what became of every trajectory.
 
-    `left_out` counts why trajectories are not in it; `problems` has a sentence for each that could not be put as an exemplar.
-    `wrong` counts the new exemplars whose label says failure, None without labels; `unlabelled` those that have none.
+    `left_out` counts why trajectories are not in it; `problems` has a sentence for each that could
+    not be put as an exemplar. `wrong` counts the new exemplars whose label says failure, None
+    without labels; `unlabelled` those that have none.
     """
 
     memory: ExemplarMemory
@@ -72,9 +80,11 @@ async def grow(
         memory: The memory. It is not changed.
         trajectories: The trajectories, in the order in which they are tried.
         verdicts: Their verdicts by trajectory id.
-        threshold: The least score of an accepted verdict, in [0, 1]. None: the verdict's success decides.
+        threshold: The least score of an accepted verdict, in [0, 1]. None: the verdict's success
+            decides.
         per_task: The most exemplars of one task.
-        labels: The truth by trajectory id, only to count how many new exemplars are wrong. None: they are not counted.
+        labels: The truth by trajectory id, only to count how many new exemplars are wrong. None:
+            they are not counted.
 
     Returns:
         The new memory, what was added, and what was left out, by reason.
@@ -111,7 +121,9 @@ def accepted(verdict: Verdict, threshold: float | None) -> bool:
     return verdict.score is not None and verdict.score >= threshold
 
 
-async def _extended(memory: ExemplarMemory, found: Sequence[Exemplar], per_task: int, count: _Count) -> ExemplarMemory:
+async def _extended(
+    memory: ExemplarMemory, found: Sequence[Exemplar], per_task: int, count: _Count
+) -> ExemplarMemory:
     """The memory with those of the exemplars that say something new."""
     everything = memory.with_more(found)
     rows = await everything.vectors()
@@ -139,15 +151,20 @@ def _first(exemplar: Exemplar) -> str:
 
 
 def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
-    """The trajectory as an exemplar. Raises UnparsableError for one that has no page in HTML, or an action that has no call.
+    """The trajectory as an exemplar. Raises UnparsableError for one that has no page in HTML, or an
+    action that has no call.
 
-    What Synapse recorded keeps its turns and what it had put into few words. Of others, tasks that take several turns begin a
-    new one where an action is on something that the turn's page did not have.
+    What Synapse recorded keeps its turns and what it had put into few words. Of others, tasks that
+    take several turns begin a new one where an action is on something that the turn's page did not
+    have.
     """
     steps = [step for step in trajectory.steps if not step.action.is_final]
     first = steps[0].observation.text if steps else None
     if not first or "<" not in first:
-        raise UnparsableError("it has no step, or its pages are no HTML (miniwob records them so by its option text=html)")
+        raise UnparsableError(
+            "it has no step, or its pages are no HTML (miniwob records them so by its option "
+            "text=html)"
+        )
     name = trajectory.task.site or trajectory.task.id
     several = task_table().turns.get(name, 1) > 1 and all(_words(step) is None for step in steps)
     turns = list[ExemplarTurn]()
@@ -167,7 +184,9 @@ def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
 
 
 def _words(step: Step) -> str | None:
-    """The page in few words, where Synapse noted them at the beginning of a turn, after all else that it noted."""
+    """The page in few words, where Synapse noted them at the beginning of a turn, after all else
+    that it noted.
+    """
     match = _SEEN.search(step.thought or "")
     return match[1] if match else None
 
@@ -185,7 +204,9 @@ def to_calls(action: Action, page: Page) -> list[Call]:
     element = None if action.target is None else _element(action.target, page)
     place = None if element is None else build_xpath(element, page)
     if action.target is not None and place is None:
-        raise UnparsableError(f"{excerpt(action.text or action.kind)} is on nothing that the page has")
+        raise UnparsableError(
+            f"{excerpt(action.text or action.kind)} is on nothing that the page has"
+        )
     focus = [] if place is None else [Call("click_xpath", place)]
     if action.kind == "click" and focus:
         return focus
@@ -194,7 +215,11 @@ def to_calls(action: Action, page: Page) -> list[Call]:
     if action.kind == "type" and action.value is not None:
         return [*focus, Call("type", action.value)]
     if action.kind == "select" and place is not None:
-        return [Call("click_option", f"{place}/option[normalize-space()={_literal(action.value or '')}]")]
+        return [
+            Call(
+                "click_option", f"{place}/option[normalize-space()={_literal(action.value or '')}]"
+            )
+        ]
     key = _KEY_NAMES.get(action.value or "", (action.value or "").lower())
     if action.kind == "press" and key in KEYS:
         return [*focus, Call("press", key)]
@@ -212,7 +237,8 @@ def _element(target: str, page: Page) -> Element | None:
 
 
 def build_xpath(element: Element, page: Page) -> str:
-    """An XPath that selects this element alone: by its words if they do, by its id or another attribute, else by its place.
+    """An XPath that selects this element alone: by its words if they do, by its id or another
+    attribute, else by its place.
 
     Words come first, since they mean the same on the next page of the task.
     """
@@ -220,13 +246,25 @@ def build_xpath(element: Element, page: Page) -> str:
     words = " ".join(text.split())
     tries = list[str]()
     if words and len(words) <= 60 and not len(element):
-        tries += [f"//{tag}[text()={_literal(text)}]", f"//{tag}[normalize-space()={_literal(words)}]"]
+        tries += [
+            f"//{tag}[text()={_literal(text)}]",
+            f"//{tag}[normalize-space()={_literal(words)}]",
+        ]
     above = element.getparent()
-    if not words and above is not None and above.tag == "label" and (label := " ".join(get_text(above).split())):
+    if (
+        not words
+        and above is not None
+        and above.tag == "label"
+        and (label := " ".join(get_text(above).split()))
+    ):
         tries.append(f"//label[normalize-space()={_literal(label)}]/{tag}")
     for name in ("id", "title", "name", "aria-label", "type", "class"):
         if value := element.get(name):
-            tries.append(f"//{tag}[@{name}={_literal(value)}]" if name != "id" else f"//*[@id={_literal(value)}]")
+            tries.append(
+                f"//{tag}[@{name}={_literal(value)}]"
+                if name != "id"
+                else f"//*[@id={_literal(value)}]"
+            )
     tries.append(f"//{tag}")
     for xpath in tries:
         if page.own(xpath) == [element]:

@@ -34,7 +34,9 @@ class Page:
         return list(read_page(self.html, etree).iter())
 
     def own(self, xpath: str) -> list[Element]:
-        """The elements that an XPath of ours selects; one that a model wrote goes through `prill.papers.synapse.sandbox`."""
+        """The elements that an XPath of ours selects; one that a model wrote goes through
+        `prill.papers.synapse.sandbox`.
+        """
         from lxml import etree
 
         try:

@@ -1,8 +1,9 @@
-"""The program that runs what a model wrote: a process of its own, which locks itself in before it begins. See sandbox.py.
+"""The program that runs what a model wrote: a process of its own, which locks itself in before it
+begins. See sandbox.py.
 
-Run as `python -I -S jail.py` with no environment. It reads a request from its standard input, locks itself in, writes `ready`,
-and then its answer: nothing that a model or a page wrote is even parsed before. It imports nothing but the standard library,
-and lxml where an XPath is asked for.
+Run as `python -I -S jail.py` with no environment. It reads a request from its standard input, locks
+itself in, writes `ready`, and then its answer: nothing that a model or a page wrote is even parsed
+before. It imports nothing but the standard library, and lxml where an XPath is asked for.
 
 | request | answer |
 |---|---|
@@ -14,15 +15,18 @@ and lxml where an XPath is asked for.
 The boundary is the kernel's:
 
 * limits on processor time, memory, files and processes (setrlimit);
-* a filter of system calls (seccomp of Linux), after which the process can compute, take memory that is not executable, write
-  to its standard output, and end. Whether it is in effect is tried before the code is parsed.
+* a filter of system calls (seccomp of Linux), after which the process can compute, take memory that
+  is not executable, write to its standard output, and end. Whether it is in effect is tried before
+  the code is parsed.
 
 Python's own layer makes escapes harder, and is no boundary:
 
-* an audit hook, which cannot be taken off again, that refuses whatever Python reports: files, sockets, processes, frames;
-* few builtins, and of a few modules few names; ctypes is unloaded before the code is parsed; names and texts with two
-  underscores, positional class patterns, and texts that read attributes when they are formatted are refused.
-"""
+* an audit hook, which cannot be taken off again, that refuses whatever Python reports: files,
+  sockets, processes, frames;
+* few builtins, and of a few modules few names; ctypes is unloaded before the code is parsed; names
+  and texts with two underscores, positional class patterns, and texts that read attributes when
+  they are formatted are refused.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -49,50 +53,68 @@ from _string import formatter_field_name_split  # type: ignore[import-not-found]
 from types import ModuleType
 from typing import Any
 
-# Of each module what is listed: the rest leads to other modules, or reads attributes whose names are texts (string.Formatter,
-# functools.wraps, the metaclass of re.RegexFlag).
+# Of each module what is listed: the rest leads to other modules, or reads attributes whose names
+# are texts (string.Formatter, functools.wraps, the metaclass of re.RegexFlag).
 _GIVEN: dict[ModuleType, str] = {
     collections: "ChainMap Counter OrderedDict defaultdict deque",
     datetime: "MAXYEAR MINYEAR UTC date datetime time timedelta timezone",
     functools: "cache cmp_to_key lru_cache partial reduce",
     html: "escape unescape",
     html.parser: "HTMLParser",
-    itertools: "accumulate chain combinations combinations_with_replacement compress count cycle dropwhile filterfalse groupby "
+    itertools: "accumulate chain combinations combinations_with_replacement compress count cycle "
+    "dropwhile filterfalse groupby "
     "islice pairwise permutations product repeat starmap takewhile tee zip_longest",
     json: "JSONDecodeError dumps loads",
     math: " ".join(name for name in vars(math) if name[0] != "_"),
     re: "compile error escape findall finditer fullmatch match search split sub subn Match Pattern "
     "A ASCII DOTALL I IGNORECASE M MULTILINE S U UNICODE VERBOSE X",
-    string: "ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits printable punctuation "
+    string: "ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits "
+    "printable punctuation "
     "whitespace",
 }
 
 
 def _given(module: ModuleType, names: str) -> types.SimpleNamespace:
-    """A copy with these names; a flag of re as its number, as its class has a metaclass that reads modules."""
+    """A copy with these names; a flag of re as its number, as its class has a metaclass that reads
+    modules.
+    """
     found = {name: getattr(module, name) for name in names.split()}
-    return types.SimpleNamespace(**{name: int(one) if isinstance(one, re.RegexFlag) else one for name, one in found.items()})
+    return types.SimpleNamespace(
+        **{name: int(one) if isinstance(one, re.RegexFlag) else one for name, one in found.items()}
+    )
 
 
 MODULES = {module.__name__: _given(module, names) for module, names in _GIVEN.items()}
 MODULES["html"].parser = MODULES["html.parser"]
 _ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, Exception, IndexError, KeyError, LookupError, NameError, RuntimeError,
+    ArithmeticError, AssertionError, AttributeError, Exception, IndexError, KeyError, LookupError, NameError, RuntimeError,  # noqa: E501
     StopIteration, TypeError, ValueError, ZeroDivisionError,
 )  # fmt: skip
 _FUNCTIONS = (
-    abs, all, any, bool, bytes, chr, dict, divmod, enumerate, filter, float, format, frozenset, hash, hex, int, isinstance,
-    issubclass, iter, len, list, map, max, min, next, object, oct, ord, pow, range, repr, reversed, round, set, slice, sorted,
+    abs, all, any, bool, bytes, chr, dict, divmod, enumerate, filter, float, format, frozenset, hash, hex, int, isinstance,  # noqa: E501
+    issubclass, iter, len, list, map, max, min, next, object, oct, ord, pow, range, repr, reversed, round, set, slice, sorted,  # noqa: E501
     str, sum, super, tuple, zip, property, staticmethod, classmethod,
 )  # fmt: skip
 MAX_CHARS = 20_000  # of a result: of a text, or of what all calls take together
 MAX_CALLS = 200
 MAX_PLACES = 1000  # that an XPath selects
 _PLAIN = (bool, bytes, dict, float, frozenset, int, list, range, set, slice, str, tuple, type(None))
-_METHODS = {"__init__", "__len__", "__str__", "__repr__", "__iter__", "__next__", "__eq__", "__lt__", "__hash__", "__name__"}
+_METHODS = {
+    "__init__",
+    "__len__",
+    "__str__",
+    "__repr__",
+    "__iter__",
+    "__next__",
+    "__eq__",
+    "__lt__",
+    "__hash__",
+    "__name__",
+}
 _FORMATS = {"format", "format_map"}
 _DUNDER = re.compile(r"__\w+__")
-_HARMLESS_TEXTS = {*_METHODS, "__main__"}  # `if __name__ == "__main__":` is what many programs end with
+# `if __name__ == "__main__":` is what many programs end with
+_HARMLESS_TEXTS = {*_METHODS, "__main__"}
 _FRAMES = {  # frames, tracebacks and code, by the attributes that lead from one to the next
     name
     for kind in ("AsyncGenerator", "Code", "Coroutine", "Frame", "Generator", "Traceback")
@@ -100,12 +122,23 @@ _FRAMES = {  # frames, tracebacks and code, by the attributes that lead from one
     if "_" in name and not name.startswith("_")
 }
 
-# By the kernel's numbers (linux/arch/*/entry/syscalls): the machine; `write`, allowed to the standard output; mmap and
-# mprotect, allowed without PROT_EXEC; and what is allowed always: munmap, brk, rt_sigprocmask, rt_sigreturn, mremap, madvise,
-# gettimeofday, sigaltstack, futex, clock_gettime, exit, exit_group, getrandom, rseq.
+# By the kernel's numbers (linux/arch/*/entry/syscalls): the machine; `write`, allowed to the
+# standard output; mmap and mprotect, allowed without PROT_EXEC; and what is allowed always: munmap,
+# brk, rt_sigprocmask, rt_sigreturn, mremap, madvise, gettimeofday, sigaltstack, futex,
+# clock_gettime, exit, exit_group, getrandom, rseq.
 _LINUX = {
-    "x86_64": (0xC000003E, 1, (9, 10), (11, 12, 14, 15, 25, 28, 96, 131, 202, 228, 60, 231, 318, 334)),
-    "aarch64": (0xC00000B7, 64, (222, 226), (215, 214, 135, 139, 216, 233, 169, 132, 98, 113, 93, 94, 278, 293)),
+    "x86_64": (
+        0xC000003E,
+        1,
+        (9, 10),
+        (11, 12, 14, 15, 25, 28, 96, 131, 202, 228, 60, 231, 318, 334),
+    ),
+    "aarch64": (
+        0xC00000B7,
+        64,
+        (222, 226),
+        (215, 214, 135, 139, 216, 233, 169, 132, 98, 113, 93, 94, 278, 293),
+    ),
 }
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # refused with EPERM
@@ -119,7 +152,9 @@ def main() -> None:
     request = json.loads(sys.stdin.buffer.read())
     calls: list[tuple[str, str]] = []
     done: dict[str, Any] = {"calls": calls} if "methods" in request else {}
-    sys.excepthook = lambda kind, error, trace: end({**done, "error": f"{kind.__name__}: {error}"[:500]})
+    sys.excepthook = lambda kind, error, trace: end(
+        {**done, "error": f"{kind.__name__}: {error}"[:500]}
+    )
     try:
         etree = load_etree(request["lxml"]) if "xpath" in request else None
         lock_in(request["cpu_seconds"], request["memory_bytes"])
@@ -132,7 +167,8 @@ def main() -> None:
     names = {**request["names"], "__builtins__": allowed_builtins(), "__name__": "abstraction"}
     if "methods" in request:
         names["agent"] = make_agent(request["methods"], calls)
-    run = types.FunctionType(program, names)  # as `exec` would, whose event the hook then need not allow
+    # as `exec` would, whose event the hook then need not allow
+    run = types.FunctionType(program, names)
     sys.addaudithook(refuse)
     run()
     found = names.get("obs")
@@ -141,7 +177,9 @@ def main() -> None:
 
 
 def make_agent(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.SimpleNamespace:
-    """`agent` for the code: its methods, each with the name of its parameter, only note in `calls` what they are given."""
+    """`agent` for the code: its methods, each with the name of its parameter, only note in `calls`
+    what they are given.
+    """
 
     def method(name: str, parameter: str) -> Any:
         def call(*given: object, **named: object) -> None:
@@ -156,7 +194,9 @@ def make_agent(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.S
 
         return call
 
-    return types.SimpleNamespace(**{name: method(name, parameter) for name, parameter in methods.items()})
+    return types.SimpleNamespace(
+        **{name: method(name, parameter) for name, parameter in methods.items()}
+    )
 
 
 def load_etree(folder: str) -> Any:
@@ -168,9 +208,13 @@ def load_etree(folder: str) -> Any:
 
 
 def read_page(html: str, etree: Any) -> Any:
-    """The root of a page's tree. The process that asks reads the page by this, too: places are the same in both."""
+    """The root of a page's tree. The process that asks reads the page by this, too: places are the
+    same in both.
+    """
     # huge_tree: libxml2 otherwise ends at 256 levels
-    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    parser = etree.HTMLParser(
+        encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True
+    )
     try:
         root = etree.fromstring(html.encode("utf-8", "replace"), parser)
     except etree.XMLSyntaxError:  # nothing is there
@@ -181,8 +225,14 @@ def read_page(html: str, etree: Any) -> Any:
 def places(page: Any, xpath: str, etree: Any) -> list[int]:
     """The places of the elements that an XPath selects among all of the page."""
     # Names in HTML have no case; in quotes stand texts.
-    lower = re.sub(r"\"[^\"]*\"|'[^']*'|[^\"']+", lambda part: part[0] if part[0][0] in "\"'" else part[0].lower(), xpath)
-    found = etree.XPathDocumentEvaluator(page.getroottree(), regexp=False, smart_strings=False)(lower)
+    lower = re.sub(
+        r"\"[^\"]*\"|'[^']*'|[^\"']+",
+        lambda part: part[0] if part[0][0] in "\"'" else part[0].lower(),
+        xpath,
+    )
+    found = etree.XPathDocumentEvaluator(page.getroottree(), regexp=False, smart_strings=False)(
+        lower
+    )
     if not isinstance(found, list):
         raise ValueError("it selects no elements")
     chosen = {element for element in found if isinstance(element, etree._Element)}
@@ -196,27 +246,42 @@ def read(code: str) -> types.CodeType:
     tree = ast.parse(code)
     for node in ast.walk(tree):
         # Every name in whatever field of whatever sort of node; the words of texts are none.
-        fields = [] if isinstance(node, ast.Constant) else [value for _, value in ast.iter_fields(node)]
-        for name in (one for value in fields for one in (value if isinstance(value, list) else [value])):
-            if isinstance(name, str) and ((name.startswith("__") and name not in _METHODS) or name in _FRAMES):
+        fields = (
+            [] if isinstance(node, ast.Constant) else [value for _, value in ast.iter_fields(node)]
+        )
+        for name in (
+            one for value in fields for one in (value if isinstance(value, list) else [value])
+        ):
+            if isinstance(name, str) and (
+                (name.startswith("__") and name not in _METHODS) or name in _FRAMES
+            ):
                 raise ValueError(f"{name} is not allowed")
         text = node.value if isinstance(node, ast.Constant) else None
         text = text.decode("latin-1") if isinstance(text, bytes) else text
         if isinstance(text, str) and _DUNDER.fullmatch(text) and text not in _HARMLESS_TEXTS:
             raise ValueError(f"the text {text} is not allowed")
         if isinstance(node, ast.MatchClass) and node.patterns:
-            raise ValueError("a class pattern names its attributes: `case A(x=found)`, not `case A(found)`")
+            raise ValueError(
+                "a class pattern names its attributes: `case A(x=found)`, not `case A(found)`"
+            )
         if _takes_format(node):
-            raise ValueError("format is for a text that stands before it and reads no attributes; f-strings do the rest")
+            raise ValueError(
+                "format is for a text that stands before it and reads no attributes; f-strings do "
+                "the rest"
+            )
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if unknown := [module for module in modules if module not in MODULES]:
-            raise ValueError(f"import of {unknown[0]} is not allowed; there are {', '.join(MODULES)}")
+            raise ValueError(
+                f"import of {unknown[0]} is not allowed; there are {', '.join(MODULES)}"
+            )
     return compile(tree, "<abstraction>", "exec")
 
 
 def _takes_format(node: ast.AST) -> bool:
-    """Whether it takes the formatting of a text that is not known beforehand, or that reads an attribute: `{0.name}`."""
+    """Whether it takes the formatting of a text that is not known beforehand, or that reads an
+    attribute: `{0.name}`.
+    """
     if isinstance(node, ast.MatchClass):
         return bool(_FORMATS.intersection(node.kwd_attrs))
     if not isinstance(node, ast.Attribute) or node.attr not in _FORMATS:
@@ -226,8 +291,11 @@ def _takes_format(node: ast.AST) -> bool:
 
 
 def _reads_attributes(text: str) -> bool:
-    for _, field, form, _ in string.Formatter().parse(text):  # raises ValueError for what is no format
-        if field is not None and any(by_name for by_name, _ in formatter_field_name_split(field)[1]):
+    # raises ValueError for what is no format
+    for _, field, form, _ in string.Formatter().parse(text):
+        if field is not None and any(
+            by_name for by_name, _ in formatter_field_name_split(field)[1]
+        ):
             return True
         if form and _reads_attributes(form):
             return True
@@ -242,27 +310,37 @@ def allowed_builtins() -> dict[str, Any]:
 
 
 def plain_type(value: object) -> type:
-    """`type` for the code, of plain values: `type` itself makes classes from texts, and it is the type of every class."""
+    """`type` for the code, of plain values: `type` itself makes classes from texts, and it is the
+    type of every class.
+    """
     if type(value) not in _PLAIN:
         raise TypeError("type is for texts, numbers, lists, tuples, sets and dictionaries")
     return type(value)
 
 
-def given_module(name: str, _globals: object = None, _locals: object = None, parts: Any = (), level: int = 0) -> object:
+def given_module(
+    name: str, _globals: object = None, _locals: object = None, parts: Any = (), level: int = 0
+) -> object:
     """`import` for the code: the modules that are there, and nothing else."""
     if level or name not in MODULES:
         raise ImportError(f"import of {name} is not allowed")
     return MODULES[name] if parts else MODULES[name.partition(".")[0]]
 
 
-def refuse(event: str, values: object, harmless: frozenset[str] = frozenset({"sys.excepthook", "builtins.id"})) -> None:
+def refuse(
+    event: str,
+    values: object,
+    harmless: frozenset[str] = frozenset({"sys.excepthook", "builtins.id"}),
+) -> None:
     """The audit hook."""
     if event not in harmless:
         raise PermissionError(f"{event} is not allowed")
 
 
 def lock_in(cpu_seconds: int, memory_bytes: int) -> None:
-    """Sets the boundary. Raises OSError, ValueError, AttributeError or ImportError where a part of it cannot be set."""
+    """Sets the boundary. Raises OSError, ValueError, AttributeError or ImportError where a part of
+    it cannot be set.
+    """
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -274,7 +352,9 @@ def lock_in(cpu_seconds: int, memory_bytes: int) -> None:
 
 
 def prove() -> None:
-    """Raises OSError where the filter has no effect: an emulated kernel may take one and do nothing."""
+    """Raises OSError where the filter has no effect: an emulated kernel may take one and do
+    nothing.
+    """
     try:
         os.stat("/")
     except PermissionError:
@@ -296,7 +376,15 @@ def limit(cpu_seconds: int, memory_bytes: int) -> None:
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
-    limits = {"CPU": seconds, "AS": memory_bytes, "FSIZE": 0, "NPROC": 0, "CORE": 0, "NOFILE": 3, "MEMLOCK": 0}
+    limits = {
+        "CPU": seconds,
+        "AS": memory_bytes,
+        "FSIZE": 0,
+        "NPROC": 0,
+        "CORE": 0,
+        "NOFILE": 3,
+        "MEMLOCK": 0,
+    }
     for name, most in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
@@ -305,22 +393,34 @@ def limit(cpu_seconds: int, memory_bytes: int) -> None:
 
 
 def confine(library: Any) -> None:
-    """From here on the kernel refuses nearly everything. Raises OSError where it cannot be made to."""
+    """From here on the kernel refuses nearly everything. Raises OSError where it cannot be made
+    to.
+    """
     import ctypes
 
     machine = _LINUX.get(os.uname().machine)
     if sys.platform != "linux" or machine is None:
-        raise OSError(f"no filter of system calls is known for {sys.platform} on {os.uname().machine}")
+        raise OSError(
+            f"no filter of system calls is known for {sys.platform} on {os.uname().machine}"
+        )
 
     class Instruction(ctypes.Structure):
-        _fields_ = (("code", ctypes.c_uint16), ("yes", ctypes.c_uint8), ("no", ctypes.c_uint8), ("value", ctypes.c_uint32))
+        _fields_ = (
+            ("code", ctypes.c_uint16),
+            ("yes", ctypes.c_uint8),
+            ("no", ctypes.c_uint8),
+            ("value", ctypes.c_uint32),
+        )
 
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.POINTER(Instruction)))
 
     steps = [Instruction(*step) for step in system_call_filter(*machine)]
     program = Program(len(steps), (Instruction * len(steps))(*steps))
-    for arguments in ((_NO_NEW_PRIVILEGES, 1, 0, 0, 0), (_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0)):
+    for arguments in (
+        (_NO_NEW_PRIVILEGES, 1, 0, 0, 0),
+        (_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0),
+    ):
         if library.prctl(*arguments):
             raise OSError(ctypes.get_errno(), "the kernel takes no filter of system calls")
 
@@ -328,7 +428,9 @@ def confine(library: Any) -> None:
 def system_call_filter(
     architecture: int, write: int, mapping: tuple[int, int], allowed: tuple[int, ...]
 ) -> list[tuple[int, int, int, int]]:
-    """The filter, as instructions (code, jump if so, jump if not, value) that the kernel runs at each system call."""
+    """The filter, as instructions (code, jump if so, jump if not, value) that the kernel runs at
+    each system call.
+    """
     return [
         (_LOAD, 0, 0, 4),  # for which machine: another one has other numbers
         (_EQUAL, 1, 0, architecture),

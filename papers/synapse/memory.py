@@ -1,8 +1,10 @@
-"""The exemplar memory: which recorded solutions are shown for a task, found by how alike the tasks and first pages are.
+"""The exemplar memory: which recorded solutions are shown for a task, found by how alike the tasks
+and first pages are.
 
-A memory is a folder: `exemplars.jsonl` (an exemplar a line), `abstractions.json` (how the pages of a task are put into words),
-`memory.json` (the embedder's name) and `vectors.npy` (an array, a row for each line). The folder of the paper's own files, with
-`exemplars.json` and `specifiers.json`, is read, too.
+A memory is a folder: `exemplars.jsonl` (an exemplar a line), `abstractions.json` (how the pages of
+a task are put into words), `memory.json` (the embedder's name) and `vectors.npy` (an array, a row
+for each line). The folder of the paper's own files, with `exemplars.json` and `specifiers.json`, is
+read, too.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ if TYPE_CHECKING:
     from prill.papers.embedders import Vectors
 
 NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: the three nearest keys vote
-EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = "exemplars.jsonl", "abstractions.json", "memory.json", "vectors.npy"
+EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = (
+    "exemplars.jsonl",
+    "abstractions.json",
+    "memory.json",
+    "vectors.npy",
+)
 _AGAIN = f"delete {VECTORS}, and they are worked out again"
 _UPSTREAM, _UPSTREAM_KEYS = "exemplars.json", "specifiers.json"
 
@@ -45,9 +52,11 @@ class ExemplarTurn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Exemplar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One solution of the task `name`, found by `key`. Without steps it is only a key: one more way to be found.
+    """One solution of the task `name`, found by `key`. Without steps it is only a key: one more way
+    to be found.
 
-    `provenance` is who says that it is right: `hand`, `oracle`, or the name of a judge; `source` the trajectory it comes from.
+    `provenance` is who says that it is right: `hand`, `oracle`, or the name of a judge; `source`
+    the trajectory it comes from.
     """
 
     name: str
@@ -59,7 +68,8 @@ class Exemplar(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Abstraction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How pages of a task are put into few words: an instruction and a prompt for code, each for every turn of the task.
+    """How pages of a task are put into few words: an instruction and a prompt for code, each for
+    every turn of the task.
 
     `acting` is said before the exemplars where pages are shown as they are.
     """
@@ -84,7 +94,9 @@ class MemoryEntry(msgspec.Struct, frozen=True):
     @property
     def abstracts(self) -> bool:
         """Whether it says how pages are put into few words: by examples, instructions or code."""
-        seen = any(step.observation is not None for exemplar in self.exemplars for step in exemplar.steps)
+        seen = any(
+            step.observation is not None for exemplar in self.exemplars for step in exemplar.steps
+        )
         return seen or any(self.abstraction.instructions) or any(self.abstraction.code)
 
 
@@ -106,7 +118,8 @@ class ExemplarMemory:
         exemplars: The exemplars.
         abstractions: How the pages of a task are shortened, by task. None: no task's are.
         embedder: Embeds keys.
-        vectors: The embedded keys, as an array of shape (exemplars, dimensions). None: they are computed when first needed.
+        vectors: The embedded keys, as an array of shape (exemplars, dimensions). None: they are
+            computed when first needed.
     """
 
     def __init__(
@@ -119,14 +132,19 @@ class ExemplarMemory:
     ) -> None:
         self.exemplars = tuple(exemplars)
         self.abstractions = dict(abstractions or {})
-        # One that is fitted is fitted to these keys alone: shared, another memory would change what its vectors mean.
+        # One that is fitted is fitted to these keys alone: shared, another memory would change what
+        # its vectors mean.
         self.embedder = deepcopy(embedder) if isinstance(embedder, Fitted) else embedder
         self._vectors = vectors
 
     @property
     def hash(self) -> str:
         """Of everything that it may show, and of the embedder's name."""
-        return content_hash(self.embedder.name, _lines(self.exemplars).decode(), _encoded(self.abstractions).decode())
+        return content_hash(
+            self.embedder.name,
+            _lines(self.exemplars).decode(),
+            _encoded(self.abstractions).decode(),
+        )
 
     def entry(self, name: str) -> MemoryEntry | None:
         """Looks up a task.
@@ -138,10 +156,14 @@ class ExemplarMemory:
             Its exemplars; None where there are none.
         """
         found = tuple(one for one in self.exemplars if one.name == name and one.steps)
-        return MemoryEntry(name, found, self.abstractions.get(name, Abstraction())) if found else None
+        return (
+            MemoryEntry(name, found, self.abstractions.get(name, Abstraction())) if found else None
+        )
 
     async def vectors(self) -> Vectors:
-        """A row for each exemplar, worked out when they are first asked for: what has its row already is not embedded again."""
+        """A row for each exemplar, worked out when they are first asked for: what has its row
+        already is not embedded again.
+        """
         import numpy as np
 
         held = self._vectors
@@ -168,8 +190,11 @@ class ExemplarMemory:
         Returns:
             The larger memory.
         """
-        held = None if isinstance(self.embedder, Fitted) else self._vectors  # what is fitted changes with every text
-        return ExemplarMemory([*self.exemplars, *exemplars], self.abstractions, embedder=self.embedder, vectors=held)
+        # what is fitted changes with every text
+        held = None if isinstance(self.embedder, Fitted) else self._vectors
+        return ExemplarMemory(
+            [*self.exemplars, *exemplars], self.abstractions, embedder=self.embedder, vectors=held
+        )
 
     async def only(self, places: Sequence[int]) -> ExemplarMemory:
         """Selects exemplars. This memory is not changed.
@@ -181,7 +206,12 @@ class ExemplarMemory:
             The smaller memory.
         """
         held = None if isinstance(self.embedder, Fitted) else (await self.vectors())[places]
-        return ExemplarMemory([self.exemplars[i] for i in places], self.abstractions, embedder=self.embedder, vectors=held)
+        return ExemplarMemory(
+            [self.exemplars[i] for i in places],
+            self.abstractions,
+            embedder=self.embedder,
+            vectors=held,
+        )
 
     async def distances(self, text: str) -> list[float]:
         """Measures how far each key is from a text.
@@ -206,7 +236,8 @@ class ExemplarMemory:
     def _mixed(self, numbers: int) -> UsageError:
         held = 0 if self._vectors is None else self._vectors.shape[1]
         return UsageError(
-            f"{self.embedder.name} gave a vector of {numbers} numbers, and the memory's have {held}: "
+            f"{self.embedder.name} gave a vector of {numbers} numbers, and the memory's have "
+            f"{held}: "
             "make the memory again with it"
         )
 
@@ -233,13 +264,15 @@ class ExemplarMemory:
             most: How many of the nearest keys vote.
 
         Returns:
-            The task of most of them, or that of the nearest one where no task has most; None in an empty memory.
+            The task of most of them, or that of the nearest one where no task has most; None in an
+            empty memory.
         """
         names = Counter(exemplar.name for _, exemplar in await self.nearest(text, most))
         return names.most_common(1)[0][0] if names else None
 
     async def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the memory. Vectors that depend on the whole memory are not written: they are computed again.
+        """Writes the memory. Vectors that depend on the whole memory are not written: they are
+        computed again.
 
         Args:
             folder: The folder.
@@ -283,16 +316,23 @@ class ExemplarMemory:
         header = _decoded(place / HEADER, _Header) if (place / HEADER).is_file() else None
         if header is not None and header.embedder != embedder.name:
             raise UsageError(
-                f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; they do not mix: take "
+                f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; "
+                "they do not mix: take "
                 "that embedder, with those weights, or make the memory again",
                 parameters=("embedder",),
             )
         exemplars = tuple(_read_lines(place / EXEMPLARS))
-        named = _decoded(place / ABSTRACTIONS, dict[str, Abstraction]) if (place / ABSTRACTIONS).is_file() else {}
+        named = (
+            _decoded(place / ABSTRACTIONS, dict[str, Abstraction])
+            if (place / ABSTRACTIONS).is_file()
+            else {}
+        )
         vectors = None
         if header is not None and not isinstance(embedder, Fitted) and (place / VECTORS).exists():
             if header.keys != _hash_of_keys(exemplars):
-                raise UsageError(f"{place}: {EXEMPLARS} has other keys than when the vectors were made; {_AGAIN}")
+                raise UsageError(
+                    f"{place}: {EXEMPLARS} has other keys than when the vectors were made; {_AGAIN}"
+                )
             vectors = _read_vectors(place / VECTORS, len(exemplars))
         return cls(exemplars, named, embedder=embedder, vectors=vectors)
 
@@ -341,7 +381,9 @@ def _read_vectors(path: Path, rows: int) -> Vectors:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: the vectors cannot be read ({error}); {_AGAIN}") from None
     if found.ndim != 2 or len(found) != rows:
-        raise UsageError(f"{path}: {len(found) if found.ndim else 0} vectors for {rows} exemplars; {_AGAIN}")
+        raise UsageError(
+            f"{path}: {len(found) if found.ndim else 0} vectors for {rows} exemplars; {_AGAIN}"
+        )
     if found.dtype.kind != "f" or not np.isfinite(found).all():
         raise UsageError(f"{path}: the vectors hold something that is no number; {_AGAIN}")
     return found
@@ -349,18 +391,29 @@ def _read_vectors(path: Path, rows: int) -> Vectors:
 
 @cache
 def _shipped() -> tuple[Exemplar, ...]:
-    """The file leaves out keys that are the task and its first page, which would stand there twice."""
+    """The file leaves out keys that are the task and its first page, which would stand there
+    twice.
+    """
     lines = _read_lines(Path(str(resources.files("prill.papers.synapse"))) / "tasks" / EXEMPLARS)
-    return tuple(one if one.key else replace(one, key=key_text(one.task, one.steps[0].state or "")) for one in lines)
+    return tuple(
+        one if one.key else replace(one, key=key_text(one.task, one.steps[0].state or ""))
+        for one in lines
+    )
 
 
 @cache
 def _shipped_abstractions() -> dict[str, Abstraction]:
-    """The prompts for code: `code_<task>.md`, or `code_<task>-1.md` and so on for the turns of a task."""
+    """The prompts for code: `code_<task>.md`, or `code_<task>-1.md` and so on for the turns of a
+    task.
+    """
     prompts = dict[str, list[str]]()
-    for file in sorted((resources.files("prill.papers.synapse") / "prompts").iterdir(), key=lambda file: file.name):
+    for file in sorted(
+        (resources.files("prill.papers.synapse") / "prompts").iterdir(), key=lambda file: file.name
+    ):
         if match := re.fullmatch(r"code_(\w+)(?:-\d)?\.md", file.name):
-            prompts.setdefault(match[1].replace("_", "-"), []).append(file.read_text(encoding="utf-8").strip())
+            prompts.setdefault(match[1].replace("_", "-"), []).append(
+                file.read_text(encoding="utf-8").strip()
+            )
     return {name: Abstraction(code=tuple(texts)) for name, texts in prompts.items()}
 
 
@@ -369,18 +422,32 @@ def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]
     try:
         entries = json.loads(_read(folder / _UPSTREAM))
         keys = json.loads(_read(folder / _UPSTREAM_KEYS))
-        exemplars = [Exemplar(name, key=key, provenance="upstream") for name, texts in keys.items() for key in texts]
+        exemplars = [
+            Exemplar(name, key=key, provenance="upstream")
+            for name, texts in keys.items()
+            for key in texts
+        ]
         abstractions = dict[str, Abstraction]()
         for name, entry in entries.items():
             for demo in entry["demo"]:
                 steps = tuple(
-                    ExemplarTurn(one["act"], one.get("state"), one.get("obs")) for one in demo.get("trajectory", [demo])
+                    ExemplarTurn(one["act"], one.get("state"), one.get("obs"))
+                    for one in demo.get("trajectory", [demo])
                 )
-                exemplars.append(Exemplar(name, task=demo.get("task", ""), steps=steps, provenance="upstream"))
-            instructions, code = _several(entry.get("filter_prompt")), _several(entry.get("code_filter_prompt"))
-            abstractions[name] = Abstraction(instructions, code, entry.get("ablation_act_prompt", ""))
+                exemplars.append(
+                    Exemplar(name, task=demo.get("task", ""), steps=steps, provenance="upstream")
+                )
+            instructions, code = (
+                _several(entry.get("filter_prompt")),
+                _several(entry.get("code_filter_prompt")),
+            )
+            abstractions[name] = Abstraction(
+                instructions, code, entry.get("ablation_act_prompt", "")
+            )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{folder}: not the paper's exemplars.json and specifiers.json ({error})") from None
+        raise UsageError(
+            f"{folder}: not the paper's exemplars.json and specifiers.json ({error})"
+        ) from None
     return exemplars, abstractions
 
 

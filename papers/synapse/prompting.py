@@ -1,4 +1,6 @@
-"""The chat that shows exemplars as turns already taken (trajectory as exemplar), and which form it has for a task."""
+"""The chat that shows exemplars as turns already taken (trajectory as exemplar), and which form it
+has for a task.
+"""
 
 from __future__ import annotations
 
@@ -52,30 +54,49 @@ def system_prompt() -> Prompt:
 
 
 def prompt_type(entry: MemoryEntry, abstracted: bool) -> PromptType:
-    """Pages in few words where they are abstracted and some exemplar has them so; several turns where the exemplars have."""
+    """Pages in few words where they are abstracted and some exemplar has them so; several turns
+    where the exemplars have.
+    """
     if entry.has_turns:
         return "multi_obs_act" if abstracted else "multi_state_act"
-    seen = any(step.observation is not None for exemplar in entry.exemplars for step in exemplar.steps)
+    seen = any(
+        step.observation is not None for exemplar in entry.exemplars for step in exemplar.steps
+    )
     return "obs_act" if abstracted and seen else "state_act"
 
 
 def shown(entry: MemoryEntry, kind: PromptType, task_name: str) -> tuple[Exemplar, ...]:
-    """The exemplars that a prompt of this form can show. Raises ContextTooLongError where pages are too long for it."""
+    """The exemplars that a prompt of this form can show. Raises ContextTooLongError where pages are
+    too long for it.
+    """
     if kind in ("obs_act", "multi_obs_act"):
-        return tuple(e for e in entry.exemplars if all(step.observation is not None for step in e.steps))
+        return tuple(
+            e for e in entry.exemplars if all(step.observation is not None for step in e.steps)
+        )
     table = task_table()
     if task_name in table.never_raw:
-        raise ContextTooLongError(f"{task_name} cannot be played without an abstraction of its pages: they are too long")
+        raise ContextTooLongError(
+            f"{task_name} cannot be played without an abstraction of its pages: they are too long"
+        )
     found = tuple(e for e in entry.exemplars if all(step.state is not None for step in e.steps))
-    return found[:1] if kind == "multi_state_act" and entry.name in table.one_raw_exemplar else found
+    return (
+        found[:1] if kind == "multi_state_act" and entry.name in table.one_raw_exemplar else found
+    )
 
 
 def build_messages(
-    kind: PromptType, exemplars: Sequence[Exemplar], acting: str, task: str, trajectory: Sequence[ExemplarTurn], page: str
+    kind: PromptType,
+    exemplars: Sequence[Exemplar],
+    acting: str,
+    task: str,
+    trajectory: Sequence[ExemplarTurn],
+    page: str,
 ) -> tuple[Message, ...]:
-    """The whole request: the system's words, the exemplars, the turns so far, and the page as it is now.
+    """The whole request: the system's words, the exemplars, the turns so far, and the page as it is
+    now.
 
-    `acting` is said before the exemplars of `state_act`. `trajectory` has what was shown as `observation`.
+    `acting` is said before the exemplars of `state_act`. `trajectory` has what was shown as
+    `observation`.
     """
     several, in_words = kind.startswith("multi"), kind.endswith("obs_act")
     messages = [Message("system", (system_prompt().fill({})["user"],))]
@@ -101,7 +122,9 @@ def count_tokens(messages: Sequence[Message]) -> int:
 
 
 def until(reply: str, *stops: str) -> str:
-    """The reply up to the first of these words: models that are not told where to stop go on with a turn of their own."""
+    """The reply up to the first of these words: models that are not told where to stop go on with a
+    turn of their own.
+    """
     reply = reply.rpartition("</think>")[2]
     ends = [at for stop in stops if (at := reply.find(stop)) >= 0]
     return reply[: min(ends)] if ends else reply

@@ -1,9 +1,11 @@
-"""Synapse on recorded pages (Mind2Web; arXiv 2306.07863): the next action, after the trajectories of similar tasks.
+"""Synapse on recorded pages (Mind2Web; arXiv 2306.07863): the next action, after the trajectories
+of similar tasks.
 
-The page is cut around its few best candidates. Earlier steps of the task are shown as they were recorded; those of training
-tasks that are alike come before. What the paper's code does otherwise: it shows the right element whatever its rank, which an
-agent cannot know (a step whose target is not among the best is not asked about, as there); and it looks up in the raw page what
-was cut out of `cleaned_html`, which stays lost here.
+The page is cut around its few best candidates. Earlier steps of the task are shown as they were
+recorded; those of training tasks that are alike come before. What the paper's code does otherwise:
+it shows the right element whatever its rank, which an agent cannot know (a step whose target is not
+among the best is not asked about, as there); and it looks up in the raw page what was cut out of
+`cleaned_html`, which stays lost here.
 """
 
 from __future__ import annotations
@@ -48,27 +50,50 @@ class RecordedSpec:
 
     mode: Annotated[
         Literal["full", "no_memory", "no_trajectory"],
-        Meta(description="trajectories of similar tasks, the same ones for all tasks, or single steps"),
+        Meta(
+            description="trajectories of similar tasks, the same ones for all tasks, or single "
+            "steps"
+        ),
     ] = "full"
     memory: Annotated[
-        Path | None, Meta(description="recorded training turns (JSON lines), or a folder with exemplars made of them")
+        Path | None,
+        Meta(
+            description="recorded training turns (JSON lines), or a folder with exemplars made of "
+            "them"
+        ),
     ] = None
     embedder: Annotated[
-        str, Meta(description="how tasks are compared: tfidf, minilm, local:DIR, or a model's name at an endpoint")
+        str,
+        Meta(
+            description="how tasks are compared: tfidf, minilm, local:DIR, or a model's name at "
+            "an endpoint"
+        ),
     ] = "tfidf"
-    embedder_url: Annotated[str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")] = None
+    embedder_url: Annotated[
+        str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
+    ] = None
     exemplars: Annotated[int, Meta(ge=0, description="most trajectories that are shown")] = 3
-    order: Annotated[Literal["nearest_first", "nearest_last"], Meta(description="the order in which they are shown")] = (
-        "nearest_first"
-    )
-    k_current: Annotated[int, Meta(ge=1, description="best candidates around which the page is cut")] = 5
-    k_previous: Annotated[int, Meta(ge=1, description="the same for earlier pages and in the memory")] = 3
+    order: Annotated[
+        Literal["nearest_first", "nearest_last"],
+        Meta(description="the order in which they are shown"),
+    ] = "nearest_first"
+    k_current: Annotated[
+        int, Meta(ge=1, description="best candidates around which the page is cut")
+    ] = 5
+    k_previous: Annotated[
+        int, Meta(ge=1, description="the same for earlier pages and in the memory")
+    ] = 3
     context: Annotated[
         int | None,
-        Meta(ge=1, description="most tokens of a request and its reply, at four characters each (default: the window)"),
+        Meta(
+            ge=1,
+            description="most tokens of a request and its reply, at four characters each "
+            "(default: the window)",
+        ),
     ] = None
     step_match: Annotated[
-        Literal["parsed", "exact_text"], Meta(description="a step is right when what it says is, or when its text is the same")
+        Literal["parsed", "exact_text"],
+        Meta(description="a step is right when what it says is, or when its text is the same"),
     ] = "parsed"
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 100
 
@@ -76,8 +101,8 @@ class RecordedSpec:
 class RecordedSynapse:
     """Says the next action on recorded pages (`prill.papers.mind2web.pages.state`).
 
-    Where no action is found in the reply it is of kind `none`. So it is, without a call, where there are no candidates, and
-    where page and earlier steps alone are too long.
+    Where no action is found in the reply it is of kind `none`. So it is, without a call, where
+    there are no candidates, and where page and earlier steps alone are too long.
     """
 
     def __init__(
@@ -85,10 +110,19 @@ class RecordedSynapse:
         model: LanguageModel,
         spec: RecordedSpec = RecordedSpec(),
         *,
-        opened: Annotated[ExemplarMemory | None, Meta(description="a memory that is open already, from Python")] = None,
+        opened: Annotated[
+            ExemplarMemory | None, Meta(description="a memory that is open already, from Python")
+        ] = None,
     ) -> None:
-        if spec.mode != "no_trajectory" and spec.exemplars and spec.memory is None and opened is None:
-            raise UsageError("synapse-mind2web shows training tasks: name recorded turns", parameters=("memory",))
+        if (
+            spec.mode != "no_trajectory"
+            and spec.exemplars
+            and spec.memory is None
+            and opened is None
+        ):
+            raise UsageError(
+                "synapse-mind2web shows training tasks: name recorded turns", parameters=("memory",)
+            )
         self.model, self.spec, self._opened = model, spec, opened
         self._nearest: list[Exemplar] | None = None
         self._seen: list[PageState] = []
@@ -117,8 +151,8 @@ class RecordedSynapse:
         self._task, self._seen, self._nearest = task, [], None
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidenceError for what is no state of a recorded page, InputError for a broken page, and
-        what the model raises.
+        """The next step. Raises NoEvidenceError for what is no state of a recorded page, InputError
+        for a broken page, and what the model raises.
         """
         try:
             state = read_state(observation.text or "")
@@ -129,11 +163,27 @@ class RecordedSynapse:
             return Step(observation, Action("none"))
         current = self._current(self._task.goal, state)
         window = await self._window()
-        if window is not None and count_tokens([_system_message(), *current]) + self.spec.max_tokens > window:
-            return Step(observation, Action("none"), "The page and the earlier steps are too long for the model.")
+        if (
+            window is not None
+            and count_tokens([_system_message(), *current]) + self.spec.max_tokens > window
+        ):
+            return Step(
+                observation,
+                Action("none"),
+                "The page and the earlier steps are too long for the model.",
+            )
         messages = await self._request(current, window)
-        reply = until(await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=_system().hash), *_STOPS)
-        return Step(observation, parse_action(reply, bare=self.spec.mode == "no_trajectory"), reply.strip() or None)
+        reply = until(
+            await said_by(
+                self.model, messages, max_tokens=self.spec.max_tokens, prompt=_system().hash
+            ),
+            *_STOPS,
+        )
+        return Step(
+            observation,
+            parse_action(reply, bare=self.spec.mode == "no_trajectory"),
+            reply.strip() or None,
+        )
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         """The request at a recorded step, without exemplars, and the action that was recorded.
@@ -143,7 +193,10 @@ class RecordedSynapse:
         states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
         asked = [describe_step(step) for step in trajectory.steps[: index + 1]]
         if not asked[index].within(self.spec.k_current):
-            raise UnparsableError(f"step {index} of {trajectory.id}: its target is not among the best {self.spec.k_current}")
+            raise UnparsableError(
+                f"step {index} of {trajectory.id}: its target is not among the best "
+                f"{self.spec.k_current}"
+            )
         past = tuple(step.action.text for step in trajectory.steps[:index])
         targets = tuple(one.positives[0] if one.positives else "" for one in asked[:index])
         now = PageState(states[index].page, states[index].candidates, past, targets)
@@ -169,7 +222,11 @@ class RecordedSynapse:
         """With as many exemplars as fit: the first that does not ends it."""
         chosen: list[list[Message]] = []
         for block in await self._blocks():
-            whole = [_system_message(), *(message for one in [*chosen, block] for message in one), *current]
+            whole = [
+                _system_message(),
+                *(message for one in [*chosen, block] for message in one),
+                *current,
+            ]
             if window is not None and count_tokens(whole) + self.spec.max_tokens > window:
                 break
             chosen.append(block)
@@ -179,10 +236,16 @@ class RecordedSynapse:
 
     async def _blocks(self) -> list[list[Message]]:
         if self.spec.mode == "no_trajectory":
-            return [[_step_question(one.page, one.task, one.previous), _assistant(f"`{one.action}`")] for one in _examples()]
+            return [
+                [_step_question(one.page, one.task, one.previous), _assistant(f"`{one.action}`")]
+                for one in _examples()
+            ]
         if self._nearest is None:
             self._nearest = await self._chosen()
-        return [_messages(one.task, [(turn.observation or "", turn.action) for turn in one.steps]) for one in self._nearest]
+        return [
+            _messages(one.task, [(turn.observation or "", turn.action) for turn in one.steps])
+            for one in self._nearest
+        ]
 
     async def _chosen(self) -> list[Exemplar]:
         if not self.spec.exemplars:
@@ -193,7 +256,9 @@ class RecordedSynapse:
         first = self._seen[0]
         key = make_key(self._task, {"domain": first.domain, "subdomain": first.subdomain})
         near = await self.memory.nearest(key, self.spec.exemplars + 1)
-        return [exemplar for _, exemplar in near if exemplar.name != self._task.id][: self.spec.exemplars]
+        return [exemplar for _, exemplar in near if exemplar.name != self._task.id][
+            : self.spec.exemplars
+        ]
 
     async def _window(self) -> int | None:
         if self.spec.context is not None:
@@ -212,7 +277,9 @@ def parse_action(reply: str, *, bare: bool = False) -> Action:
 
 
 def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
-    """A recorded turn as it is shown to others: pages cut around the target and the best candidates. Raises InputError."""
+    """A recorded turn as it is shown to others: pages cut around the target and the best
+    candidates. Raises InputError.
+    """
     steps = []
     for i, step in enumerate(trajectory.steps):
         try:
@@ -220,23 +287,38 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
         except ValueError as problem:
             raise InputError(f"turn {trajectory.id!r}, step {i}: {problem}") from None
         target = asked.positives[0] if asked.positives else ""
-        text = f"Action: `{asked.text}` ({clean(step.action.text)})" if target else f"Action: ({clean(step.action.text)})"
+        text = (
+            f"Action: `{asked.text}` ({clean(step.action.text)})"
+            if target
+            else f"Action: ({clean(step.action.text)})"
+        )
         steps.append(ExemplarTurn(text, observation=_cut(state, target, k)))
     return Exemplar(
-        trajectory.id, make_key(trajectory.task, trajectory.metadata), trajectory.task.goal, tuple(steps), provenance="recorded"
+        trajectory.id,
+        make_key(trajectory.task, trajectory.metadata),
+        trajectory.task.goal,
+        tuple(steps),
+        provenance="recorded",
     )
 
 
-def build_memory(trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3) -> ExemplarMemory:
+def build_memory(
+    trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3
+) -> ExemplarMemory:
     """The memory of recorded training turns; `save` keeps it as a folder. Raises InputError."""
-    return ExemplarMemory([make_exemplar(trajectory, k) for trajectory in trajectories], embedder=embedder)
+    return ExemplarMemory(
+        [make_exemplar(trajectory, k) for trajectory in trajectories], embedder=embedder
+    )
 
 
 def make_key(task: Task, metadata: dict[str, object] | None = None) -> str:
-    """What tasks are compared by: site, domain, subdomain and goal, a line each; what is not known stays empty."""
+    """What tasks are compared by: site, domain, subdomain and goal, a line each; what is not known
+    stays empty.
+    """
     known = metadata or {}
     return (
-        f"Website: {task.site or ''}\nDomain: {known.get('domain') or ''}\nSubdomain: {known.get('subdomain') or ''}\n"
+        f"Website: {task.site or ''}\nDomain: {known.get('domain') or ''}\nSubdomain: "
+        f"{known.get('subdomain') or ''}\n"
         f"Task: {task.goal}"
     )
 
@@ -267,11 +349,15 @@ def _told(repr: str, target: str) -> str:
     operation, _, value = repr.rpartition(" -> ")[2].partition(": ")
     if not target:
         return f"Action: ({clean(repr)})"
-    return f"Action: `{said(operation if operation in ('TYPE', 'SELECT') else 'CLICK', target, value)}` ({clean(repr)})"
+    return f"Action: `{said(operation if operation in ('TYPE', 'SELECT') else 'CLICK', target, value)}` ({clean(repr)})"  # noqa: E501
 
 
-def _messages(goal: str, turns: Sequence[tuple[str, str]], page: str | None = None) -> list[Message]:
-    """A trajectory as a chat: pages by the user, actions by the assistant; at its end the page that is asked about."""
+def _messages(
+    goal: str, turns: Sequence[tuple[str, str]], page: str | None = None
+) -> list[Message]:
+    """A trajectory as a chat: pages by the user, actions by the assistant; at its end the page that
+    is asked about.
+    """
     pages = [page for page, _ in turns] + ([] if page is None else [page])
     messages = []
     for i, seen in enumerate(pages):
@@ -284,7 +370,10 @@ def _messages(goal: str, turns: Sequence[tuple[str, str]], page: str | None = No
 
 def _step_question(page: str, goal: str, past: Sequence[str]) -> Message:
     actions = "\n".join(clean(one) for one in past) or "None"
-    text = f"Observation:\n{quoted('page', page)}\nTask: {clean(goal)}\nPrevious actions:\n{actions}\nNext action:"
+    text = (
+        f"Observation:\n{quoted('page', page)}\nTask: {clean(goal)}\nPrevious "
+        f"actions:\n{actions}\nNext action:"
+    )
     return Message("user", (text,))
 
 

@@ -24,18 +24,37 @@ from prill.types import Trajectory, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class ExemplarsConfig(Config):
-    """What `prill papers exemplars` does: make or extend a memory of exemplars for the policy `synapse`."""
+    """What `prill papers exemplars` does: make or extend a memory of exemplars for the policy
+    `synapse`.
+    """
 
-    trajectories: Annotated[Sequence[str | Path], Meta(min_length=1, description="trajectory files")]
-    verdicts: Annotated[str | Path, Meta(description="verdicts of one judge, as prill score writes them")]
+    trajectories: Annotated[
+        Sequence[str | Path], Meta(min_length=1, description="trajectory files")
+    ]
+    verdicts: Annotated[
+        str | Path, Meta(description="verdicts of one judge, as prill score writes them")
+    ]
     output: Annotated[str | Path, Meta(description="the memory's folder; what is in it stays")]
-    calibration: Annotated[str | Path | None, Meta(description="accept by its threshold; prill calibrate writes it")] = None
-    threshold: Annotated[float | None, Meta(ge=0, le=1, description="accept what has this score at least")] = None
-    embedder: Annotated[str, Meta(description="tfidf, minilm, local:DIR, or a model's name")] = "tfidf"
-    embedder_url: Annotated[str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")] = None
+    calibration: Annotated[
+        str | Path | None, Meta(description="accept by its threshold; prill calibrate writes it")
+    ] = None
+    threshold: Annotated[
+        float | None, Meta(ge=0, le=1, description="accept what has this score at least")
+    ] = None
+    embedder: Annotated[str, Meta(description="tfidf, minilm, local:DIR, or a model's name")] = (
+        "tfidf"
+    )
+    embedder_url: Annotated[
+        str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
+    ] = None
     per_task: Annotated[int, Meta(ge=1, description="most of one task")] = PER_TASK
-    shipped: Annotated[bool, Meta(description="a new memory begins with the exemplars that come with prill")] = False
-    labels: Annotated[str | Path | None, Meta(description="label file: tells how many of the new exemplars are wrong")] = None
+    shipped: Annotated[
+        bool, Meta(description="a new memory begins with the exemplars that come with prill")
+    ] = False
+    labels: Annotated[
+        str | Path | None,
+        Meta(description="label file: tells how many of the new exemplars are wrong"),
+    ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
 
@@ -43,7 +62,8 @@ class ExemplarsConfig(Config):
         """Refuses options that do not go together."""
         if self.calibration is not None and self.threshold is not None:
             raise UsageError(
-                "calibration and threshold: the file has a threshold; give one of them", parameters=("calibration", "threshold")
+                "calibration and threshold: the file has a threshold; give one of them",
+                parameters=("calibration", "threshold"),
             )
 
 
@@ -85,15 +105,25 @@ class ExemplarsResult:
     def __str__(self) -> str:
         growth = self.growth
         tasks = {exemplar.name for exemplar in growth.memory.exemplars if exemplar.steps}
-        lines = [f"added: {len(growth.added)}; {self.output} holds {self.held} exemplars of {len(tasks)} tasks"]
+        lines = [
+            (
+                f"added: {len(growth.added)}; {self.output} holds {self.held} exemplars of "
+                f"{len(tasks)} tasks"
+            )
+        ]
         lines += [f"left out: {count} {why}" for why, count in growth.left_out.items()]
         if growth.wrong is not None:
             known = len(growth.added) - growth.unlabelled
-            lines.append(f"by the labels, {growth.wrong} of {known} new exemplars are wrong; {growth.unlabelled} have no label")
+            lines.append(
+                f"by the labels, {growth.wrong} of {known} new exemplars are wrong; "
+                f"{growth.unlabelled} have no label"
+            )
         return "\n".join(lines)
 
 
-async def exemplars_async(config: ExemplarsConfig, *, progress: Callable[[], object] = lambda: None) -> ExemplarsResult:
+async def exemplars_async(
+    config: ExemplarsConfig, *, progress: Callable[[], object] = lambda: None
+) -> ExemplarsResult:
     """Puts what a judge accepts into a memory of exemplars.
 
     Args:
@@ -110,7 +140,11 @@ async def exemplars_async(config: ExemplarsConfig, *, progress: Callable[[], obj
     expect_place(folder, "a memory")
     memory = _memory(folder, config)
     verdicts, threshold = _verdicts(config)
-    labels = gold_labels(read_labels(config.labels), config.source, config.truth)[1] if config.labels else None
+    labels = (
+        gold_labels(read_labels(config.labels), config.source, config.truth)[1]
+        if config.labels
+        else None
+    )
     broken: list[str] = []
 
     def good() -> Iterator[Trajectory]:
@@ -122,7 +156,9 @@ async def exemplars_async(config: ExemplarsConfig, *, progress: Callable[[], obj
                 else:
                     yield item
 
-    growth = await grow(memory, good(), verdicts, threshold=threshold, per_task=config.per_task, labels=labels)
+    growth = await grow(
+        memory, good(), verdicts, threshold=threshold, per_task=config.per_task, labels=labels
+    )
     await growth.memory.save(folder)
     return ExemplarsResult(growth, str(config.output), tuple(broken))
 
@@ -135,19 +171,29 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
     embedder = make_embedder(config.embedder, base_url=config.embedder_url)
     if (folder / EXEMPLARS).is_file():
         if config.shipped:
-            raise UsageError(f"{folder} is a memory already: only a new one can begin with what comes with prill")
+            raise UsageError(
+                f"{folder} is a memory already: only a new one can begin with what comes with prill"
+            )
         return ExemplarMemory.load(folder, embedder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is there and holds no {EXEMPLARS}: name a new folder, or one of this command")
+        raise UsageError(
+            f"{folder} is there and holds no {EXEMPLARS}: name a new folder, or one of this command"
+        )
     shipped = ExemplarMemory.load(None, embedder)
-    return shipped if config.shipped else ExemplarMemory([], shipped.abstractions, embedder=embedder)
+    return (
+        shipped if config.shipped else ExemplarMemory([], shipped.abstractions, embedder=embedder)
+    )
 
 
 def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None]:
-    """The verdicts by id, with calibrated scores where a calibration is given, and the threshold for them."""
+    """The verdicts by id, with calibrated scores where a calibration is given, and the threshold
+    for them.
+    """
     found = {verdict.id: verdict for verdict in read_verdicts(config.verdicts)}
     if len({comparable(verdict.evaluator) for verdict in found.values()}) > 1:
-        raise UsageError(f"{config.verdicts}: these are verdicts of several judges; name a file of one")
+        raise UsageError(
+            f"{config.verdicts}: these are verdicts of several judges; name a file of one"
+        )
     if config.calibration is None or not found:
         return found, config.threshold
     calibration = read_calibration(config.calibration)
@@ -155,9 +201,15 @@ def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None
     if judge.params.get("calibration") == calibration.hash:
         return found, calibration.threshold
     if comparable(judge) != comparable(calibration.evaluator):
-        raise UsageError(f"{config.calibration}: this calibration is of another judge, or of other settings of {judge.name}")
+        raise UsageError(
+            f"{config.calibration}: this calibration is of another judge, or of other settings of "
+            f"{judge.name}"
+        )
     mapped = {
-        id: replace(verdict, score=calibration(float(verdict.success) if verdict.score is None else verdict.score))
+        id: replace(
+            verdict,
+            score=calibration(float(verdict.success) if verdict.score is None else verdict.score),
+        )
         if verdict.success is not None
         else verdict
         for id, verdict in found.items()

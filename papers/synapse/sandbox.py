@@ -1,6 +1,8 @@
-"""Runs what a model wrote, code or an XPath, in a process of its own that can compute and nothing else; jail.py is its program.
+"""Runs what a model wrote, code or an XPath, in a process of its own that can compute and nothing
+else; jail.py is its program.
 
-The boundary is the kernel's: limits and a filter of system calls. Where they cannot be set, nothing is run.
+The boundary is the kernel's: limits and a filter of system calls. Where they cannot be set, nothing
+is run.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 SECONDS = 2  # of the processor, and as many by the clock once it has begun
 MEMORY = 512 << 20  # bytes, the interpreter's own included
 _MAX_OUTPUT = 6 * MAX_CHARS + 10_000  # as JSON writes the result at worst
-_START = 60.0  # seconds until the process has locked itself in: only a machine that hangs takes so long
+# seconds until the process has locked itself in: only a machine that hangs takes so long
+_START = 60.0
 _READY = b"ready\n"
 _JAIL = Path(__file__).resolve().parent / "jail.py"
 
@@ -53,14 +56,16 @@ class Block:
 async def run_code(code: str, names: Mapping[str, str]) -> str:
     """What the code sets as the text `obs`, with these names set before. Raises CodeFailedError.
 
-    The process has no environment, no network, no files; it gets processor time, memory and a time by the clock, and the
-    code and its result have at most 20,000 characters. Only Linux can lock it in so: elsewhere no code is run.
+    The process has no environment, no network, no files; it gets processor time, memory and a time
+    by the clock, and the code and its result have at most 20,000 characters. Only Linux can lock it
+    in so: elsewhere no code is run.
     """
     return _text(await _run(code=_bounded(code), names=dict(names)))
 
 
 async def run_block(block: str) -> Block:
-    """The calls that a block of Python makes of `agent`, of which none is carried out. Raises CodeFailedError if it has no end.
+    """The calls that a block of Python makes of `agent`, of which none is carried out. Raises
+    CodeFailedError if it has no end.
 
     As `run_code`; a block makes at most 200 calls.
     """
@@ -68,7 +73,9 @@ async def run_block(block: str) -> Block:
 
 
 async def find(page: Page, xpath: str) -> list[Element]:
-    """The elements of the page that an XPath selects, in the page's order. Raises CodeFailedError, also if it has no end."""
+    """The elements of the page that an XPath selects, in the page's order. Raises CodeFailedError,
+    also if it has no end.
+    """
     return await asyncio.to_thread(find_now, page, xpath)
 
 
@@ -77,7 +84,9 @@ def find_now(page: Page, xpath: str) -> list[Element]:
     elements = page.elements
     import lxml  # it is there: the page has been read
 
-    record = _run_now(page=page.html, xpath=_bounded(xpath), lxml=str(Path(lxml.__file__).parents[1]))
+    record = _run_now(
+        page=page.html, xpath=_bounded(xpath), lxml=str(Path(lxml.__file__).parents[1])
+    )
     return [elements[place] for place in _places(record, len(elements))]
 
 
@@ -93,7 +102,9 @@ async def _run(**request: object) -> dict[str, Any]:
 
 def _run_now(**request: object) -> dict[str, Any]:
     if sys.platform != "linux":
-        raise NoSandboxError(f"generated code is not run on {sys.platform}: only the kernel of Linux can lock it in")
+        raise NoSandboxError(
+            f"generated code is not run on {sys.platform}: only the kernel of Linux can lock it in"
+        )
     request |= {"cpu_seconds": SECONDS, "memory_bytes": MEMORY}
     return _record(*_started(json.dumps(request).encode()))
 
@@ -110,7 +121,9 @@ def _started(request: bytes) -> tuple[bytes, int]:
             cwd="/",
         )
     except OSError as error:
-        raise UsageError(f"a process for generated code cannot be started: {error.strerror}") from None
+        raise UsageError(
+            f"a process for generated code cannot be started: {error.strerror}"
+        ) from None
     with process:
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -127,7 +140,8 @@ def _started(request: bytes) -> tuple[bytes, int]:
 def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
     """All that comes, as far as it can be a result. Raises CodeFailedError when time runs out."""
     data, end = b"", time.monotonic() + seconds
-    waiting = select.poll()  # select.select takes no descriptor above 1023, and a busy process has those
+    # select.select takes no descriptor above 1023, and a busy process has those
+    waiting = select.poll()
     waiting.register(pipe, select.POLLIN)
     while len(data) <= _MAX_OUTPUT and not (until and data.startswith(until)):
         if not waiting.poll(1000 * max(0.0, end - time.monotonic())):
@@ -152,7 +166,9 @@ def _record(answer: bytes, status: int) -> dict[str, Any]:
         raise CodeFailedError("the code gave no answer")
     if record.get("locked") is False:
         why = str(record.get("error"))[:500]
-        raise NoSandboxError(f"generated code is not run on this machine, as the kernel cannot lock it in: {why}")
+        raise NoSandboxError(
+            f"generated code is not run on this machine, as the kernel cannot lock it in: {why}"
+        )
     return record
 
 
@@ -188,7 +204,11 @@ def _places(record: dict[str, Any], elements: int) -> list[int]:
 
 
 def _problem(record: dict[str, Any]) -> str:
-    return str(record.get("error") or "the code gave no answer").encode("utf-8", "replace").decode()[:500]
+    return (
+        str(record.get("error") or "the code gave no answer")
+        .encode("utf-8", "replace")
+        .decode()[:500]
+    )
 
 
 def _sound(text: str) -> str:

@@ -12,7 +12,14 @@ from prill.errors import NoEvidenceError, UnparsableError, UsageError
 from prill.io.images import image_size
 from prill.models.prompts import clean, load_prompt, shorten
 from prill.models.request import scaled_size
-from prill.policies.screen.frames import QWEN25, THOUSANDTHS, UI_TARS, CoordinateFrame, Size, UnreadableReplyError
+from prill.policies.screen.frames import (
+    QWEN25,
+    THOUSANDTHS,
+    UI_TARS,
+    CoordinateFrame,
+    Size,
+    UnreadableReplyError,
+)
 from prill.policies.screen.qwen import QwenCalls
 from prill.policies.screen.ui_tars import UITarsCalls
 from prill.policies.screen.vendors import AnthropicCalls, OpenAICalls
@@ -35,7 +42,8 @@ class Grammar(Protocol):
         ...
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """The thought and the actions of a reply. `size` is that of the picture sent, `cursor` the last place acted on.
+        """The thought and the actions of a reply. `size` is that of the picture sent, `cursor` the
+        last place acted on.
 
         Raises UnreadableReplyError.
         """
@@ -55,27 +63,41 @@ _GRAMMARS: dict[GrammarName, tuple[str, Grammar]] = {
     "anthropic": ("screen_anthropic", AnthropicCalls()),
 }
 _PHONE_PROMPTS = ("screen_qwen", "screen_ui_tars")  # those whose models have other calls on phones
-_NEAR = 0.004  # of a side: half a thousandth for most grammars, a pixel of a small screen for the others
-_DEVICES: dict[Platform, str] = {"android": "an Android phone", "ios": "an iPhone", "desktop": "a computer"}
+# of a side: half a thousandth for most grammars, a pixel of a small screen for the others
+_NEAR = 0.004
+_DEVICES: dict[Platform, str] = {
+    "android": "an Android phone",
+    "ios": "an iPhone",
+    "desktop": "a computer",
+}
 
 
 class Screen:
-    """Asks a screen model for its next call. A reply that cannot be read is an action `other`, and the model is told why.
+    """Asks a screen model for its next call. A reply that cannot be read is an action `other`, and
+    the model is told why.
 
-    Several calls in one reply are carried out one after another before the model is asked again. The last `history` screenshots
-    are shown, each with the call that followed it; what was done before them is told as text.
+    Several calls in one reply are carried out one after another before the model is asked again.
+    The last `history` screenshots are shown, each with the call that followed it; what was done
+    before them is told as text.
     """
 
     def __init__(
         self,
         model: LanguageModel,
         *,
-        grammar: Annotated[GrammarName, Meta(description="the family whose calls the model was trained on")] = "qwen3-vl",
-        history: Annotated[int, Meta(ge=1, le=20, description="how many screenshots are shown")] = 3,
+        grammar: Annotated[
+            GrammarName, Meta(description="the family whose calls the model was trained on")
+        ] = "qwen3-vl",
+        history: Annotated[
+            int, Meta(ge=1, le=20, description="how many screenshots are shown")
+        ] = 3,
         max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024,
     ) -> None:
         if grammar not in _GRAMMARS:
-            raise UsageError(f"unknown grammar {grammar!r}; choose one of {', '.join(_GRAMMARS)}", parameters=("grammar",))
+            raise UsageError(
+                f"unknown grammar {grammar!r}; choose one of {', '.join(_GRAMMARS)}",
+                parameters=("grammar",),
+            )
         self.model = model
         self.grammar: GrammarName = grammar
         self.history = history
@@ -94,14 +116,20 @@ class Screen:
         self._task, self._past, self._queue = task, [], []
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidenceError without a screenshot, and whatever `UnscoredError` error the model raises."""
+        """The next step. Raises NoEvidenceError without a screenshot, and whatever `UnscoredError`
+        error the model raises.
+        """
         thought = ""
         if not self._queue:
             messages = self._messages(self._task, self._past, observation)
             fingerprint = self.fingerprint(self._task.platform)
-            reply = await self.model.complete(messages, max_tokens=self.max_tokens, prompt=fingerprint)
+            reply = await self.model.complete(
+                messages, max_tokens=self.max_tokens, prompt=fingerprint
+            )
             try:
-                thought, self._queue = self._calls.read(reply.text, self._size(observation), _cursor(self._past))
+                thought, self._queue = self._calls.read(
+                    reply.text, self._size(observation), _cursor(self._past)
+                )
             except UnreadableReplyError:
                 self._queue = [Action("other", shorten(reply.text.strip(), _MAX_TEXT))]
         step = Step(observation, self._queue.pop(0), thought or None)
@@ -109,9 +137,11 @@ class Screen:
         return step
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
+        """What `act` sends at that step, and the reply that it reads as the recorded action, with
+        the recorded thought.
 
-        Raises NoEvidenceError without a screenshot, UnparsableError for an action that the model's tool does not have.
+        Raises NoEvidenceError without a screenshot, UnparsableError for an action that the model's
+        tool does not have.
         """
         step = trajectory.steps[index]
         messages = self._messages(trajectory.task, trajectory.steps[:index], step.observation)
@@ -120,11 +150,15 @@ class Screen:
             raise UnparsableError(f"{what!r} is no call of the tool of {self.grammar}")
         return messages, self._reply(step, trajectory.task.platform)
 
-    def _messages(self, task: Task, past: Sequence[Step], observation: Observation) -> tuple[Message, ...]:
+    def _messages(
+        self, task: Task, past: Sequence[Step], observation: Observation
+    ) -> tuple[Message, ...]:
         first = max(0, len(past) + 1 - self.history)
         size = self._size(observation)
         width, height = self._extent(size)
-        done = [f"Step {n}: {self._line(step, task.platform)}" for n, step in enumerate(past[:first], 1)][-_MAX_DONE:]
+        done = [
+            f"Step {n}: {self._line(step, task.platform)}" for n, step in enumerate(past[:first], 1)
+        ][-_MAX_DONE:]
         values = {
             "goal": clean(task.goal),
             "done": "\n".join(done) or "nothing yet",
@@ -132,7 +166,11 @@ class Screen:
         }
         prompt = load_prompt("prill.policies", self._name(task.platform))
         turns = prompt.fill(
-            {key: value for key, value in {**values, "width": str(width), "height": str(height)}.items() if key in prompt.slots}
+            {
+                key: value
+                for key, value in {**values, "width": str(width), "height": str(height)}.items()
+                if key in prompt.slots
+            }
         )
         messages = [Message("system", (turns["system"],))] if "system" in turns else []
         words: tuple[str, ...] = (turns["user"],)
@@ -144,7 +182,11 @@ class Screen:
         return tuple(messages)
 
     def _name(self, platform: Platform) -> str:
-        return f"{self._prompt}_phone" if platform in ("android", "ios") and self._prompt in _PHONE_PROMPTS else self._prompt
+        return (
+            f"{self._prompt}_phone"
+            if platform in ("android", "ios") and self._prompt in _PHONE_PROMPTS
+            else self._prompt
+        )
 
     def _size(self, observation: Observation) -> Size:
         """Width and height of the picture as the model is sent it, in pixels."""
@@ -170,7 +212,11 @@ class Screen:
         call = self._written(step, platform) or step.action.text or step.action.kind
         if not step.thought:
             return call
-        return f"Thought: {step.thought}\n{call}" if self._prompt == "screen_ui_tars" else f"{step.thought}\n{call}"
+        return (
+            f"Thought: {step.thought}\n{call}"
+            if self._prompt == "screen_ui_tars"
+            else f"{step.thought}\n{call}"
+        )
 
     def _problem(self, step: Step) -> str | None:
         """Why the reply of a step could not be carried out."""
@@ -183,7 +229,14 @@ class Screen:
         return "That call could not be carried out. Reply with another one."
 
     def _line(self, step: Step, platform: Platform) -> str:
-        words = " ".join((step.thought or self._written(step, platform) or step.action.text or step.action.kind).split())
+        words = " ".join(
+            (
+                step.thought
+                or self._written(step, platform)
+                or step.action.text
+                or step.action.kind
+            ).split()
+        )
         return shorten(words, 200)
 
 
@@ -205,7 +258,9 @@ def _cursor(past: Sequence[Step]) -> Point | None:
 
 
 def _is_like(read: Action, meant: Action) -> bool:
-    """Whether an environment would do the same for both; places may differ by a thousandth of a side, or a pixel."""
+    """Whether an environment would do the same for both; places may differ by a thousandth of a
+    side, or a pixel.
+    """
     if read.is_final and meant.is_final:
         return True
     drags = {"drag", "swipe"}
@@ -213,7 +268,9 @@ def _is_like(read: Action, meant: Action) -> bool:
         return False
     # The grammars name a place for some kinds, which changes nothing where the record has none.
     placed = meant.kind not in ("scroll", "type", "press", "wait", "back", "home", "forward")
-    near = not placed or (_are_near(read.point, meant.point) and _are_near(read.end_point, meant.end_point))
+    near = not placed or (
+        _are_near(read.point, meant.point) and _are_near(read.end_point, meant.end_point)
+    )
     return near and (meant.kind == "wait" or (read.value or "") == (meant.value or ""))
 
 

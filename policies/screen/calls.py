@@ -22,9 +22,13 @@ def after_thinking(reply: str) -> str:
 
 
 def json_values(text: str) -> Iterator[tuple[int, int, Any]]:
-    """Every outermost JSON object or array in a text, with its begin and end. What is cut or broken is passed over."""
+    """Every outermost JSON object or array in a text, with its begin and end. What is cut or broken
+    is passed over.
+    """
     decoder, at = json.JSONDecoder(), 0
-    while (begin := min((i for i in (text.find("{", at), text.find("[", at)) if i >= 0), default=-1)) >= 0:
+    while (
+        begin := min((i for i in (text.find("{", at), text.find("[", at)) if i >= 0), default=-1)
+    ) >= 0:
         try:
             value, end = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError):
@@ -70,7 +74,11 @@ def list_keys(value: Any) -> str:
         UnreadableReplyError: There are none.
     """
     parts = [value] if isinstance(value, str) else value
-    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) and part.strip() for part in parts):
+    if (
+        not isinstance(parts, list)
+        or not parts
+        or not all(isinstance(part, str) and part.strip() for part in parts)
+    ):
         raise UnreadableReplyError(f"keys have to be named; got {str(value)[:60]}")
     return "+".join(key_names(part) for part in parts)
 
@@ -82,5 +90,7 @@ def scroll(text: str, direction: str, point: Point | None) -> Action:
         UnreadableReplyError: It is none of these.
     """
     if direction not in ("up", "down", "left", "right"):
-        raise UnreadableReplyError(f"the direction of a scroll is up, down, left or right; got {direction[:60]!r}")
+        raise UnreadableReplyError(
+            f"the direction of a scroll is up, down, left or right; got {direction[:60]!r}"
+        )
     return Action("scroll", text, point=point, value=direction)

@@ -13,7 +13,9 @@ Size = tuple[int, int]  # width and height in pixels
 
 
 class UnreadableReplyError(ValueError):
-    """A reply holds no call that can be carried out. The message says why, in words that a model can be shown."""
+    """A reply holds no call that can be carried out. The message says why, in words that a model
+    can be shown.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,8 @@ class CoordinateFrame:
 
     Args:
         scale: The numbers go from 0 to it on both axes (1000: thousandths); None: they are pixels.
-        factor: Pixels are those of the picture after the model's own resize to multiples of it; None: of the picture sent.
+        factor: Pixels are those of the picture after the model's own resize to multiples of it;
+            None: of the picture sent.
         min_pixels: Smallest area after that resize.
         max_pixels: Largest area after that resize.
     """
@@ -36,7 +39,11 @@ class CoordinateFrame:
         """The largest x and y for a picture that was sent with this width and height, in pixels."""
         if self.scale is not None:
             return self.scale, self.scale
-        return sent if self.factor is None else smart_resize(sent, self.factor, self.min_pixels, self.max_pixels)
+        return (
+            sent
+            if self.factor is None
+            else smart_resize(sent, self.factor, self.min_pixels, self.max_pixels)
+        )
 
     def point(self, numbers: Any, sent: Size) -> Point:
         """The place as fractions of width and height, from the top left.
@@ -63,9 +70,11 @@ class CoordinateFrame:
 
 
 def smart_resize(size: Size, factor: int, min_pixels: int, max_pixels: int) -> Size:
-    """The size that Qwen's image processors give a picture (QwenLM/Qwen3-VL, qwen-vl-utils, vision_process.py).
+    """The size that Qwen's image processors give a picture (QwenLM/Qwen3-VL, qwen-vl-utils,
+    vision_process.py).
 
-    Both sides become multiples of `factor`, and the area lies between `min_pixels` and `max_pixels`.
+    Both sides become multiples of `factor`, and the area lies between `min_pixels` and
+    `max_pixels`.
 
     Raises:
         UnreadableReplyError: One side is more than 200 times the other.
@@ -76,7 +85,9 @@ def smart_resize(size: Size, factor: int, min_pixels: int, max_pixels: int) -> S
     new_width, new_height = (max(factor, round(side / factor) * factor) for side in size)
     if new_width * new_height > max_pixels:
         shrink = sqrt(width * height / max_pixels)
-        new_width, new_height = (max(factor, floor(side / shrink / factor) * factor) for side in size)
+        new_width, new_height = (
+            max(factor, floor(side / shrink / factor) * factor) for side in size
+        )
     elif new_width * new_height < min_pixels:
         grow = sqrt(min_pixels / (width * height))
         new_width, new_height = (ceil(side * grow / factor) * factor for side in size)
@@ -89,6 +100,7 @@ def _is_number(value: Any) -> bool:
 
 THOUSANDTHS = CoordinateFrame(scale=1000)
 PIXELS = CoordinateFrame()
-# Limits of the processors: Qwen2.5-VL's own, and those of UI-TARS' parsers (bytedance/UI-TARS, action_parser.py).
+# Limits of the processors: Qwen2.5-VL's own, and those of UI-TARS' parsers (bytedance/UI-TARS,
+# action_parser.py).
 QWEN25 = CoordinateFrame(factor=28)
 UI_TARS = CoordinateFrame(factor=28, min_pixels=78_400)

@@ -1,4 +1,6 @@
-"""Qwen2.5-VL and Qwen3-VL: `computer_use` and `mobile_use` inside `<tool_call>` tags (QwenLM/Qwen3-VL, cookbooks/utils)."""
+"""Qwen2.5-VL and Qwen3-VL: `computer_use` and `mobile_use` inside `<tool_call>` tags
+(QwenLM/Qwen3-VL, cookbooks/utils).
+"""
 
 from __future__ import annotations
 
@@ -65,17 +67,26 @@ class QwenCalls:
         arguments = self._phone(action, size) if phone else self._computer(action, size)
         if arguments is None:
             return None
-        call = json.dumps({"name": "mobile_use" if phone else "computer_use", "arguments": arguments}, ensure_ascii=False)
+        call = json.dumps(
+            {"name": "mobile_use" if phone else "computer_use", "arguments": arguments},
+            ensure_ascii=False,
+        )
         return f"{_TOOL}\n{call}\n</tool_call>"
 
     def _action(self, arguments: Mapping[str, Any], size: Size, cursor: Point | None) -> Action:
         name = get_text(arguments, "action")
         text = json.dumps(arguments, ensure_ascii=False)
-        point = self.frame.point(arguments["coordinate"], size) if arguments.get("coordinate") is not None else None
+        point = (
+            self.frame.point(arguments["coordinate"], size)
+            if arguments.get("coordinate") is not None
+            else None
+        )
         if name in _CLICKS or name in ("click", "long_press", "mouse_move"):
             if point is None and (name not in _CLICKS or cursor is None):
                 raise UnreadableReplyError(f"{name} needs a coordinate")
-            kind = {"mouse_move": "hover", "click": "click", "long_press": "long_press"}.get(name) or _CLICKS[name]
+            kind = {"mouse_move": "hover", "click": "click", "long_press": "long_press"}.get(
+                name
+            ) or _CLICKS[name]
             return Action(kind, text, point=point or cursor)
         if name == "left_click_drag":
             if point is None:
@@ -84,13 +95,20 @@ class QwenCalls:
         if name == "swipe":
             if point is None:
                 raise UnreadableReplyError("swipe needs a coordinate")
-            return Action("swipe", text, point=point, end_point=self.frame.point(arguments.get("coordinate2"), size))
+            return Action(
+                "swipe",
+                text,
+                point=point,
+                end_point=self.frame.point(arguments.get("coordinate2"), size),
+            )
         if name in ("scroll", "hscroll"):
             pixels = get_number(arguments, "pixels")  # positive is up
             ways = ("up", "down") if name == "scroll" else ("right", "left")
             return scroll(text, ways[pixels < 0], point)
         if name == "key":
-            return Action("press", text, value=list_keys(arguments.get("keys") or arguments.get("text")))
+            return Action(
+                "press", text, value=list_keys(arguments.get("keys") or arguments.get("text"))
+            )
         if name == "type":
             return Action("type", text, value=get_text(arguments, "text", empty=True))
         if name == "system_button":
@@ -104,25 +122,35 @@ class QwenCalls:
         if name == "terminate":
             if arguments.get("status") not in ("success", "failure"):
                 raise UnreadableReplyError(
-                    f"the status of terminate is success or failure; got {str(arguments.get('status'))[:60]}"
+                    "the status of terminate is success or failure; got "
+                    f"{str(arguments.get('status'))[:60]}"
                 )
             return Action("stop", text)
         raise UnreadableReplyError(f"there is no action {name[:60]!r}")
 
     def _button(self, name: str, text: str) -> Action:
         if (button := _BUTTONS.get(name.lower())) is None:
-            raise UnreadableReplyError(f"a phone's buttons are Back, Home, Menu and Enter; got {name[:60]!r}")
+            raise UnreadableReplyError(
+                f"a phone's buttons are Back, Home, Menu and Enter; got {name[:60]!r}"
+            )
         return Action(button.kind, text, value=button.value)
 
     def _computer(self, action: Action, size: Size) -> dict[str, Any] | None:
-        place = {"coordinate": self.frame.numbers(action.point, size)} if action.point is not None else {}
+        place = (
+            {"coordinate": self.frame.numbers(action.point, size)}
+            if action.point is not None
+            else {}
+        )
         names = {kind: name for name, kind in _CLICKS.items()}
         if action.kind in names and place:
             return {"action": names[action.kind], **place}
         if action.kind == "hover" and place:
             return {"action": "mouse_move", **place}
         if action.kind in ("drag", "swipe") and action.end_point is not None:
-            return {"action": "left_click_drag", "coordinate": self.frame.numbers(action.end_point, size)}
+            return {
+                "action": "left_click_drag",
+                "coordinate": self.frame.numbers(action.end_point, size),
+            }
         if action.kind == "press" and action.value:
             return {"action": "key", "keys": action.value.split("+")}
         if action.kind == "scroll" and action.value in ("up", "down", "left", "right"):

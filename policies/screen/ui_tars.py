@@ -1,4 +1,6 @@
-"""UI-TARS: `Thought: …` and `Action: click(start_box='(x,y)')` (bytedance/UI-TARS, codes/ui_tars)."""
+"""UI-TARS: `Thought: …` and `Action: click(start_box='(x,y)')` (bytedance/UI-TARS,
+codes/ui_tars).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,13 @@ from prill.types import Action, Platform, Point
 
 _ACTION = re.compile(r"^[ \t>*`-]*Action:[ \t*`]*", re.MULTILINE)
 _CALL = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
-_ARGUMENT = re.compile(r"""\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)")\s*(?:,|\Z)""", re.DOTALL)
+_ARGUMENT = re.compile(
+    r"""\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)")\s*(?:,|\Z)""", re.DOTALL
+)
 _NUMBER = r"(-?\d{1,6}(?:\.\d{1,6})?)"
-_PLACE = re.compile(rf"[\[(]?\s*{_NUMBER}\s*[,\s]\s*{_NUMBER}(?:\s*,\s*{_NUMBER}\s*,\s*{_NUMBER})?\s*[\])]?")
+_PLACE = re.compile(
+    rf"[\[(]?\s*{_NUMBER}\s*[,\s]\s*{_NUMBER}(?:\s*,\s*{_NUMBER}\s*,\s*{_NUMBER})?\s*[\])]?"
+)
 _TOKENS = re.compile(r"<\|?/?(?:box_start|box_end|point|bbox)\|?>")
 _ESCAPED = {"n": "\n", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 _CLICKS = {
@@ -24,11 +30,18 @@ _CLICKS = {
     "long_press": "long_press",
     "hover": "hover",
 }
-_NAMES = {"click": "click", "double_click": "left_double", "right_click": "right_single", "long_press": "long_press"}
+_NAMES = {
+    "click": "click",
+    "double_click": "left_double",
+    "right_click": "right_single",
+    "long_press": "long_press",
+}
 
 
 class UITarsCalls:
-    """The calls of UI-TARS; its coordinates (`frame`) are thousandths before 1.5, pixels of the resized picture since."""
+    """The calls of UI-TARS; its coordinates (`frame`) are thousandths before 1.5, pixels of the
+    resized picture since.
+    """
 
     def __init__(self, frame: CoordinateFrame) -> None:
         self.frame = frame
@@ -41,10 +54,16 @@ class UITarsCalls:
             raise UnreadableReplyError("there is no line that begins with Action:")
         thought = re.sub(r"\A\s*Thought:\s*", "", parts[0]).strip()
         # A second "Action:" repeats the first, or is another turn that the model made up.
-        calls = [call for call in re.split(r"\n\s*\n", parts[1].strip().strip("`").strip()) if call.strip()]
+        calls = [
+            call
+            for call in re.split(r"\n\s*\n", parts[1].strip().strip("`").strip())
+            if call.strip()
+        ]
         if not calls:
             raise UnreadableReplyError("nothing stands after Action:")
-        actions = [action for call in calls[:MAX_CALLS] for action in self._actions(call.strip(), size)]
+        actions = [
+            action for call in calls[:MAX_CALLS] for action in self._actions(call.strip(), size)
+        ]
         return thought, actions
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
@@ -58,11 +77,17 @@ class UITarsCalls:
             raise UnreadableReplyError(f"no call like click(start_box='(x,y)'): {text[:60]!r}")
         name, arguments = call[1], _arguments(call[2])
         if name in _CLICKS:
-            return [Action(_CLICKS[name], text, point=self._point(arguments, ("start_box", "point"), size))]
+            return [
+                Action(
+                    _CLICKS[name], text, point=self._point(arguments, ("start_box", "point"), size)
+                )
+            ]
         if name in ("drag", "select") or (name == "scroll" and "end_box" in arguments):
             start = self._point(arguments, ("start_box", "start_point", "point"), size)
             end = self._point(arguments, ("end_box", "end_point"), size)
-            return [Action("swipe" if name == "scroll" else "drag", text, point=start, end_point=end)]
+            return [
+                Action("swipe" if name == "scroll" else "drag", text, point=start, end_point=end)
+            ]
         if name == "scroll":
             there = any(key in arguments for key in ("start_box", "point"))
             return [
@@ -117,8 +142,15 @@ class UITarsCalls:
         if action.kind in ("drag", "swipe") and start and action.end_point is not None:
             name = "scroll" if phone else "drag"
             return f"{name}(start_box='{start}', end_box='{self._box(action.end_point, size)}')"
-        if action.kind == "scroll" and not phone and action.value in ("up", "down", "left", "right"):
-            return f"scroll(start_box='{start or self._box((0.5, 0.5), size)}', direction='{action.value}')"
+        if (
+            action.kind == "scroll"
+            and not phone
+            and action.value in ("up", "down", "left", "right")
+        ):
+            return (
+                f"scroll(start_box='{start or self._box((0.5, 0.5), size)}', "
+                f"direction='{action.value}')"
+            )
         if action.kind == "type" and action.value is not None:
             return f"type(content={_quoted(action.value)})"
         if action.kind == "press" and action.value and not phone:
@@ -142,12 +174,16 @@ def _arguments(text: str) -> dict[str, str]:
         if (argument := _ARGUMENT.match(text, at)) is None:
             raise UnreadableReplyError(f"arguments are name='value'; got {text[at : at + 60]!r}")
         found[argument[1]] = re.sub(
-            r"\\(.)", lambda c: _ESCAPED.get(c[1], c[0]), argument[2] if argument[2] is not None else argument[3]
+            r"\\(.)",
+            lambda c: _ESCAPED.get(c[1], c[0]),
+            argument[2] if argument[2] is not None else argument[3],
         )
         at = argument.end()
     return found
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    escaped = (
+        text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    )
     return f"'{escaped}'"

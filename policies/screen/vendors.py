@@ -1,7 +1,8 @@
 """The computer-use tools of OpenAI and Anthropic, as JSON in a reply.
 
 Sources: openai-python, types/responses/response_computer_tool_call.py; anthropic-sdk-python,
-types/beta/beta_tool_computer_use_*; both vendors' guides to computer use. Coordinates are pixels of the picture that was sent.
+types/beta/beta_tool_computer_use_*; both vendors' guides to computer use. Coordinates are pixels of
+the picture that was sent.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from prill.policies.screen.calls import (
 from prill.policies.screen.frames import PIXELS, Size, UnreadableReplyError
 from prill.types import Action, Platform, Point
 
-_OPENAI_BUTTONS = {"left": "click", "right": "right_click", "wheel": "middle_click", "back": "back", "forward": "forward"}
+_OPENAI_BUTTONS = {
+    "left": "click",
+    "right": "right_click",
+    "wheel": "middle_click",
+    "back": "back",
+    "forward": "forward",
+}
 _ANTHROPIC_CLICKS = {
     "left_click": "click",
     "right_click": "right_click",
@@ -41,7 +48,9 @@ class OpenAICalls:
     frame = PIXELS
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """The prose before the call, and its actions in order; a message alone is the answer. Raises UnreadableReplyError."""
+        """The prose before the call, and its actions in order; a message alone is the answer.
+        Raises UnreadableReplyError.
+        """
         text = after_thinking(reply)
         values = [(begin, item) for begin, _, value in json_values(text) for item in _items(value)]
         said = [_message(item) for _, item in values if item.get("type") == "message"]
@@ -62,9 +71,15 @@ class OpenAICalls:
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
         """The call that `read` reads as this action; None where the tool has none."""
         if action.is_final:
-            return json.dumps({"type": "message", "content": action.value or "Done."}, ensure_ascii=False)
+            return json.dumps(
+                {"type": "message", "content": action.value or "Done."}, ensure_ascii=False
+            )
         call = _openai_call(action, size)
-        return None if call is None else json.dumps({"type": "computer_call", "actions": [call]}, ensure_ascii=False)
+        return (
+            None
+            if call is None
+            else json.dumps({"type": "computer_call", "actions": [call]}, ensure_ascii=False)
+        )
 
 
 class AnthropicCalls:
@@ -73,10 +88,14 @@ class AnthropicCalls:
     frame = PIXELS
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """The text before the first tool, and the actions in order; a text block alone answers. Raises UnreadableReplyError."""
+        """The text before the first tool, and the actions in order; a text block alone answers.
+        Raises UnreadableReplyError.
+        """
         text = after_thinking(reply)
         values = [(begin, item) for begin, _, value in json_values(text) for item in _items(value)]
-        said = "\n".join(str(item["text"]) for _, item in values if item.get("type") == "text" and "text" in item)
+        said = "\n".join(
+            str(item["text"]) for _, item in values if item.get("type") == "text" and "text" in item
+        )
         calls = [(begin, item) for begin, item in values if item.get("type") != "text"]
         actions: list[Action] = []
         for _, item in calls[:MAX_CALLS]:
@@ -96,11 +115,15 @@ class AnthropicCalls:
         arguments = _anthropic_call(action, size)
         if arguments is None:
             return None
-        return json.dumps({"type": "tool_use", "name": "computer", "input": arguments}, ensure_ascii=False)
+        return json.dumps(
+            {"type": "tool_use", "name": "computer", "input": arguments}, ensure_ascii=False
+        )
 
 
 def _items(value: Any) -> list[dict[str, Any]]:
-    """The items of a JSON value: of a list, of a response's `output` or `content`, or the value itself."""
+    """The items of a JSON value: of a list, of a response's `output` or `content`, or the value
+    itself.
+    """
     if isinstance(value, dict):
         for name in ("output", "content"):
             if isinstance(value.get(name), list) and value.get("type") != "message":
@@ -125,20 +148,32 @@ def _openai_action(call: Mapping[str, Any], size: Size) -> Action:
     if name == "click":
         if (kind := _OPENAI_BUTTONS.get(call.get("button", "left"))) is None:
             raise UnreadableReplyError(f"there is no mouse button {str(call.get('button'))[:60]}")
-        return Action(kind, text) if kind in ("back", "forward") else Action(kind, text, point=point())
+        return (
+            Action(kind, text) if kind in ("back", "forward") else Action(kind, text, point=point())
+        )
     if name in ("double_click", "move"):
         return Action("hover" if name == "move" else name, text, point=point())
     if name == "drag":
         path = call.get("path")
-        if not isinstance(path, list) or len(path) < 2 or not all(isinstance(place, dict) for place in path):
+        if (
+            not isinstance(path, list)
+            or len(path) < 2
+            or not all(isinstance(place, dict) for place in path)
+        ):
             raise UnreadableReplyError("a drag has a path of two places or more")
-        start, end = (PIXELS.point([place.get("x"), place.get("y")], size) for place in (path[0], path[-1]))
+        start, end = (
+            PIXELS.point([place.get("x"), place.get("y")], size) for place in (path[0], path[-1])
+        )
         return Action("drag", text, point=start, end_point=end)
     if name == "keypress":
         return Action("press", text, value=list_keys(call.get("keys")))
     if name == "scroll":
         across, down = get_number(call, "scroll_x", 0), get_number(call, "scroll_y", 0)
-        way = ("right" if across > 0 else "left") if abs(across) > abs(down) else ("down" if down > 0 else "up")
+        way = (
+            ("right" if across > 0 else "left")
+            if abs(across) > abs(down)
+            else ("down" if down > 0 else "up")
+        )
         return scroll(text, way, point())
     if name == "type":
         return Action("type", text, value=get_text(call, "text", empty=True))
@@ -148,7 +183,11 @@ def _openai_action(call: Mapping[str, Any], size: Size) -> Action:
 
 
 def _openai_call(action: Action, size: Size) -> dict[str, Any] | None:
-    place = {} if action.point is None else dict(zip("xy", PIXELS.numbers(action.point, size), strict=True))
+    place = (
+        {}
+        if action.point is None
+        else dict(zip("xy", PIXELS.numbers(action.point, size), strict=True))
+    )
     buttons = {kind: button for button, kind in _OPENAI_BUTTONS.items()}
     if action.kind in ("click", "right_click", "middle_click") and place:
         return {"type": "click", "button": buttons[action.kind], **place}
@@ -167,7 +206,12 @@ def _openai_call(action: Action, size: Size) -> dict[str, Any] | None:
         amount = 500 if action.value in ("down", "right") else -500
         across = action.value in ("left", "right")
         middle = place or dict(zip("xy", PIXELS.numbers((0.5, 0.5), size), strict=True))
-        return {"type": "scroll", **middle, "scroll_x": amount * across, "scroll_y": amount * (not across)}
+        return {
+            "type": "scroll",
+            **middle,
+            "scroll_x": amount * across,
+            "scroll_y": amount * (not across),
+        }
     return {"type": "wait"} if action.kind == "wait" else None
 
 
@@ -188,7 +232,12 @@ def _anthropic_action(block: Mapping[str, Any], size: Size, cursor: Point | None
         start = arguments.get("start_coordinate")
         if point is None:
             raise UnreadableReplyError(f"{name} needs a coordinate")
-        return Action("drag", text, point=cursor if start is None else PIXELS.point(start, size), end_point=point)
+        return Action(
+            "drag",
+            text,
+            point=cursor if start is None else PIXELS.point(start, size),
+            end_point=point,
+        )
     if name == "key":
         keys, times = list_keys(arguments.get("text")), get_number(arguments, "repeat", 1)
         return Action("press", text, value=keys if times <= 1 else f"{keys} x {times:g}")
@@ -206,7 +255,11 @@ def _anthropic_call(action: Action, size: Size) -> dict[str, Any] | None:
     names = {kind: name for name, kind in _ANTHROPIC_CLICKS.items()}
     if action.kind in names and place:
         return {"action": names[action.kind], **place}
-    if action.kind in ("drag", "swipe") and action.point is not None and action.end_point is not None:
+    if (
+        action.kind in ("drag", "swipe")
+        and action.point is not None
+        and action.end_point is not None
+    ):
         start, end = (PIXELS.numbers(point, size) for point in (action.point, action.end_point))
         return {"action": "left_click_drag", "start_coordinate": start, "coordinate": end}
     if action.kind == "press" and action.value:

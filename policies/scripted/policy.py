@@ -1,6 +1,7 @@
 """A scripted MiniWoB++ policy, for episodes whose kind of failure is known.
 
-What it says is phrased alike whether it succeeds or believes that it did, so that the words alone do not give it away.
+What it says is phrased alike whether it succeeds or believes that it did, so that the words alone
+do not give it away.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
 
 
 class ScriptedPolicy:
-    """Deterministic: the same task and observations give the same steps. It ends every episode with `stop`.
+    """Deterministic: the same task and observations give the same steps. It ends every episode with
+    `stop`.
 
     `plays` are the tasks that it has scripts for.
 
@@ -36,9 +38,13 @@ class ScriptedPolicy:
 
     plays = frozenset(SCRIPTS)
 
-    def __init__(self, behaviour: Annotated[Behaviour, Meta(description="how well it plays")] = "solve") -> None:
+    def __init__(
+        self, behaviour: Annotated[Behaviour, Meta(description="how well it plays")] = "solve"
+    ) -> None:
         if behaviour not in BEHAVIOURS:
-            raise UsageError(f"unknown behaviour {behaviour!r}; choose one of {', '.join(BEHAVIOURS)}")
+            raise UsageError(
+                f"unknown behaviour {behaviour!r}; choose one of {', '.join(BEHAVIOURS)}"
+            )
         self._behaviour = behaviour
         self._goal = ""
         self._site = ""
@@ -53,7 +59,9 @@ class ScriptedPolicy:
             UsageError: There is no script for `task.site`.
         """
         if task.site not in SCRIPTS:
-            raise UsageError(f"no script for the task {task.site!r}; there are scripts for {', '.join(SCRIPTS)}")
+            raise UsageError(
+                f"no script for the task {task.site!r}; there are scripts for {', '.join(SCRIPTS)}"
+            )
         self._goal, self._site, self._play, self._sentences = task.goal, task.site, None, []
         self._variant = zlib.crc32(task.id.encode())
 
@@ -77,7 +85,9 @@ class ScriptedPolicy:
     def _next(self, page: TextPage) -> Move | None:
         try:
             if self._play is None:
-                self._play = SCRIPTS[self._site](self._goal, page, Aim(misses=self._behaviour == "wrong-target"))
+                self._play = SCRIPTS[self._site](
+                    self._goal, page, Aim(misses=self._behaviour == "wrong-target")
+                )
                 return next(self._play)
             return self._play.send(page)
         except StopIteration:
@@ -86,13 +96,23 @@ class ScriptedPolicy:
     def _claim(self, observation: Observation, move: Move | None) -> Step:
         if not self._sentences:
             self._sentences.append(move.sentence if move else "")
-            return Step(observation, Action("scroll", "scroll down", value="down"), "Let me see what is on the page.")
+            return Step(
+                observation,
+                Action("scroll", "scroll down", value="down"),
+                "Let me see what is on the page.",
+            )
         return self._finish(observation)
 
     def _finish(self, observation: Observation) -> Step:
         sentences = " ".join(self._sentences)
-        answers = (f"Done. {sentences}".strip(), f"Done: {self._goal}", f"{sentences} The task is complete.".strip())
-        return _stop(observation, "There is nothing left to do.", answers[self._variant % len(answers)])
+        answers = (
+            f"Done. {sentences}".strip(),
+            f"Done: {self._goal}",
+            f"{sentences} The task is complete.".strip(),
+        )
+        return _stop(
+            observation, "There is nothing left to do.", answers[self._variant % len(answers)]
+        )
 
 
 def _stop(observation: Observation, thought: str, answer: str) -> Step:

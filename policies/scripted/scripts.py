@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Move:
-    """An action, and the sentence that tells of it afterwards. A commit is what the page takes as the attempt's end."""
+    """An action, and the sentence that tells of it afterwards. A commit is what the page takes as
+    the attempt's end.
+    """
 
     action: Action
     sentence: str
@@ -32,7 +34,9 @@ Script = Callable[[str, TextPage, "Aim"], Play]
 
 @dataclass(frozen=True)
 class Aim:
-    """Chooses what the goal asks for or, when it is to miss, the next other one; where there is no other, the right one."""
+    """Chooses what the goal asks for or, when it is to miss, the next other one; where there is no
+    other, the right one.
+    """
 
     misses: bool = False
 
@@ -50,7 +54,9 @@ class Aim:
         if not self.misses:
             return right
         start = choices.index(right) + 1 if right in choices else 0
-        return next((choice for choice in (*choices[start:], *choices[:start]) if differs(choice)), right)
+        return next(
+            (choice for choice in (*choices[start:], *choices[:start]) if differs(choice)), right
+        )
 
 
 def click(element: PageElement, *, commit: bool = False) -> Move:
@@ -61,13 +67,17 @@ def click(element: PageElement, *, commit: bool = False) -> Move:
 
 def enter(element: PageElement, value: str) -> Move:
     """Replaces what a field holds."""
-    action = Action("type", f"type {value!r} into {element.target}", target=element.target, value=value)
+    action = Action(
+        "type", f"type {value!r} into {element.target}", target=element.target, value=value
+    )
     return Move(action, f"I typed {value!r} into {element.target}.")
 
 
 def choose(element: PageElement, value: str) -> Move:
     """Selects an entry of a list."""
-    action = Action("select", f"select {value!r} in {element.target}", target=element.target, value=value)
+    action = Action(
+        "select", f"select {value!r} in {element.target}", target=element.target, value=value
+    )
     return Move(action, f"I selected {value!r} in {element.target}.")
 
 
@@ -98,7 +108,9 @@ def click_link(goal: str, page: TextPage, aim: Aim) -> Play:
 
 
 def click_test(goal: str, page: TextPage, aim: Aim) -> Play:
-    yield click(aim.element(page.all("button"), match_groups(r"button (\w+)", goal)[0]), commit=True)
+    yield click(
+        aim.element(page.all("button"), match_groups(r"button (\w+)", goal)[0]), commit=True
+    )
 
 
 def click_dialog(goal: str, page: TextPage, aim: Aim) -> Play:
@@ -165,7 +177,9 @@ def enter_password(goal: str, page: TextPage, aim: Aim) -> Play:
     password = quoted(goal)[0]
     first, second = (field.target for field in page.all("textbox"))
     for target in (first, first if aim.misses else second):
-        page = yield enter(next(field for field in page.all("textbox") if field.target == target), password)
+        page = yield enter(
+            next(field for field in page.all("textbox") if field.target == target), password
+        )
     yield submit(page)
 
 
@@ -179,7 +193,9 @@ def login_user(goal: str, page: TextPage, aim: Aim) -> Play:
 def enter_date(goal: str, page: TextPage, aim: Aim) -> Play:
     day = datetime.strptime(match_groups(r"(\d\d/\d\d/\d{4})", goal)[0], "%m/%d/%Y")
     next_day = day + timedelta(days=1)
-    page = yield enter(page.all("textbox")[0], aim.value(f"{day:%Y-%m-%d}", [f"{next_day:%Y-%m-%d}"]))
+    page = yield enter(
+        page.all("textbox")[0], aim.value(f"{day:%Y-%m-%d}", [f"{next_day:%Y-%m-%d}"])
+    )
     yield submit(page)
 
 
@@ -217,7 +233,12 @@ def social_media(goal: str, page: TextPage, aim: Aim) -> Play:
         yield click(_after(page, post, lambda element: element.name == button.lower()), commit=True)
         return
     page = yield click(_after(page, post, lambda element: element.name == "more"))
-    yield click(_after(page, post, lambda element: element.role == "item" and element.name.startswith(button)), commit=True)
+    yield click(
+        _after(
+            page, post, lambda element: element.role == "item" and element.name.startswith(button)
+        ),
+        commit=True,
+    )
 
 
 def _posts(page: TextPage) -> list[tuple[str, str]]:
@@ -263,13 +284,18 @@ def read_table(goal: str, page: TextPage, aim: Aim) -> Play:
 
 def find_word(goal: str, page: TextPage, aim: Aim) -> Play:
     place = int(match_groups(r"Find the (\d+)", goal)[0]) - 1
-    words = [re.sub(r"[^A-Za-z]", "", word) for word in " ".join(text.name for text in page.all("text")).split()]
+    words = [
+        re.sub(r"[^A-Za-z]", "", word)
+        for word in " ".join(text.name for text in page.all("text")).split()
+    ]
     page = yield enter(page.all("textbox")[0], aim.value(words[place], words))
     yield submit(page)
 
 
 def simple_arithmetic(goal: str, page: TextPage, aim: Aim) -> Play:
-    first, sign, second = match_groups(r"(\d+) (.) (\d+) =", " ".join(text.name for text in page.all("text")))
+    first, sign, second = match_groups(
+        r"(\d+) (.) (\d+) =", " ".join(text.name for text in page.all("text"))
+    )
     a, b = int(first), int(second)
     result = a + b if sign == "+" else a - b if sign == "-" else a * b
     page = yield enter(page.all("textbox")[0], aim.value(str(result), [str(result + 1)]))

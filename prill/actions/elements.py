@@ -1,6 +1,7 @@
 """Resolves a bare element id, `click [17]` or `fill('a12', 'tea')`, by the page text.
 
-The page is one line an element, as WebArena's trees, BrowserGym's and prill's own have it: `[17] link 'Cart' focused: True`.
+The page is one line an element, as WebArena's trees, BrowserGym's and prill's own have it:
+`[17] link 'Cart' focused: True`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _BRACKETED = re.compile(rf"\s*([A-Za-z_]+)\s*\[\s*({_ID})\s*\]")
 _CALLED = re.compile(
     rf"\s*([A-Za-z_]+)\s*\(\s*((?:bid|from_bid|element|element_id|index|ref)\s*=\s*)?(['\"]?)({_ID})\3\s*([,)])"
 )
-# The verbs whose first argument is an element: that of `stop [5]` is an answer, of `tab_focus(2)` a tab.
+# The verbs whose first argument is an element: that of `stop [5]` is an answer, of `tab_focus(2)` a
+# tab.
 _VERBS = {
     "check",
     "clear",
@@ -39,7 +41,9 @@ _VERBS = {
     "uncheck",
     "upload_file",
 }
-_NAMED = re.compile(r"""(?:\[[^\]\n]*\][ \t]*)?(?P<role>[^\s'"\[\]]+)[ \t]+(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+_NAMED = re.compile(
+    r"""(?:\[[^\]\n]*\][ \t]*)?(?P<role>[^\s'"\[\]]+)[ \t]+(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""  # noqa: E501
+)
 # What gives the element around it a name: its words and pictures.
 _CONTENT = ("StaticText", "text", "img", "image")
 _PHONE_ID = re.compile(r" id: (\S+)")
@@ -48,22 +52,26 @@ _MAX_LINES = 50
 
 
 def find_element(text: str, page_text: str) -> str | None:
-    """The element's role and name as the page has them, `link 'Cart'`; a name of more than 120 characters is cut.
+    """The element's role and name as the page has them, `link 'Cart'`; a name of more than 120
+    characters is cut.
 
-    An element without a name is called by the words and pictures inside it, else by its role alone. None when the action names
-    no id, or the page does not have that id, or has it for different elements.
+    An element without a name is called by the words and pictures inside it, else by its role alone.
+    None when the action names no id, or the page does not have that id, or has it for different
+    elements.
     """
     id = element_id(text)
     if id is None or f"[{id}]" not in page_text:
         return None
-    # Blanks and tabs only: \s would take in line breaks, and long runs of empty lines quadratic time.
+    # Blanks and tabs only: \s would take in line breaks, and long runs of empty lines quadratic
+    # time.
     places = re.finditer(rf"^([ \t]*)\[{id}\][ \t]*", page_text, re.MULTILINE)
     elements = {_element(page_text, place.end(), len(place[1])) for place in places}
     return (elements.pop() or None) if len(elements) == 1 else None
 
 
 def with_element(action: Action, page_text: str | None) -> Action:
-    """The action with its element's id, role and name as target, `[17] link 'Cart'`; as it is where the page does not tell.
+    """The action with its element's id, role and name as target, `[17] link 'Cart'`; as it is where
+    the page does not tell.
 
     The id stays: an element is not known by its name where there are several of that name.
     """
@@ -111,7 +119,11 @@ def _names_inside(page: str, start: int, depth: int) -> Iterator[str]:
         if len(line) - len(bare) <= depth:
             return
         match = _NAMED.match(bare)
-        if match is not None and match["role"] in _CONTENT and (name := match["name"][1:-1].strip()):
+        if (
+            match is not None
+            and match["role"] in _CONTENT
+            and (name := match["name"][1:-1].strip())
+        ):
             yield name
 
 

@@ -7,11 +7,14 @@ from typing import Any
 
 # The key of a trajectory's metadata under which recordings keep that flag, true or false.
 CLAIMED_SUCCESS = "claimed_success"
-# The arguments that hold it: browser-use's `success`, the `status` of Qwen's `terminate`, AndroidWorld's `goal_status`.
+# The arguments that hold it: browser-use's `success`, the `status` of Qwen's `terminate`,
+# AndroidWorld's `goal_status`.
 _KEYS = ("success", "status", "goal_status")
 _VALUES = {
     **dict.fromkeys(("true", "success", "successful", "succeeded", "complete", "completed"), True),
-    **dict.fromkeys(("false", "failure", "failed", "fail", "infeasible", "impossible", "incomplete"), False),
+    **dict.fromkeys(
+        ("false", "failure", "failed", "fail", "infeasible", "impossible", "incomplete"), False
+    ),
 }
 
 

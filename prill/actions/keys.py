@@ -1,8 +1,9 @@
 """Normalises key names (`ctrl+a`, `RETURN`, `arrow down`) to the browser's (`Control+a`).
 
-Agents that learnt on a Mac write `cmd` or `Meta` where other keyboards have Control. The record keeps what they wrote:
-`key_names` gives `Meta+a`. An environment presses what its machine has: in a browser, where Meta is no shortcut's key on Linux,
-`key_combination` gives `Control+a`, as WebArena does; on an iPhone, Meta is the command key (emulators/ios/screen.py).
+Agents that learnt on a Mac write `cmd` or `Meta` where other keyboards have Control. The record
+keeps what they wrote: `key_names` gives `Meta+a`. An environment presses what its machine has: in a
+browser, where Meta is no shortcut's key on Linux, `key_combination` gives `Control+a`, as WebArena
+does; on an iPhone, Meta is the command key (emulators/ios/screen.py).
 """
 
 from __future__ import annotations
@@ -26,12 +27,27 @@ _NAMES = {
     "up": "ArrowUp",
 } | {
     name.lower(): name
-    for name in ("Alt", "Backspace", "Control", "Delete", "End", "Enter", "Escape", "Home", "Meta", "Shift", "Space", "Tab")
+    for name in (
+        "Alt",
+        "Backspace",
+        "Control",
+        "Delete",
+        "End",
+        "Enter",
+        "Escape",
+        "Home",
+        "Meta",
+        "Shift",
+        "Space",
+        "Tab",
+    )
 }
 
 
 def key_names(text: str) -> str:
-    """The key or combination in the names of browsers; a name that is not known stays. `Control++` is Control and plus."""
+    """The key or combination in the names of browsers; a name that is not known stays. `Control++`
+    is Control and plus.
+    """
     return "+".join(_NAMES.get(part.lower().replace(" ", ""), part) for part in _parts(text))
 
 

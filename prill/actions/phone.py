@@ -8,13 +8,14 @@ from math import dist
 from prill.actions.grounded import thousandths
 from prill.types import Action, Platform, Point
 
-# Between touch and lift, as a fraction of the screen: further apart is a swipe. Two papers draw the line in two places.
-# arXiv 2404.06474's code: how recorded actions are told apart and shown.
+# Between touch and lift, as a fraction of the screen: further apart is a swipe. Two papers draw the
+# line in two places. arXiv 2404.06474's code: how recorded actions are told apart and shown.
 SWIPE_DISTANCE = 0.05
-# Android in the Wild's action matching code (arXiv 2307.10088): what is carried out, and what is compared.
+# Android in the Wild's action matching code (arXiv 2307.10088): what is carried out, and what is
+# compared.
 TAP_DISTANCE = 0.04
-# Where the finger goes for a swipe that is named by its direction, from touch to lift. Two papers again.
-# The Android agent of arXiv 2404.06474's code: how such a swipe is carried out.
+# Where the finger goes for a swipe that is named by its direction, from touch to lift. Two papers
+# again. The Android agent of arXiv 2404.06474's code: how such a swipe is carried out.
 SWIPES: dict[str, tuple[Point, Point]] = {
     "up": ((0.5, 0.5), (0.5, 0.2)),
     "down": ((0.5, 0.2), (0.5, 0.5)),
@@ -28,12 +29,14 @@ AUTO_UI_SWIPES: dict[str, tuple[Point, Point]] = {
     "left": ((0.8, 0.5), (0.2, 0.5)),
     "right": ((0.2, 0.5), (0.8, 0.5)),
 }
-# The simulator of arXiv 2404.06474 is an iPhone 14 (the 13 is as large): width and height in points, which its actions count.
+# The simulator of arXiv 2404.06474 is an iPhone 14 (the 13 is as large): width and height in
+# points, which its actions count.
 IPHONE_POINTS = (390, 844)
 # What prompts call the phones.
 DEVICE_NAMES: dict[Platform, str] = {"android": "an Android phone", "ios": "an iPhone"}
 _MAX_CHARS = 10_000  # of an action that are read for gestures
-# With bounds: an agent may write anything, and a search through all of it for every beginning takes minutes.
+# With bounds: an agent may write anything, and a search through all of it for every beginning takes
+# minutes.
 _NUMBER = r"(-?(?:\d{1,20}(?:\.\d{1,20})?|\.\d{1,20}))"
 _DUAL_POINT = re.compile("DualPoint.{0,60}?" + r"[^\d-]{1,60}?".join([_NUMBER] * 4), re.DOTALL)
 _TYPE_NAME = re.compile(r"Action Type:\s*(\w+)")
@@ -52,7 +55,9 @@ _KINDS = {
 
 
 def dual_points(text: str) -> tuple[Point, Point] | None:
-    """Where the finger of a DualPoint touches and lifts, as the text has it; None where it describes none."""
+    """Where the finger of a DualPoint touches and lifts, as the text has it; None where it
+    describes none.
+    """
     if (gesture := _DUAL_POINT.search(text[:_MAX_CHARS])) is None:
         return None
     x1, y1, x2, y2 = map(float, gesture.groups())
@@ -61,24 +66,35 @@ def dual_points(text: str) -> tuple[Point, Point] | None:
 
 def is_swipe(touch: Point, lift: Point, beyond: float = SWIPE_DISTANCE) -> bool:
     """True when the two are further apart than `beyond`."""
-    # A rounding step below the limit: .50 to .55 is a distance of .05 on paper and a little more in binary.
+    # A rounding step below the limit: .50 to .55 is a distance of .05 on paper and a little more in
+    # binary.
     return dist(touch, lift) > beyond + 1e-9
 
 
-def dual_point(touch: Point, lift: Point, *, swipe_beyond: float = SWIPE_DISTANCE, text: str = "") -> Action:
-    """A finger put down and lifted: a click, or a swipe when the two are further apart than `swipe_beyond`.
+def dual_point(
+    touch: Point, lift: Point, *, swipe_beyond: float = SWIPE_DISTANCE, text: str = ""
+) -> Action:
+    """A finger put down and lifted: a click, or a swipe when the two are further apart than
+    `swipe_beyond`.
 
     A place outside the screen is left out of the record; the text keeps it.
     """
     text = text or (
-        f"Action Type: DualPoint, Touch Point: ({touch[0]:.4f}, {touch[1]:.4f}), Lift Point: ({lift[0]:.4f}, {lift[1]:.4f})"
+        f"Action Type: DualPoint, Touch Point: ({touch[0]:.4f}, {touch[1]:.4f}), Lift Point: "
+        f"({lift[0]:.4f}, {lift[1]:.4f})"
     )
     swipes = is_swipe(touch, lift, swipe_beyond)
-    return Action("swipe" if swipes else "click", text, point=on_screen(touch), end_point=on_screen(lift) if swipes else None)
+    return Action(
+        "swipe" if swipes else "click",
+        text,
+        point=on_screen(touch),
+        end_point=on_screen(lift) if swipes else None,
+    )
 
 
 def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
-    """The action of "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), …"; kind `other` for an unknown type.
+    """The action of "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), …"; kind `other` for an
+    unknown type.
 
     Give TAP_DISTANCE for an action that is to be carried out.
     """
@@ -96,15 +112,22 @@ def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
 def android_text(action: Action) -> str:
     """The action as Android agents log it, "Action Type: …"; `parse_android` reads it back.
 
-    What this form has no words for (a key other than Enter, an element without a place) stays as it is in `text`.
+    What this form has no words for (a key other than Enter, an element without a place) stays as it
+    is in `text`.
     """
     if finger := finger_path(action):
         (x1, y1), (x2, y2) = finger
-        return f"Action Type: DualPoint, Touch Point: ({x1:.4f}, {y1:.4f}), Lift Point: ({x2:.4f}, {y2:.4f})"
+        return (
+            f"Action Type: DualPoint, Touch Point: ({x1:.4f}, {y1:.4f}), Lift Point: "
+            f"({x2:.4f}, {y2:.4f})"
+        )
     if action.kind == "type" and action.value is not None:
         return f"Action Type: Type, Typed Text: '{action.value}'"
     if action.is_final:
-        return f"Action Type: Task{'Impossible' if 'impossible' in action.text.lower() else 'Complete'}"
+        return (
+            "Action Type: "
+            f"Task{'Impossible' if 'impossible' in action.text.lower() else 'Complete'}"
+        )
     name = {"back": "GoBack", "home": "GoHome", "wait": "Idle"}.get(action.kind)
     if action.kind == "press" and (action.value or "").lower() == "enter":
         name = "Enter"
@@ -112,9 +135,11 @@ def android_text(action: Action) -> str:
 
 
 def finger_path(action: Action, place: Point | None = None) -> tuple[Point, Point] | None:
-    """Where a finger goes down and where it is lifted, for a click, swipe or scroll; None for anything else.
+    """Where a finger goes down and where it is lifted, for a click, swipe or scroll; None for
+    anything else.
 
-    `place` stands in for the action's own point, for an action on an element. A scroll down is a swipe up.
+    `place` stands in for the action's own point, for an action on an element. A scroll down is a
+    swipe up.
     """
     start = place or action.point
     if action.kind == "click" and start is not None:
@@ -136,7 +161,9 @@ def finger_path(action: Action, place: Point | None = None) -> tuple[Point, Poin
 
 
 def _inside(start: float, way: float) -> tuple[float, float]:
-    """Begin and end of a movement along one axis, moved back on the screen as a whole: cut short it would be a tap."""
+    """Begin and end of a movement along one axis, moved back on the screen as a whole: cut short it
+    would be a tap.
+    """
     end = min(1.0, max(0.0, start + way))
     return end - way, end
 
@@ -144,9 +171,10 @@ def _inside(start: float, way: float) -> tuple[float, float]:
 def parse_ios(text: str) -> Action:
     """The action behind an operation that the iOS agent of arXiv 2404.06474 logged.
 
-    `tap [[x,y]]` is in thousandths of the screen, as its model gives places; two bare numbers are points of an iPhone 14
-    (390 by 844), as its simulator commands have them. Words are looked for in the order in which the original looks for them.
-    An iPhone has no back button: `press back` presses home, as in the original.
+    `tap [[x,y]]` is in thousandths of the screen, as its model gives places; two bare numbers are
+    points of an iPhone 14 (390 by 844), as its simulator commands have them. Words are looked for
+    in the order in which the original looks for them. An iPhone has no back button: `press back`
+    presses home, as in the original.
     """
     words = text.lower()
     if "swipe" in words or "scroll" in words:
@@ -154,7 +182,9 @@ def parse_ios(text: str) -> Action:
         return Action("swipe", text, value=direction)
     if words.lstrip().startswith("type") or "press type" in words:
         quoted = _QUOTED.search(text)
-        return Action("type", text, value=quoted[2] if quoted else text.strip()[4:].strip(" :") or None)
+        return Action(
+            "type", text, value=quoted[2] if quoted else text.strip()[4:].strip(" :") or None
+        )
     if "tap" in words:
         return Action("click", text, point=_tapped(text))
     if "home" in words or "press back" in words:
@@ -181,6 +211,11 @@ def on_screen(point: Point) -> Point | None:
 
 
 def typed_lines(text: str) -> list[str]:
-    """What is to be typed between presses of Enter. Tabs and other control characters are on no phone's keyboard: left out."""
+    """What is to be typed between presses of Enter. Tabs and other control characters are on no
+    phone's keyboard: left out.
+    """
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return ["".join(character for character in line if character >= " " and character != "\x7f") for line in lines]
+    return [
+        "".join(character for character in line if character >= " " and character != "\x7f")
+        for line in lines
+    ]

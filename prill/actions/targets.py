@@ -14,7 +14,8 @@ _NUMBER = re.compile(r"\s*(?:\[([A-Za-z]*\d+)\]|(\d+)\s*\Z)")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An element as it is named: any part may be None. `name` keeps its quotes; states such as `focused: True` are left out.
+    """An element as it is named: any part may be None. `name` keeps its quotes; states such as
+    `focused: True` are left out.
 
     BrowserGym's numbers have letters in front for elements in frames: `a12`.
     """
@@ -25,12 +26,20 @@ class Target:
 
     @property
     def label(self) -> tuple[str, str] | None:
-        """Role and name, by which people know an element; None when either is not said, or the name is empty."""
-        return None if self.role is None or self.name is None or len(self.name) <= 2 else (self.role, self.name)
+        """Role and name, by which people know an element; None when either is not said, or the name
+        is empty.
+        """
+        return (
+            None
+            if self.role is None or self.name is None or len(self.name) <= 2
+            else (self.role, self.name)
+        )
 
 
 def read_target(text: str) -> Target:
-    """The parts of a target, or of one line of an observation. Of a line in another form, what can be read."""
+    """The parts of a target, or of one line of an observation. Of a line in another form, what can
+    be read.
+    """
     if line := _LINE.match(text):
         return Target(line["number"], line["role"], line["name"])
     number = _NUMBER.match(text)

@@ -8,7 +8,8 @@ from prill.actions.keys import key_names
 from prill.types import Action
 
 _VERB = re.compile(r"([a-z_]+)\s*(?:\[(.*)\]\s*)?", re.DOTALL)
-# Logs name the element: `click [7] where [7] is [7] link 'Cart'`; some releases leave out the third number.
+# Logs name the element: `click [7] where [7] is [7] link 'Cart'`; some releases leave out the third
+# number.
 _NAMED = re.compile(r"(.*?)\swhere \[([^\[\]]*)\] is (?:\[\2\] ?)?(.*)", re.DOTALL)
 _PRESSES_ENTER = re.compile(r"\]\s*\[[01]\Z")
 _KINDS = {
@@ -54,13 +55,17 @@ _NUMBER = re.compile(r"\[?(\d+)\]?")
 
 
 class UnreadableActionError(ValueError):
-    """The text is no action of the grammar. The message says what was expected, in words that an agent can be shown."""
+    """The text is no action of the grammar. The message says what was expected, in words that an
+    agent can be shown.
+    """
 
 
 def parse_action(text: str) -> Action:
-    """The action as logs have it, with `text` as it was written; kind `other` for what is no known verb in this grammar.
+    """The action as logs have it, with `text` as it was written; kind `other` for what is no known
+    verb in this grammar.
 
-    `target` is the element's description where the text has one, else its number. Enter after typing is not kept.
+    `target` is the element's description where the text has one, else its number. Enter after
+    typing is not kept.
     """
     text = text.strip()
     call, element = text, None
@@ -80,10 +85,12 @@ def parse_action(text: str) -> Action:
 
 
 def read_action(text: str) -> Action:
-    """The action that an agent wrote, ready for a browser: `target` is `[number]`, and Enter is a line break after the text.
+    """The action that an agent wrote, ready for a browser: `target` is `[number]`, and Enter is a
+    line break after the text.
 
-    Read as WebArena reads it: the verb is what precedes the first bracket, else the first word; `type` presses Enter unless
-    it ends in `[0]`; `stop` without a bracket has the empty answer. Raises UnreadableActionError for everything else.
+    Read as WebArena reads it: the verb is what precedes the first bracket, else the first word;
+    `type` presses Enter unless it ends in `[0]`; `stop` without a bracket has the empty answer.
+    Raises UnreadableActionError for everything else.
     """
     text = text.strip()
     verb = text.partition("[")[0].strip() if "[" in text else (text.split() or [""])[0]
@@ -91,10 +98,20 @@ def read_action(text: str) -> Action:
     if verb in _BARE:
         return Action(_KINDS[verb], text)
     if verb == "stop":
-        return Action("stop", text, value=rest[1 : rest.rindex("]")] if rest.startswith("[") and "]" in rest else "")
+        return Action(
+            "stop",
+            text,
+            value=rest[1 : rest.rindex("]")] if rest.startswith("[") and "]" in rest else "",
+        )
     if verb not in _ARGUMENTS:
-        raise UnreadableActionError(f"{_short(text)} is no action; the actions are {', '.join(dict.fromkeys(_KINDS))}")
-    if (named := _NAMED.fullmatch(rest)) and named[1].startswith(f"[{named[2]}]") and named[1].rstrip().endswith("]"):
+        raise UnreadableActionError(
+            f"{_short(text)} is no action; the actions are {', '.join(dict.fromkeys(_KINDS))}"
+        )
+    if (
+        (named := _NAMED.fullmatch(rest))
+        and named[1].startswith(f"[{named[2]}]")
+        and named[1].rstrip().endswith("]")
+    ):
         rest = named[1].rstrip()  # agents repeat what the log showed them
     if verb == "type" and not rest.endswith(("[0]", "[1]")):
         rest += " [1]"
@@ -102,14 +119,24 @@ def read_action(text: str) -> Action:
     if arguments is None:
         raise UnreadableActionError(f"{_short(text)} cannot be read; expected {_FORMS[verb]}")
     if verb == "type":
-        return Action("type", text, target=f"[{arguments[1]}]", value=arguments[2] + ("\n" if arguments[3] == "1" else ""))
+        return Action(
+            "type",
+            text,
+            target=f"[{arguments[1]}]",
+            value=arguments[2] + ("\n" if arguments[3] == "1" else ""),
+        )
     if verb in _ON_ELEMENTS:
         return Action(verb, text, target=f"[{arguments[1]}]")
-    return Action(_KINDS[verb], text, value=key_names(arguments[1]) if verb == "press" else arguments[1].strip())
+    return Action(
+        _KINDS[verb],
+        text,
+        value=key_names(arguments[1]) if verb == "press" else arguments[1].strip(),
+    )
 
 
 def write_action(action: Action, number: str | None = None) -> str | None:
-    """The action as an agent writes it; `read_action` reads it back. `number` is that of its element.
+    """The action as an agent writes it; `read_action` reads it back. `number` is that of its
+    element.
 
     None for what the grammar has no words for. An answer is a `stop`.
     """
@@ -125,17 +152,28 @@ def write_action(action: Action, number: str | None = None) -> str | None:
 
 
 def describe(action: Action, observation_text: str | None) -> str:
-    """The action as WebArena's logs have it, with the element in the words of the page's text: `click [7] where [7] is …`.
+    """The action as WebArena's logs have it, with the element in the words of the page's text:
+    `click [7] where [7] is …`.
 
-    An element that the text does not have is said to be missing. Actions that WebArena does not know keep their own text.
+    An element that the text does not have is said to be missing. Actions that WebArena does not
+    know keep their own text.
     """
-    if action.kind in _ON_ELEMENTS and action.target is not None and (match := _NUMBER.match(action.target)):
+    if (
+        action.kind in _ON_ELEMENTS
+        and action.target is not None
+        and (match := _NUMBER.match(action.target))
+    ):
         number = match[1]
         element = element_line(number, observation_text or "")
         if element is None:
-            return f"attempted to {action.kind} [{number}], but no element on the page has that number"
+            return (
+                f"attempted to {action.kind} [{number}], but no element on the page has that number"
+            )
         typed = (action.value or "").rstrip("\n").replace("\n", " ")
-        return f"{action.kind} [{number}]{f' [{typed}]' if action.kind == 'type' else ''} where [{number}] is {element}"
+        return (
+            f"{action.kind} [{number}]{f' [{typed}]' if action.kind == 'type' else ''} where "
+            f"[{number}] is {element}"
+        )
     verb = {kind: name for name, kind in _KINDS.items()}.get(action.kind)
     if verb is None or action.kind in _ON_ELEMENTS:
         return action.text or "none"
@@ -145,20 +183,25 @@ def describe(action: Action, observation_text: str | None) -> str:
 
 
 def element_line(number: str, observation_text: str) -> str | None:
-    """The line of an element without its number: `link 'Cart' focused: True`; None when the text has no such element."""
+    """The line of an element without its number: `link 'Cart' focused: True`; None when the text
+    has no such element.
+    """
     match = re.search(rf"^\s*\[{re.escape(number)}\] *(.*)$", observation_text, re.MULTILINE)
     return match[1].rstrip() if match else None
 
 
 def split_answer(text: str | None) -> tuple[str | None, str | None]:
-    """The agent's own answer, and why the harness ended the run: words like `Early stop: …` are not the agent's."""
+    """The agent's own answer, and why the harness ended the run: words like `Early stop: …` are not
+    the agent's.
+    """
     if not text:
         return None, None
     return (None, text) if text.startswith(_HARNESS) else (text, None)
 
 
 def _short(text: str) -> str:
-    quoted = repr(" ".join(text.split()))  # cut after quoting: an unprintable character becomes up to ten
+    # cut after quoting: an unprintable character becomes up to ten
+    quoted = repr(" ".join(text.split()))
     return quoted if len(quoted) <= 82 else f"{quoted[:80]}…{quoted[-1]}"
 
 

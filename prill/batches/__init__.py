@@ -1,7 +1,8 @@
 """Batch judging: request files for `vllm run-batch`, OpenAI's and Anthropic's batch APIs.
 
-`write` makes the files, `submit` and `fetch` carry them to a batch API and back, `collect` makes verdicts. Judges know nothing
-of it: they are run as ever, with the answers that are there in the place of an endpoint; what is missing is written down.
+`write` makes the files, `submit` and `fetch` carry them to a batch API and back, `collect` makes
+verdicts. Judges know nothing of it: they are run as ever, with the answers that are there in the
+place of an endpoint; what is missing is written down.
 """
 
 from __future__ import annotations
@@ -16,5 +17,11 @@ if TYPE_CHECKING:
     from prill.batches.replay import collect, write
 
 __all__ = ["BatchFolder", "collect", "fetch", "submit", "write"]
-_HOMES = {"BatchFolder": "folder", "collect": "replay", "fetch": "jobs", "submit": "jobs", "write": "replay"}
+_HOMES = {
+    "BatchFolder": "folder",
+    "collect": "replay",
+    "fetch": "jobs",
+    "submit": "jobs",
+    "write": "replay",
+}
 __getattr__, __dir__ = lazily(__name__, _HOMES)

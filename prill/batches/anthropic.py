@@ -1,7 +1,8 @@
 """Converts requests and results to and from Anthropic's Message Batches API.
 
-Requests are written once, in OpenAI's form; what the Messages API has no field for (log-probabilities, seed, how closely to
-look at an image) is left out, as Anthropic's own OpenAI-compatible endpoint leaves it out. So scores are 0 or 1.
+Requests are written once, in OpenAI's form; what the Messages API has no field for
+(log-probabilities, seed, how closely to look at an image) is left out, as Anthropic's own
+OpenAI-compatible endpoint leaves it out. So scores are 0 or 1.
 """
 
 from __future__ import annotations
@@ -48,28 +49,44 @@ _CLOCKS = timedelta(minutes=5)  # by which ours and theirs may differ
 
 
 def message_params(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A body for `/chat/completions` as parameters of the Messages API. Raises InputError for a content that it cannot take."""
+    """A body for `/chat/completions` as parameters of the Messages API. Raises InputError for a
+    content that it cannot take.
+    """
     from anthropic import transform_schema
 
     params: dict[str, Any] = {name: body[name] for name in _SAME if name in body}
     params["max_tokens"] = body.get("max_completion_tokens", body.get("max_tokens", 1024))
-    system = [block for m in body["messages"] if m["role"] == "system" for block in _blocks(m["content"])]
+    system = [
+        block for m in body["messages"] if m["role"] == "system" for block in _blocks(m["content"])
+    ]
     if system:
         params["system"] = system
     params["messages"] = [
-        {"role": m["role"], "content": _blocks(m["content"])} for m in body["messages"] if m["role"] != "system"
+        {"role": m["role"], "content": _blocks(m["content"])}
+        for m in body["messages"]
+        if m["role"] != "system"
     ]
     config: dict[str, Any] = {}
     if (form := body.get("response_format") or {}).get("type") == "json_schema":
-        config["format"] = {"type": "json_schema", "schema": transform_schema(form["json_schema"]["schema"])}
+        config["format"] = {
+            "type": "json_schema",
+            "schema": transform_schema(form["json_schema"]["schema"]),
+        }
     if body.get("reasoning_effort") in ("low", "medium", "high"):
         config["effort"] = body["reasoning_effort"]
     return params | ({"output_config": config} if config else {})
 
 
 def answer_line(batch: str, result: MessageBatchIndividualResponse) -> dict[str, Any]:
-    """A result as a line of answers in OpenAI's form. Its id is of this batch alone: the next may fail in the same words."""
-    line: dict[str, Any] = {"id": f"{batch}-{result.custom_id}", "custom_id": result.custom_id, "response": None, "error": None}
+    """A result as a line of answers in OpenAI's form. Its id is of this batch alone: the next may
+    fail in the same words.
+    """
+    line: dict[str, Any] = {
+        "id": f"{batch}-{result.custom_id}",
+        "custom_id": result.custom_id,
+        "response": None,
+        "error": None,
+    }
     outcome = result.result
     if outcome.type == "succeeded":
         return line | {"response": {"status_code": 200, "body": _completion(outcome.message)}}
@@ -82,7 +99,9 @@ def answer_line(batch: str, result: MessageBatchIndividualResponse) -> dict[str,
 
 
 async def create(client: anthropic.AsyncAnthropic, path: Path) -> MessageBatch:
-    """Hands a file of requests in, once: an attempt that broke off may have made the batch all the same."""
+    """Hands a file of requests in, once: an attempt that broke off may have made the batch all the
+    same.
+    """
     requests = [_wanted(path, number, request) for number, request in _requests(path)]
     return await client.with_options(max_retries=0).messages.batches.create(requests=requests)  # type: ignore[arg-type]
 
@@ -90,16 +109,20 @@ async def create(client: anthropic.AsyncAnthropic, path: Path) -> MessageBatch:
 async def created_since(
     client: anthropic.AsyncAnthropic, moment: datetime, path: Path, taken: Iterable[str | None]
 ) -> MessageBatch | None:
-    """The batch of a file of requests that was made after this moment and is none of `taken`: one whose name was lost.
+    """The batch of a file of requests that was made after this moment and is none of `taken`: one
+    whose name was lost.
 
-    What a batch asks is told only by its results. One under way may be of as many other requests: see `belongs_to`.
+    What a batch asks is told only by its results. One under way may be of as many other requests:
+    see `belongs_to`.
     """
     known, requests = set(taken), len(_ids(path))
     async for batch in client.messages.batches.list(limit=100):  # the newest first
         if batch.created_at < moment - _CLOCKS:
             return None
         counts = batch.request_counts
-        total = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
+        total = (
+            counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
+        )
         if total == requests and batch.id not in known and await belongs_to(client, batch, path):
             return batch
     return None
@@ -141,7 +164,9 @@ def _requests(path: Path) -> Iterator[tuple[int, _Request]]:
             try:
                 yield number, msgspec.json.decode(line, type=_Request)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise InputError(f"{path}:{number}: no request of a batch ({error}); write a new batch") from None
+                raise InputError(
+                    f"{path}:{number}: no request of a batch ({error}); write a new batch"
+                ) from None
 
 
 def _ids(path: Path) -> set[str]:
@@ -150,7 +175,10 @@ def _ids(path: Path) -> set[str]:
 
 def _wanted(path: Path, number: int, request: _Request) -> dict[str, Any]:
     try:
-        return {"custom_id": request.custom_id, "params": message_params(msgspec.json.decode(request.body))}
+        return {
+            "custom_id": request.custom_id,
+            "params": message_params(msgspec.json.decode(request.body)),
+        }
     except InputError as error:
         raise InputError(f"{path}:{number}: {error}") from None
 
@@ -164,7 +192,10 @@ def _block(part: Mapping[str, Any]) -> dict[str, Any]:
     if part["type"] == "text":
         return {"type": "text", "text": part["text"]}
     if part["type"] != "image_url":
-        raise InputError(f"a part of a message is of the type {part['type']!r}, which Anthropic's batches do not take")
+        raise InputError(
+            f"a part of a message is of the type {part['type']!r}, which Anthropic's batches do "
+            "not take"
+        )
     url = part["image_url"]["url"]
     if not url.startswith("data:"):
         return {"type": "image", "source": {"type": "url", "url": url}}
@@ -175,13 +206,29 @@ def _block(part: Mapping[str, Any]) -> dict[str, Any]:
 def _completion(message: anthropic.types.Message) -> dict[str, Any]:
     text = "".join(block.text for block in message.content if block.type == "text")
     thoughts = "".join(block.thinking for block in message.content if block.type == "thinking")
-    said = {"role": "assistant", "content": text} | ({"reasoning_content": thoughts} if thoughts else {})
+    said = {"role": "assistant", "content": text} | (
+        {"reasoning_content": thoughts} if thoughts else {}
+    )
     usage = message.usage
-    read = usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+    read = (
+        usage.input_tokens
+        + (usage.cache_read_input_tokens or 0)
+        + (usage.cache_creation_input_tokens or 0)
+    )
     return {
         "id": message.id,
         "object": "chat.completion",
         "model": message.model,
-        "choices": [{"index": 0, "message": said, "finish_reason": _FINISH.get(message.stop_reason or "", "stop")}],
-        "usage": {"prompt_tokens": read, "completion_tokens": usage.output_tokens, "total_tokens": read + usage.output_tokens},
+        "choices": [
+            {
+                "index": 0,
+                "message": said,
+                "finish_reason": _FINISH.get(message.stop_reason or "", "stop"),
+            }
+        ],
+        "usage": {
+            "prompt_tokens": read,
+            "completion_tokens": usage.output_tokens,
+            "total_tokens": read + usage.output_tokens,
+        },
     }

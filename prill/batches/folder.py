@@ -1,7 +1,8 @@
 """The batch folder: the judge, the request files by stage, and the answers so far.
 
-A line of a request file is that of OpenAI's batch API, which `vllm run-batch` takes too. Its `custom_id` is the hash of the
-request itself, so an answer belongs to whatever asks the very same; `batch.json` says what has become of each file.
+A line of a request file is that of OpenAI's batch API, which `vllm run-batch` takes too. Its
+`custom_id` is the hash of the request itself, so an answer belongs to whatever asks the very same;
+`batch.json` says what has become of each file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
-from prill.io.outputs import LockedFolder, failures, held, make_folder, part_path, write_output, writing
+from prill.io.outputs import (
+    LockedFolder,
+    failures,
+    held,
+    make_folder,
+    part_path,
+    write_output,
+    writing,
+)
 from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"
@@ -39,10 +48,11 @@ Api = Literal["openai", "anthropic"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFile:
-    """A file of requests, all for one model. `upload` and `batch` are its ids at a batch API; `fetched`: its answers are here.
+    """A file of requests, all for one model. `upload` and `batch` are its ids at a batch API;
+    `fetched`: its answers are here.
 
-    `api` is the batch API it was handed in at; Anthropic's takes no files, so `upload` is the moment before the batch was
-    made. `status` is what the batch API said last.
+    `api` is the batch API it was handed in at; Anthropic's takes no files, so `upload` is the
+    moment before the batch was made. `status` is what the batch API said last.
     """
 
     name: str
@@ -62,8 +72,9 @@ class RequestFile:
 class Manifest:
     """The content of `batch.json`. `limit` bounds the number of trajectories.
 
-    `judge` describes the judge for the command that made the folder; empty: it was made in Python. `secret` makes the codes of
-    quotations, so that the same request is written again; it goes to nobody.
+    `judge` describes the judge for the command that made the folder; empty: it was made in Python.
+    `secret` makes the codes of quotations, so that the same request is written again; it goes to
+    nobody.
     """
 
     format: str = _FORMAT
@@ -76,11 +87,15 @@ class Manifest:
 
 
 def expect_free(path: Path) -> bool:
-    """Whether a batch may begin there; False where one has begun. Raises UsageError where the folder holds anything else."""
+    """Whether a batch may begin there; False where one has begun. Raises UsageError where the
+    folder holds anything else.
+    """
     if os.path.exists(path / MANIFEST):
         return False
     if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{path}: holds something else than a batch; name a new folder", parameters=("output",))
+        raise UsageError(
+            f"{path}: holds something else than a batch; name a new folder", parameters=("output",)
+        )
     return True
 
 
@@ -89,14 +104,15 @@ class BatchFolder(LockedFolder):
 
     Args:
         path: The folder.
-        evaluator: The judge that the requests are for: the folder is made where it does not exist. None: the folder exists
-            already.
+        evaluator: The judge that the requests are for: the folder is made where it does not exist.
+            None: the folder exists already.
         trajectories: Trajectory files, added to those that were given before.
         limit: The most trajectories to read, from the first on. None: all.
         judge: The judge's description, kept so that it can be made again. None: not kept.
 
     Raises:
-        UsageError: Another process works on the folder, it belongs to another judge, or it is not a batch folder.
+        UsageError: Another process works on the folder, it belongs to another judge, or it is not a
+            batch folder.
     """
 
     def __init__(
@@ -110,12 +126,17 @@ class BatchFolder(LockedFolder):
     ) -> None:
         self.path = Path(path)
         file = self.path / MANIFEST
-        if evaluator is not None and not os.path.exists(file):  # no OSError for a name that is too long
+        # no OSError for a name that is too long
+        if evaluator is not None and not os.path.exists(file):
             expect_free(self.path)
             make_folder(file)
         with ExitStack() as on_failure:
             try:
-                self._lock = held(path, f"{path}: another process works on this batch", os.O_RDONLY | os.O_DIRECTORY)
+                self._lock = held(
+                    path,
+                    f"{path}: another process works on this batch",
+                    os.O_RDONLY | os.O_DIRECTORY,
+                )
             except OSError as error:
                 raise UsageError(f"{path}: {error.strerror}") from None
             on_failure.callback(self.close)
@@ -128,7 +149,10 @@ class BatchFolder(LockedFolder):
                 raise UsageError(f"{path}: is no folder of a batch: it has no {MANIFEST}")
             else:
                 self.manifest = Manifest(
-                    evaluator=evaluator, trajectories=(), secret=secrets.token_hex(16), judge=dict(judge or {})
+                    evaluator=evaluator,
+                    trajectories=(),
+                    secret=secrets.token_hex(16),
+                    judge=dict(judge or {}),
                 )
                 self._note(trajectories, limit, judge or {})
             on_failure.pop_all()
@@ -145,15 +169,33 @@ class BatchFolder(LockedFolder):
         ours = self.manifest.evaluator
         names = ("name", "version", "model", "prompt", "params")
         pairs = [(name, getattr(ours, name), getattr(evaluator, name)) for name in names]
-        if changes := "; ".join(f"{name} {theirs} there, {now} now" for name, theirs, now in pairs if theirs != now):
-            raise UsageError(f"{self.path}: its requests are those of another judge ({changes}); write a new batch")
+        if changes := "; ".join(
+            f"{name} {theirs} there, {now} now" for name, theirs, now in pairs if theirs != now
+        ):
+            raise UsageError(
+                f"{self.path}: its requests are those of another judge ({changes}); write a new "
+                "batch"
+            )
 
-    def _note(self, trajectories: Sequence[str | os.PathLike[str]], limit: int | None, judge: Mapping[str, Any]) -> None:
-        """Notes what is judged. Raises UsageError when the judge was described in another way: its model may be elsewhere."""
+    def _note(
+        self,
+        trajectories: Sequence[str | os.PathLike[str]],
+        limit: int | None,
+        judge: Mapping[str, Any],
+    ) -> None:
+        """Notes what is judged. Raises UsageError when the judge was described in another way: its
+        model may be elsewhere.
+        """
         there, now = dict(_leaves(self.manifest.judge)), dict(_leaves(judge))
         if changes := sorted(key for key in {*there, *now} if there.get(key) != now.get(key)):
-            words = "; ".join(f"{key} {_shown(there.get(key))} there, {_shown(now.get(key))} now" for key in changes)
-            raise UsageError(f"{self.path}: its requests were written with other options ({words}); write a new batch")
+            words = "; ".join(
+                f"{key} {_shown(there.get(key))} there, {_shown(now.get(key))} now"
+                for key in changes
+            )
+            raise UsageError(
+                f"{self.path}: its requests were written with other options ({words}); write a "
+                "new batch"
+            )
         paths = dict.fromkeys([*self.manifest.trajectories, *map(os.path.abspath, trajectories)])
         self.manifest = replace(self.manifest, trajectories=tuple(paths), limit=limit)
         self._save()
@@ -164,7 +206,9 @@ class BatchFolder(LockedFolder):
         Args:
             *files: The files, new or known by name.
         """
-        known = {file.name: file for file in self.manifest.files} | {file.name: file for file in files}
+        known = {file.name: file for file in self.manifest.files} | {
+            file.name: file for file in files
+        }
         self.manifest = replace(self.manifest, files=tuple(known.values()))
         self._save()
 
@@ -192,7 +236,8 @@ class BatchFolder(LockedFolder):
                     with writing(target) as copy:
                         while block := file.read(1 << 20):
                             copy.write(block)
-                    if target.stat().st_mtime_ns <= newest:  # the clock was set back, and the order is that of coming
+                    # the clock was set back, and the order is that of coming
+                    if target.stat().st_mtime_ns <= newest:
                         os.utime(target, ns=(newest + _LATER, newest + _LATER))
                 return problems
         except OSError as error:
@@ -204,7 +249,9 @@ class BatchFolder(LockedFolder):
         return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 
     def written(self) -> Iterator[tuple[str, bool]]:
-        """The ids of all requests, again for each time that one was written, and whether all of that file was answered."""
+        """The ids of all requests, again for each time that one was written, and whether all of
+        that file was answered.
+        """
         for entry in self.manifest.files:
             path = self.path / entry.name
             try:
@@ -212,7 +259,9 @@ class BatchFolder(LockedFolder):
                     for line in file:
                         yield _decode_line(line).custom_id, entry.fetched
             except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise UsageError(f"{path}: the requests cannot be read ({error}); write a new batch") from None
+                raise UsageError(
+                    f"{path}: the requests cannot be read ({error}); write a new batch"
+                ) from None
 
     def _look_through(self, path: str | os.PathLike[str], file: IO[bytes]) -> list[str]:
         ours, problems, others = {id for id, _ in self.written()}, [], 0
@@ -232,7 +281,10 @@ class BatchFolder(LockedFolder):
         return problems
 
     def _save(self) -> None:
-        write_output(self.path / MANIFEST, msgspec.json.format(msgspec.json.encode(self.manifest), indent=1) + b"\n")
+        write_output(
+            self.path / MANIFEST,
+            msgspec.json.format(msgspec.json.encode(self.manifest), indent=1) + b"\n",
+        )
 
 
 def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -255,14 +307,20 @@ def _read_manifest(file: Path) -> Manifest:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file}: no description of a batch ({error})") from None
     if manifest.format != _FORMAT:
-        raise UsageError(f"{file}: is in the form {manifest.format!r}, and this prill reads {_FORMAT!r}")
+        raise UsageError(
+            f"{file}: is in the form {manifest.format!r}, and this prill reads {_FORMAT!r}"
+        )
     return manifest
 
 
 class StageWriter:
-    """The requests of the next stage, in as many files as models and the limits of batch APIs want; whole, or not there."""
+    """The requests of the next stage, in as many files as models and the limits of batch APIs want;
+    whole, or not there.
+    """
 
-    def __init__(self, folder: BatchFolder, *, most_requests: int = MAX_REQUESTS, most_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, folder: BatchFolder, *, most_requests: int = MAX_REQUESTS, most_bytes: int = MAX_BYTES
+    ) -> None:
         self._folder, self._most = folder, (most_requests, most_bytes)
         self.stage = max((file.stage for file in folder.manifest.files), default=0) + 1
         self.count = 0
@@ -299,7 +357,12 @@ class StageWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         for part in self._parts:
             part.file.close()
             part.path.unlink(missing_ok=True)
@@ -324,7 +387,12 @@ class _Part:
         """The entry of the manifest."""
         base_url, api_key_env, model = self.key
         return RequestFile(
-            name=self.target.name, stage=stage, model=model, base_url=base_url, api_key_env=api_key_env, requests=self.requests
+            name=self.target.name,
+            stage=stage,
+            model=model,
+            base_url=base_url,
+            api_key_env=api_key_env,
+            requests=self.requests,
         )
 
 
@@ -347,7 +415,8 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 def extract_answer(data: bytes) -> tuple[str, int, bytes, bool]:
-    """Of a line of answers: whose it is, the status, the body, and whether the request was carried out at all.
+    """Of a line of answers: whose it is, the status, the body, and whether the request was carried
+    out at all.
 
     Raises InputError for what is no such line.
     """
@@ -361,26 +430,36 @@ def extract_answer(data: bytes) -> tuple[str, int, bytes, bool]:
     body = bytes(response.body if response else _NULL)
     if error or body == b"null":
         code = error.get("code") if isinstance(error, dict) else None
-        body = body if body != b"null" else msgspec.json.encode({"error": error or "the batch gave no answer"})
+        body = (
+            body
+            if body != b"null"
+            else msgspec.json.encode({"error": error or "the batch gave no answer"})
+        )
         status = response.status_code if response else 500
         return line.custom_id, status if status != 200 else 500, body, code not in _NOT_DONE
     return line.custom_id, response.status_code if response else 500, body, True
 
 
 class Answers:
-    """Which requests were written, and where the answers are that have come. Neither is held in memory.
+    """Which requests were written, and where the answers are that have come. Neither is held in
+    memory.
 
-    Lines of answers that cannot be read are passed over: what they answered counts as not carried out once all of its batch
-    was fetched, and so does what a batch has no line for. With `retry_failed`, failed requests do, too.
+    Lines of answers that cannot be read are passed over: what they answered counts as not carried
+    out once all of its batch was fetched, and so does what a batch has no line for. With
+    `retry_failed`, failed requests do, too.
     """
 
     def __init__(self, folder: BatchFolder, *, retry_failed: bool = False) -> None:
         self._retry = retry_failed
         self._files = folder.answer_files()
         self._db = scratch_database(self)
-        self._db.execute("CREATE TABLE written (id TEXT PRIMARY KEY, times INTEGER, fetched INTEGER) WITHOUT ROWID")
         self._db.execute(
-            "CREATE TABLE answers (number INTEGER PRIMARY KEY, id TEXT, line BLOB, file INTEGER, start INTEGER, kind TEXT, "
+            "CREATE TABLE written (id TEXT PRIMARY KEY, times INTEGER, fetched INTEGER) WITHOUT "
+            "ROWID"
+        )
+        self._db.execute(
+            "CREATE TABLE answers (number INTEGER PRIMARY KEY, id TEXT, line BLOB, file INTEGER, "
+            "start INTEGER, kind TEXT, "
             "UNIQUE (id, line))"
         )
         for id, fetched in folder.written():
@@ -397,14 +476,21 @@ class Answers:
     def waiting(self) -> int:
         """The number of requests without an answer."""
         answered = "SELECT id FROM answers WHERE kind != 'not done'"
-        return int(self._db.execute(f"SELECT COUNT(*) FROM written WHERE id NOT IN ({answered})").fetchone()[0])
+        return int(
+            self._db.execute(
+                f"SELECT COUNT(*) FROM written WHERE id NOT IN ({answered})"
+            ).fetchone()[0]
+        )
 
     def get(self, id: str) -> tuple[int, bytes] | None:
-        """Status and body of the first good answer, else of the last that failed; None when none has come."""
+        """Status and body of the first good answer, else of the last that failed; None when none
+        has come.
+        """
         kinds = "'good'" if self._retry else "'good', 'failed'"
         row = self._db.execute(
             f"SELECT file, start FROM answers WHERE id = ? AND kind IN ({kinds}) "
-            "ORDER BY kind = 'good' DESC, CASE kind WHEN 'good' THEN number ELSE -number END LIMIT 1",
+            "ORDER BY kind = 'good' DESC, CASE kind WHEN 'good' THEN number ELSE -number END "
+            "LIMIT 1",
             (id,),
         ).fetchone()
         if row is None:
@@ -420,13 +506,17 @@ class Answers:
         if row is None:
             return True
         kinds = "'not done', 'failed'" if self._retry else "'not done'"
-        counted = f"SELECT COUNT(*), COUNT(*) FILTER (WHERE kind IN ({kinds})) FROM answers WHERE id = ?"
+        counted = (
+            f"SELECT COUNT(*), COUNT(*) FILTER (WHERE kind IN ({kinds})) FROM answers WHERE id = ?"
+        )
         lines, undone = self._db.execute(counted, (id,)).fetchone()
         return bool(undone + max(0, row[1] - lines) >= row[0])
 
     def note_written(self, id: str, *, fetched: bool = False) -> None:
         """The request has been written once more; `fetched`: all answers of its file are there."""
-        again = "ON CONFLICT (id) DO UPDATE SET times = times + 1, fetched = fetched + excluded.fetched"
+        again = (
+            "ON CONFLICT (id) DO UPDATE SET times = times + 1, fetched = fetched + excluded.fetched"
+        )
         self._db.execute(f"INSERT INTO written VALUES (?, 1, ?) {again}", (id, int(fetched)))
 
     def close(self) -> None:
@@ -443,7 +533,8 @@ class Answers:
                     kind = "not done" if not done else "good" if status == 200 else "failed"
                     content = hashlib.blake2b(line, digest_size=16).digest()
                     self._db.execute(
-                        "INSERT OR IGNORE INTO answers (id, line, file, start, kind) VALUES (?, ?, ?, ?, ?)",
+                        "INSERT OR IGNORE INTO answers (id, line, file, start, kind) VALUES (?, "
+                        "?, ?, ?, ?)",
                         (id, content, number, place, kind),
                     )
 

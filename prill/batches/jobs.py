@@ -28,7 +28,8 @@ Say = Callable[[str], None]
 # What ends a batch, in OpenAI's words and in Anthropic's.
 ENDED = ("completed", "expired", "cancelled", "failed", "ended")
 _SECONDS = 600.0  # for one request: a file of 200 MB takes a while
-_TAG = "prill_requests"  # in a batch's metadata: the hash of its file, so that no file becomes two batches
+# in a batch's metadata: the hash of its file, so that no file becomes two batches
+_TAG = "prill_requests"
 _ANTHROPIC = "anthropic.com"
 
 
@@ -43,16 +44,19 @@ class BatchError(EndpointError):
         self.problems, self.under_way = dict(problems), under_way
 
 
-async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api | None = None) -> int:
+async def submit(
+    folder: BatchFolder, say: Say = lambda words: None, *, api: Api | None = None
+) -> int:
     """Submits the request files that are not submitted yet.
 
-    After any failure the next call resumes: no file becomes two batches. A file with a problem does not stop the others.
+    After any failure the next call resumes: no file becomes two batches. A file with a problem does
+    not stop the others.
 
     Args:
         folder: An open batch folder.
         say: Called with a sentence for each file: its name, the number of requests and the batch.
-        api: The batch API of the endpoint. None: that of earlier files for this address, else Anthropic's where the address is
-            Anthropic's, and OpenAI's elsewhere.
+        api: The batch API of the endpoint. None: that of earlier files for this address, else
+            Anthropic's where the address is Anthropic's, and OpenAI's elsewhere.
 
     Returns:
         How many files of the folder are submitted by now.
@@ -67,9 +71,13 @@ async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api
     for entry in folder.manifest.files:
         if entry.batch is not None or entry.fetched or _door(entry) in closed:
             continue
-        entry = replace(entry, api=api or entry.api or earlier.get(entry.base_url) or detect_api(entry.base_url))
+        entry = replace(
+            entry, api=api or entry.api or earlier.get(entry.base_url) or detect_api(entry.base_url)
+        )
         try:
-            async with _API[entry.api or "openai"](entry, f"{entry.name} cannot be submitted") as desk:
+            async with _API[entry.api or "openai"](
+                entry, f"{entry.name} cannot be submitted"
+            ) as desk:
                 entry = await desk.submit(folder, entry)
         except (EndpointError, InputError) as error:
             problems[entry.name] = str(error)
@@ -105,7 +113,9 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
         if entry.batch is None or entry.fetched or _door(entry) in closed:
             continue
         try:
-            async with _API[entry.api or "openai"](entry, f"batch {entry.batch} cannot be fetched") as desk:
+            async with _API[entry.api or "openai"](
+                entry, f"batch {entry.batch} cannot be fetched"
+            ) as desk:
                 under_way += await _fetch(folder, entry, desk, say)
         except (EndpointError, InputError) as error:
             problems[entry.name] = str(error)
@@ -126,13 +136,18 @@ async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say)
     if looked.foreign:
         # Its own batch may be there beside it: submitting looks for that one first.
         folder.update(replace(entry, batch=None, status=looked.status))
-        problem = f"batch {entry.batch} is of other requests than {entry.name}: it was taken for one whose name was lost"
+        problem = (
+            f"batch {entry.batch} is of other requests than {entry.name}: it was taken for "
+            "one whose name was lost"
+        )
         raise EndpointError(f"{problem}; submit {entry.name} again")
     if not looked.files:
         # Nothing was carried out: it is submitted again.
         folder.update(replace(entry, batch=None, upload=None, status=looked.status))
         reason = _endpoint(entry).without_key(looked.problem) or "no answers"
-        raise EndpointError(f"batch {entry.batch} of {entry.name} {looked.status}: {reason}; submit it again")
+        raise EndpointError(
+            f"batch {entry.batch} of {entry.name} {looked.status}: {reason}; submit it again"
+        )
     for id in looked.files:
         part = part_path(folder.path / entry.name)  # the id is a server's, and no name of a file
         try:
@@ -154,7 +169,8 @@ def detect_api(base_url: str) -> Api:
 
 @dataclass(frozen=True)
 class _Looked:
-    """What a batch API says of a batch: `done` in words, and the ids of what can be downloaded once it has ended.
+    """What a batch API says of a batch: `done` in words, and the ids of what can be downloaded once
+    it has ended.
 
     `foreign`: it answers other requests.
     """
@@ -170,7 +186,9 @@ _Door = tuple[str, str, str]  # an address, what holds the key for it, and a mod
 
 
 class _ClosedError(EndpointError):
-    """No connection came about, or the key is not accepted: so it is with whatever else is to go there."""
+    """No connection came about, or the key is not accepted: so it is with whatever else is to go
+    there.
+    """
 
 
 class _NotThereError(EndpointError):
@@ -203,14 +221,23 @@ class _OpenAI:
 
     async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
         path = folder.path / entry.name
-        taken = {other.batch for other in folder.manifest.files}  # of files with the same requests, written again since
+        # of files with the same requests, written again since
+        taken = {other.batch for other in folder.manifest.files}
         tag = await asyncio.to_thread(_compute_hash, path)
-        known = [batch async for batch in self._client.batches.list(limit=100) if (batch.metadata or {}).get(_TAG) == tag]
+        known = [
+            batch
+            async for batch in self._client.batches.list(limit=100)
+            if (batch.metadata or {}).get(_TAG) == tag
+        ]
         free = (batch for batch in known if batch.id not in taken)
-        batch = next((batch for batch in free if batch.status not in ENDED or batch.output_file_id), None)
+        batch = next(
+            (batch for batch in free if batch.status not in ENDED or batch.output_file_id), None
+        )
         if batch is None:
             if entry.upload is None:
-                entry = replace(entry, upload=(await self._client.files.create(file=path, purpose="batch")).id)
+                entry = replace(
+                    entry, upload=(await self._client.files.create(file=path, purpose="batch")).id
+                )
                 folder.update(entry)
             batch = await self._client.batches.create(
                 input_file_id=entry.upload or "",
@@ -223,9 +250,15 @@ class _OpenAI:
     async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
         batch = await self._client.batches.retrieve(entry.batch or "")
         counts = batch.request_counts
-        done = f", {counts.completed} done and {counts.failed} failed of {counts.total}" if counts else ""
+        done = (
+            f", {counts.completed} done and {counts.failed} failed of {counts.total}"
+            if counts
+            else ""
+        )
         files = () if batch.status == "failed" else (batch.output_file_id, batch.error_file_id)
-        reasons = "; ".join(error.message or "" for error in (batch.errors.data if batch.errors else None) or ())
+        reasons = "; ".join(
+            error.message or "" for error in (batch.errors.data if batch.errors else None) or ()
+        )
         return _Looked(batch.status, done, tuple(id for id in files if id), reasons)
 
     async def download(self, id: str, target: Path) -> None:
@@ -243,7 +276,9 @@ class _Anthropic:
         batch = None
         if entry.upload is not None:  # a batch was to be made, and its name is not here
             taken = [other.batch for other in folder.manifest.files]
-            batch = await created_since(self._client, datetime.fromisoformat(entry.upload), folder.path / entry.name, taken)
+            batch = await created_since(
+                self._client, datetime.fromisoformat(entry.upload), folder.path / entry.name, taken
+            )
         if batch is None:
             entry = replace(entry, upload=now())
             folder.update(entry)
@@ -283,7 +318,8 @@ async def _anthropic(entry: RequestFile, problem: str) -> AsyncIterator[_Anthrop
         raise MissingExtraError("anthropic", "anthropic") from None
     endpoint = _endpoint(entry)
     key = await _key(endpoint, problem)
-    base_url = endpoint.base_url.removesuffix("/v1")  # of the endpoint that speaks OpenAI's language
+    # of the endpoint that speaks OpenAI's language
+    base_url = endpoint.base_url.removesuffix("/v1")
     async with (
         AsyncAnthropic(api_key=key, base_url=base_url, timeout=_SECONDS) as client,
         _reported("anthropic", endpoint, problem),
@@ -300,7 +336,9 @@ def _endpoint(entry: RequestFile) -> Endpoint:
 
 
 async def _client(endpoint: Endpoint, problem: str) -> openai.AsyncOpenAI:
-    """OpenAI's SDK for an endpoint. Calls to models do without it: its files and batches are what nothing else here has."""
+    """OpenAI's SDK for an endpoint. Calls to models do without it: its files and batches are what
+    nothing else here has.
+    """
     import openai
 
     key, url = await _key(endpoint, problem), urlsplit(endpoint.base_url)
@@ -315,7 +353,8 @@ async def _client(endpoint: Endpoint, problem: str) -> openai.AsyncOpenAI:
 
 async def _key(endpoint: Endpoint, problem: str) -> str:
     try:
-        await endpoint.connection()  # sends nothing, and raises what is wrong with key, proxy or certificates
+        # sends nothing, and raises what is wrong with key, proxy or certificates
+        await endpoint.connection()
         return endpoint.key()
     except UsageError as error:
         raise _ClosedError(f"{problem}: {error}") from None
@@ -324,14 +363,20 @@ async def _key(endpoint: Endpoint, problem: str) -> str:
 @asynccontextmanager
 async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIterator[None]:
     """What the library raises inside becomes an EndpointError that begins with the problem."""
-    sdk = importlib.import_module(library)  # both are made by the same generator, and name their errors alike
+    # both are made by the same generator, and name their errors alike
+    sdk = importlib.import_module(library)
     try:
         yield
     except sdk.APIStatusError as error:
         message = endpoint.without_key(error_message(error.body, error.response.reason_phrase))
-        advice = "; without a batch API there, carry the files out yourself and give the answers to collect"
+        advice = (
+            "; without a batch API there, carry the files out yourself and give the answers "
+            "to collect"
+        )
         said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
-        kind = {401: _ClosedError, 403: _ClosedError, 404: _NotThereError}.get(error.status_code, EndpointError)
+        kind = {401: _ClosedError, 403: _ClosedError, 404: _NotThereError}.get(
+            error.status_code, EndpointError
+        )
         raise kind(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
     except sdk.APIConnectionError as error:
         if (refused := _refused_certificate(error)) is not None:
@@ -340,22 +385,33 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
         raise _ClosedError(f"{problem}: cannot reach {endpoint.place} ({why})") from None
     except _http_library().HTTPError as error:  # while a file comes: it is handed on as it is
         why = endpoint.without_key(str(error) or type(error).__name__)
-        raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({why})") from None
+        raise EndpointError(
+            f"{problem}: the connection to {endpoint.place} broke ({why})"
+        ) from None
     except OSError as error:  # of the file of requests
-        raise InputError(f"{problem}: {error.filename}: {error.strerror}; write a new batch") from None
-    except (AttributeError, ValueError) as error:  # a page of a proxy, say: the libraries go on with it as it is
-        raise EndpointError(f"{problem}: {endpoint.place} does not answer as a batch API does") from error
+        raise InputError(
+            f"{problem}: {error.filename}: {error.strerror}; write a new batch"
+        ) from None
+    # a page of a proxy, say: the libraries go on with it as it is
+    except (AttributeError, ValueError) as error:
+        raise EndpointError(
+            f"{problem}: {endpoint.place} does not answer as a batch API does"
+        ) from error
 
 
 def _http_library() -> Any:
-    """The library that the installed SDK sends by: httpx2 from version 3 on, httpx before, which some trainers pin."""
+    """The library that the installed SDK sends by: httpx2 from version 3 on, httpx before, which
+    some trainers pin.
+    """
     import openai
 
     return importlib.import_module("httpx" if openai.__version__.startswith("2.") else "httpx2")
 
 
 def _refused_certificate(error: BaseException | None) -> BaseException | None:
-    """What says, among the causes of an error, that a certificate was not accepted; None where nothing does."""
+    """What says, among the causes of an error, that a certificate was not accepted; None where
+    nothing does.
+    """
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return getattr(error, "certificate_error", error)

@@ -22,15 +22,17 @@ from prill.protocols import Evaluator, every_judge
 from prill.scoring.scorer import Tally, score_files, score_stream
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
-# "50% cost discount compared to synchronous APIs" (OpenAI's documentation of the batch API); others do the same.
+# "50% cost discount compared to synchronous APIs" (OpenAI's documentation of the batch API); others
+# do the same.
 PRICE_SHARE = 0.5
 
 
 class Replay:
-    """A judge that asks no endpoint: what it would send is answered by `answers`, or goes to `stage` and has to wait.
+    """A judge that asks no endpoint: what it would send is answered by `answers`, or goes to
+    `stage` and has to wait.
 
-    One trajectory at a time, each from the beginning: what one reply teaches of an endpoint changes no other's requests, which
-    would not be found again.
+    One trajectory at a time, each from the beginning: what one reply teaches of an endpoint changes
+    no other's requests, which would not be found again.
     """
 
     def __init__(self, judge: Evaluator, secret: str, answers: Answers, stage: StageWriter) -> None:
@@ -38,7 +40,8 @@ class Replay:
         self._models = tuple(_models(judge))
         for part in every_judge(judge):
             for kept in vars(part).values() if hasattr(part, "__dict__") else ():
-                if isinstance(kept, PerGoal):  # its calls are booked on trajectories that had no verdict then
+                # its calls are booked on trajectories that had no verdict then
+                if isinstance(kept, PerGoal):
                     kept.forget()
         self._secret, self._answers, self._stage = secret, answers, stage
         self._asked: Counter[str] = Counter()
@@ -68,7 +71,11 @@ class Replay:
                     for name, value in (("capabilities", EndpointCapabilities()), ("cache", None)):
                         stack.callback(setattr, model, name, getattr(model, name))
                         setattr(model, name, value)
-                for context in (answered_by(self._answer), same_codes(self._secret), at_share_of_price(PRICE_SHARE)):
+                for context in (
+                    answered_by(self._answer),
+                    same_codes(self._secret),
+                    at_share_of_price(PRICE_SHARE),
+                ):
                     stack.enter_context(context)
                 return await self.judge(trajectory)
 
@@ -86,7 +93,9 @@ class Replay:
 
 
 def _models(judge: Evaluator) -> Iterator[OpenAIModel]:
-    """The models that a judge asks. Raises UsageError for one that answers here, or where there is none."""
+    """The models that a judge asks. Raises UsageError for one that answers here, or where there is
+    none.
+    """
     found = False
     for part in every_judge(judge):
         for holder in (part, getattr(part, "captioner", None)):
@@ -96,15 +105,21 @@ def _models(judge: Evaluator) -> Iterator[OpenAIModel]:
                 yield model
             elif model is not None and hasattr(model, "complete"):
                 raise UsageError(
-                    f"model {model.name} answers on this machine; a batch is for a model at an endpoint: give its plain "
+                    f"model {model.name} answers on this machine; a batch is for a model at an "
+                    "endpoint: give its plain "
                     "name, also where you carry the batch out yourself"
                 )
     if not found:
-        raise UsageError(f"judge {judge.info.name} asks no model at an endpoint; there is nothing to put into a batch")
+        raise UsageError(
+            f"judge {judge.info.name} asks no model at an endpoint; there is nothing to put into "
+            "a batch"
+        )
 
 
 def expect_endpoint(judge: Evaluator) -> None:
-    """Raises UsageError for a judge that asks no model at an endpoint, whose requests could be written."""
+    """Raises UsageError for a judge that asks no model at an endpoint, whose requests could be
+    written.
+    """
     tuple(_models(judge))
 
 
@@ -118,14 +133,16 @@ async def write(
     progress: Callable[[int], None] = lambda read: None,
     **sizes: int,
 ) -> Tally:
-    """Writes the requests that a judge would make for trajectory files. What is written already is not written again.
+    """Writes the requests that a judge would make for trajectory files. What is written already is
+    not written again.
 
     Args:
         trajectories: Trajectory files, or folders of them.
         judge: A judge that asks an endpoint.
         folder: The batch folder, made where it does not exist.
         limit: The most trajectories to read, from the first on. None: all.
-        described: The judge's description, kept in the folder so that it can be made again. None: not kept.
+        described: The judge's description, kept in the folder so that it can be made again. None:
+            not kept.
         progress: Called with the number of trajectories read.
         **sizes: Limits of a request file, as in `StageWriter`.
 
@@ -133,7 +150,8 @@ async def write(
         The tally; `pending` counts the trajectories that wait for answers.
 
     Raises:
-        UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs to another judge.
+        UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs
+            to another judge.
     """
     expect_endpoint(judge)
     tally = Tally()
@@ -141,7 +159,9 @@ async def write(
         items = iter(reader)
         first = next(items)  # raises when there is nothing to judge
         with (
-            BatchFolder(folder, judge.info, trajectories=trajectories, limit=limit, judge=described) as batch,
+            BatchFolder(
+                folder, judge.info, trajectories=trajectories, limit=limit, judge=described
+            ) as batch,
             closing(Answers(batch)) as answers,
             StageWriter(batch, **sizes) as stage,
         ):
@@ -173,10 +193,11 @@ async def collect(
     say: Callable[[str], None] = lambda words: None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Makes verdicts from the answers of a batch, as if the judge had asked an endpoint. The same call resumes.
+    """Makes verdicts from the answers of a batch, as if the judge had asked an endpoint. The same
+    call resumes.
 
-    Trajectories whose answers are not complete stay `pending`, and the requests that they still need are written as the next
-    stage.
+    Trajectories whose answers are not complete stay `pending`, and the requests that they still
+    need are written as the next stage.
 
     Args:
         folder: The batch folder that `write` made.
@@ -193,14 +214,18 @@ async def collect(
         How many trajectories succeeded, failed, were unscored and are pending.
 
     Raises:
-        UsageError: The folder belongs to another judge, a file holds no answer to it, or the output holds something else.
+        UsageError: The folder belongs to another judge, a file holds no answer to it, or the output
+            holds something else.
     """
     with BatchFolder(folder) as batch:
         batch.expect(judge.info)
         for path in answers:
             for problem in batch.take(path):
                 say(problem)
-        with closing(Answers(batch, retry_failed=retry_failed)) as known, StageWriter(batch) as stage:
+        with (
+            closing(Answers(batch, retry_failed=retry_failed)) as known,
+            StageWriter(batch) as stage,
+        ):
             tally = await score_files(
                 batch.manifest.trajectories,
                 Replay(judge, batch.manifest.secret, known, stage),

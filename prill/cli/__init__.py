@@ -14,16 +14,23 @@ from prill.cli.commands import COMMANDS, overview
 from prill.errors import EndpointGoneError, EnvironmentFailedError, PrillError, UsageError
 
 # What steers a terminal is printed as its number.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read. 4: the endpoint or the environments are
-    gone, and the same command goes on when they are back.
+    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read. 4: the
+    endpoint or the environments are gone, and the same command goes on when they are back.
     """
-    gc.set_threshold(10_000)  # each look for garbage goes through all that is under way, and little is found
-    progress = {code: number for code, number in _CONTROLS.items() if chr(code) != "\r"}  # bars begin each line again
-    with redirect_stdout(_harmless(sys.stdout, _CONTROLS)), redirect_stderr(_harmless(sys.stderr, progress)):
+    # each look for garbage goes through all that is under way, and little is found
+    gc.set_threshold(10_000)
+    # bars begin each line again
+    progress = {code: number for code, number in _CONTROLS.items() if chr(code) != "\r"}
+    with (
+        redirect_stdout(_harmless(sys.stdout, _CONTROLS)),
+        redirect_stderr(_harmless(sys.stderr, progress)),
+    ):
         return _run(argv)
 
 
@@ -47,8 +54,17 @@ def _run(argv: Sequence[str] | None) -> int:
         return _complete(rest)
     from prill.config.registry import nearest
 
-    guess = nearest(command, {**COMMANDS, **dict.fromkeys(name.partition(" ")[0] for name in COMMANDS), "completion": ""})
-    print(f"prill: there is no command {command!r}{guess}; prill --help lists them", file=sys.stderr)
+    guess = nearest(
+        command,
+        {
+            **COMMANDS,
+            **dict.fromkeys(name.partition(" ")[0] for name in COMMANDS),
+            "completion": "",
+        },
+    )
+    print(
+        f"prill: there is no command {command!r}{guess}; prill --help lists them", file=sys.stderr
+    )
     return 2
 
 
@@ -57,7 +73,10 @@ def _complete(words: Sequence[str]) -> int:
     from prill.cli.completing import SHELLS, completion
 
     if len(words) != 1 or words[0] not in SHELLS:
-        print(f"prill completion: name the shell: prill completion {'|'.join(SHELLS)} > FILE", file=sys.stderr)
+        print(
+            f"prill completion: name the shell: prill completion {'|'.join(SHELLS)} > FILE",
+            file=sys.stderr,
+        )
         return 2
     try:
         print(completion(words[0]))
@@ -74,14 +93,21 @@ def list_commands(first: str) -> dict[str, str]:
 
 
 def _say_kinds(first: str, kinds: Mapping[str, str], rest: Sequence[str]) -> int:
-    """Lists the second words of a command where none of them follows; 2 where something else does."""
+    """Lists the second words of a command where none of them follows; 2 where something else
+    does.
+    """
     if rest and rest[0] in ("-h", "--help"):
         print(f"prill {first} {'|'.join(kinds)} … (prill {first} KIND --help tells more)\n")
         width = max(map(len, kinds))
-        print("\n".join(f"  prill {first} {kind:<{width}}  {purpose}" for kind, purpose in kinds.items()))
+        print(
+            "\n".join(
+                f"  prill {first} {kind:<{width}}  {purpose}" for kind, purpose in kinds.items()
+            )
+        )
         return 0
     given = (
-        f"unknown {rest[0]!r}{import_module('prill.config.registry').nearest(rest[0], kinds)}; there are"
+        f"unknown {rest[0]!r}{import_module('prill.config.registry').nearest(rest[0], kinds)}; "
+        "there are"
         if rest
         else "say which"
     )
@@ -115,11 +141,19 @@ def _run_command(name: str, argv: list[str]) -> int:
         return code
     except (EndpointGoneError, EnvironmentFailedError) as error:
         again = next(
-            (flag for path in ("retry_unscored", "retry_broken") if derived and (flag := derived.get_flag(path)) != path), None
+            (
+                flag
+                for path in ("retry_unscored", "retry_broken")
+                if derived and (flag := derived.get_flag(path)) != path
+            ),
+            None,
         )
         print(f"prill {name}: {error}", file=sys.stderr)
         more = f"; {again} tries again what failed meanwhile" if again else ""
-        print(f"what is finished is kept, and the same command goes on from there{more}", file=sys.stderr)
+        print(
+            f"what is finished is kept, and the same command goes on from there{more}",
+            file=sys.stderr,
+        )
         return 4
     except PrillError as error:
         print(f"prill {name}: {derived.told(error) if derived else error}", file=sys.stderr)
@@ -132,7 +166,9 @@ def _run_command(name: str, argv: list[str]) -> int:
 
 
 class _Harmless:
-    """A text stream where words of agents and pages cannot steer the terminal, nor end the run in an old encoding."""
+    """A text stream where words of agents and pages cannot steer the terminal, nor end the run in
+    an old encoding.
+    """
 
     def __init__(self, stream: TextIO, controls: Mapping[int, str]) -> None:
         self._stream, self._controls = stream, controls
@@ -140,7 +176,9 @@ class _Harmless:
     def write(self, text: str) -> int:
         encoding = self._stream.encoding or "utf-8"
         with self._failures():
-            self._stream.write(text.translate(self._controls).encode(encoding, "backslashreplace").decode(encoding))
+            self._stream.write(
+                text.translate(self._controls).encode(encoding, "backslashreplace").decode(encoding)
+            )
         return len(text)
 
     def flush(self) -> None:
@@ -166,7 +204,9 @@ def _harmless(stream: TextIO, controls: Mapping[int, str]) -> TextIO:
 
 
 def _drop(stream: TextIO) -> None:
-    """What is left for a reader that has gone, or a full disk, must not be written when Python ends: it would complain."""
+    """What is left for a reader that has gone, or a full disk, must not be written when Python
+    ends: it would complain.
+    """
     with suppress(OSError, ValueError):  # no real file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

@@ -47,7 +47,9 @@ def completion(shell: str) -> str:
         room, _, last = name.rpartition(" ")
         if room and room not in rooms:
             made.append(argparse.ArgumentParser(prog=f"prill {room}"))
-            rooms[room] = verbs.add_parser(room, help=room).add_subparsers(parser_class=cast(Any, ready))
+            rooms[room] = verbs.add_parser(room, help=room).add_subparsers(
+                parser_class=cast(Any, ready)
+            )
         made.append(_parser(name, command, shtab.FILE))
         rooms.get(room, verbs).add_parser(last, help=command.purpose)
     made.append(argparse.ArgumentParser(prog="prill completion"))
@@ -68,7 +70,11 @@ def _parser(name: str, command: Command, files: Any) -> argparse.ArgumentParser:
                 if new := [option for option in action.option_strings if option not in known]:
                     known |= set(new)
                     kind: Any = {"action": "store_true"} if action.nargs == 0 else {}
-                    _describe(parser.add_argument(*new, help=action.help, **kind), other.flags.get(action.dest), files)
+                    _describe(
+                        parser.add_argument(*new, help=action.help, **kind),
+                        other.flags.get(action.dest),
+                        files,
+                    )
     return parser
 
 
@@ -81,11 +87,21 @@ def _describe(action: argparse.Action, flag: Flag | None, files: Any) -> None:
     elif flag.part is None and Path in _alternatives(flag.option.type):
         action.complete = files  # type: ignore[attr-defined]
     if not action.option_strings:
-        action.nargs = "*" if any(get_origin(hint) is Sequence for hint in _alternatives(flag.option.type)) else "?"
+        action.nargs = (
+            "*"
+            if any(get_origin(hint) is Sequence for hint in _alternatives(flag.option.type))
+            else "?"
+        )
 
 
 def _derived(name: str, command: Command, words: list[str]) -> Derived:
-    return derive(load_object(command.config), words, command.words, prog=f"prill {name}", dry_run=command.dry_run)[0]
+    return derive(
+        load_object(command.config),
+        words,
+        command.words,
+        prog=f"prill {name}",
+        dry_run=command.dry_run,
+    )[0]
 
 
 def _names(flag: Flag) -> list[str]:

@@ -35,7 +35,9 @@ def convert(config: data.ConvertConfig, switches: Switches) -> int:
 
 
 def check(config: data.CheckConfig, switches: Switches) -> int:
-    """`prill check`; 0 when all is good, 3 when something is broken, 2 when nothing could be read."""
+    """`prill check`; 0 when all is good, 3 when something is broken, 2 when nothing could be
+    read.
+    """
     with progress_bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         result = data.check(config, progress=bar.update)
     if result.schema is not None:
@@ -59,7 +61,11 @@ def merge(config: data.MergeConfig, switches: Switches) -> int:
     merged = data.merge(config)
     print(json.dumps(asdict(merged)) if switches.json else merged, file=words_beside(config.output))
     for path in merged.cut:
-        print(f"prill merge: {path}: its last line is incomplete, as a crash leaves it, and was left out", file=sys.stderr)
+        print(
+            f"prill merge: {path}: its last line is incomplete, as a crash leaves it, and was "
+            "left out",
+            file=sys.stderr,
+        )
     return EXIT_SOME if merged.cut else EXIT_ALL
 
 

@@ -1,13 +1,15 @@
 """Derives a command line from a configuration: one flag per field, nested fields by path.
 
-`--judge.frames 2` sets the field `frames` of the field `judge`. The end of a path is enough where it is clear: `--frames 2`. A
-part that is made by name (`--judge vlm`) has the options of what is named, so that the flags there are depend on the names that
-the command line, or the file before it, gives.
+`--judge.frames 2` sets the field `frames` of the field `judge`. The end of a path is enough where
+it is clear: `--frames 2`. A part that is made by name (`--judge vlm`) has the options of what is
+named, so that the flags there are depend on the names that the command line, or the file before it,
+gives.
 
-argparse reads the words. cyclopts 5.4 and tyro 1.0 were tried with a command of sixty options: importing them takes as long as
-six or seven starts of Python (65 to 70 ms; argparse 9 ms), and parsing or help another 35 to 100 ms, where the whole of `prill
-score --help` takes eleven starts. Neither has flags that depend on a name given before, so the table below would have been
-needed with them as well.
+argparse reads the words. cyclopts 5.4 and tyro 1.0 were tried with a command of sixty options:
+importing them takes as long as six or seven starts of Python (65 to 70 ms; argparse 9 ms), and
+parsing or help another 35 to 100 ms, where the whole of `prill score --help` takes eleven starts.
+Neither has flags that depend on a name given before, so the table below would have been needed with
+them as well.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ from prill.cli.words import Switches as Switches
 from prill.cli.words import Words as Words
 from prill.config.registry import Option, OptionError, load_object, nearest, read_value
 from prill.config.toml import parse_toml
-from prill.config.values import Config, PartConfig, config_options, get_name, inner_config, load_table, merged
+from prill.config.values import (
+    Config,
+    PartConfig,
+    config_options,
+    get_name,
+    inner_config,
+    load_table,
+    merged,
+)
 from prill.errors import PrillError, UsageError
 from prill.protocols import Captioner, Evaluator, LanguageModel
 
@@ -40,11 +50,12 @@ _PARTS: dict[Any, str] = {
 
 @dataclass(frozen=True)
 class Flag:
-    """One option of a command: the path to its field, the option itself, and the words that give it.
+    """One option of a command: the path to its field, the option itself, and the words that give
+    it.
 
-    `shared`: the options of a model, given next to those of the part that asks it. `depth`: how many names of the path are of
-    configurations that the field stands in; the help leaves them out where the rest is clear. `family`: it names one of several
-    configurations.
+    `shared`: the options of a model, given next to those of the part that asks it. `depth`: how
+    many names of the path are of configurations that the field stands in; the help leaves them out
+    where the rest is clear. `family`: it names one of several configurations.
     """
 
     path: tuple[str, ...]
@@ -88,7 +99,9 @@ class Parser(argparse.ArgumentParser):
 
 
 class WideHelp(argparse.RawDescriptionHelpFormatter):
-    """Help with a line an option, where the terminal is wide enough, and no empty line between groups."""
+    """Help with a line an option, where the terminal is wide enough, and no empty line between
+    groups.
+    """
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=34, width=_WIDTH)
@@ -109,7 +122,9 @@ class WideHelp(argparse.RawDescriptionHelpFormatter):
 
 @dataclass(frozen=True)
 class Derived:
-    """The parser of a command, made for one command line: names that stand there decide which options there are."""
+    """The parser of a command, made for one command line: names that stand there decide which
+    options there are.
+    """
 
     parser: argparse.ArgumentParser
     flags: Mapping[str, Flag]
@@ -121,7 +136,9 @@ class Derived:
     given: dict[str, Any] = field(default_factory=dict)
 
     def read(self, argv: Sequence[str]) -> tuple[Config, Switches]:
-        """The configuration that the words and the file before them give. Raises UsageError that names flag or key."""
+        """The configuration that the words and the file before them give. Raises UsageError that
+        names flag or key.
+        """
         end = argv.index("--") if "--" in argv else len(argv)
         given, others = self.parser.parse_known_args(list(argv[:end]))
         unknown = [word for word in others if word.startswith("-") and word != "-"]
@@ -143,14 +160,19 @@ class Derived:
         return config, Switches(getattr(given, "json", False), getattr(given, "dry_run", False))
 
     def _placed_words(self, words: Sequence[str]) -> dict[str, Any]:
-        """Words without a flag by the field they are for; a list takes what the fields after it leave. Raises UsageError."""
+        """Words without a flag by the field they are for; a list takes what the fields after it
+        leave. Raises UsageError.
+        """
         names, words = list(self.positional), list(words)
         places: dict[str, Any] = {}
         while names and words:
             name = names.pop(0)
             if _several(self.flags[name].option.type):
                 if file := next((word for word in words if word.endswith(".toml")), None):
-                    raise UsageError(f"{file}: there is no place for more words; a file of options stands first: {file}")
+                    raise UsageError(
+                        f"{file}: there is no place for more words; a file of options stands "
+                        f"first: {file}"
+                    )
                 count = max(1, len(words) - len(names))
                 places[name], words = words[:count], words[count:]
             else:
@@ -164,19 +186,36 @@ class Derived:
         name = unknown[0].partition("=")[0]
         if name in self.ambiguous:
             raise UsageError(f"{name}: say which one: {' or '.join(self.ambiguous[name])}")
-        names = sorted({name for flag in self.flags.values() for name in flag.names} | {"--json", "--dry-run", "--help"})
+        names = sorted(
+            {name for flag in self.flags.values() for name in flag.names}
+            | {"--json", "--dry-run", "--help"}
+        )
         hyphened = name.replace("_", "-")  # options have underscores in Python and in files
         if hyphened not in names and (others := self._others(name, over)) is not None:
             raise UsageError(f"{name}: {others}")
-        parts = [flag for flag in self.flags.values() if flag.part is not None and flag.option.required and len(flag.path) == 1]
-        unnamed = next((flag.dotted for flag in parts if flag.path[0] not in {**self.file, **over}), None)
+        parts = [
+            flag
+            for flag in self.flags.values()
+            if flag.part is not None and flag.option.required and len(flag.path) == 1
+        ]
+        unnamed = next(
+            (flag.dotted for flag in parts if flag.path[0] not in {**self.file, **over}), None
+        )
         more = f", and {unnamed}, whose options depend on its name, is missing" if unnamed else ""
-        raise UsageError(f"{name}: there is no such option{nearest(hyphened, names)}{more}; --help lists them")
+        raise UsageError(
+            f"{name}: there is no such option{nearest(hyphened, names)}{more}; --help lists them"
+        )
 
     def _others(self, flag: str, over: Mapping[str, Any]) -> str | None:
-        """That a part has no such option, or no name yet, and which others of its kind have it; None where none has."""
+        """That a part has no such option, or no name yet, and which others of its kind have it;
+        None where none has.
+        """
         *path, option = flag.lstrip("-").replace("-", "_").split(".")
-        ones = [one for one in self.flags.values() if one.part is not None and (not path or path[-1] == one.path[-1])]
+        ones = [
+            one
+            for one in self.flags.values()
+            if one.part is not None and (not path or path[-1] == one.path[-1])
+        ]
         for one in [one for one in ones if list(one.path) == path] or ones:
             part = one.part
             assert part is not None
@@ -197,7 +236,9 @@ class Derived:
         return None
 
     def _placed(self, error: OptionError, over: Mapping[str, Any]) -> UsageError:
-        """The error by its flag where the value came from the command line, else by its place in the file."""
+        """The error by its flag where the value came from the command line, else by its place in
+        the file.
+        """
         path = str(error).partition(":")[0].split(" ")[0]
         if self.source is not None and not _has(over, path.split(".")):
             return UsageError(f"{self.source}: {error}", parameters=error.parameters)
@@ -206,19 +247,31 @@ class Derived:
         return error
 
     def told(self, error: PrillError) -> str:
-        """An error of the run, with the file of the key that it begins with, or else with the flags of its parameters."""
+        """An error of the run, with the file of the key that it begins with, or else with the flags
+        of its parameters.
+        """
         path = re.split(r"[:\s\[]", str(error), maxsplit=1)[0].split(".")
-        in_file = isinstance(error, UsageError) and path[0] in self.file and not _has(self.given, path)
+        in_file = (
+            isinstance(error, UsageError) and path[0] in self.file and not _has(self.given, path)
+        )
         return f"{self.source}: {error}" if in_file else f"{error}{self.flags_for(error)}"
 
     def flags_for(self, error: PrillError) -> str:
-        """The flags that an error's parameters have, in brackets: the library speaks of parameters only."""
+        """The flags that an error's parameters have, in brackets: the library speaks of parameters
+        only.
+        """
         parameters = error.parameters if isinstance(error, UsageError) else ()
-        flags = [flag for path in parameters if (flag := self.get_flag(path)) not in (path, str(error).partition(" ")[0])]
+        flags = [
+            flag
+            for path in parameters
+            if (flag := self.get_flag(path)) not in (path, str(error).partition(" ")[0])
+        ]
         return f" ({', '.join(flags)})" if flags else ""
 
     def get_flag(self, path: str) -> str:
-        """The words that give a field, by its dotted path or its last name; the path itself where there are none."""
+        """The words that give a field, by its dotted path or its last name; the path itself where
+        there are none.
+        """
         for flag in self.flags.values():
             if ".".join(flag.path) == path:
                 return _said(flag)
@@ -243,7 +296,8 @@ def derive(
     epilog: str = "",
     dry_run: bool = False,
 ) -> tuple[Derived, list[str]]:
-    """The parser for a configuration's command line, and the words that are left when a file stood first.
+    """The parser for a configuration's command line, and the words that are left when a file stood
+    first.
 
     Args:
         type: The configuration.
@@ -287,34 +341,59 @@ def derive(
     parser.add_argument("--json", action="store_true", help="print the result as JSON on stdout")
     if dry_run:
         parser.add_argument(
-            "--dry-run", action="store_true", help="check everything, print the work, calls and cost to expect, and do nothing"
+            "--dry-run",
+            action="store_true",
+            help="check everything, print the work, calls and cost to expect, and do nothing",
         )
-    return Derived(parser, by_dest, file, source, type, ambiguous, [name.replace(".", "__") for name in words.positional]), argv
+    return Derived(
+        parser,
+        by_dest,
+        file,
+        source,
+        type,
+        ambiguous,
+        [name.replace(".", "__") for name in words.positional],
+    ), argv
 
 
 def _without_unnamed(type: type[Config], argv: Sequence[str], words: Words) -> Words:
-    """Without the first place for a word where that may be left out, and the first word is a file instead of a name."""
+    """Without the first place for a word where that may be left out, and the first word is a file
+    instead of a name.
+    """
     first = config_options(type)[words.positional[0]] if words.positional else None
     part = inner_config(first.type) if first is not None and not first.required else None
-    if part is None or not issubclass(part, PartConfig) or not argv or part.knows(argv[0]) or not Path(argv[0]).exists():
+    if (
+        part is None
+        or not issubclass(part, PartConfig)
+        or not argv
+        or part.knows(argv[0])
+        or not Path(argv[0]).exists()
+    ):
         return words
     return replace(words, positional=words.positional[1:])
 
 
 def _list_files(type: type[Config], words: Words) -> tuple[str, ...]:
-    """How files with a configuration are named; .json where no file of another kind stands first."""
+    """How files with a configuration are named; .json where no file of another kind stands
+    first.
+    """
     first = config_options(type)[words.positional[0]] if words.positional else None
-    return (".toml", ".json") if first is None or inner_config(first.type) is not None else (".toml",)
+    return (
+        (".toml", ".json") if first is None or inner_config(first.type) is not None else (".toml",)
+    )
 
 
 def _usage(prog: str, type: type[Config], words: Words) -> str:
     options = config_options(type)
     stated = []
     for name in words.positional:
-        word = f"{words.metavar((name,)) or name.upper()}{' ...' if _several(options[name].type) else ''}"
+        word = f"{words.metavar((name,)) or name.upper()}{' ...' if _several(options[name].type) else ''}"  # noqa: E501
         stated.append(word if options[name].required else f"[{word}]")
     needed = [
-        f"{words.short.get(name, '--' + name.replace('_', '-'))} {words.metavar((name,)) or name.upper()}"
+        (
+            f"{words.short.get(name, '--' + name.replace('_', '-'))} "
+            f"{words.metavar((name,)) or name.upper()}"
+        )
         for name in _needed(type)
         if name not in words.positional and name not in words.hidden
     ]
@@ -325,13 +404,20 @@ def _needed(type: type[Config]) -> Iterator[str]:
     """The names of the fields that have to be given, those of nested configurations included."""
     for name, option in config_options(type).items():
         inner = inner_config(option.type)
-        if option.required and inner is not None and issubclass(inner, Config) and not hasattr(inner, "chosen"):
+        if (
+            option.required
+            and inner is not None
+            and issubclass(inner, Config)
+            and not hasattr(inner, "chosen")
+        ):
             yield from _needed(inner)
         elif option.required:
             yield name
 
 
-def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[str, Any]) -> dict[str, str]:
+def _named(
+    type: type[Config], argv: Sequence[str], words: Words, file: Mapping[str, Any]
+) -> dict[str, str]:
     """The names of parts, by their dotted path, that the command line or the file gives."""
     names: dict[str, str] = {}
     for index, word in enumerate(argv):
@@ -343,7 +429,12 @@ def _named(type: type[Config], argv: Sequence[str], words: Words, file: Mapping[
             elif index + 1 < len(argv):
                 names.setdefault(path, argv[index + 1])
     first = words.positional[0] if words.positional else None
-    if first is not None and argv and not argv[0].startswith("-") and inner_config(config_options(type)[first].type):
+    if (
+        first is not None
+        and argv
+        and not argv[0].startswith("-")
+        and inner_config(config_options(type)[first].type)
+    ):
         names[first] = argv[0]
     return names
 
@@ -362,21 +453,49 @@ def _flags(
         if inner is None:
             yield Flag(path, option, depth=depth)
         elif issubclass(inner, PartConfig):
-            yield from (replace(flag, depth=depth) for flag in _part_flags(inner, path, option, names, below))
-        elif (options_named := getattr(inner, "options_named", None)) is not None:  # a family, one of them by name
+            yield from (
+                replace(flag, depth=depth)
+                for flag in _part_flags(inner, path, option, names, below)
+            )
+        # a family, one of them by name
+        elif (options_named := getattr(inner, "options_named", None)) is not None:
             yield Flag(path, option, family=True, depth=depth)
-            name = names.get(".".join(path)) or (below.get("name") if isinstance(below, Mapping) else below)
+            name = names.get(".".join(path)) or (
+                below.get("name") if isinstance(below, Mapping) else below
+            )
             if isinstance(name, str):
-                yield from _flags(options_named(name), path, names, below if isinstance(below, Mapping) else {}, depth)
+                yield from _flags(
+                    options_named(name),
+                    path,
+                    names,
+                    below if isinstance(below, Mapping) else {},
+                    depth,
+                )
         else:
-            yield from _flags(config_options(inner), path, names, below if isinstance(below, Mapping) else {}, depth + 1)
+            yield from _flags(
+                config_options(inner),
+                path,
+                names,
+                below if isinstance(below, Mapping) else {},
+                depth + 1,
+            )
 
 
 def _part_flags(
-    part: type[PartConfig], path: tuple[str, ...], option: Option, names: Mapping[str, str], below: Any
+    part: type[PartConfig],
+    path: tuple[str, ...],
+    option: Option,
+    names: Mapping[str, str],
+    below: Any,
 ) -> Iterator[Flag]:
     yield Flag(path, option, part)
-    table = dict(below) if isinstance(below, Mapping) else {"name": below} if isinstance(below, str) else {}
+    table = (
+        dict(below)
+        if isinstance(below, Mapping)
+        else {"name": below}
+        if isinstance(below, str)
+        else {}
+    )
     name = _name_given(path, names)
     if not table:
         default = get_name(option.default)
@@ -400,7 +519,9 @@ def _part_flags(
     for inner in own.values():
         if (kind := _part_type(inner.type)) is not None:
             if not _several(inner.type):
-                yield from _part_flags(kind, (*path, inner.name), inner, names, table.get(inner.name))
+                yield from _part_flags(
+                    kind, (*path, inner.name), inner, names, table.get(inner.name)
+                )
             continue
         yield Flag((*path, inner.name), inner)
     for inner in part.model_options_for(table).values():
@@ -409,9 +530,13 @@ def _part_flags(
 
 
 def _name_given(path: tuple[str, ...], names: Mapping[str, str]) -> str | None:
-    """The name of a part by its whole path or by an end of it that has at least two names, or is the whole."""
+    """The name of a part by its whole path or by an end of it that has at least two names, or is
+    the whole.
+    """
     for start in range(len(path)):
-        if (start == 0 or len(path) - start > 1 or path[-1] != "model") and (name := names.get(".".join(path[start:]))):
+        if (start == 0 or len(path) - start > 1 or path[-1] != "model") and (
+            name := names.get(".".join(path[start:]))
+        ):
             return name
     return None
 
@@ -421,7 +546,9 @@ def _part_type(hint: Any) -> type[PartConfig] | None:
     if inner is not None and issubclass(inner, PartConfig):
         return inner
     bare = _bare(hint)
-    reference = next((home for kind, home in _PARTS.items() if kind is bare or kind in get_args(bare)), None)
+    reference = next(
+        (home for kind, home in _PARTS.items() if kind is bare or kind in get_args(bare)), None
+    )
     return None if reference is None else load_object(reference)
 
 
@@ -435,7 +562,10 @@ def _bare(hint: Any) -> Any:
 
 
 def _several(hint: Any) -> bool:
-    return get_origin(_bare(hint)) in (list, tuple, Sequence) or getattr(get_origin(_bare(hint)), "__name__", "") == "Sequence"
+    return (
+        get_origin(_bare(hint)) in (list, tuple, Sequence)
+        or getattr(get_origin(_bare(hint)), "__name__", "") == "Sequence"
+    )
 
 
 def _of_names(hint: Any) -> bool:
@@ -447,7 +577,9 @@ def _names(word: str) -> list[str]:
     return [name.strip() for name in word.split(",")]
 
 
-def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[str, tuple[str, ...]]]:
+def _with_names(
+    flags: Sequence[Flag], words: Words
+) -> tuple[list[Flag], dict[str, tuple[str, ...]]]:
     """The flags with the words that give each, and the short words that several could mean."""
     ends: dict[str, list[Flag]] = {}
     for flag in flags:
@@ -476,7 +608,12 @@ def _with_names(flags: Sequence[Flag], words: Words) -> tuple[list[Flag], dict[s
         else:
             ones = [words.short[dotted]] if dotted in words.short else []
             renamed = words.renamed.get(dotted)
-            names = (*ones, *([renamed] if renamed else []), *sorted(short.get(flag.path, ()), key=len), flag.dotted)
+            names = (
+                *ones,
+                *([renamed] if renamed else []),
+                *sorted(short.get(flag.path, ()), key=len),
+                flag.dotted,
+            )
         named.append(replace(flag, names=tuple(dict.fromkeys(names))))
     taken = Counter(name for flag in named for name in flag.names)
     assert not [name for name, count in taken.items() if count > 1], taken
@@ -490,12 +627,15 @@ def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
     if not option.required and not unsaid and "default" not in text:
         text += f" (default {_shown(option.default)})"
     hidden = (
-        bool({dotted, flag.path[-1]} & words.hidden) or flag.shared or (flag.path[1:-1] and flag.path[-2].endswith("model"))
+        bool({dotted, flag.path[-1]} & words.hidden)
+        or flag.shared
+        or (flag.path[1:-1] and flag.path[-2].endswith("model"))
     )
     text = argparse.SUPPRESS if hidden else text.replace("%", "%%")
     metavar = words.metavar(flag.path) or _metavar(flag)
     if not flag.names:
-        # For the help alone: argparse would give a word after a flag no place. `Derived.read` places them.
+        # For the help alone: argparse would give a word after a flag no place. `Derived.read`
+        # places them.
         group.add_argument(dest, nargs=argparse.SUPPRESS, metavar=metavar, help=text)
         return
     settings: dict[str, Any] = {"dest": dest, "help": text, "default": None}
@@ -507,14 +647,25 @@ def _add(group: Any, flag: Flag, dest: str, words: Words) -> None:
     else:
         settings["metavar"] = metavar
         if len(flag.path) == 1 and _of_names(option.type):
-            settings |= {"action": "extend", "type": _names, "metavar": words.metavar(flag.path) or "A,B"}
+            settings |= {
+                "action": "extend",
+                "type": _names,
+                "metavar": words.metavar(flag.path) or "A,B",
+            }
         elif len(flag.path) == 1 and _several(option.type):
             settings |= {"action": "extend", "nargs": "+"}
     action = group.add_argument(*flag.names, **settings)
     action.shown = shown
     if bool in get_args(_bare(option.type)):  # a value, or none of it
         none = [f"--no-{name[2:]}" for name in flag.names if name.startswith("--")]
-        group.add_argument(*none, dest=dest, action="store_const", const=False, default=None, help=argparse.SUPPRESS)
+        group.add_argument(
+            *none,
+            dest=dest,
+            action="store_const",
+            const=False,
+            default=None,
+            help=argparse.SUPPRESS,
+        )
 
 
 def _is_bool(hint: Any) -> bool:
@@ -536,16 +687,29 @@ def _metavar(flag: Flag) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(_shown, value))
-    return f"{value:g}" if isinstance(value, float) else value.name if isinstance(value, PartConfig) else str(value)
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else value.name
+        if isinstance(value, PartConfig)
+        else str(value)
+    )
 
 
 def _read(value: Any, flag: Flag) -> Any:
-    """The value of a flag, of the type that its option asks for. Raises OptionError that names the flag."""
+    """The value of a flag, of the type that its option asks for. Raises OptionError that names the
+    flag.
+    """
     if flag.part is not None or flag.family or isinstance(value, bool):
         return value
     option = flag.option
-    if isinstance(bare := _bare(option.type), type) and bare.__module__ != "builtins" and bare is not Path:
-        return value  # a word for what the maker of the part makes of it, such as the folder of a cache
+    if (
+        isinstance(bare := _bare(option.type), type)
+        and bare.__module__ != "builtins"
+        and bare is not Path
+    ):
+        # a word for what the maker of the part makes of it, such as the folder of a cache
+        return value
     text = _parsed(value, option)
     try:
         return read_value(text, option, lax=True)
@@ -555,9 +719,13 @@ def _read(value: Any, flag: Flag) -> Any:
 
 
 def _parsed(value: Any, option: Option) -> Any:
-    """Text of the command line as its option takes it: lists by JSON or commas, tables by JSON or KEY=VALUE."""
+    """Text of the command line as its option takes it: lists by JSON or commas, tables by JSON or
+    KEY=VALUE.
+    """
     hint = _bare(option.type)
-    kinds = {get_origin(_bare(one)) or _bare(one) for one in (get_args(hint) or (hint,))} | {get_origin(hint) or hint}
+    kinds = {get_origin(_bare(one)) or _bare(one) for one in (get_args(hint) or (hint,))} | {
+        get_origin(hint) or hint
+    }
     if not isinstance(value, str):
         return value
     if value[:1] in "[{" and value[:1]:

@@ -62,7 +62,9 @@ def simulation(config: SimulationConfig, switches: Switches) -> int:
 
 
 def reflexion(config: ReflexionConfig, switches: Switches) -> int:
-    """`prill reflexion`; 0 when every task ended in an answer, 3 when some are without one, 130 when interrupted."""
+    """`prill reflexion`; 0 when every task ended in an answer, 3 when some are without one, 130
+    when interrupted.
+    """
     if switches.dry_run:
         return show_plan("reflexion", plan_reflexion(config), as_json=switches.json)
     say = partial(print, file=sys.stderr)
@@ -83,7 +85,8 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
     if results.lost_labels:
         count = sum(len(task.attempts) for task in results.tasks)
         say(
-            f"prill reflexion: {folder / LABELS}: the labels of {results.lost_labels} of {count} attempts are gone, so their "
+            f"prill reflexion: {folder / LABELS}: the labels of {results.lost_labels} of {count} "
+            "attempts are gone, so their "
             "truth counts as unknown; put the file back, and give the command again"
         )
     return EXIT_ALL if result.complete else EXIT_SOME_WITHOUT
@@ -109,7 +112,9 @@ def stage_bar() -> Iterator[Callable[[ReflexionProgress], None]]:
 
 
 def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
-    """`prill refine filtered-bc`; 0, 3 when an arm had nothing to learn from, 130 when interrupted."""
+    """`prill refine filtered-bc`; 0, 3 when an arm had nothing to learn from, 130 when
+    interrupted.
+    """
     if switches.dry_run:
         return show_plan("refine", plan_filtered_bc(config), as_json=switches.json)
     try:
@@ -134,7 +139,9 @@ def _shown() -> Iterator[Audience]:
     def make_bar(name: str, total: int | None) -> tqdm[NoReturn]:
         if name not in bars:
             close()
-            bars[name] = progress_bar(total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5)
+            bars[name] = progress_bar(
+                total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5
+            )
         return bars[name]
 
     def close() -> None:
@@ -169,7 +176,9 @@ def _shown() -> Iterator[Audience]:
 
 
 def watch(config: WatchConfig, switches: Switches) -> int:
-    """`prill watch`; 0 without an alarm, 1 with one at the end of a log, 3 where lines could not be read."""
+    """`prill watch`; 0 without an alarm, 1 with one at the end of a log, 3 where lines could not be
+    read.
+    """
     with progress_bar(unit=" lines", disable=None, leave=False) as bar:
 
         def show(log: str) -> None:
@@ -205,12 +214,24 @@ def _tell_filtered(result: FilterResult, *, as_json: bool) -> None:
     exported, filtered = result.exported, result.filtered
     if as_json:
         right = true_precision(filtered, result.truth) if result.truth is not None else None
-        labelled = {} if right is None else {"labelled": right[1], "truly_successful": right[0], "fitted": result.fitted}
-        print(encode({"output": result.output, "rows": exported.rows, **figures(filtered), **labelled}).decode().rstrip())
+        labelled = (
+            {}
+            if right is None
+            else {"labelled": right[1], "truly_successful": right[0], "fitted": result.fitted}
+        )
+        print(
+            encode(
+                {"output": result.output, "rows": exported.rows, **figures(filtered), **labelled}
+            )
+            .decode()
+            .rstrip()
+        )
         return
     for line in summary_lines(filtered, result.truth):
         print(line)
-    for why, count in sorted(figures(filtered)["steps_lost"].items(), key=lambda item: (-item[1], item[0])):
+    for why, count in sorted(
+        figures(filtered)["steps_lost"].items(), key=lambda item: (-item[1], item[0])
+    ):
         print(f"  lost {count:>6,}  {why}")
     if filtered.elsewhere:
         print(f"{filtered.elsewhere:,} verdicts are of other trajectories", file=sys.stderr)
@@ -233,7 +254,12 @@ def phases_shown(*, disable: bool = False) -> Iterator[Callable[[str, int], tqdm
             for bar in shown.values():
                 bar.close()
             shown[phase] = progress_bar(
-                total=total or None, desc=phase, dynamic_ncols=True, file=sys.stderr, delay=0.5, disable=disable
+                total=total or None,
+                desc=phase,
+                dynamic_ncols=True,
+                file=sys.stderr,
+                delay=0.5,
+                disable=disable,
             )
         return shown[phase]
 
@@ -284,14 +310,22 @@ def _in_words(facts: Preflight, spec: TrainSpec) -> str:
     limit = "no limit known" if facts.limit is None else f"limit {facts.limit:,}"
     left_out = f", {facts.overlong:,} too long and left out" if facts.overlong else ""
     at_once = f"{facts.accumulation} x {facts.micro_batch} on each of {facts.processes}"
-    of_model = f"{facts.parameters / 1e6:,.1f} M parameters, {facts.trained / 1e6:,.2f} M trained ({spec.method})"
-    answers, each = f"answers of up to {facts.answer_tokens:,}", f"a checkpoint has {_size(facts.checkpoint)}"
+    of_model = (
+        f"{facts.parameters / 1e6:,.1f} M parameters, {facts.trained / 1e6:,.2f} M trained "
+        f"({spec.method})"
+    )
+    answers, each = (
+        f"answers of up to {facts.answer_tokens:,}",
+        f"a checkpoint has {_size(facts.checkpoint)}",
+    )
     lines = {
         "rows": f"{facts.learnt:,} to learn from, {facts.held_out:,} kept apart{left_out}",
         **({} if spec.trains in OF_PAGES else {"pictures": f"{facts.pictures:,}, all readable"}),
         "tokens": f"{facts.mean_tokens:,.0f} a row, at most {facts.longest:,} ({limit}); {answers}",
         "model": f"{spec.model}: {of_model}",
-        "steps": f"{facts.steps:,} of {spec.batch} rows ({at_once}), {facts.epochs:.1f} times each row",
+        "steps": (
+            f"{facts.steps:,} of {spec.batch} rows ({at_once}), {facts.epochs:.1f} times each row"
+        ),
         "memory": f"about {_size(facts.memory)} on each device",
         "disk": f"about {_size(facts.disk_needed)}, of {_size(facts.disk_free)} free; {each}",
         "work": f"{facts.flops:.2e} floating point operations a step; {_time(facts)}",
@@ -307,7 +341,13 @@ def _time(facts: Preflight) -> str:
     if facts.seconds is None:
         return f"the time on {facts.device} is not known"
     hours, minutes = divmod(round(facts.seconds / 60), 60)
-    time = f"{hours} h {minutes:02} min" if hours else f"{minutes} min" if minutes else "less than a minute"
+    time = (
+        f"{hours} h {minutes:02} min"
+        if hours
+        else f"{minutes} min"
+        if minutes
+        else "less than a minute"
+    )
     return f"roughly {time} on {facts.device}"
 
 
@@ -326,6 +366,7 @@ def _quiet_libraries() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         silence_libraries()
-        # Threads that wait actively for each other crawl where something else wants a core. Read when torch is loaded.
+        # Threads that wait actively for each other crawl where something else wants a core. Read
+        # when torch is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         yield

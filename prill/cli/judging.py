@@ -53,7 +53,10 @@ EXIT_ALL, EXIT_SOME_UNSCORED, EXIT_ANSWERS_MISSING, EXIT_INTERRUPTED = 0, 3, 5, 
 _END_SECONDS = 5.0  # that threads of a judge may take to end, after a service
 # What helps beyond trying again; of other reasons the message says enough.
 _HINTS = {
-    "truncated": "--max-tokens N gives replies more room (into another verdict file); a small model may run on all the same",
+    "truncated": (
+        "--max-tokens N gives replies more room (into another verdict file); a small "
+        "model may run on all the same"
+    ),
     "parse": "the model does not keep to the form it is asked for; a larger one may",
     "budget": "--budget-usd is of the whole run: the same command with a higher one goes on",
     "timeout": "a longer --timeout or a lower --concurrency gives the endpoint time",
@@ -67,7 +70,11 @@ def score(config: ScoreConfig, switches: Switches) -> int:
     try:
         result = asyncio.run(_score(config))
     except asyncio.CancelledError:
-        print("prill score: dropped the calls under way; the same command resumes where this run ended", file=sys.stderr)
+        print(
+            "prill score: dropped the calls under way; the same command resumes where this run "
+            "ended",
+            file=sys.stderr,
+        )
         return EXIT_INTERRUPTED
     _report(result, as_json=switches.json)
     if result.tally.stopped:
@@ -81,7 +88,9 @@ async def _score(config: ScoreConfig) -> ScoreResult:
     # The rate and the remaining time count what this run does, not what it skips.
     with (
         stopping_on_ctrl_c("score", stop),
-        progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar,
+        progress_bar(
+            total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
+        ) as bar,
     ):
 
         def show(tally: Tally) -> None:
@@ -127,7 +136,10 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
     if result.saved is not None:
         say(_savings_line(result.saved))
     if tally.untranscribed:
-        say(f"{tally.untranscribed} transcripts could not be written to {result.transcripts}; the verdicts are whole")
+        say(
+            f"{tally.untranscribed} transcripts could not be written to {result.transcripts}; the "
+            "verdicts are whole"
+        )
     for caution in result.cautions:
         say(f"prill score: {caution}")
     if tally.stopped:
@@ -157,10 +169,16 @@ def serve(config: ServeConfig, switches: Switches) -> int:
     logger.setLevel(logging.INFO)
 
     def announce(url: str) -> None:
-        print(json.dumps({"url": url}) if switches.json else f"serving on {url}; end with Ctrl-C", flush=True)
+        print(
+            json.dumps({"url": url}) if switches.json else f"serving on {url}; end with Ctrl-C",
+            flush=True,
+        )
 
     def ending() -> None:
-        print("prill serve: ending; requests inside are answered, a second Ctrl-C drops them", file=sys.stderr)
+        print(
+            "prill serve: ending; requests inside are answered, a second Ctrl-C drops them",
+            file=sys.stderr,
+        )
 
     run(config, announce=announce, ending=ending)
     LastResort().end_within(_END_SECONDS, EXIT_ALL)
@@ -189,7 +207,11 @@ def caption(config: CaptionConfig, switches: Switches) -> int:
     try:
         result = asyncio.run(_caption(config))
     except asyncio.CancelledError:
-        print("prill caption: dropped the calls under way; the same command takes up where this run ended", file=sys.stderr)
+        print(
+            "prill caption: dropped the calls under way; the same command takes up where this run "
+            "ended",
+            file=sys.stderr,
+        )
         return EXIT_INTERRUPTED
     _report_captions(result, as_json=switches.json)
     if result.tally.stopped:
@@ -201,7 +223,9 @@ async def _caption(config: CaptionConfig) -> CaptionResult:
     stop = asyncio.Event()
     with (
         stopping_on_ctrl_c("caption", stop),
-        progress_bar(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar,
+        progress_bar(
+            unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
+        ) as bar,
     ):
 
         def show(tally: CaptionTally) -> None:
@@ -211,7 +235,11 @@ async def _caption(config: CaptionConfig) -> CaptionResult:
             bar.n = tally.seen
             usage = tally.usage
             cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
-            tokens = f"{(usage.prompt_tokens + usage.completion_tokens) / 1000:.1f}k tokens, {cost}, " if usage.calls else ""
+            tokens = (
+                f"{(usage.prompt_tokens + usage.completion_tokens) / 1000:.1f}k tokens, {cost}, "
+                if usage.calls
+                else ""
+            )
             bar.set_postfix_str(f"{tokens}{sum(tally.unscored.values())} without", refresh=False)
             bar.update(0)
 
@@ -225,12 +253,27 @@ def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
         say(result.rows_line())
     if as_json:
         usage = msgspec.to_builtins(tally.usage)
-        print(json.dumps({**asdict(tally), "usage": usage, "unscored": dict(tally.unscored), "output": result.output}))
+        print(
+            json.dumps(
+                {
+                    **asdict(tally),
+                    "usage": usage,
+                    "unscored": dict(tally.unscored),
+                    "output": result.output,
+                }
+            )
+        )
     say(result)
     if tally.truncated:
-        say(f"{tally.truncated} captions were cut by the limit of tokens and say so at their end; --max-tokens gives them room")
+        say(
+            f"{tally.truncated} captions were cut by the limit of tokens and say so at their end; "
+            "--max-tokens gives them room"
+        )
     if without:
-        say("without a caption: " + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common()))
+        say(
+            "without a caption: "
+            + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common())
+        )
     if tally.broken:
         say(f"{tally.broken} lines are no trajectories and are left out")
     for problem in tally.problems[:10]:
@@ -270,13 +313,18 @@ def batch_write(config: BatchWriteConfig, switches: Switches) -> int:
     say = partial(print, file=sys.stderr)
     if switches.json:
         files = [file.name for file in result.files]
-        print(json.dumps({**figures(result.tally), "pending": result.tally.pending, "files": files}))
+        print(
+            json.dumps({**figures(result.tally), "pending": result.tally.pending, "files": files})
+        )
     say(result)
     say(f"{result.tally.pending} trajectories wait for answers, {result.tally.made} need none")
     for problem in result.tally.problems[:10]:
         say(f"  {problem}")
     folder = result.folder
-    say(f"next: prill batch submit {folder}, or vllm run-batch -i FILE -o OUTPUT --model M; then prill batch collect")
+    say(
+        f"next: prill batch submit {folder}, or vllm run-batch -i FILE -o OUTPUT --model M; then "
+        "prill batch collect"
+    )
     return EXIT_ALL
 
 
@@ -293,7 +341,9 @@ def batch_submit(config: BatchSubmitConfig, switches: Switches) -> int:
 
 @_stoppable
 def batch_collect(config: BatchCollectConfig, switches: Switches) -> int:
-    """`prill batch collect`; 5 where answers are missing, 3 where something is unscored, 130 when interrupted."""
+    """`prill batch collect`; 5 where answers are missing, 3 where something is unscored, 130 when
+    interrupted.
+    """
     with BatchFolder(config.folder) as folder:
         manifest = folder.manifest
     with _trajectories(manifest.trajectories, manifest.limit) as bar:
@@ -314,18 +364,28 @@ def batch_collect(config: BatchCollectConfig, switches: Switches) -> int:
 def _report_collected(result: BatchCollectResult, *, as_json: bool) -> None:
     tally = result.tally
     if as_json:
-        summary = {**figures(tally), "pending": tally.pending, "requests": result.requests, "output": result.output}
+        summary = {
+            **figures(tally),
+            "pending": tally.pending,
+            "requests": result.requests,
+            "output": result.output,
+        }
         print(json.dumps(summary), file=words_beside(result.output))
     say_counts(tally, result.output)
     if tally.pending:
         print(f"{tally.pending} trajectories wait for answers", file=sys.stderr)
     if result.requests:
         files = ", ".join(result.requests)
-        print(f"the next requests: {files}; submit them or carry them out, and collect again", file=sys.stderr)
+        print(
+            f"the next requests: {files}; submit them or carry them out, and collect again",
+            file=sys.stderr,
+        )
 
 
 @contextlib.contextmanager
 def _trajectories(paths: Sequence[str | Path], limit: int | None) -> Iterator[tqdm[NoReturn]]:
     total = count_trajectories(paths, limit)
-    with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with progress_bar(
+        total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
+    ) as bar:
         yield bar

@@ -16,7 +16,12 @@ from prill.papers.bench.run import BenchConfig, bench_async, plan_bench
 from prill.papers.mind2web import runs as on_pages
 from prill.papers.mind2web.multi_turn import ConversationTally
 from prill.papers.mind2web.pages.ranking import RankTally
-from prill.papers.mind2web.runs import ConversationsConfig, ConversationsResult, RankConfig, RankResult
+from prill.papers.mind2web.runs import (
+    ConversationsConfig,
+    ConversationsResult,
+    RankConfig,
+    RankResult,
+)
 from prill.papers.synapse import runs as on_exemplars
 from prill.papers.synapse.runs import ExemplarsConfig
 from prill.runs.base import count_lines
@@ -25,7 +30,9 @@ _EXIT_DONE, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
 
 
 def bench(config: BenchConfig, switches: Switches) -> int:
-    """`prill papers bench`; 0 when every episode has an outcome, 3 when some have none, 130 when interrupted."""
+    """`prill papers bench`; 0 when every episode has an outcome, 3 when some have none, 130 when
+    interrupted.
+    """
     if switches.dry_run:
         return show_plan("papers bench", plan_bench(config), as_json=switches.json)
     try:
@@ -39,12 +46,17 @@ def bench(config: BenchConfig, switches: Switches) -> int:
     if result.problem is not None:
         print(f"the last that broke off or could not begin: {result.problem}", file=sys.stderr)
     if result.broken:
-        print("--retry-broken plays again what broke off; what could not begin is tried again anyway", file=sys.stderr)
+        print(
+            "--retry-broken plays again what broke off; what could not begin is tried again anyway",
+            file=sys.stderr,
+        )
     return _EXIT_DONE if result.complete else _EXIT_SOME
 
 
 def rank(config: RankConfig, switches: Switches) -> int:
-    """`prill papers rank`; 0 when all is ranked, 3 without turns that cannot be read, 130 when interrupted."""
+    """`prill papers rank`; 0 when all is ranked, 3 without turns that cannot be read, 130 when
+    interrupted.
+    """
     result = asyncio.run(_rank(config))
     if result.stopped:
         print("prill papers rank: stopped; the same command goes on from there", file=sys.stderr)
@@ -60,7 +72,11 @@ async def _rank(config: RankConfig) -> RankResult:
     with (
         stopping_on_ctrl_c("papers rank", stop),
         progress_bar(
-            total=count_lines([str(config.trajectories)]), unit="turn", dynamic_ncols=True, file=sys.stderr, delay=0.5
+            total=count_lines([str(config.trajectories)]),
+            unit="turn",
+            dynamic_ncols=True,
+            file=sys.stderr,
+            delay=0.5,
         ) as bar,
     ):
 
@@ -73,7 +89,9 @@ async def _rank(config: RankConfig) -> RankResult:
 def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
     """`prill papers exemplars`; 0 when all is read, 3 without some broken lines."""
     total = count_lines(map(str, config.trajectories))
-    with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with progress_bar(
+        total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5
+    ) as bar:
         result = on_exemplars.exemplars(config, progress=bar.update)
     print(json.dumps(result.table(), indent=2) if switches.json else result)
     say_problems("papers exemplars", tuple(map(printable, result.problems)))
@@ -81,7 +99,9 @@ def exemplars(config: ExemplarsConfig, switches: Switches) -> int:
 
 
 def conversations(config: ConversationsConfig, switches: Switches) -> int:
-    """`prill papers conversations`; 0 when all are made, 3 with problems or calls that failed, 130 when interrupted."""
+    """`prill papers conversations`; 0 when all are made, 3 with problems or calls that failed, 130
+    when interrupted.
+    """
     result = asyncio.run(_conversations(config))
     tally = result.tally
     say_problems("papers conversations", tally.problems, most=20)
@@ -90,11 +110,15 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
     if switches.json:
         print(json.dumps(result.table()))
     if tally.stopped:
-        print("prill papers conversations: stopped; the same command takes up where this run ended", file=sys.stderr)
+        print(
+            "prill papers conversations: stopped; the same command takes up where this run ended",
+            file=sys.stderr,
+        )
         return _EXIT_INTERRUPTED
     if tally.unanswered:
         print(
-            f"prill papers conversations: {tally.unanswered} of {tally.conversations} conversations got no answer, so "
+            f"prill papers conversations: {tally.unanswered} of {tally.conversations} "
+            "conversations got no answer, so "
             f"{result.output} is not written; the same command asks for these again",
             file=sys.stderr,
         )

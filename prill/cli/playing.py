@@ -25,7 +25,9 @@ EXIT_ALL, EXIT_SOME, EXIT_INTERRUPTED = 0, 3, 130
 
 
 def rollout(config: RolloutConfig, switches: Switches) -> int:
-    """`prill rollout`; 0 when every episode ended as it should, 3 when some did not or have no label, 130 on Ctrl-C."""
+    """`prill rollout`; 0 when every episode ended as it should, 3 when some did not or have no
+    label, 130 on Ctrl-C.
+    """
     if switches.dry_run:
         return show_plan("rollout", plan_rollout(config), as_json=switches.json)
     try:
@@ -37,7 +39,10 @@ def rollout(config: RolloutConfig, switches: Switches) -> int:
         print(json.dumps(result.table()))
     print(result, file=sys.stderr)
     if result.counts.last_problem is not None:
-        print(f"the last that broke off or could not begin: {result.counts.last_problem}", file=sys.stderr)
+        print(
+            f"the last that broke off or could not begin: {result.counts.last_problem}",
+            file=sys.stderr,
+        )
     if result.interrupted is not None:
         print(f"attempts that were interrupted are in {result.interrupted}", file=sys.stderr)
     return EXIT_ALL if result.complete else EXIT_SOME
@@ -50,7 +55,9 @@ async def _rollout(config: RolloutConfig) -> RolloutResult:
         def show(total: int, recorded: RecordTally) -> None:
             nonlocal bar
             if bar is None:  # its clock starts when everything is made
-                made = progress_bar(total=total, unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2)
+                made = progress_bar(
+                    total=total, unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2
+                )
                 bar = stack.enter_context(made)
             bar.initial, bar.n = recorded.skipped, recorded.total
             bar.update(0)
@@ -62,7 +69,14 @@ def devices(config: DevicesConfig, switches: Switches) -> int:
     """`prill devices`; 0 also when something is missing."""
     result = look(config)
     if switches.json:
-        print(json.dumps({platform: [asdict(tool) for tool in tools] for platform, tools in result.tools.items()}))
+        print(
+            json.dumps(
+                {
+                    platform: [asdict(tool) for tool in tools]
+                    for platform, tools in result.tools.items()
+                }
+            )
+        )
     else:
         print(result)
     return 0

@@ -37,7 +37,9 @@ def show_plan(command: str, plan: RunPlan, *, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def logs_shown(command: str) -> Iterator[None]:
-    """Shows on standard error what the library logs meanwhile: warnings, errors with their traceback, and what is for users."""
+    """Shows on standard error what the library logs meanwhile: warnings, errors with their
+    traceback, and what is for users.
+    """
     handler = _Lines(command)
     logger = logging.getLogger("prill")
     level = logger.level
@@ -56,16 +58,27 @@ class _Lines(logging.Handler):
         self._command = command
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Warnings, what is for users, and what runs say; not what has handlers of its own, such as the log of a service."""
+        """Warnings, what is for users, and what runs say; not what has handlers of its own, such as
+        the log of a service.
+        """
         if record.name != "prill" and logging.getLogger(record.name).handlers:
             return False
-        return record.levelno >= logging.WARNING or getattr(record, "for_users", False) or record.name == "prill.runs"
+        return (
+            record.levelno >= logging.WARNING
+            or getattr(record, "for_users", False)
+            or record.name == "prill.runs"
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Prints the record; what a run says of its work has no prefix. What cannot be shown ends nothing."""
+        """Prints the record; what a run says of its work has no prefix. What cannot be shown ends
+        nothing.
+        """
         plain = record.name == "prill.runs" and record.levelno < logging.WARNING
         with contextlib.suppress(OSError, UsageError):
-            print(f"{'' if plain else f'prill {self._command}: '}{self.format(record)}", file=sys.stderr)
+            print(
+                f"{'' if plain else f'prill {self._command}: '}{self.format(record)}",
+                file=sys.stderr,
+            )
 
 
 def figures(tally: Tally) -> dict[str, Any]:
@@ -83,10 +96,16 @@ def figures(tally: Tally) -> dict[str, Any]:
 def say_counts(tally: Tally, output: str) -> None:
     """Says on stderr how many verdicts of which kind there are, and why some are none."""
     unscored = sum(tally.unscored.values())
-    counts = f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, {tally.skipped} already there"
+    counts = (
+        f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, "
+        f"{tally.skipped} already there"
+    )
     lines = [f"{counts} -> {output}"]
     if unscored:
-        lines += ["unscored: " + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common())]
+        lines += [
+            "unscored: "
+            + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common())
+        ]
         lines += [f"  {problem}" for problem in tally.problems[:10]]
     if unscored > 10:
         lines += [f"  … and {unscored - 10} more, with their reasons, in {output}"]
@@ -103,7 +122,9 @@ def say_problems(command: str, problems: Sequence[str], most: int = 10) -> None:
 
 
 def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:
-    """tqdm's, by a clock that is never set back: with tqdm's own a bar stands still until the old time is reached again."""
+    """tqdm's, by a clock that is never set back: with tqdm's own a bar stands still until the old
+    time is reached again.
+    """
     return _kind()(*items, **options)
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def stopping_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
-    """First Ctrl-C (or TERM): sets `stop`, so that what is under way is finished. Second: gives that up too."""
+    """First Ctrl-C (or TERM): sets `stop`, so that what is under way is finished. Second: gives
+    that up too.
+    """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
     def interrupt() -> None:
@@ -19,7 +21,10 @@ def stopping_on_ctrl_c(command: str, stop: asyncio.Event) -> Iterator[None]:
             task.cancel()
             return
         stop.set()
-        print(f"\nprill {command}: finishing the calls under way; press Ctrl-C again to drop them", file=sys.stderr)
+        print(
+            f"\nprill {command}: finishing the calls under way; press Ctrl-C again to drop them",
+            file=sys.stderr,
+        )
 
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:

@@ -28,7 +28,11 @@ EXIT_ALL, EXIT_TURNED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
 def report(config: ReportConfig, switches: Switches) -> int:
     """`prill report`; 0 when all is shown, 3 when some lines or images could not be read."""
     with progress_bar(
-        total=count_trajectories(config.trajectories, config.limit), unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5
+        total=count_trajectories(config.trajectories, config.limit),
+        unit="traj",
+        dynamic_ncols=True,
+        file=sys.stderr,
+        delay=0.5,
     ) as bar:
         result = write_report(config, progress=bar.update)
     if switches.json:
@@ -37,7 +41,10 @@ def report(config: ReportConfig, switches: Switches) -> int:
         print(result, file=sys.stderr)
     for problem in result.problems():
         # Names come from files of others: no control sequence of theirs reaches the terminal.
-        print("prill report: " + "".join(c if c.isprintable() else "?" for c in problem), file=sys.stderr)
+        print(
+            "prill report: " + "".join(c if c.isprintable() else "?" for c in problem),
+            file=sys.stderr,
+        )
     return EXIT_SOME if result.broken else EXIT_ALL
 
 
@@ -49,9 +56,17 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
         if switches.json:
             print(json.dumps({"url": page.url, "done": page.done, "left": left}), flush=True)
             return
-        decided, item = ("labelled", "trajectory") if page.items == "trajectories" else ("decided", "caption")
-        print(f"{page.total} {page.items}, {page.done} {decided} by {config.annotator}, {left} left")
-        print(f"Open {page.url}\nEnd with Ctrl-C; every decision is on disk when the next {item} comes up.", flush=True)
+        decided, item = (
+            ("labelled", "trajectory") if page.items == "trajectories" else ("decided", "caption")
+        )
+        print(
+            f"{page.total} {page.items}, {page.done} {decided} by {config.annotator}, {left} left"
+        )
+        print(
+            f"Open {page.url}\nEnd with Ctrl-C; every decision is on disk when the next {item} "
+            "comes up.",
+            flush=True,
+        )
 
     result = serve_annotation(config, opened=announce)
     print(encode(result.table()).decode().rstrip() if switches.json else f"\n{result}")
@@ -61,7 +76,10 @@ def annotate(config: AnnotateConfig, switches: Switches) -> int:
 def agree(config: AgreeConfig, switches: Switches) -> int:
     """`prill agree`; 0."""
     result = agreeing.agree(config)
-    print(encode(result.to_dict()).decode().rstrip() if switches.json else result, file=words_beside(config.disagreements))
+    print(
+        encode(result.to_dict()).decode().rstrip() if switches.json else result,
+        file=words_beside(config.disagreements),
+    )
     return EXIT_ALL
 
 
@@ -78,17 +96,23 @@ def calibrate(config: CalibrateConfig, switches: Switches) -> int:
     result = fitting.calibrate(config)
     words = words_beside(config.output, config.plot)
     print(encode(result.figures).decode().rstrip() if switches.json else result, file=words)
-    if switches.json and (caution := fitted_caution(result.calibration.evaluator.name, result.figures.fitted)):
+    if switches.json and (
+        caution := fitted_caution(result.calibration.evaluator.name, result.figures.fitted)
+    ):
         print(f"prill calibrate: {caution}", file=sys.stderr)
     return EXIT_ALL
 
 
 def redteam(config: RedteamConfig, switches: Switches) -> int:
-    """`prill redteam`; 0, 1 when an attack adds more than is allowed, 3 when verdicts are unscored, 130 when interrupted."""
+    """`prill redteam`; 0, 1 when an attack adds more than is allowed, 3 when verdicts are unscored,
+    130 when interrupted.
+    """
     if switches.dry_run:
         return show_plan("redteam", plan_redteam(config), as_json=switches.json)
     try:
-        with progress_bar(unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+        with progress_bar(
+            unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2
+        ) as bar:
 
             def show(attack: str, done: int, expected: int) -> None:
                 bar.total, bar.n = expected, done
@@ -97,10 +121,17 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
 
             result = asyncio.run(redteam_async(config, progress=show))
     except KeyboardInterrupt:
-        print("prill redteam: stopped; the same command takes up where this run ended", file=sys.stderr)
+        print(
+            "prill redteam: stopped; the same command takes up where this run ended",
+            file=sys.stderr,
+        )
         return EXIT_INTERRUPTED
     print(encode(result.figures).decode().rstrip() if switches.json else result)
     if result.too_far is not None:
-        print(f"prill redteam: {result.too_far} moves this judge by more than {config.max_shift:g} points", file=sys.stderr)
+        print(
+            f"prill redteam: {result.too_far} moves this judge by more than {config.max_shift:g} "
+            "points",
+            file=sys.stderr,
+        )
         return EXIT_TURNED
     return EXIT_SOME if result.unscored else EXIT_ALL

@@ -31,12 +31,14 @@ class Words:
     """Exceptions from the derived command line of a configuration.
 
     Attributes:
-        positional: Fields that are given without a flag, in order; one of them may take several words.
+        positional: Fields that are given without a flag, in order; one of them may take several
+            words.
         short: One-letter flags by field.
         hidden: Paths (dotted) that the help leaves out; they work all the same.
         renamed: Other flags for a path, such as `--attempts` for `plays`.
         metavars: What stands for the value in the help, by path.
-        whole: Paths (dotted), or the first names of paths, whose end alone is no flag, so that it means another one.
+        whole: Paths (dotted), or the first names of paths, whose end alone is no flag, so that it
+            means another one.
     """
 
     positional: tuple[str, ...] = ()
@@ -48,7 +50,11 @@ class Words:
 
     def metavar(self, path: Sequence[str]) -> str | None:
         """The placeholder of the value in the help; None: by its type."""
-        return self.metavars.get(".".join(path)) or self.metavars.get(path[-1]) or _METAVARS.get(path[-1])
+        return (
+            self.metavars.get(".".join(path))
+            or self.metavars.get(path[-1])
+            or _METAVARS.get(path[-1])
+        )
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Registries: objects made by name, with strictly read options, and `module:Object` of your own.
 
-A maker is a class or a function; its parameters are the options of what it makes, and their annotations say what may stand
-there. `Annotated[int, msgspec.Meta(ge=1, description="…")]` gives an option bounds and a phrase for listings. Where a maker
-has a parameter `spec` of a dataclass, the fields of that dataclass are options of the maker. The same maker serves Python
-keywords, a TOML or JSON table and the command line.
+A maker is a class or a function; its parameters are the options of what it makes, and their
+annotations say what may stand there. `Annotated[int, msgspec.Meta(ge=1, description="…")]` gives an
+option bounds and a phrase for listings. Where a maker has a parameter `spec` of a dataclass, the
+fields of that dataclass are options of the maker. The same maker serves Python keywords, a TOML or
+JSON table and the command line.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ import msgspec
 from prill.errors import UsageError
 
 Maker = Callable[..., Any]
-# Turns what stands for an inner thing (a name, a table, or the thing itself) into that thing; gets the place for messages.
+# Turns what stands for an inner thing (a name, a table, or the thing itself) into that thing; gets
+# the place for messages.
 PartMaker = Callable[[Any, str], Any]
 _REQUIRED = inspect.Parameter.empty
 
@@ -45,7 +47,9 @@ class OptionError(UsageError):
 
 
 class RegistryEntry(NamedTuple):
-    """What a name stands for, in a phrase, and where its maker is (`module:object`), looked up when it is first used."""
+    """What a name stands for, in a phrase, and where its maker is (`module:object`), looked up when
+    it is first used.
+    """
 
     what: str
     maker: str
@@ -53,7 +57,9 @@ class RegistryEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a maker: its annotation, its default (None also for a required one) and a phrase for listings."""
+    """One option of a maker: its annotation, its default (None also for a required one) and a
+    phrase for listings.
+    """
 
     name: str
     type: Any
@@ -69,7 +75,8 @@ class Option:
 
 @dataclass(frozen=True)
 class Registry:
-    """The names of one kind of thing. `group` is the entry-point group that other packages add names under.
+    """The names of one kind of thing. `group` is the entry-point group that other packages add
+    names under.
 
     Wherever a name stands, `module:Object` and `file.py:Object` may stand too.
     """
@@ -86,7 +93,8 @@ class Registry:
         }
 
     def maker(self, name: str) -> Maker:
-        """What makes the thing of that name; an object that is no class or function is the thing itself, without options.
+        """What makes the thing of that name; an object that is no class or function is the thing
+        itself, without options.
 
         Raises UsageError that lists the names for one that is unknown.
         """
@@ -102,12 +110,15 @@ class Registry:
             return point.load()
         names = self.names()
         raise UsageError(
-            f"unknown {self.kind} {name!r}{nearest(name, names)}; there are: {', '.join(names)}, or module:Object of your own"
+            f"unknown {self.kind} {name!r}{nearest(name, names)}; there are: {', '.join(names)}, "
+            "or module:Object of your own"
         )
 
 
 def load_object(reference: str) -> Any:
-    """The object of `package.module:Object` or `path/file.py:Object`. Raises UsageError that says what is missing."""
+    """The object of `package.module:Object` or `path/file.py:Object`. Raises UsageError that says
+    what is missing.
+    """
     place, _, attribute = reference.rpartition(":")
     if not place or (place.startswith(".") and not place.endswith(".py")):  # `./mine.py` is a file
         raise UsageError(f"{reference}: there is no module {place!r}")
@@ -120,11 +131,15 @@ def load_object(reference: str) -> Any:
     try:
         return getattr(module, attribute)
     except AttributeError:
-        raise UsageError(f"{reference}: {place} has no {attribute!r}{nearest(attribute, dir(module))}") from None
+        raise UsageError(
+            f"{reference}: {place} has no {attribute!r}{nearest(attribute, dir(module))}"
+        ) from None
 
 
 def list_options(maker: Maker) -> Mapping[str, Option]:
-    """The options of a maker by name, in the order of its parameters; the fields of its `spec` stand for that."""
+    """The options of a maker by name, in the order of its parameters; the fields of its `spec`
+    stand for that.
+    """
     return _options(typing.cast(Any, maker))
 
 
@@ -139,7 +154,9 @@ def _options(maker: Maker) -> Mapping[str, Option]:
             options |= list_options(spec)
             continue
         hint, required = hints.get(name, Any), parameter.default is _REQUIRED
-        options[name] = Option(name, hint, None if required else parameter.default, required, _description(hint))
+        options[name] = Option(
+            name, hint, None if required else parameter.default, required, _description(hint)
+        )
     return options
 
 
@@ -154,16 +171,19 @@ def read_options(
 ) -> dict[str, Any]:
     """The keyword arguments for a maker, each of the type that it asks for.
 
-    `what` names the thing in messages, such as "judge 'vlm'", and `place` where its options stand, such as "judges[1].".
-    `parts` has a maker for each type that is itself made by name. `lax` reads numbers and truth values from text, for the
-    command line. Raises OptionError for an option that is unknown, missing, or not of its type.
+    `what` names the thing in messages, such as "judge 'vlm'", and `place` where its options stand,
+    such as "judges[1].". `parts` has a maker for each type that is itself made by name. `lax` reads
+    numbers and truth values from text, for the command line. Raises OptionError for an option that
+    is unknown, missing, or not of its type.
     """
     options = list_options(maker)
     _refuse_unknown(given, options, what, place)
     if missing := next((o for o in options.values() if o.required and o.name not in given), None):
         about = f" ({missing.description})" if missing.description else ""
         raise OptionError(f"{place}{missing.name} is missing: {what} needs it{about}", missing.name)
-    values = {name: _value(value, options[name], place, parts or {}, lax) for name, value in given.items()}
+    values = {
+        name: _value(value, options[name], place, parts or {}, lax) for name, value in given.items()
+    }
     spec = _spec_type(maker)
     if spec is None:
         return values
@@ -172,11 +192,18 @@ def read_options(
 
 
 def check_options(
-    maker: Maker, given: Mapping[str, Any], what: str, *, place: str = "", parts: Mapping[Any, PartMaker] | None = None
+    maker: Maker,
+    given: Mapping[str, Any],
+    what: str,
+    *,
+    place: str = "",
+    parts: Mapping[Any, PartMaker] | None = None,
 ) -> None:
-    """Checks these options as `read_options` does, strictly; others of the maker may still be given elsewhere.
+    """Checks these options as `read_options` does, strictly; others of the maker may still be given
+    elsewhere.
 
-    An inner thing of a type that `parts` does not make is left to the one who makes it. Raises OptionError.
+    An inner thing of a type that `parts` does not make is left to the one who makes it. Raises
+    OptionError.
     """
     options = list_options(maker)
     _refuse_unknown(given, options, what, place)
@@ -184,23 +211,29 @@ def check_options(
         _value(value, options[name], place, parts or {}, lax=False)
 
 
-def check_option(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker] | None = None) -> None:
+def check_option(
+    value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker] | None = None
+) -> None:
     """Checks one value as `check_options` does; `place` is its whole place. Raises OptionError."""
     _value(value, option, place.removesuffix(option.name), parts or {}, lax=False)
 
 
 def read_value(value: Any, option: Option, place: str = "", *, lax: bool = False) -> Any:
-    """One value of the type that its option asks for; `place` is what stands before the option's name in messages, and `lax`
-    reads numbers and truth values from text. Raises OptionError.
+    """One value of the type that its option asks for; `place` is what stands before the option's
+    name in messages, and `lax` reads numbers and truth values from text. Raises OptionError.
     """
     return _value(value, option, place, {}, lax)
 
 
-def _refuse_unknown(given: Mapping[str, Any], options: Mapping[str, Option], what: str, place: str) -> None:
+def _refuse_unknown(
+    given: Mapping[str, Any], options: Mapping[str, Option], what: str, place: str
+) -> None:
     for name in given:
         if name not in options:
             has = f"it has {', '.join(options)}" if options else "it has none"
-            raise OptionError(f"{place}{name}: {what} has no such option{nearest(name, options)}; {has}", name)
+            raise OptionError(
+                f"{place}{name}: {what} has no such option{nearest(name, options)}; {has}", name
+            )
 
 
 def nearest(name: str, names: typing.Iterable[str]) -> str:
@@ -215,7 +248,9 @@ def _spec_type(maker: Maker) -> type[Any] | None:
     return spec if inspect.isclass(spec) and is_dataclass(spec) and spec is not maker else None
 
 
-def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker], lax: bool) -> Any:
+def _value(
+    value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker], lax: bool
+) -> Any:
     here = f"{place}{option.name}"
     bare, several = _bare(option.type)
     if bare in parts and value is not None:
@@ -234,7 +269,9 @@ def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker
     try:
         read = msgspec.convert(value, hint, strict=not lax)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # JSON can hold half a character
-        raise OptionError(f"{here}: {_fault(str(error).rstrip('.'), value, option.type)}", option.name) from None
+        raise OptionError(
+            f"{here}: {_fault(str(error).rstrip('.'), value, option.type)}", option.name
+        ) from None
     except TypeError:  # an annotation that msgspec cannot check: the maker sees to it
         read = value
     if not all(map(isfinite, _floats(read))):
@@ -245,7 +282,10 @@ def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker
 def _fault(text: str, value: Any, hint: Any) -> str:
     """What is wrong with a value: the value itself instead of its type, which msgspec names."""
     if text.startswith("Invalid enum value") and (choices := literals(hint)):
-        return f"{text}; write one of {', '.join(map(str, choices))}{nearest(str(value), map(str, choices))}"
+        return (
+            f"{text}; write one of "
+            f"{', '.join(map(str, choices))}{nearest(str(value), map(str, choices))}"
+        )
     return f"{re.sub(r', got `[^`]+`$', '', text)}, got {value!r}"
 
 
@@ -268,7 +308,9 @@ def _floats(value: Any) -> Iterator[float]:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """The type without None, its bounds kept, and whether None was allowed: msgspec takes bounds on numbers only."""
+    """The type without None, its bounds kept, and whether None was allowed: msgspec takes bounds on
+    numbers only.
+    """
     if get_origin(hint) is Annotated:
         inner, *notes = get_args(hint)
         bare, optional = _without_none(inner)
@@ -302,7 +344,9 @@ def _hints(maker: Maker) -> dict[str, Any]:
 def _description(hint: Any) -> str:
     if get_origin(hint) is not Annotated:
         return ""
-    notes = (note.description if isinstance(note, msgspec.Meta) else note for note in get_args(hint)[1:])
+    notes = (
+        note.description if isinstance(note, msgspec.Meta) else note for note in get_args(hint)[1:]
+    )
     return next((note for note in notes if isinstance(note, str)), "")
 
 
@@ -328,11 +372,17 @@ _PLUGIN = "prill_plugin_"
 
 def loaded_files() -> tuple[Path, ...]:
     """The files of all modules that were loaded by `load_file`: another process needs them, too."""
-    return tuple(Path(str(module.__file__)) for name, module in sys.modules.items() if name.startswith(_PLUGIN))
+    return tuple(
+        Path(str(module.__file__))
+        for name, module in sys.modules.items()
+        if name.startswith(_PLUGIN)
+    )
 
 
 def load_file(path: Path) -> Any:
-    """The module of a file, loaded once; it has a name of its own, so that what it defines can be pickled."""
+    """The module of a file, loaded once; it has a name of its own, so that what it defines can be
+    pickled.
+    """
     path = path.resolve()
     name = f"{_PLUGIN}{path.stem}_{sha256(os.fsencode(path)).hexdigest()[:8]}"
     if name in sys.modules:

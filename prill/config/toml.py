@@ -17,7 +17,8 @@ MAX_BYTES = 16 << 20
 
 
 def read_toml(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str, Any]:
-    """The table that a TOML file holds. Raises UsageError, with the file's name, when there is none.
+    """The table that a TOML file holds. Raises UsageError, with the file's name, when there is
+    none.
 
     `finite`: a number that is not finite is refused, as no setting is one.
     """
@@ -31,7 +32,8 @@ def read_toml(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str,
 
 
 def read_table(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str, Any]:
-    """The table of a TOML file, or of a JSON file where its name ends so. Raises UsageError, with the file's name.
+    """The table of a TOML file, or of a JSON file where its name ends so. Raises UsageError, with
+    the file's name.
 
     A byte order mark and line ends of Windows are no part of it. `finite` as in `read_toml`.
     """
@@ -57,7 +59,9 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def _text(path: str | os.PathLike[str]) -> str:
-    """The text of a file without the byte order mark that some editors put first. Raises OSError, ValueError."""
+    """The text of a file without the byte order mark that some editors put first. Raises OSError,
+    ValueError.
+    """
     with Path(path).open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
@@ -66,11 +70,15 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The table of the pairs. JSON would let the last of two equal keys win, and TOML refuses them."""
+    """The table of the pairs. JSON would let the last of two equal keys win, and TOML refuses
+    them.
+    """
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands there twice")
+        raise ValueError(
+            f"the key {next(name for name in names if names.count(name) > 1)!r} stands there twice"
+        )
     return table
 
 

@@ -1,8 +1,9 @@
 """Base class of configurations: validated on construction from keywords, TOML or flags.
 
-`Config` is the base of everything that is described by fields: a run, an environment, the retries of a run. `PartConfig` is
-the base of what is made by name with options of its own: a judge, a model, a captioner, a policy. Both are frozen, compare by
-value, and name the path of whatever is wrong (`judge.frames: …`).
+`Config` is the base of everything that is described by fields: a run, an environment, the retries
+of a run. `PartConfig` is the base of what is made by name with options of its own: a judge, a
+model, a captioner, a policy. Both are frozen, compare by value, and name the path of whatever is
+wrong (`judge.frames: …`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from prill.config.toml import read_table
 class PartConfig(ABC):
     """Something made by name: `JudgeConfig("vlm", model="gpt-4o", frames=2)`.
 
-    A table `{name = "vlm", frames = 2}` and the name alone stand for the same. `name` may be `module:Object` or
-    `file.py:Object`. The options are checked when the thing is made.
+    A table `{name = "vlm", frames = 2}` and the name alone stand for the same. `name` may be
+    `module:Object` or `file.py:Object`. The options are checked when the thing is made.
 
     Args:
         name: The name.
@@ -45,14 +46,20 @@ class PartConfig(ABC):
         if not isinstance(name, str) or not (name or self.may_be_nameless):
             raise OptionError(f"name: expected the name of a {self.kind}, got {name!r}", "name")
         object.__setattr__(self, "name", name)
-        said = {key.replace("-", "_"): str(value) if isinstance(value, Path) else value for key, value in options.items()}
+        said = {
+            key.replace("-", "_"): str(value) if isinstance(value, Path) else value
+            for key, value in options.items()
+        }
         object.__setattr__(self, "options", said)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen: make another one")
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and (self.name, self.options) == (other.name, other.options)
+        return type(other) is type(self) and (self.name, self.options) == (
+            other.name,
+            other.options,
+        )
 
     def __hash__(self) -> int:
         return hash((type(self), self.name))
@@ -82,7 +89,9 @@ class PartConfig(ABC):
             return value
         if isinstance(value, str):
             if not value:
-                raise OptionError(f"{path or cls.kind}: expected the name of a {cls.kind}, got ''", path)
+                raise OptionError(
+                    f"{path or cls.kind}: expected the name of a {cls.kind}, got ''", path
+                )
             return cls(value)
         if isinstance(value, Mapping):
             table = dict(value)
@@ -91,16 +100,28 @@ class PartConfig(ABC):
                 prefix = f"{path}." if path else ""
                 if name is None:
                     given = f" (given: {', '.join(map(str, table))})" if table else ""
-                    raise OptionError(f"{prefix}name is missing: name the {cls.kind}{given}", "name")
-                raise OptionError(f"{prefix}name: expected the name of a {cls.kind}, got {name!r}", "name")
+                    raise OptionError(
+                        f"{prefix}name is missing: name the {cls.kind}{given}", "name"
+                    )
+                raise OptionError(
+                    f"{prefix}name: expected the name of a {cls.kind}, got {name!r}", "name"
+                )
             return cls(name, **{str(key): option for key, option in table.items()})
         if value is None or isinstance(value, int | float | bytes | list | tuple):
-            raise OptionError(f"{path or cls.kind}: expected the name of a {cls.kind} or a table, got {value!r}", path)
+            raise OptionError(
+                f"{path or cls.kind}: expected the name of a {cls.kind} or a table, got {value!r}",
+                path,
+            )
         return value
 
     def mapping(self) -> dict[str, Any]:
-        """Name and options in one table; parts among the options are names or tables, made objects stay."""
-        return {"name": self.name, **{key: _unwrapped(value) for key, value in self.options.items()}}
+        """Name and options in one table; parts among the options are names or tables, made objects
+        stay.
+        """
+        return {
+            "name": self.name,
+            **{key: _unwrapped(value) for key, value in self.options.items()},
+        }
 
     def table(self) -> dict[str, Any]:
         """The configuration as a table of TOML has it."""
@@ -123,7 +144,8 @@ class PartConfig(ABC):
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Lists the options of the model that a table names, where they may stand next to the part's own.
+        """Lists the options of the model that a table names, where they may stand next to the
+        part's own.
 
         Args:
             table: Its `name`, and the `model`.
@@ -135,7 +157,9 @@ class PartConfig(ABC):
 
     @classmethod
     def knows(cls, name: str) -> bool:
-        """Whether a word can be a name. On a command line, one that cannot stands for what comes next."""
+        """Whether a word can be a name. On a command line, one that cannot stands for what comes
+        next.
+        """
         return True
 
     @classmethod
@@ -170,10 +194,11 @@ def _remake(cls: type[PartConfig], name: str, options: dict[str, Any]) -> PartCo
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Base of configurations that are dataclasses: each field is checked against its annotation when the value is made.
+    """Base of configurations that are dataclasses: each field is checked against its annotation
+    when the value is made.
 
-    Numbers may have bounds (`Annotated[int, msgspec.Meta(ge=1)]`), a path becomes text, a sequence a tuple, a table the nested
-    configuration that the field's annotation names.
+    Numbers may have bounds (`Annotated[int, msgspec.Meta(ge=1)]`), a path becomes text, a sequence
+    a tuple, a table the nested configuration that the field's annotation names.
 
     Raises:
         OptionError: A value is not what its field asks for.
@@ -218,11 +243,16 @@ class Config:
         for key in table:
             if key not in options:
                 there = f"; there are: {', '.join(options)}" if len(options) < 40 else ""
-                raise OptionError(f"{prefix}{key}: there is no such option{nearest(key, options)}{there}", key)
-        for option in options.values():  # what is missing in a nested configuration is named by its whole path
+                raise OptionError(
+                    f"{prefix}{key}: there is no such option{nearest(key, options)}{there}", key
+                )
+        # what is missing in a nested configuration is named by its whole path
+        for option in options.values():
             if option.required and _is_config(inner_config(option.type)):
                 table.setdefault(option.name, {})
-        if missing := next((o for o in options.values() if o.required and o.name not in table), None):
+        if missing := next(
+            (o for o in options.values() if o.required and o.name not in table), None
+        ):
             about = f": {missing.description}" if missing.description else ""
             raise OptionError(f"{prefix}{missing.name} is missing{about}", missing.name)
         try:
@@ -232,7 +262,8 @@ class Config:
 
     @classmethod
     def normalized(cls, table: Mapping[str, Any]) -> dict[str, Any]:
-        """The table with the fields' names as keys, nested ones included; a subclass reads older and shorter forms here.
+        """The table with the fields' names as keys, nested ones included; a subclass reads older
+        and shorter forms here.
 
         Args:
             table: A table of a file, or of flags.
@@ -265,7 +296,8 @@ class Config:
             The configuration.
 
         Raises:
-            UsageError: The file cannot be read, or holds something else; the message names file and key.
+            UsageError: The file cannot be read, or holds something else; the message names file and
+                key.
         """
         try:
             return cls.read({**cls.normalized(load_table(path)), **over})
@@ -290,7 +322,11 @@ class Config:
         """The configuration as a table of TOML has it, without what has its default value."""
         options = config_options(type(self))
         values = {part.name: getattr(self, part.name) for part in fields(self)}
-        return {name: plain(value) for name, value in values.items() if value is not None and value != options[name].default}
+        return {
+            name: plain(value)
+            for name, value in values.items()
+            if value is not None and value != options[name].default
+        }
 
 
 def load_table(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -300,12 +336,15 @@ def load_table(path: str | os.PathLike[str]) -> dict[str, Any]:
         path: The file.
 
     Returns:
-        The table, null as if it were left out. Hyphens in its own keys, not in those of inner tables, are underscores.
+        The table, null as if it were left out. Hyphens in its own keys, not in those of inner
+        tables, are underscores.
 
     Raises:
         UsageError: The file cannot be read.
     """
-    return {str(key).replace("-", "_"): value for key, value in _without_nulls(read_table(path)).items()}
+    return {
+        str(key).replace("-", "_"): value for key, value in _without_nulls(read_table(path)).items()
+    }
 
 
 def _without_nulls(value: Any) -> Any:
@@ -341,13 +380,19 @@ def merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inner_config(hint: Any) -> type[PartConfig] | type[Config] | None:
-    """The configuration that a field's annotation names, alone, optional or among other things; None: a plain value."""
+    """The configuration that a field's annotation names, alone, optional or among other things;
+    None: a plain value.
+    """
     if get_origin(hint) is Annotated:
         return inner_config(get_args(hint)[0])
     if get_origin(hint) is Sequence:  # see `_element`
         return None
     for one in get_args(hint) or (hint,):
-        if isinstance(one, type) and get_origin(one) is None and issubclass(one, PartConfig | Config):
+        if (
+            isinstance(one, type)
+            and get_origin(one) is None
+            and issubclass(one, PartConfig | Config)
+        ):
             return one
     return None
 
@@ -361,7 +406,9 @@ def _element(hint: Any) -> type[Config] | None:
 
 
 def _is_config(inner: type[PartConfig] | type[Config] | None) -> TypeGuard[type[Config]]:
-    """Whether it is a configuration with fields of its own, and no family of which a name chooses one."""
+    """Whether it is a configuration with fields of its own, and no family of which a name chooses
+    one.
+    """
     return inner is not None and issubclass(inner, Config) and not hasattr(inner, "chosen")
 
 
@@ -386,17 +433,27 @@ def _checked(value: Any, option: Option) -> Any:
     if value is None and not option.required and option.default is None:
         return None
     if (inner := inner_config(option.type)) is not None:
-        return inner.read(_named(value, option.default) if issubclass(inner, PartConfig) else value, option.name)
+        return inner.read(
+            _named(value, option.default) if issubclass(inner, PartConfig) else value, option.name
+        )
     if (element := _element(option.type)) is not None:
         if not isinstance(value, list | tuple):
-            raise OptionError(f"{option.name}: expected a list of tables, got {value!r}", option.name)
-        return tuple(element.read(one, f"{option.name}[{index}]") for index, one in enumerate(value))
-    return _without_paths(read_value(_without_paths(value), replace(option, type=_without_path_types(option.type))))
+            raise OptionError(
+                f"{option.name}: expected a list of tables, got {value!r}", option.name
+            )
+        return tuple(
+            element.read(one, f"{option.name}[{index}]") for index, one in enumerate(value)
+        )
+    return _without_paths(
+        read_value(_without_paths(value), replace(option, type=_without_path_types(option.type)))
+    )
 
 
 @cache
 def _without_path_types(hint: Any) -> Any:
-    """The annotation with text where it asks for paths: msgspec checks no union of text and paths, and values are text here."""
+    """The annotation with text where it asks for paths: msgspec checks no union of text and paths,
+    and values are text here.
+    """
     if hint is Path:
         return str
     origin, args = get_origin(hint), get_args(hint)
@@ -411,13 +468,19 @@ def _without_path_types(hint: Any) -> Any:
 
 def _named(value: Any, default: Any) -> Any:
     """Options without a name are those of the part that the field has by default."""
-    if isinstance(value, Mapping) and "name" not in value and isinstance(name := get_name(default), str):
+    if (
+        isinstance(value, Mapping)
+        and "name" not in value
+        and isinstance(name := get_name(default), str)
+    ):
         return {"name": name, **value}
     return value
 
 
 def _without_paths(value: Any) -> Any:
-    """Paths become text, so that a configuration compares and is written the same however it was made; lists become tuples."""
+    """Paths become text, so that a configuration compares and is written the same however it was
+    made; lists become tuples.
+    """
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, list | tuple | range) and not hasattr(value, "_fields"):

@@ -14,7 +14,8 @@ from prill.protocols import Environment, Locator, Policy
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _T = TypeVar("_T", Action, Observation)
-_NO_ACTION = "the agent's model gave no action"  # how the error of such an episode begins, on record
+# how the error of such an episode begins, on record
+_NO_ACTION = "the agent's model gave no action"
 
 
 async def run_episode(
@@ -31,9 +32,10 @@ async def run_episode(
 ) -> Trajectory:
     """Runs one episode and records it.
 
-    The episode ends with a final action, when the environment ends it, or after `max_steps` actions. An environment that can
-    `locate` an action adds the element and its point (x and y in [0, 1], from the top left) to the record; what is carried out,
-    and what `early_stop` sees, stays the agent's own action.
+    The episode ends with a final action, when the environment ends it, or after `max_steps`
+    actions. An environment that can `locate` an action adds the element and its point (x and y in
+    [0, 1], from the top left) to the record; what is carried out, and what `early_stop` sees, stays
+    the agent's own action.
 
     Args:
         policy: The agent.
@@ -41,15 +43,18 @@ async def run_episode(
         task: What it is asked to do.
         id: The trajectory's id.
         agent: The agent's name for the record. None: no name.
-        max_steps: The most actions. 30 is the limit of the web experiments in arXiv 2404.06474, section 4.2.
+        max_steps: The most actions. 30 is the limit of the web experiments in arXiv 2404.06474,
+            section 4.2.
         timeout: Bounds the whole episode, in seconds. None: no bound.
-        early_stop: Called with all steps so far after each action; a string ends the episode and is recorded as the reason.
+        early_stop: Called with all steps so far after each action; a string ends the episode and is
+            recorded as the reason.
         watch: Called with the record so far, after the start and after each action.
 
     Returns:
-        The trajectory. Where the environment or the agent's model fails, or time runs out, it keeps the steps so far and
-        `error` says why. `metadata["ended_by"]` is agent, environment, max_steps, early_stop or error; `metadata["stopped"]` is
-        the reason of an early stop; `metadata["unscored"]` is why the agent's model gave no action, as in verdicts (`budget`,
+        The trajectory. Where the environment or the agent's model fails, or time runs out, it keeps
+        the steps so far and `error` says why. `metadata["ended_by"]` is agent, environment,
+        max_steps, early_stop or error; `metadata["stopped"]` is the reason of an early stop;
+        `metadata["unscored"]` is why the agent's model gave no action, as in verdicts (`budget`,
         `timeout`, …); `metadata["date"]` is when the episode began, in UTC.
 
     Raises:
@@ -91,13 +96,24 @@ async def run_episode(
     except EnvironmentFailedError as failure:
         record, ended_by = replace(record, final=None, error=valid_unicode(str(failure))), "error"
     except UnscoredError as failure:
-        record, ended_by = replace(record, error=f"{_NO_ACTION} ({failure.code}): {failure}"), "error"
+        record, ended_by = (
+            replace(record, error=f"{_NO_ACTION} ({failure.code}): {failure}"),
+            "error",
+        )
         metadata["unscored"] = failure.code
     except TimeoutError:
         if not limit.expired():
             raise
-        record, ended_by = replace(record, final=None, error=f"the episode took more than {timeout:g} s"), "error"
-    return replace(record, metadata=metadata | {"ended_by": ended_by} | ({} if stopped is None else {"stopped": stopped}))
+        record, ended_by = (
+            replace(record, final=None, error=f"the episode took more than {timeout:g} s"),
+            "error",
+        )
+    return replace(
+        record,
+        metadata=metadata
+        | {"ended_by": ended_by}
+        | ({} if stopped is None else {"stopped": stopped}),
+    )
 
 
 def is_unpaid(error: str | None) -> bool:
@@ -106,7 +122,15 @@ def is_unpaid(error: str | None) -> bool:
 
 
 def _legible(part: _T) -> _T:
-    """The same without half characters, which a page's script can make and neither a record nor a request can hold."""
-    texts = {f.name: text for f in fields(part) if f.name != "screenshot" and isinstance(text := getattr(part, f.name), str)}
-    changed: dict[str, Any] = {name: valid for name, text in texts.items() if (valid := valid_unicode(text)) is not text}
+    """The same without half characters, which a page's script can make and neither a record nor a
+    request can hold.
+    """
+    texts = {
+        f.name: text
+        for f in fields(part)
+        if f.name != "screenshot" and isinstance(text := getattr(part, f.name), str)
+    }
+    changed: dict[str, Any] = {
+        name: valid for name, text in texts.items() if (valid := valid_unicode(text)) is not text
+    }
     return replace(part, **changed) if changed else part

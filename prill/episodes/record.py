@@ -14,7 +14,13 @@ import msgspec
 
 from prill.episodes.loop import run_episode
 from prill.episodes.run_folder import RunFolder
-from prill.errors import BudgetSpentError, EnvironmentFailedError, PrillError, UnscoredError, UsageError
+from prill.errors import (
+    BudgetSpentError,
+    EnvironmentFailedError,
+    PrillError,
+    UnscoredError,
+    UsageError,
+)
 from prill.io.checksums import Checksums
 from prill.models.ledger import Meter, metered
 from prill.models.transport import PATIENCE
@@ -29,16 +35,18 @@ class Pool(Generic[E]):
 
     Args:
         environments: The environments.
-        patience: One that fails to begin this many episodes in a row is closed and not lent again, so that a dead phone does
-            not use up tasks that others could do.
-        closing: Bounds the closing of one, in seconds: a virtual device is shut down and its copy deleted well within the
-            default.
+        patience: One that fails to begin this many episodes in a row is closed and not lent again,
+            so that a dead phone does not use up tasks that others could do.
+        closing: Bounds the closing of one, in seconds: a virtual device is shut down and its copy
+            deleted well within the default.
 
     Raises:
         UsageError: There are no environments.
     """
 
-    def __init__(self, environments: Sequence[E], *, patience: int = 3, closing: float = 120.0) -> None:
+    def __init__(
+        self, environments: Sequence[E], *, patience: int = 3, closing: float = 120.0
+    ) -> None:
         if not environments:
             raise UsageError("a pool needs at least one environment")
         self._all = tuple(environments)
@@ -65,7 +73,9 @@ class Pool(Generic[E]):
             await self._change.wait_for(lambda: not self.size or self._next(but) is not None)
             environment = self._next(but)
             if environment is None:
-                raise EnvironmentFailedError(f"no environment is left that works; the last one said: {self._last}")
+                raise EnvironmentFailedError(
+                    f"no environment is left that works; the last one said: {self._last}"
+                )
             self._free.remove(environment)
         try:
             yield environment
@@ -90,7 +100,8 @@ class Pool(Generic[E]):
         """Closes them all; safe to call twice.
 
         Raises:
-            EnvironmentFailedError: One could not be closed; the first such error, once all have been asked.
+            EnvironmentFailedError: One could not be closed; the first such error, once all have
+                been asked.
         """
         ended = await asyncio.gather(*map(self._close, self._all), return_exceptions=True)
         for failure in ended:
@@ -106,14 +117,18 @@ class Pool(Generic[E]):
             async with asyncio.timeout(self._closing):
                 await environment.close()
         except TimeoutError:
-            raise EnvironmentFailedError(f"an environment did not close within {self._closing:g} s") from None
+            raise EnvironmentFailedError(
+                f"an environment did not close within {self._closing:g} s"
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Episode(Generic[E]):
-    """One attempt to record. `task` is asked for, and `policy` made, when the turn comes; `note` goes to the label only.
+    """One attempt to record. `task` is asked for, and `policy` made, when the turn comes; `note`
+    goes to the label only.
 
-    `needs` names what no other episode may use at the same time: the sites that a reset brings back, say.
+    `needs` names what no other episode may use at the same time: the sites that a reset brings
+    back, say.
     """
 
     id: str
@@ -127,9 +142,10 @@ class Episode(Generic[E]):
 
 @dataclass(frozen=True)
 class RecordTally:
-    """What a run did. `skipped` were there already; `undecided` have no label, for want of an oracle or of its decision;
-    `broken` ended with an error; `lost` could not begin, so that there is no record. `last_problem` is what the last of these
-    two said, and `budget` what a spent budget said: what was not finished by then is lost, and the next run begins it.
+    """What a run did. `skipped` were there already; `undecided` have no label, for want of an
+    oracle or of its decision; `broken` ended with an error; `lost` could not begin, so that there
+    is no record. `last_problem` is what the last of these two said, and `budget` what a spent
+    budget said: what was not finished by then is lost, and the next run begins it.
     """
 
     success: int = 0
@@ -161,20 +177,24 @@ async def record(
     checked: bool = False,
     progress: Callable[[RecordTally], None] = lambda recorded: None,
 ) -> RecordTally:
-    """Plays the episodes, as many at a time as the pool has environments. Those whose id is in `out` already are skipped.
+    """Plays the episodes, as many at a time as the pool has environments. Those whose id is in
+    `out` already are skipped.
 
-    What an episode asked of models is in its `metadata["usage"]`; what was kept from an earlier call costs nothing.
+    What an episode asked of models is in its `metadata["usage"]`; what was kept from an earlier
+    call costs nothing.
 
-    The environments have to write their screenshots below `out`. `timeout` is in seconds, for one episode, for naming its
-    task and for labelling it. `oracle` labels an episode while its environment is still in the state that the agent left.
-    An episode that cannot begin is tried once more, in another environment where there is one. When five or more in a row could
-    not begin, for `patience` seconds, the run ends. Episodes that a spent budget ended are played again by every call.
-    `checked`: the caller has compared the files of the folder with their checksums.
+    The environments have to write their screenshots below `out`. `timeout` is in seconds, for one
+    episode, for naming its task and for labelling it. `oracle` labels an episode while its
+    environment is still in the state that the agent left. An episode that cannot begin is tried
+    once more, in another environment where there is one. When five or more in a row could not
+    begin, for `patience` seconds, the run ends. Episodes that a spent budget ended are played again
+    by every call. `checked`: the caller has compared the files of the folder with their checksums.
 
-    Raises UsageError when nothing can be written or a file in `out` is not as a run left it, InputError when one is broken,
-    EnvironmentFailedError when no
-    environment is left that works, or none begins. What is not raised on purpose, such as a bug of a policy, ends the run too;
-    its episode is then on record as broken, so that the same call goes on with the next. What is finished stays.
+    Raises UsageError when nothing can be written or a file in `out` is not as a run left it,
+    InputError when one is broken, EnvironmentFailedError when no
+    environment is left that works, or none begins. What is not raised on purpose, such as a bug of
+    a policy, ends the run too; its episode is then on record as broken, so that the same call goes
+    on with the next. What is finished stays.
     """
     listed = tuple(episodes)
     ids = frozenset(episode.id for episode in listed)
@@ -198,11 +218,21 @@ class _Settings(Generic[E]):
 
 
 class _Run(Generic[E]):
-    """Workers take one episode after another, each with an environment of the pool, until none is left."""
+    """Workers take one episode after another, each with an environment of the pool, until none is
+    left.
+    """
 
-    def __init__(self, pool: Pool[E], episodes: Iterable[Episode[E]], folder: RunFolder, settings: _Settings[E]) -> None:
+    def __init__(
+        self,
+        pool: Pool[E],
+        episodes: Iterable[Episode[E]],
+        folder: RunFolder,
+        settings: _Settings[E],
+    ) -> None:
         self._pool, self._folder, self._settings = pool, folder, settings
-        self._episodes: deque[tuple[Episode[E], E | None]] = deque((episode, None) for episode in episodes)
+        self._episodes: deque[tuple[Episode[E], E | None]] = deque(
+            (episode, None) for episode in episodes
+        )
         self._again: deque[tuple[Episode[E], E | None]] = deque()
         self._in_use: set[str] = set()
         self._change = asyncio.Condition()
@@ -238,7 +268,9 @@ class _Run(Generic[E]):
                     self._change.notify_all()
 
     async def _take(self) -> tuple[Episode[E], E | None] | None:
-        """The first episode that can be played now, with the environment in which it could not begin; None: none is left."""
+        """The first episode that can be played now, with the environment in which it could not
+        begin; None: none is left.
+        """
         async with self._change:
             while self._again or self._episodes:
                 for waiting in (self._again, self._episodes):
@@ -273,7 +305,8 @@ class _Run(Generic[E]):
             if trajectory.metadata.get("unscored") == BudgetSpentError.code:
                 raise BudgetSpentError(trajectory.error)
             label = await self._grade(episode, environment, trajectory)
-        except BudgetSpentError as spent:  # no end of an episode: it has not been played until it can be paid for
+        # no end of an episode: it has not been played until it can be paid for
+        except BudgetSpentError as spent:
             self._folder.drop(trajectory)
             self._counts = replace(self._counts, budget=str(spent))
             self._count(str(spent), lost=1)
@@ -283,8 +316,8 @@ class _Run(Generic[E]):
         self._note_beginning(episode.id, None if begun else trajectory.error)
 
     def _note_beginning(self, id: str, problem: str | None) -> None:
-        """Counts the episodes in a row that could not begin, each once; `problem` says why, None when one did. Raises if none
-        does.
+        """Counts the episodes in a row that could not begin, each once; `problem` says why, None
+        when one did. Raises if none does.
         """
         if problem is None:
             self._not_begun.clear()
@@ -294,17 +327,25 @@ class _Run(Generic[E]):
         self._not_begun.add(id)
         count = len(self._not_begun)
         if count >= _LEAST and (spent := now - self._since) >= self._settings.patience:
-            raise EnvironmentFailedError(f"no episode could begin for {spent:.3g} s, {count} in a row; the last: {problem}")
+            raise EnvironmentFailedError(
+                f"no episode could begin for {spent:.3g} s, {count} in a row; the last: {problem}"
+            )
 
-    async def _play(self, episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, bool]:
+    async def _play(
+        self, episode: Episode[E], environment: E, task: Task
+    ) -> tuple[Trajectory, bool]:
         """The episode, and whether it began: whether its first state was seen."""
         with metered() as meter:
             watch = _Watch(self._folder, episode, environment, task, meter)
             trajectory = await self._rollout(episode, environment, task, watch)
         trajectory = _for_the_record(environment, trajectory)
-        return replace(trajectory, metadata={**trajectory.metadata, **watch.spent(), **episode.metadata}), watch.begun
+        return replace(
+            trajectory, metadata={**trajectory.metadata, **watch.spent(), **episode.metadata}
+        ), watch.begun
 
-    async def _rollout(self, episode: Episode[E], environment: E, task: Task, watch: _Watch) -> Trajectory:
+    async def _rollout(
+        self, episode: Episode[E], environment: E, task: Task, watch: _Watch
+    ) -> Trajectory:
         try:
             return await run_episode(
                 episode.policy(),
@@ -319,15 +360,21 @@ class _Run(Generic[E]):
             )
         except PrillError:
             raise
-        except Exception as bug:  # a policy's, say: it ends the run, and its episode is on record as broken
+        # a policy's, say: it ends the run, and its episode is on record as broken
+        except Exception as bug:
             # Its words stay in the trace: they may hold anything, also what must not be on record.
             error = f"a bug ended the episode: {type(bug).__name__}"
             metadata = {**watch.so_far.metadata, **watch.spent(), "ended_by": "error"}
             self._folder.keep(replace(watch.so_far, error=error, metadata=metadata), None)
-            bug.add_note(f"This was in episode {episode.id}; it is on record as broken, and the next run goes on after it.")
+            bug.add_note(
+                f"This was in episode {episode.id}; it is on record as broken, and the next run "
+                "goes on after it."
+            )
             raise
 
-    async def _grade(self, episode: Episode[E], environment: E, trajectory: Trajectory) -> LabelRecord | None:
+    async def _grade(
+        self, episode: Episode[E], environment: E, trajectory: Trajectory
+    ) -> LabelRecord | None:
         if self._settings.oracle is None:
             return None
         self._folder.note(trajectory)
@@ -340,7 +387,9 @@ class _Run(Generic[E]):
             label = _undecided(trajectory, str(failure))
         except TimeoutError:
             label = _undecided(trajectory, f"no answer within {self._settings.timeout:g} s")
-        return replace(label, note="; ".join(part for part in (episode.note, label.note) if part) or None)
+        return replace(
+            label, note="; ".join(part for part in (episode.note, label.note) if part) or None
+        )
 
     def _count_played(self, trajectory: Trajectory, label: LabelRecord | None) -> None:
         if trajectory.error is not None:
@@ -352,22 +401,38 @@ class _Run(Generic[E]):
 
     def _count(self, problem: str | None = None, /, **more: int) -> None:
         counts = {name: getattr(self._counts, name) + by for name, by in more.items()}
-        self._counts = replace(self._counts, last_problem=problem or self._counts.last_problem, **counts)
+        self._counts = replace(
+            self._counts, last_problem=problem or self._counts.last_problem, **counts
+        )
         self._settings.progress(self._counts)
 
 
 class _Watch:
     """Notes an episode in the folder as it goes on, and knows how far it has come."""
 
-    def __init__(self, folder: RunFolder, episode: Episode[Any], environment: Environment, task: Task, meter: Meter) -> None:
-        self._folder, self._metadata, self._environment, self._meter = folder, episode.metadata, environment, meter
+    def __init__(
+        self,
+        folder: RunFolder,
+        episode: Episode[Any],
+        environment: Environment,
+        task: Task,
+        meter: Meter,
+    ) -> None:
+        self._folder, self._metadata, self._environment, self._meter = (
+            folder,
+            episode.metadata,
+            environment,
+            meter,
+        )
         start = Trajectory(id=episode.id, task=task, agent=episode.agent, metadata=episode.metadata)
         self.so_far = _for_the_record(environment, start)
         self.begun = False
 
     def __call__(self, trajectory: Trajectory) -> None:
         trajectory = _for_the_record(self._environment, trajectory)
-        self.so_far = replace(trajectory, metadata={**trajectory.metadata, **self.spent(), **self._metadata})
+        self.so_far = replace(
+            trajectory, metadata={**trajectory.metadata, **self.spent(), **self._metadata}
+        )
         self.begun = True
         self._folder.note(self.so_far)
 
@@ -381,4 +446,9 @@ def _for_the_record(environment: Environment, trajectory: Trajectory) -> Traject
 
 
 def _undecided(trajectory: Trajectory, problem: str) -> LabelRecord:
-    return LabelRecord(id=trajectory.id, success=None, source="oracle", note=f"the oracle could not look: {problem}")
+    return LabelRecord(
+        id=trajectory.id,
+        success=None,
+        source="oracle",
+        note=f"the oracle could not look: {problem}",
+    )

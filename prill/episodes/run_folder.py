@@ -1,8 +1,9 @@
 """The folder of recorded episodes: intact after a crash, each id once.
 
-`trajectories.jsonl` has the finished episodes, `labels.jsonl` what an oracle says of them. An episode under way stands in
-`partial/`, rewritten after each step; what a stop leaves there goes to `interrupted.jsonl` when the run is taken up.
-`checksums.jsonl` says what all of these hold, screenshots included (see `prill.io.checksums`).
+`trajectories.jsonl` has the finished episodes, `labels.jsonl` what an oracle says of them. An
+episode under way stands in `partial/`, rewritten after each step; what a stop leaves there goes to
+`interrupted.jsonl` when the run is taken up. `checksums.jsonl` says what all of these hold,
+screenshots included (see `prill.io.checksums`).
 """
 
 from __future__ import annotations
@@ -28,19 +29,31 @@ from prill.io.store import decode_trajectory, encode_trajectory, list_screenshot
 from prill.types import LabelRecord, Trajectory
 
 LABELS, PARTIAL = "labels.jsonl", "partial"
-_CONTENTS: dict[str, Content] = {TRAJECTORIES: "trajectories", INTERRUPTED: "trajectories", LABELS: "labels"}
+_CONTENTS: dict[str, Content] = {
+    TRAJECTORIES: "trajectories",
+    INTERRUPTED: "trajectories",
+    LABELS: "labels",
+}
 
 
 class RunFolder(LockedFolder):
-    """Opens or makes the folder. Of the episodes `again`, those that ended with an error leave `trajectories.jsonl`, to be
-    played once more; so do those of the episodes `unpaid` that a spent budget ended. Their records go to `interrupted.jsonl`.
-    `checked`: the caller has compared all files with their checksums, so only those that are written to are compared here.
+    """Opens or makes the folder. Of the episodes `again`, those that ended with an error leave
+    `trajectories.jsonl`, to be played once more; so do those of the episodes `unpaid` that a spent
+    budget ended. Their records go to `interrupted.jsonl`. `checked`: the caller has compared all
+    files with their checksums, so only those that are written to are compared here.
 
-    Raises UsageError when another process is writing there, nothing can be written, or a file is broken or not as a run left
-    it, InputError when the record of an episode under way is broken.
+    Raises UsageError when another process is writing there, nothing can be written, or a file is
+    broken or not as a run left it, InputError when the record of an episode under way is broken.
     """
 
-    def __init__(self, path: Path, *, again: Collection[str] = (), unpaid: Collection[str] = (), checked: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        again: Collection[str] = (),
+        unpaid: Collection[str] = (),
+        checked: bool = False,
+    ) -> None:
         self.path = path.resolve()
         self._aside = 0
         self._left: set[str] = set()
@@ -49,13 +62,18 @@ class RunFolder(LockedFolder):
         with _writing(path):
             self.path.mkdir(parents=True, exist_ok=True)
             if (self.path / PARTIAL).is_symlink():
-                raise UsageError(f"{path / PARTIAL}: is a link, and what it leads to would be deleted; remove the link")
+                raise UsageError(
+                    f"{path / PARTIAL}: is a link, and what it leads to would be deleted; remove "
+                    "the link"
+                )
             for name, content in _CONTENTS.items():
                 check_output(path / name, content)
         with ExitStack() as on_failure:
             on_failure.callback(self._abandon)
             with _writing(path):
-                self._lock = held(self.path / ".lock", f"{path}: another process is recording to this folder")
+                self._lock = held(
+                    self.path / ".lock", f"{path}: another process is recording to this folder"
+                )
                 self._checksums = Checksums(self.path)
                 if not checked:
                     self._checksums.check()
@@ -90,7 +108,9 @@ class RunFolder(LockedFolder):
         try:
             line = encode_trajectory(trajectory, self.path)
         except InputError as error:
-            raise UsageError(f"{error}; an environment has to write its screenshots below {self.path}") from None
+            raise UsageError(
+                f"{error}; an environment has to write its screenshots below {self.path}"
+            ) from None
         with _writing(path):
             path.parent.mkdir(exist_ok=True)
             _written(path, [line]).replace(path)
@@ -103,7 +123,9 @@ class RunFolder(LockedFolder):
             self._partial(trajectory.id).unlink(missing_ok=True)
 
     def keep(self, trajectory: Trajectory, label: LabelRecord | None) -> None:
-        """Keeps a finished episode. A crash between the two lines leaves a label to spare, which the next start drops."""
+        """Keeps a finished episode. A crash between the two lines leaves a label to spare, which
+        the next start drops.
+        """
         with _writing(self.path):
             line = encode_trajectory(trajectory, self.path)
             self._checksums.note(*self._new_images(trajectory))
@@ -137,7 +159,9 @@ class RunFolder(LockedFolder):
         return ids
 
     def _drop_spare_labels(self, again: Collection[str]) -> None:
-        """An episode that is played again may end otherwise, so its old label must not stay; people's labels of others do."""
+        """An episode that is played again may end otherwise, so its old label must not stay;
+        people's labels of others do.
+        """
         left = {*again, *self._left}
         spare: set[int] = set()
 
@@ -156,10 +180,18 @@ class RunFolder(LockedFolder):
                 try:
                     trajectory = decode_trajectory(path.read_bytes(), self.path)
                 except InputError as error:
-                    raise InputError(f"{path}: {error}; it is no record of an episode under way, so delete it") from None
+                    raise InputError(
+                        f"{path}: {error}; it is no record of an episode under way, so delete it"
+                    ) from None
                 if trajectory.id not in self._ids:
                     stopped = "the run was stopped in the middle of this episode"
-                    self._set_aside(replace(trajectory, error=stopped, metadata={**trajectory.metadata, "ended_by": "error"}))
+                    self._set_aside(
+                        replace(
+                            trajectory,
+                            error=stopped,
+                            metadata={**trajectory.metadata, "ended_by": "error"},
+                        )
+                    )
             path.unlink()
 
     def _set_aside(self, trajectory: Trajectory) -> None:
@@ -170,17 +202,27 @@ class RunFolder(LockedFolder):
 
         log = self._open(INTERRUPTED, count)
         self._aside += 1
-        log.append_line(encode_trajectory(replace(trajectory, id=f"{trajectory.id}~{self._aside}"), self.path))
+        log.append_line(
+            encode_trajectory(replace(trajectory, id=f"{trajectory.id}~{self._aside}"), self.path)
+        )
 
     def _new_images(self, trajectory: Trajectory) -> list[str]:
         """The screenshots of an episode that are not on record yet, as names in the folder."""
-        names = dict.fromkeys(os.path.relpath(os.path.realpath(path), self.path) for path, _ in list_screenshots(trajectory))
+        names = dict.fromkeys(
+            os.path.relpath(os.path.realpath(path), self.path)
+            for path, _ in list_screenshots(trajectory)
+        )
         return [name for name in names if name not in self._checksums]
 
-    def _open(self, name: str, take: Callable[[Any, int], object] = lambda record, start: None) -> AppendLog[Any]:
+    def _open(
+        self, name: str, take: Callable[[Any, int], object] = lambda record, start: None
+    ) -> AppendLog[Any]:
         """One of the files to append to; `take` is told what it holds where it is opened now."""
         if name not in self._logs:
-            decoders = {TRAJECTORIES: partial(decode_trajectory, root=self.path), INTERRUPTED: msgspec.json.decode}
+            decoders = {
+                TRAJECTORIES: partial(decode_trajectory, root=self.path),
+                INTERRUPTED: msgspec.json.decode,
+            }
             self._logs[name] = AppendLog(
                 self.path / name,
                 LabelRecord if name == LABELS else Trajectory,
@@ -198,7 +240,9 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{error.filename or path}: cannot be written: {error.strerror}") from error
+        raise UsageError(
+            f"{error.filename or path}: cannot be written: {error.strerror}"
+        ) from error
 
 
 def _written(path: Path, lines: Iterable[bytes]) -> Path:

@@ -1,1 +1,3 @@
-"""Input and output: lines, file kinds, error messages, atomic writes that never overwrite inputs."""
+"""Input and output: lines, file kinds, error messages, atomic writes that never overwrite
+inputs.
+"""

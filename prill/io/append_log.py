@@ -11,7 +11,7 @@ What an `AppendLog` guarantees, whichever records it holds:
 | appended | a file that another program has written to, replaced or removed is noticed |
 | replaced | the old content or the new, never both or neither, and the lock goes over; links and modes stay |
 | closed | on disk, and in the checksums of its folder where it is on record there |
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -50,15 +50,18 @@ class AppendLog(Generic[T]):
         known: Called with each record that the file holds, and the byte at which its line begins.
         what: One record in words.
         decode: Reads a record from its line. None: strictly, as JSON.
-        broken: Called for each whole line that is no record; it stays in the file. None: such a file is refused.
+        broken: Called for each whole line that is no record; it stays in the file. None: such a
+            file is refused.
         durable: A record that was appended survives the machine, not only the process.
         restart: Begin with an empty file; the one that is there gets the ending `.bak`.
-        checksums: The record of what the file holds. None: the one that its folder has of it, if any.
+        checksums: The record of what the file holds. None: the one that its folder has of it, if
+            any.
         parameter: The parameter of the caller's call that names the file.
         advice: What to do where the file holds something else.
 
     Raises:
-        UsageError: Another process writes the file, it holds something else, differs from its checksum, or cannot be written.
+        UsageError: Another process writes the file, it holds something else, differs from its
+            checksum, or cannot be written.
     """
 
     def __init__(
@@ -89,7 +92,8 @@ class AppendLog(Generic[T]):
             if restart and os.fstat(self._file).st_size:
                 self._set_aside()
             with failures(path):
-                _new(self._target).unlink(missing_ok=True)  # of a process that was killed while it wrote it
+                # of a process that was killed while it wrote it
+                _new(self._target).unlink(missing_ok=True)
             self._end = self._take_up(known, broken)
             if self._growing is not None:
                 self._growing.restart()
@@ -102,8 +106,9 @@ class AppendLog(Generic[T]):
             record: The record.
 
         Raises:
-            UsageError: It cannot be written, and the file is as before; or another program has written to the file, replaced
-                or removed it, and the record is in what is left of it.
+            UsageError: It cannot be written, and the file is as before; or another program has
+                written to the file, replaced or removed it, and the record is in what is left of
+                it.
         """
         self.append_line(encode(record))
 
@@ -147,7 +152,8 @@ class AppendLog(Generic[T]):
             new = os.open(part, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
             on_failure.callback(part.unlink, missing_ok=True)
             on_failure.callback(os.close, new)
-            fcntl.flock(new, fcntl.LOCK_EX)  # held before the name appears: nobody can slip in between
+            # held before the name appears: nobody can slip in between
+            fcntl.flock(new, fcntl.LOCK_EX)
             with open(new, "wb", closefd=False) as file:
                 file.writelines(lines)
             os.fsync(new)
@@ -187,7 +193,12 @@ class AppendLog(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def saved(self) -> Path:
@@ -209,7 +220,9 @@ class AppendLog(Generic[T]):
         before, self._file = self._file, locked(self._target)
         os.close(before)
 
-    def _take_up(self, known: Callable[[T, int], object], broken: Callable[[str], object] | None) -> int:
+    def _take_up(
+        self, known: Callable[[T, int], object], broken: Callable[[str], object] | None
+    ) -> int:
         """Tells what is there, and mends the end; the size from then on."""
         with failures(self.path):
             end = os.fstat(self._file).st_size
@@ -224,7 +237,9 @@ class AppendLog(Generic[T]):
                     break
                 if broken is None or not line.complete:
                     advice, parameter = self._refusal
-                    raise UsageError(f"{self._problem(line, error)}; {advice}", parameters=(parameter,)) from None
+                    raise UsageError(
+                        f"{self._problem(line, error)}; {advice}", parameters=(parameter,)
+                    ) from None
                 broken(self._problem(line, error))
             else:
                 known(record, line.start or 0)
@@ -247,7 +262,9 @@ class AppendLog(Generic[T]):
             raise UsageError(f"{self.path}: cannot be read: {error.strerror or error}") from None
 
     def _is_half(self, line: Line, *, sure: bool) -> bool:
-        """Whether a crash left this, the last line, which must not be cut otherwise. `sure`: the lines before are records."""
+        """Whether a crash left this, the last line, which must not be cut otherwise. `sure`: the
+        lines before are records.
+        """
         begins = line.data.startswith(self._beginning) or self._beginning.startswith(line.data)
         return parse_object(line.data) is None and (begins or (sure and line.start != 0))
 

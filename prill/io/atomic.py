@@ -14,13 +14,15 @@ _Path = str | os.PathLike[str]
 
 
 def part_path(path: Path) -> Path:
-    """A name beside the file that nobody can foresee, for what is not whole yet; open it with mode "x"."""
+    """A name beside the file that nobody can foresee, for what is not whole yet; open it with mode
+    "x".
+    """
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
 
 
 def is_there(file: int, path: _Path, size: int | None = None) -> bool:
-    """Whether the open file is still the one that has this name: another program may have replaced or removed it. With a
-    `size` in bytes: and is still that long.
+    """Whether the open file is still the one that has this name: another program may have replaced
+    or removed it. With a `size` in bytes: and is still that long.
     """
     try:
         status = os.fstat(file)
@@ -30,7 +32,8 @@ def is_there(file: int, path: _Path, size: int | None = None) -> bool:
 
 
 def append_whole(file: int, data: bytes) -> None:
-    """All of the data at the end of a file, or nothing of it: half a line, left by a full disk, would hide the next one.
+    """All of the data at the end of a file, or nothing of it: half a line, left by a full disk,
+    would hide the next one.
 
     Raises OSError.
     """
@@ -46,7 +49,9 @@ def append_whole(file: int, data: bytes) -> None:
 
 @contextmanager
 def failures(path: _Path) -> Iterator[None]:
-    """Within it, a file that cannot be written is a UsageError; a reader of a pipe that has gone stays a BrokenPipeError."""
+    """Within it, a file that cannot be written is a UsageError; a reader of a pipe that has gone
+    stays a BrokenPipeError.
+    """
     try:
         yield
     except BrokenPipeError:

@@ -31,23 +31,27 @@ def cache_folder() -> Path:
 
 
 def scratch_database(owner: object = None) -> sqlite3.Connection:
-    """A private database that spills to a temporary file and vanishes when closed; nothing in it survives a crash.
+    """A private database that spills to a temporary file and vanishes when closed; nothing in it
+    survives a crash.
 
-    Threads may take turns with it. Whoever opens it closes it; where that is forgotten, or the constructor of the `owner`
-    raises, it is closed with the owner.
+    Threads may take turns with it. Whoever opens it closes it; where that is forgotten, or the
+    constructor of the `owner` raises, it is closed with the owner.
     """
     database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     if owner is not None:
         finalize(owner, database.close)
     database.execute("PRAGMA journal_mode = OFF")
     database.execute("PRAGMA synchronous = OFF")
-    database.execute("BEGIN")  # all of it is one transaction: each statement as one of its own takes twice as long
+    # all of it is one transaction: each statement as one of its own takes twice as long
+    database.execute("BEGIN")
     return database
 
 
 @contextmanager
 def asking_anew() -> Iterator[None]:
-    """Within it, no disk cache answers, and none keeps anything: what is asked is what the endpoint says now."""
+    """Within it, no disk cache answers, and none keeps anything: what is asked is what the endpoint
+    says now.
+    """
     token = _ask_again.set(True)
     try:
         yield
@@ -56,7 +60,8 @@ def asking_anew() -> Iterator[None]:
 
 
 class DiskCache:
-    """Bytes by key in one SQLite file, made at first use and open until `close`, else until nobody has the cache any more.
+    """Bytes by key in one SQLite file, made at first use and open until `close`, else until nobody
+    has the cache any more.
 
     Raises UsageError when the file cannot be used.
     """
@@ -76,7 +81,11 @@ class DiskCache:
         if _ask_again.get():
             return None
         with self._lock, self._failures():
-            row = self._open().execute("SELECT value, crc FROM entries WHERE key = ?", (key,)).fetchone()
+            row = (
+                self._open()
+                .execute("SELECT value, crc FROM entries WHERE key = ?", (key,))
+                .fetchone()
+            )
         if row is None or not isinstance(row[0], bytes) or row[1] not in (None, _crc(key, row[0])):
             return None
         try:
@@ -89,7 +98,9 @@ class DiskCache:
         if _ask_again.get():
             return
         with self._lock, self._failures():
-            self._open().execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (key, value, _crc(key, value)))
+            self._open().execute(
+                "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (key, value, _crc(key, value))
+            )
 
     def close(self) -> None:
         """Closes the file, which the next use opens again; safe to call twice."""
@@ -103,14 +114,19 @@ class DiskCache:
             yield
         except (sqlite3.Error, OSError) as error:
             advice = "delete it, or choose another folder with $PRILL_CACHE_DIR"
-            raise UsageError(f"cache {self.path} cannot be used ({error}); {advice}", parameters=("cache",)) from None
+            raise UsageError(
+                f"cache {self.path} cannot be used ({error}); {advice}", parameters=("cache",)
+            ) from None
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._process != os.getpid():
             # Replies quote pages and goals: nobody else on this machine is to read them.
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite's other files get the mode of this one
-            connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+            # SQLite's other files get the mode of this one
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            connection = sqlite3.connect(
+                self.path, timeout=30, isolation_level=None, check_same_thread=False
+            )
             with ExitStack() as on_failure:
                 on_failure.callback(connection.close)
                 _share(connection)
@@ -129,8 +145,13 @@ def _close(connection: sqlite3.Connection, process: int) -> None:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Makes the table, or gives that of an older version its column of checksums: SQLite has none of its own."""
-    table = "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB, crc INTEGER) WITHOUT ROWID"
+    """Makes the table, or gives that of an older version its column of checksums: SQLite has none
+    of its own.
+    """
+    table = (
+        "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB, crc INTEGER) "
+        "WITHOUT ROWID"
+    )
     connection.execute(table)
     if "crc" not in {row[1] for row in connection.execute("PRAGMA table_info(entries)")}:
         try:
@@ -145,7 +166,9 @@ def _crc(key: str, value: bytes) -> int:
 
 
 def _share(connection: sqlite3.Connection) -> None:
-    """Lets readers and a writer work side by side. SQLite does not wait its turn for this statement, so it is tried again."""
+    """Lets readers and a writer work side by side. SQLite does not wait its turn for this
+    statement, so it is tried again.
+    """
     for _ in range(_TRIES):
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -1,10 +1,11 @@
 """Checksums of a run folder (`checksums.jsonl`), which reveal lost or changed files.
 
-A line is about one file: its bytes, its lines, their SHA-256; the last line about a file counts. A file that a run appends to
-is `growing`: after a kill it may hold further whole lines, never fewer or others. One that is about to be replaced is
-`replacing`: until the next line about it, the old content and the new one are both right. Lines are only appended, each with
-one system call, so the record is as safe from a crash as the files are. A folder without one is as it is: a run that goes on in
-it begins the record.
+A line is about one file: its bytes, its lines, their SHA-256; the last line about a file counts. A
+file that a run appends to is `growing`: after a kill it may hold further whole lines, never fewer
+or others. One that is about to be replaced is `replacing`: until the next line about it, the old
+content and the new one are both right. Lines are only appended, each with one system call, so the
+record is as safe from a crash as the files are. A folder without one is as it is: a run that goes
+on in it begins the record.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ CHECKSUMS = "checksums.jsonl"
 _FORMAT = "prill checksums 1"
 _BEGINNING = b'{"format":"prill checksums'
 _BLOCK = 1 << 20
-_MAX_LEVELS = 6  # of folders between a file and the record that has it: seed, arm and round of a study, and the adapter's
+# of folders between a file and the record that has it: seed, arm and round of a study, and the
+# adapter's
+_MAX_LEVELS = 6
 _MAX_SHOWN = 5  # files named by one error
 
 
@@ -71,22 +74,37 @@ class Checksums:
         """The files on record."""
         return list(self._files)
 
-    def check(self, names: Iterable[str] | None = None, *, but: Iterable[str] = (), place: str | None = None) -> None:
-        """Compares files with the record; None: all of them. Raises UsageError that names those that differ."""
-        wanted = [name for name in (self._files if names is None else names) if name not in set(but)]
+    def check(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        but: Iterable[str] = (),
+        place: str | None = None,
+    ) -> None:
+        """Compares files with the record; None: all of them. Raises UsageError that names those
+        that differ.
+        """
+        wanted = [
+            name for name in (self._files if names is None else names) if name not in set(but)
+        ]
         problems = []
         if place is not None and self.place not in (None, place):
             problems.append(f"{self.path}: belongs to {self.place}, not to {place}")
-        problems += [problem for name in wanted if name in self._files and (problem := self._problem(name))]
+        problems += [
+            problem for name in wanted if name in self._files and (problem := self._problem(name))
+        ]
         if problems:
             more = f"; and {len(problems) - _MAX_SHOWN} more" if len(problems) > _MAX_SHOWN else ""
             raise UsageError(
-                f"{'; '.join(problems[:_MAX_SHOWN])}{more}. Put back what was there, or accept the folder as it is now: "
+                f"{'; '.join(problems[:_MAX_SHOWN])}{more}. Put back what was there, or accept "
+                "the folder as it is now: "
                 f"prill accept {self.folder}"
             )
 
     def note(self, *names: str) -> None:
-        """Puts files on record as they are now; one that is not there leaves the record. Raises UsageError for a link."""
+        """Puts files on record as they are now; one that is not there leaves the record. Raises
+        UsageError for a link.
+        """
         lines = []
         for name in names:
             try:
@@ -101,14 +119,18 @@ class Checksums:
         self._append(*lines)
 
     def add(self, name: str) -> None:
-        """Puts a file on record that is to be written to, as it is now: empty where it is not there."""
+        """Puts a file on record that is to be written to, as it is now: empty where it is not
+        there.
+        """
         if name not in self._files:
             self.note(name)
         if name not in self._files:
             self._append(_Line(file=name))
 
     def belongs(self, place: str) -> None:
-        """Notes where the folder belongs in a larger one, so that it cannot be taken for another."""
+        """Notes where the folder belongs in a larger one, so that it cannot be taken for
+        another.
+        """
         if self.place != place:
             self._append(_Line(place=place))
 
@@ -118,43 +140,59 @@ class Checksums:
             self._append()
 
     def renew(self) -> list[str]:
-        """Takes the files on record, and the folder's place, as they are now; gives the names of files that differed.
+        """Takes the files on record, and the folder's place, as they are now; gives the names of
+        files that differed.
 
         Raises UsageError for a link.
         """
         differing = [name for name in self._files if self._problem(name)]
         self.note(*differing)
-        if self.place is not None and not self.folder.resolve().as_posix().endswith(f"/{self.place}"):
+        if self.place is not None and not self.folder.resolve().as_posix().endswith(
+            f"/{self.place}"
+        ):
             self._append(_Line(place=""))
             differing.append(CHECKSUMS)
         return differing
 
     def growing(self, name: str) -> Growing:
-        """A file of the folder to append to, its content on record. Raises UsageError when it differs from the record."""
+        """A file of the folder to append to, its content on record. Raises UsageError when it
+        differs from the record.
+        """
         return Growing(self, name)
 
     @contextmanager
     def replacing(self, name: str, part: Path) -> Iterator[None]:
-        """Within it, `part` may take the place of the file: a crash leaves the one or the other, and both are right."""
+        """Within it, `part` may take the place of the file: a crash leaves the one or the other,
+        and both are right.
+        """
         line = _Contents(part).line(name)
         self._append(msgspec.structs.replace(line, state="replacing"))
         yield
         self._append(line)
 
     def _problem(self, name: str) -> str | None:
-        """What is wrong with a file; None where it is as on record, by now: its writer may be at work."""
+        """What is wrong with a file; None where it is as on record, by now: its writer may be at
+        work.
+        """
         while True:
             size, expected, path = self._size, self._files[name], self.folder / name
             try:
                 found = _Contents(path, [line.size for line in expected])
             except FileNotFoundError:
-                problem = None if expected[0].size == 0 else f"{path}: is gone, and had {_count(expected[0])}"
+                problem = (
+                    None
+                    if expected[0].size == 0
+                    else f"{path}: is gone, and had {_count(expected[0])}"
+                )
             except OSError as error:
                 problem = f"{path}: {error.strerror}"
             else:
                 if found.match(expected) is not None:
                     return None
-                problem = f"{path}: has changed: it had {_count(expected[-1])}, and has {_count(found.line(name))}"
+                problem = (
+                    f"{path}: has changed: it had {_count(expected[-1])}, and has "
+                    f"{_count(found.line(name))}"
+                )
             if problem is None:
                 return None
             self._read()
@@ -162,7 +200,9 @@ class Checksums:
                 return f"{problem} (by {CHECKSUMS})" if name in self._files else None
 
     def _append(self, *lines: _Line) -> None:
-        """Writes lines, and the first one of the record where there is none. Half a line that a crash left is cut."""
+        """Writes lines, and the first one of the record where there is none. Half a line that a
+        crash left is cut.
+        """
         if not lines and self.exists:
             return
         with failures(self.path):
@@ -193,9 +233,15 @@ class Checksums:
                     self._size += len(raw)
                     try:
                         self._take(_decode(raw), number)
-                    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+                    except (
+                        msgspec.MsgspecError,
+                        UnicodeDecodeError,
+                        RecursionError,
+                        ValueError,
+                    ) as error:
                         raise UsageError(
-                            f"{self.path}:{number}: no checksum ({error}); put the file back as it was, or delete it and look "
+                            f"{self.path}:{number}: no checksum ({error}); put the file back as "
+                            "it was, or delete it and look "
                             "through the folder: what it holds now will count"
                         ) from None
         except (FileNotFoundError, NotADirectoryError):
@@ -240,7 +286,11 @@ class Growing:
             except FileNotFoundError:
                 found = None
         now = found.line(self._name) if found else _Line(file=self._name)
-        self._hash, self._size, self._lines = found.hash if found else hashlib.sha256(), now.size, now.lines
+        self._hash, self._size, self._lines = (
+            found.hash if found else hashlib.sha256(),
+            now.size,
+            now.lines,
+        )
         there = self._checksums._files.get(self._name)
         self._changed = self._changed or there is None or there[-1] != now
         if there is not None and (there[-1].size, there[-1].sha256) != (now.size, now.sha256):
@@ -270,12 +320,20 @@ class Growing:
         self._changed = self._marked = False
 
     def _note(self, state: Literal["whole", "growing"]) -> None:
-        line = _Line(file=self._name, size=self._size, lines=self._lines, sha256=self._hash.hexdigest(), state=state)
+        line = _Line(
+            file=self._name,
+            size=self._size,
+            lines=self._lines,
+            sha256=self._hash.hexdigest(),
+            state=state,
+        )
         self._checksums._append(line)
 
 
 class _Contents:
-    """A file read once: the hashes of its first bytes, of these sizes, and of all. Raises OSError, for a link too."""
+    """A file read once: the hashes of its first bytes, of these sizes, and of all. Raises OSError,
+    for a link too.
+    """
 
     def __init__(self, path: Path, sizes: Iterable[int] = ()) -> None:
         self.hash = hashlib.sha256()
@@ -297,7 +355,9 @@ class _Contents:
     def match(self, expected: Iterable[_Line]) -> _Line | None:
         """The line of these that says what the file holds."""
         for line in expected:
-            if self.at.get(line.size) == line.sha256 and (self.size == line.size or line.state == "growing"):
+            if self.at.get(line.size) == line.sha256 and (
+                self.size == line.size or line.state == "growing"
+            ):
                 return line
         return None
 
@@ -312,14 +372,18 @@ def read_checksums(path: str | os.PathLike[str]) -> tuple[Checksums, str] | None
     for level, folder in enumerate(list(absolute.parents)[:_MAX_LEVELS]):
         if _is_record(folder / CHECKSUMS) if level else os.path.lexists(folder / CHECKSUMS):
             name = absolute.relative_to(folder).as_posix()
-            if name in _names(folder, _state(folder / CHECKSUMS)) and name in (checksums := Checksums(folder)):
+            if name in _names(folder, _state(folder / CHECKSUMS)) and name in (
+                checksums := Checksums(folder)
+            ):
                 return checksums, name
     return None
 
 
 @lru_cache(maxsize=16)
 def _names(folder: Path, state: object) -> frozenset[str]:
-    """The files on record: one that is written often must not cost the reading of a long record each time."""
+    """The files on record: one that is written often must not cost the reading of a long record
+    each time.
+    """
     return frozenset(Checksums(folder).names)
 
 
@@ -332,7 +396,9 @@ def _state(path: Path) -> tuple[int, ...]:
 
 
 def growing(path: Path) -> Growing | None:
-    """The file as one to append to, where it is on record. Raises UsageError when it differs from the record."""
+    """The file as one to append to, where it is on record. Raises UsageError when it differs from
+    the record.
+    """
     found = read_checksums(path)
     return None if found is None else found[0].growing(found[1])
 
@@ -345,14 +411,18 @@ def expect_unchanged(path: str | os.PathLike[str]) -> None:
 
 
 def expect_folder_unchanged(path: str | os.PathLike[str]) -> None:
-    """As `expect_unchanged`, of all files that are on record together with this one: a file's images, say."""
+    """As `expect_unchanged`, of all files that are on record together with this one: a file's
+    images, say.
+    """
     if (found := read_checksums(path)) is not None:
         found[0].check()
 
 
 @contextmanager
 def replaced(target: Path, part: Path) -> Iterator[None]:
-    """Within it, `part` may take the place of the file, which may be one on record: prill's own changes are no damage."""
+    """Within it, `part` may take the place of the file, which may be one on record: prill's own
+    changes are no damage.
+    """
     if (found := read_checksums(target)) is None:
         yield
         return

@@ -27,14 +27,21 @@ def line_fault(data: bytes, error: Exception, type_: type) -> str:
     if match := _MISSING.match(text):
         place = (match[2] or "$").removeprefix("$").removeprefix(".")
         near = _similar(
-            match[1], [path for path in unknown_keys(parse_object(data), type_) if path.rpartition(".")[0] == place]
+            match[1],
+            [
+                path
+                for path in unknown_keys(parse_object(data), type_)
+                if path.rpartition(".")[0] == place
+            ],
         )
         return text.replace("Object missing required field", "missing field") + near
     return text
 
 
 def unknown_keys(record: object, type_: type, at: str = "") -> Iterator[str]:
-    """The path of every key in a decoded record that the type does not have, such as `steps[0].action.raw`."""
+    """The path of every key in a decoded record that the type does not have, such as
+    `steps[0].action.raw`.
+    """
     if not isinstance(record, dict):
         return
     inner = _fields(type_)
@@ -54,7 +61,9 @@ def duplicate(id: str, first: str) -> str:
 
 
 def guess(key: str) -> str:
-    """` (did you mean 'x'?)` where an unknown key, or the end of its path, is close to one that records have, else nothing."""
+    """` (did you mean 'x'?)` where an unknown key, or the end of its path, is close to one that
+    records have, else nothing.
+    """
     from prill.config.registry import nearest
 
     return nearest(key.rpartition(".")[2].lower(), _all_keys())
@@ -64,7 +73,14 @@ def _similar(field: str, paths: list[str]) -> str:
     from prill.config.registry import nearest
 
     unknown = {path.rpartition(".")[2] for path in paths}
-    return next((f"; is it `{key}`, a key that is unknown?" for key in unknown if nearest(key.lower(), [field])), "")
+    return next(
+        (
+            f"; is it `{key}`, a key that is unknown?"
+            for key in unknown
+            if nearest(key.lower(), [field])
+        ),
+        "",
+    )
 
 
 def _json_remedy(data: bytes, error: Exception) -> str:
@@ -86,7 +102,8 @@ def _choices_at(place: str, data: bytes) -> str:
 
     choices = _choices().get(re.split(r"[.\[]", place)[-1], ())
     value: Any = parse_object(data)
-    for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place) if value is not None else ():  # what comes later is no JSON
+    # what comes later is no JSON
+    for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place) if value is not None else ():
         value = value[name] if name else value[int(index)]
     return f"; write one of {', '.join(choices)}{nearest(str(value), choices)}" if choices else ""
 

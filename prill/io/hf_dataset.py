@@ -30,15 +30,21 @@ _VALUES = {str: "string", bool: "bool", int: "int64", float: "float64"}
 _IMAGE, _JSON = "image", "json"  # kinds of column besides the values
 
 
-def to_dataset(records: Iterable[Trajectory] | Iterable[Verdict] | Iterable[LabelRecord]) -> Dataset:
-    """A data set of Hugging Face's `datasets`, one row a record; `prill.from_dataset` makes the same records of it.
+def to_dataset(
+    records: Iterable[Trajectory] | Iterable[Verdict] | Iterable[LabelRecord],
+) -> Dataset:
+    """A data set of Hugging Face's `datasets`, one row a record; `prill.from_dataset` makes the
+    same records of it.
 
-    The columns are the fields of the record, nested as it is: `ds[0]["steps"][0]["action"]["kind"]`. Screenshots are images
-    of `datasets.Image`, by their path; `save_to_disk` and `push_to_hub` take their bytes along. `metadata`, the settings of a
-    judge and earlier turns of a conversation are JSON in a column of text; screenshots of earlier turns are paths in it.
+    The columns are the fields of the record, nested as it is:
+    `ds[0]["steps"][0]["action"]["kind"]`. Screenshots are images of `datasets.Image`, by their
+    path; `save_to_disk` and `push_to_hub` take their bytes along. `metadata`, the settings of a
+    judge and earlier turns of a conversation are JSON in a column of text; screenshots of earlier
+    turns are paths in it.
 
     Args:
-        records: Trajectories, verdicts or labels, all of one kind. The data set is held in memory, without the images.
+        records: Trajectories, verdicts or labels, all of one kind. The data set is held in memory,
+            without the images.
 
     Returns:
         A `datasets.Dataset`.
@@ -51,7 +57,9 @@ def to_dataset(records: Iterable[Trajectory] | Iterable[Verdict] | Iterable[Labe
     arrow_dataset, features, pyarrow = _packages()
     known = iter(records)
     first = next(known, None)
-    kind = next((kind for kind in (Trajectory, Verdict, LabelRecord) if isinstance(first, kind)), None)
+    kind = next(
+        (kind for kind in (Trajectory, Verdict, LabelRecord) if isinstance(first, kind)), None
+    )
     if kind is None:
         what = "there are none" if first is None else f"got a {type(first).__name__}"
         raise UsageError(f"to_dataset takes trajectories, verdicts or labels: {what}")
@@ -72,13 +80,14 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[_Record]) -> Ite
 
 
 def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajectory) -> Iterator[Any]:
-    """The records of a data set, one at a time: what `prill.to_dataset` made, or rows with its columns.
+    """The records of a data set, one at a time: what `prill.to_dataset` made, or rows with its
+    columns.
 
     docs/reference/file-formats.md has the columns.
 
-    Columns that no trajectory has go to its `metadata`, as keys of files do. Images that came with their bytes become
-    temporary files, there for as long as the observation; an image that has a path only stays that path. Judges open such
-    paths, so take those of strangers with care.
+    Columns that no trajectory has go to its `metadata`, as keys of files do. Images that came with
+    their bytes become temporary files, there for as long as the observation; an image that has a
+    path only stays that path. Judges open such paths, so take those of strangers with care.
 
     Args:
         dataset: A `datasets.Dataset` or `IterableDataset`; of a `DatasetDict`, one split.
@@ -90,19 +99,29 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
     Raises:
         MissingExtraError: `datasets` is not installed.
         UsageError: That is not one data set, or it lacks a column that the records need.
-        InputError: A row is not such a record; the message has the number of the row, from 0, and the field.
+        InputError: A row is not such a record; the message has the number of the row, from 0, and
+            the field.
     """
     _packages()
     if isinstance(dataset, Mapping):
-        raise UsageError(f"that is several data sets: choose one, dataset[{next(iter(dataset), 'train')!r}]")
+        raise UsageError(
+            f"that is several data sets: choose one, dataset[{next(iter(dataset), 'train')!r}]"
+        )
     if kind not in (Trajectory, Verdict, LabelRecord):
         raise UsageError("from_dataset makes prill.Trajectory, prill.Verdict or prill.LabelRecord")
     known: Any = dataset
     if known.features is not None:
-        needed = [part.name for part in fields(kind) if part.default is MISSING and part.default_factory is MISSING]
+        needed = [
+            part.name
+            for part in fields(kind)
+            if part.default is MISSING and part.default_factory is MISSING
+        ]
         if lacking := [name for name in needed if name not in known.features]:
             has = ", ".join(known.features)
-            raise UsageError(f"the data set has no column {lacking[0]!r}, which a {kind.__name__} needs; it has: {has}")
+            raise UsageError(
+                f"the data set has no column {lacking[0]!r}, which a {kind.__name__} needs; it "
+                f"has: {has}"
+            )
     # As Arrow has them: images stay what is stored, path or bytes.
     pieces = known.with_format("arrow").iter(batch_size=_PIECE)
     return _records(chain.from_iterable(piece.to_pylist() for piece in pieces), kind)
@@ -133,10 +152,13 @@ def _hints(type_: type) -> dict[str, Any]:
 
 
 def _inner(type_: type, name: str) -> Any:
-    """What a field holds: a type of `_VALUES`, `_IMAGE`, `_JSON`, a dataclass, or a list with one of these."""
+    """What a field holds: a type of `_VALUES`, `_IMAGE`, `_JSON`, a dataclass, or a list with one
+    of these.
+    """
     if type_ is Observation and name == "screenshot":
         return _IMAGE
-    if type_ is Task and name == "earlier":  # trajectories in trajectories: no column has such a type
+    # trajectories in trajectories: no column has such a type
+    if type_ is Task and name == "earlier":
         return _JSON
     return _plain(_hints(type_)[name])
 
@@ -158,14 +180,21 @@ def _features(type_: type, features: Any) -> dict[str, Any]:
             return [feature(inner[0])]
         if inner == _IMAGE:
             return features.Image()
-        return _features(cast(type, inner), features) if is_dataclass(inner) else features.Value(_VALUES.get(inner, "string"))
+        return (
+            _features(cast(type, inner), features)
+            if is_dataclass(inner)
+            else features.Value(_VALUES.get(inner, "string"))
+        )
 
     return {part.name: feature(_inner(type_, part.name)) for part in fields(type_)}
 
 
 def _row(record: object, kind: type) -> dict[str, Any]:
     if not isinstance(record, kind):
-        raise UsageError(f"to_dataset takes records of one kind: a {type(record).__name__} is among {kind.__name__} records")
+        raise UsageError(
+            f"to_dataset takes records of one kind: a {type(record).__name__} is among "
+            f"{kind.__name__} records"
+        )
     if isinstance(record, Trajectory | LabelRecord):
         check_record(record)
     return cast("dict[str, Any]", _put(msgspec.to_builtins(record), kind))
@@ -178,12 +207,19 @@ def _put(value: Any, inner: Any) -> Any:
         return [_put(one, inner[0]) for one in value]
     if is_dataclass(inner):
         type_ = cast(type, inner)
-        return {part.name: _put(value.get(part.name), _inner(type_, part.name)) for part in fields(type_)}
+        return {
+            part.name: _put(value.get(part.name), _inner(type_, part.name))
+            for part in fields(type_)
+        }
     if inner == _JSON:
         return msgspec.json.encode(value).decode()
     if inner == _IMAGE:
         # A temporary file goes with its record. Of path and bytes the package would keep the path.
-        return {"path": None, "bytes": _read_bytes(value)} if in_memory(value) else {"path": value, "bytes": None}
+        return (
+            {"path": None, "bytes": _read_bytes(value)}
+            if in_memory(value)
+            else {"path": value, "bytes": None}
+        )
     return value
 
 
@@ -206,7 +242,9 @@ def _record(row: Mapping[str, Any], kind: type) -> Any:
 
 
 def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> Any:
-    """A value of a row as it stands in a record of plain types; `images` gets the screenshots by their place."""
+    """A value of a row as it stands in a record of plain types; `images` gets the screenshots by
+    their place.
+    """
     if value is None:
         return None
     if isinstance(inner, list):
@@ -215,11 +253,17 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
         type_ = cast(type, inner)
         names = {part.name for part in fields(type_)}
         taken = {
-            name: _taken(part, _inner(type_, name), f"{at}.{name}", images) if name in names else part
+            name: _taken(part, _inner(type_, name), f"{at}.{name}", images)
+            if name in names
+            else part
             for name, part in value.items()
         }
         # A column has null for what a record leaves out.
-        return {name: part for name, part in taken.items() if part is not None or (name in names and _may_be_none(type_, name))}
+        return {
+            name: part
+            for name, part in taken.items()
+            if part is not None or (name in names and _may_be_none(type_, name))
+        }
     if inner == _JSON:
         return msgspec.json.decode(value) if isinstance(value, str) else value
     if inner == _IMAGE and isinstance(value, Mapping):

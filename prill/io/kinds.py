@@ -13,7 +13,8 @@ from prill.io.checksums import CHECKSUMS
 from prill.io.lines import read_lines
 
 Kind = Literal["trajectories", "labels", "verdicts"]
-TRAJECTORIES, INTERRUPTED = "trajectories.jsonl", "interrupted.jsonl"  # of a folder that is recorded to
+# of a folder that is recorded to
+TRAJECTORIES, INTERRUPTED = "trajectories.jsonl", "interrupted.jsonl"
 # The first of these keys that a record has tells its kind.
 _TELLTALE: dict[str, Kind] = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
 
@@ -21,7 +22,11 @@ _TELLTALE: dict[str, Kind] = {"task": "trajectories", "evaluator": "verdicts", "
 def detect_kind(data: bytes) -> Kind | None:
     """The kind of file that a line plainly belongs to; None when it does not tell."""
     record = parse_object(data)
-    return None if record is None else next((kind for key, kind in _TELLTALE.items() if key in record), None)
+    return (
+        None
+        if record is None
+        else next((kind for key, kind in _TELLTALE.items() if key in record), None)
+    )
 
 
 def parse_object(data: bytes) -> dict[str, object] | None:
@@ -34,17 +39,20 @@ def parse_object(data: bytes) -> dict[str, object] | None:
 
 
 def kind_of_file(path: str | os.PathLike[str]) -> Kind | None:
-    """The kind of the first line that tells one. Raises UsageError or InputError for what cannot be read."""
+    """The kind of the first line that tells one. Raises UsageError or InputError for what cannot be
+    read.
+    """
     return next((kind for line in read_lines(path) if (kind := detect_kind(line.data))), None)
 
 
 def trajectory_files(
     paths: Iterable[str | os.PathLike[str]], say: Callable[[str], object] = lambda words: None
 ) -> list[str | os.PathLike[str]]:
-    """The files, and for each folder its trajectory files (`*.jsonl`, `*.jsonl.gz`) in the order of their names.
+    """The files, and for each folder its trajectory files (`*.jsonl`, `*.jsonl.gz`) in the order of
+    their names.
 
-    `say` is told what else is there. Of a folder that was recorded to, interrupted attempts are left out. Raises UsageError
-    for a folder without trajectories.
+    `say` is told what else is there. Of a folder that was recorded to, interrupted attempts are
+    left out. Raises UsageError for a folder without trajectories.
     """
     files: list[str | os.PathLike[str]] = []
     for path in paths:
@@ -58,7 +66,11 @@ def jsonl_files(folder: str | os.PathLike[str]) -> list[str]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from None
-    names = [name for name in names if name.endswith((".jsonl", ".jsonl.gz")) and name[0] != "." and name != CHECKSUMS]
+    names = [
+        name
+        for name in names
+        if name.endswith((".jsonl", ".jsonl.gz")) and name[0] != "." and name != CHECKSUMS
+    ]
     return [os.path.join(folder, name) for name in names]
 
 
@@ -75,7 +87,10 @@ def _of_folder(folder: str | os.PathLike[str], say: Callable[[str], object]) -> 
             others.append(f"{name} ({holds})")
     if not files:
         there = f"; it has {', '.join(others)}" if others else ""
-        raise UsageError(f"{folder}: is a directory without trajectory files (*.jsonl or *.jsonl.gz){there}; name another")
+        raise UsageError(
+            f"{folder}: is a directory without trajectory files (*.jsonl or *.jsonl.gz){there}; "
+            "name another"
+        )
     if others:
         say(f"{folder}: not read as trajectories: {', '.join(others)}")
     return files

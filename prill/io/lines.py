@@ -22,12 +22,14 @@ import msgspec
 from prill.errors import InputError, UsageError
 
 STREAM = "-"
-# How a line departs from one JSON object a line in plain UTF-8. All of these are read; `prill check` mentions them.
+# How a line departs from one JSON object a line in plain UTF-8. All of these are read;
+# `prill check` mentions them.
 Form = Literal["line", "mark", "crlf", "array", "pretty"]
 _MARK, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[\[{]\x00|\x00[\[{]")
 _MAX_ARRAY = 64 << 20  # an array is read as a whole
-MAX_LINE = 256 << 20  # bytes; a longer line is no record: an archive of some MB can hold one that fills the memory
+# bytes; a longer line is no record: an archive of some MB can hold one that fills the memory
+MAX_LINE = 256 << 20
 _spools: dict[str, IO[bytes]] = {}
 
 
@@ -35,8 +37,9 @@ _spools: dict[str, IO[bytes]] = {}
 class Line:
     """One record of a file: the number of its (first) line, from 1, and its bytes without newlines.
 
-    `complete` is False for a last line that has no newline: a crash may have cut it. `start` is the byte where it begins in its
-    file, and `size` its bytes there, unless the file is packed or the record stands in an array.
+    `complete` is False for a last line that has no newline: a crash may have cut it. `start` is the
+    byte where it begins in its file, and `size` its bytes there, unless the file is packed or the
+    record stands in an array.
     """
 
     number: int
@@ -48,7 +51,9 @@ class Line:
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Whether this is standard input (`-`), a pipe or a device: what can be read once only, and has no place on disk."""
+    """Whether this is standard input (`-`), a pipe or a device: what can be read once only, and has
+    no place on disk.
+    """
     if os.fspath(path) in (STREAM, *_spools):
         return True
     try:
@@ -64,7 +69,9 @@ def get_name(path: str | os.PathLike[str]) -> str:
 
 
 def valid_unicode(text: str) -> str:
-    r"""The text, fit for UTF-8: what was escaped in two halves ("\ud83d\ude00") becomes one character, a lone half a mark."""
+    r"""The text, fit for UTF-8: what was escaped in two halves ("\ud83d\ude00") becomes one
+    character, a lone half a mark.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -73,14 +80,17 @@ def valid_unicode(text: str) -> str:
 
 
 def resolve_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder that paths in a file are relative to; for what comes through a pipe, the current one."""
+    """The folder that paths in a file are relative to; for what comes through a pipe, the current
+    one.
+    """
     return Path.cwd() if is_stream(path) else Path(path).resolve().parent
 
 
 def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
     """The file opened for reading bytes, as they are. Raises UsageError.
 
-    What comes through a pipe is kept in a temporary file, so that it can be opened again, until `forget_streams`.
+    What comes through a pipe is kept in a temporary file, so that it can be opened again, until
+    `forget_streams`.
     """
     try:
         if is_stream(path):
@@ -112,16 +122,18 @@ def open_lines(path: str | os.PathLike[str]) -> BinaryIO:
 def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
     """Every non-empty line; memory does not grow with the file, but with a JSON array.
 
-    A byte order mark, Windows line ends, JSON over several lines as `jq` or an editor writes it, and an array of up to 64 MB
-    are read too. Raises InputError for UTF-16, and after what could be read for a damaged archive and for a record of more
-    than MAX_LINE.
+    A byte order mark, Windows line ends, JSON over several lines as `jq` or an editor writes it,
+    and an array of up to 64 MB are read too. Raises InputError for UTF-16, and after what could be
+    read for a damaged archive and for a record of more than MAX_LINE.
     """
     number = 0
     with open_lines(path) as file:
         try:
             first = file.readline(MAX_LINE)
             if _UTF16.match(first):
-                raise InputError(f"{path}:1: the text is UTF-16; save it as UTF-8: iconv -f UTF-16 -t UTF-8")
+                raise InputError(
+                    f"{path}:1: the text is UTF-16; save it as UTF-8: iconv -f UTF-16 -t UTF-8"
+                )
             for line in _records(first, file, isinstance(file, gzip.GzipFile)):
                 number = line.number
                 yield line
@@ -130,7 +142,9 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
 
 
 def save_stream(path: str | os.PathLike[str], copy: Path) -> None:
-    """Writes what came through a pipe into a file, from which another process can `adopt_stream`."""
+    """Writes what came through a pipe into a file, from which another process can
+    `adopt_stream`.
+    """
     with open_input(path) as source, copy.open("xb") as out:
         shutil.copyfileobj(source, out)
 
@@ -218,9 +232,11 @@ def whole_records(file: BinaryIO) -> Iterator[Line]:
 
 
 def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[Line]:
-    """The lines; those from a lone `{` to a lone `}`, with nothing else at the margin that opens an object, are one.
+    """The lines; those from a lone `{` to a lone `}`, with nothing else at the margin that opens an
+    object, are one.
 
-    `offset` is the byte at which the first one begins; None: they have no place that could be gone to.
+    `offset` is the byte at which the first one begins; None: they have no place that could be gone
+    to.
     """
     several: list[bytes] = []
     first = size = 0
@@ -231,7 +247,8 @@ def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[L
         if offset is not None:
             offset += len(raw)
         if several and raw.startswith(b"{"):
-            yield _together(first, several, start, size)  # never closed: it is broken, what comes now need not be
+            # never closed: it is broken, what comes now need not be
+            yield _together(first, several, start, size)
             several = []
         size = size + len(raw) if several else len(raw)
         if size >= MAX_LINE:
@@ -244,7 +261,14 @@ def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[L
         elif data == b"{":
             several, first, start = [data], number, here
         elif data:
-            yield Line(number, data, raw.endswith(b"\n"), "crlf" if raw.endswith(b"\r\n") else "line", here, len(raw))
+            yield Line(
+                number,
+                data,
+                raw.endswith(b"\n"),
+                "crlf" if raw.endswith(b"\r\n") else "line",
+                here,
+                len(raw),
+            )
     if several:
         yield replace(_together(first, several, start, size), complete=len(several) > 1)
 

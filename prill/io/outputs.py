@@ -18,7 +18,9 @@ from types import TracebackType
 from typing import IO, Literal, Protocol, Self, TextIO
 
 from prill.errors import InputError, UsageError
-from prill.io.atomic import append_whole as append_whole  # here, too: other rooms take what writing needs from this module
+
+# here, too: other rooms take what writing needs from this module
+from prill.io.atomic import append_whole as append_whole
 from prill.io.atomic import failures as failures
 from prill.io.atomic import is_there as is_there
 from prill.io.atomic import part_path as part_path
@@ -27,7 +29,7 @@ from prill.io.kinds import detect_kind, parse_object
 from prill.io.lines import STREAM, is_stream, open_lines, read_lines
 
 Content = Literal[
-    "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",
+    "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",  # noqa: E501
     "disagreements", "red team figures", "captions", "observations", "a page of a watch",
     "scores of candidates", "annotations",
 ]  # fmt: skip
@@ -45,7 +47,7 @@ _BEGINNINGS: dict[bytes, Content] = {
     b'[\n {\n  "id":': "a table",
     b"| attack ": "red team figures",
     b'{"scores":': "scores of candidates",
-    b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"prill"}': "annotations",
+    b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"prill"}': "annotations",  # noqa: E501
 }
 # The keys that tell a JSON file of prill which is no trajectory, label or verdict.
 _KEYS: dict[Content, frozenset[str]] = {
@@ -55,7 +57,10 @@ _KEYS: dict[Content, frozenset[str]] = {
     "observations": frozenset({"kind", "at", "verdict"}),
     "annotations": frozenset({"run_id", "key", "value", "comment"}),
 }
-_FORMATS: dict[str, Content] = {"prill calibration": "a calibration", "prill student": "a fitted judge"}
+_FORMATS: dict[str, Content] = {
+    "prill calibration": "a calibration",
+    "prill student": "a fitted judge",
+}
 
 
 class Writer(Protocol):
@@ -71,38 +76,51 @@ class Writer(Protocol):
 
 
 def check_output(
-    path: _Path, content: Content, inputs: Iterable[_Path | None] = (), *, continued: bool = False, parameter: str = "output"
+    path: _Path,
+    content: Content,
+    inputs: Iterable[_Path | None] = (),
+    *,
+    continued: bool = False,
+    parameter: str = "output",
 ) -> None:
     """Says beforehand whether the file may be written: call it before anything is read or paid for.
 
-    Raises UsageError when the path is one of the inputs, also by another name, holds something else, or cannot be written.
-    `continued` is for files that are appended to, whose writer looks at each line: it may hold what cannot be told.
-    `parameter` is the one of the call that names the path.
+    Raises UsageError when the path is one of the inputs, also by another name, holds something
+    else, or cannot be written. `continued` is for files that are appended to, whose writer looks at
+    each line: it may hold what cannot be told. `parameter` is the one of the call that names the
+    path.
     """
     if is_stdout(path) or is_stream(path):
         return
     for other in inputs:
         if other is not None and _same_file(path, other):
-            raise UsageError(f"{path}: this is an input too; choose another file", parameters=(parameter,))
+            raise UsageError(
+                f"{path}: this is an input too; choose another file", parameters=(parameter,)
+            )
     target = Path(os.path.realpath(path))
     with failures(path):
         _expect_writable(target, continued=continued)
     there = read_content(target) if target.exists() else ""
     if there not in ("", content) and not (there is None and continued):
         raise UsageError(
-            f"{path}: holds {there or 'something that prill does not know'}, not {content}; choose another file",
+            f"{path}: holds {there or 'something that prill does not know'}, not {content}; "
+            "choose another file",
             parameters=(parameter,),
         )
 
 
 def expect_writable(path: _Path) -> None:
-    """Raises UsageError where a file could not be written: now rather than after hours. What is there may be replaced."""
+    """Raises UsageError where a file could not be written: now rather than after hours. What is
+    there may be replaced.
+    """
     with failures(path):
         _expect_writable(Path(os.path.realpath(path)))
 
 
 def read_content(path: _Path) -> Content | Literal[""] | None:
-    """What a file holds, by its content: empty when nothing that is whole, None when it is nothing that prill writes."""
+    """What a file holds, by its content: empty when nothing that is whole, None when it is nothing
+    that prill writes.
+    """
     with open_lines(path) as file, suppress(OSError, EOFError, zlib.error):
         head = file.read(_HEAD).lstrip()
         if not head:
@@ -116,7 +134,11 @@ def read_content(path: _Path) -> Content | Literal[""] | None:
                 return content
     with suppress(InputError):
         for line in read_lines(path):
-            is_torn = not line.complete and line.data.startswith(_BEGINNING) and parse_object(line.data) is None
+            is_torn = (
+                not line.complete
+                and line.data.startswith(_BEGINNING)
+                and parse_object(line.data) is None
+            )
             return "" if is_torn else content_of_line(line.data)
     return None
 
@@ -127,7 +149,9 @@ def content_of_line(data: bytes) -> Content | None:
     form = record.get("format")
     if isinstance(form, str):
         return next((content for name, content in _FORMATS.items() if form.startswith(name)), None)
-    return next((content for content, keys in _KEYS.items() if keys <= record.keys()), None) or detect_kind(data)
+    return next(
+        (content for content, keys in _KEYS.items() if keys <= record.keys()), None
+    ) or detect_kind(data)
 
 
 def is_stdout(path: _Path) -> bool:
@@ -137,16 +161,23 @@ def is_stdout(path: _Path) -> bool:
 
 def words_beside(*outputs: _Path | None) -> TextIO:
     """The stream for messages: standard error where the output itself goes to standard output."""
-    return sys.stderr if any(output is not None and is_stdout(output) for output in outputs) else sys.stdout
+    return (
+        sys.stderr
+        if any(output is not None and is_stdout(output) for output in outputs)
+        else sys.stdout
+    )
 
 
 def expect_place(path: _Path, what: str) -> None:
-    """Raises UsageError where `what` (a folder, a file that is continued) cannot be: in a pipe, where one may not write.
+    """Raises UsageError where `what` (a folder, a file that is continued) cannot be: in a pipe,
+    where one may not write.
 
     Call it before anything is read or paid for.
     """
     if is_stdout(path) or is_stream(path):
-        raise UsageError(f"{path}: {what} cannot go through a pipe; name a place on disk", parameters=("output",))
+        raise UsageError(
+            f"{path}: {what} cannot go through a pipe; name a place on disk", parameters=("output",)
+        )
     with failures(path):
         _expect_permission(Path(os.path.realpath(path)))
 
@@ -161,8 +192,8 @@ def make_folder(path: _Path) -> None:
 def writing(path: _Path) -> Iterator[Writer]:
     """The file, rewritten: it takes its place when it is whole, and until then the old one stays.
 
-    Its folder is made, a link stays a link, and modes are kept. Raises UsageError when it cannot be written; what the block
-    raises passes through.
+    Its folder is made, a link stays a link, and modes are kept. Raises UsageError when it cannot be
+    written; what the block raises passes through.
     """
     if is_stdout(path):
         sys.stdout.flush()
@@ -189,7 +220,9 @@ def write_output(path: _Path, data: bytes) -> None:
 
 
 class _Checked:
-    """A file whose failures to be written are UsageErrors, so that they cannot be taken for those of reading."""
+    """A file whose failures to be written are UsageErrors, so that they cannot be taken for those
+    of reading.
+    """
 
     def __init__(self, file: IO[bytes], path: _Path) -> None:
         self._file = file
@@ -220,7 +253,8 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
                 if target.exists():
                     os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
         finally:
-            with suppress(OSError):  # where a disk is full, closing tries once more what could not be written
+            # where a disk is full, closing tries once more what could not be written
+            with suppress(OSError):
                 file.close()
         with failures(path), replaced(target, part):
             part.replace(target)
@@ -230,18 +264,25 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
 
 
 def locked(path: _Path) -> int:
-    """A file to append to, made where there is none; nobody else gets it so until it is closed. Raises UsageError."""
+    """A file to append to, made where there is none; nobody else gets it so until it is closed.
+    Raises UsageError.
+    """
     while True:
         with failures(path):
-            file = held(path, f"{path}: another process is writing this file", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            file = held(
+                path,
+                f"{path}: another process is writing this file",
+                os.O_RDWR | os.O_APPEND | os.O_CREAT,
+            )
         if is_there(file, path):
             return file
-        os.close(file)  # a writer that has just ended had renamed another file here since it was opened
+        # a writer that has just ended had renamed another file here since it was opened
+        os.close(file)
 
 
 def held(path: _Path, refusal: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """A file or folder, opened, that nobody else gets so until it is closed. Raises UsageError where somebody has it, and
-    OSError.
+    """A file or folder, opened, that nobody else gets so until it is closed. Raises UsageError
+    where somebody has it, and OSError.
     """
     file = os.open(path, flags, 0o644)
     with ExitStack() as on_failure:
@@ -268,12 +309,19 @@ class LockedFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
 def _expect_writable(target: Path, *, continued: bool = False) -> None:
-    """Raises OSError. A file that is written whole takes the place of the one that is there: its folder counts, too."""
+    """Raises OSError. A file that is written whole takes the place of the one that is there: its
+    folder counts, too.
+    """
     if target.is_dir():
         raise IsADirectoryError(EISDIR, "it is a directory; name a file in it")
     _expect_permission(target)
@@ -282,7 +330,9 @@ def _expect_writable(target: Path, *, continued: bool = False) -> None:
 
 
 def _expect_permission(path: Path) -> None:
-    """Raises OSError where what is there, or the folder that it would be made in, may not be written."""
+    """Raises OSError where what is there, or the folder that it would be made in, may not be
+    written.
+    """
     place = path if path.exists() else next(folder for folder in path.parents if folder.exists())
     if place != path and not place.is_dir():
         raise NotADirectoryError(ENOTDIR, f"{place} is no directory")

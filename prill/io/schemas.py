@@ -24,34 +24,56 @@ from prill.io.outputs import content_of_line
 from prill.io.store import BadLine, UniqueIds, list_screenshots, numbered_trajectories
 from prill.types import LabelRecord, Trajectory, Verdict
 
-_RECORDS: dict[Kind, type] = {"trajectories": Trajectory, "labels": LabelRecord, "verdicts": Verdict}
+_RECORDS: dict[Kind, type] = {
+    "trajectories": Trajectory,
+    "labels": LabelRecord,
+    "verdicts": Verdict,
+}
 KINDS = tuple(_RECORDS)
-_UNKNOWN = "neither a trajectory (no key `task`) nor a verdict (`evaluator`) nor a label (`success`)"
+_UNKNOWN = (
+    "neither a trajectory (no key `task`) nor a verdict (`evaluator`) nor a label (`success`)"
+)
 _FORMS: dict[Form, str] = {
     "mark": "begins with a byte order mark; it is read, but other tools want UTF-8 without one",
-    "crlf": "lines end as on Windows (CRLF); they are read, but other tools want plain ends: dos2unix FILE",
-    "array": "a JSON array; it is read as a whole, so write a large one as one object a line: jq -c '.[]' FILE",
-    "pretty": "objects over several lines; they are read, but other tools want one a line: jq -c . FILE",
+    "crlf": (
+        "lines end as on Windows (CRLF); they are read, but other tools want plain ends: "
+        "dos2unix FILE"
+    ),
+    "array": (
+        "a JSON array; it is read as a whole, so write a large one as one object a line: jq "
+        "-c '.[]' FILE"
+    ),
+    "pretty": (
+        "objects over several lines; they are read, but other tools want one a line: jq -c . FILE"
+    ),
 }
 
 
 def schema(kind: Kind) -> str:
-    """The JSON Schema (2020-12) of one line of such a file, as JSON text. Keys that it does not name are allowed."""
+    """The JSON Schema (2020-12) of one line of such a file, as JSON text. Keys that it does not
+    name are allowed.
+    """
     made = msgspec.json.schema(_RECORDS[kind])
     for definition in made["$defs"].values():
         words = cleandoc(definition["description"])
-        definition["description"] = words.partition("\n")[0]  # the rest is about Python, or about one key
+        # the rest is about Python, or about one key
+        definition["description"] = words.partition("\n")[0]
         described = _arguments(words)
         for name, part in definition["properties"].items():
             if name in described:
                 part["description"] = described[name]
             if name in ("point", "end_point"):
-                part["anyOf"][0]["prefixItems"] = [{"type": "number", "minimum": 0, "maximum": 1}] * 2
+                part["anyOf"][0]["prefixItems"] = [
+                    {"type": "number", "minimum": 0, "maximum": 1}
+                ] * 2
             elif name == "score":
                 part["anyOf"][0] |= {"minimum": 0, "maximum": 1}
     if kind == "trajectories":
         made["$defs"]["Trajectory"]["properties"]["id"]["minLength"] = 1
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"One line of {kind}.jsonl"}
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"One line of {kind}.jsonl",
+    }
     return json.dumps({**head, **made}, indent=1) + "\n"
 
 
@@ -64,9 +86,11 @@ def _arguments(docstring: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class FileReport:
-    """What a file holds. `kind` is None when no line tells; a problem says file, line, and the field's path if it has one.
+    """What a file holds. `kind` is None when no line tells; a problem says file, line, and the
+    field's path if it has one.
 
-    `notes` are about what is read all the same: other forms of JSON, keys that no record has, records that come again.
+    `notes` are about what is read all the same: other forms of JSON, keys that no record has,
+    records that come again.
     """
 
     path: str
@@ -84,10 +108,12 @@ def check_file(
     ids: UniqueIds | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> FileReport:
-    """Reads every line as prill would, and looks for the images that trajectories name, inside them if `decode_images`.
+    """Reads every line as prill would, and looks for the images that trajectories name, inside them
+    if `decode_images`.
 
-    `ids` are those of files that are read together with this one: an id that comes again is a problem, as it is for `score`.
-    `progress` is called after every line. A file that cannot be read is a problem, too.
+    `ids` are those of files that are read together with this one: an id that comes again is a
+    problem, as it is for `score`. `progress` is called after every line. A file that cannot be read
+    is a problem, too.
     """
     report = FileReport(os.fspath(path))
     unknown = _UnknownKeys()
@@ -108,7 +134,9 @@ def check_file(
         report.notes[:0] = _forms(path)
     except (UsageError, InputError) as error:
         report.problems.append(str(error))
-    report.notes += unknown.notes("judges do not see it" if report.kind == "trajectories" else "nothing reads it")
+    report.notes += unknown.notes(
+        "judges do not see it" if report.kind == "trajectories" else "nothing reads it"
+    )
     return report
 
 
@@ -126,7 +154,10 @@ class _UnknownKeys:
             self._count[key] += 1
 
     def notes(self, effect: str) -> list[str]:
-        times = {key: f", {count} times in all" if count > 1 else "" for key, count in self._count.items()}
+        times = {
+            key: f", {count} times in all" if count > 1 else ""
+            for key, count in self._count.items()
+        }
         return [f"{first}{times[key]}; {effect}" for key, first in self._first.items()]
 
 
@@ -135,10 +166,16 @@ def _forms(path: str | os.PathLike[str]) -> list[str]:
     first: dict[Form, int] = {}
     for line in read_lines(path):
         first.setdefault(line.form, line.number)
-    return [f"{os.fspath(path)}:{number}: {_FORMS[form]}" for form, number in first.items() if form in _FORMS]
+    return [
+        f"{os.fspath(path)}:{number}: {_FORMS[form]}"
+        for form, number in first.items()
+        if form in _FORMS
+    ]
 
 
-def _lines(path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKeys, notes: list[str]) -> Iterator[list[str]]:
+def _lines(
+    path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKeys, notes: list[str]
+) -> Iterator[list[str]]:
     """The problems of each line of labels or verdicts, or of something else."""
     type_ = _RECORDS[kind] if kind else dict
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type_)
@@ -148,7 +185,9 @@ def _lines(path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKey
         try:
             record = decoder.decode(line.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            yield [f"{place}: {line_fault(line.data, error, type_) if line.complete else f'incomplete last line: {error}'}"]
+            yield [
+                f"{place}: {line_fault(line.data, error, type_) if line.complete else f'incomplete last line: {error}'}"  # noqa: E501
+            ]
             continue
         other = detect_kind(line.data)
         if kind is None:
@@ -159,7 +198,10 @@ def _lines(path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKey
         else:
             unknown.note(place, unknown_keys(msgspec.json.decode(line.data), type_))
             if (first := places.setdefault(_identity(record), place)) != place:
-                notes.append(f"{place}: again {record.id!r} by the same judge or annotator, first at {first}; keep one of them")
+                notes.append(
+                    f"{place}: again {record.id!r} by the same judge or annotator, first at "
+                    f"{first}; keep one of them"
+                )
             yield []
 
 
@@ -182,7 +224,11 @@ def _trajectory_lines(
         checked = ids.checked(place, item)
         if isinstance(item, BadLine):
             other = detect_kind(item.raw)
-            yield [item.message if other in (None, "trajectories") else _misplaced(place, other, "trajectories")]
+            yield [
+                item.message
+                if other in (None, "trajectories")
+                else _misplaced(place, other, "trajectories")
+            ]
             continue
         problems = [checked.message] if isinstance(checked, BadLine) else []
         for screenshot, at in list_screenshots(item):

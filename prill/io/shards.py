@@ -1,6 +1,7 @@
 """Shards: which process takes which trajectory, and its part of shared limits.
 
-What a model may have at once, and a budget, are divided where an object is pickled for a shard (`packing_for`).
+What a model may have at once, and a budget, are divided where an object is pickled for a shard
+(`packing_for`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _FORM = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One share of a run that is divided by trajectory id. An id is in the same shard wherever and whenever it is asked.
+    """One share of a run that is divided by trajectory id. An id is in the same shard wherever and
+    whenever it is asked.
 
     Args:
         number: Which share, from 1.
@@ -37,7 +39,8 @@ class Shard:
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count:
             raise UsageError(
-                f"shard {self.number}/{self.count}: the number goes from 1 to {max(1, self.count)}", parameters=("shard",)
+                f"shard {self.number}/{self.count}: the number goes from 1 to {max(1, self.count)}",
+                parameters=("shard",),
             )
 
     @classmethod
@@ -55,7 +58,10 @@ class Shard:
         """
         match = _FORM.fullmatch(text.strip())
         if match is None:
-            raise UsageError(f"shard {text!r}: give number/count, 1/8 to 8/8 for eight shards", parameters=("shard",))
+            raise UsageError(
+                f"shard {text!r}: give number/count, 1/8 to 8/8 for eight shards",
+                parameters=("shard",),
+            )
         return cls(int(match[1]), int(match[2]))
 
     def takes(self, id: str) -> bool:
@@ -71,7 +77,9 @@ class Shard:
         return int.from_bytes(digest[:8]) % self.count == self.number - 1
 
     def takes_turn(self, position: int) -> bool:
-        """Tells whether this shard takes what comes at a position, from 0, where shards take turns."""
+        """Tells whether this shard takes what comes at a position, from 0, where shards take
+        turns.
+        """
         return position % self.count == self.number - 1
 
     def share(self, whole: int) -> int:
@@ -88,7 +96,9 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A shard that something is pickled for, and the folder of the run's shards. `budgets` are those that were divided."""
+    """A shard that something is pickled for, and the folder of the run's shards. `budgets` are
+    those that were divided.
+    """
 
     shard: Shard
     folder: Path

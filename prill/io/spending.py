@@ -1,7 +1,8 @@
 """Persists what a run has spent, so that a budget holds over restarts.
 
-The file is written before money is spent that it does not cover, and always whole. So it says too much after a crash, never too
-little: what calls under way may cost, and a little in advance, so that thousands of calls need few writes.
+The file is written before money is spent that it does not cover, and always whole. So it says too
+much after a crash, never too little: what calls under way may cost, and a little in advance, so
+that thousands of calls need few writes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from prill.io.outputs import failures, locked, make_folder, write_output
 SPENDING = "spending.json"
 _FORMAT = "prill spending 1"
 _Usd = Annotated[float, msgspec.Meta(ge=0)]
-# In advance of what is needed: a share of the budget, of what is held, and of what was spent where there is no budget.
+# In advance of what is needed: a share of the budget, of what is held, and of what was spent where
+# there is no budget.
 _OF_BUDGET, _OF_HELD, _OF_SPENT, _LEAST = 1 / 200, 1 / 8, 1 / 100, 0.01
 _TOO_MUCH = 4  # times as much in advance: then less is written, once a second at most
 _PAUSE = 1.0
@@ -38,10 +40,12 @@ class _Spending(msgspec.Struct, frozen=True):
 
 
 class SpendingFile:
-    """The file of one run. `held_usd` in it is for calls under way and a few more; it is 0 once the run has ended.
+    """The file of one run. `held_usd` in it is for calls under way and a few more; it is 0 once the
+    run has ended.
 
-    One process at a time has it, with those that work for it: `lock` raises UsageError for another one. Where it is not
-    `needed`, for there is no budget, a run that does not get it goes on without.
+    One process at a time has it, with those that work for it: `lock` raises UsageError for another
+    one. Where it is not `needed`, for there is no budget, a run that does not get it goes on
+    without.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, needed: bool = True) -> None:
@@ -58,8 +62,8 @@ class SpendingFile:
         return self.path.with_name(f".{self.path.name}.lock")
 
     def lock(self) -> bool:
-        """Keeps other processes from spending on this run, until `unlock`; False where that is not needed, and fails. Raises
-        UsageError.
+        """Keeps other processes from spending on this run, until `unlock`; False where that is not
+        needed, and fails. Raises UsageError.
         """
         if self._lock == _NOT_LOCKED:
             try:
@@ -69,7 +73,9 @@ class SpendingFile:
                 if not self._needed:
                     self._lock = _NOT_MINE
                 elif isinstance(error.__context__, BlockingIOError):
-                    raise UsageError(f"{self.path}: another process is spending the budget of this run") from None
+                    raise UsageError(
+                        f"{self.path}: another process is spending the budget of this run"
+                    ) from None
                 else:
                     raise
         return self._lock != _NOT_MINE
@@ -89,10 +95,15 @@ class SpendingFile:
         return self.path.with_name(f"{self.path.name}.shard{number}")
 
     def _parts(self) -> list[SpendingFile]:
-        return [SpendingFile(path) for path in self.path.parent.glob(escape(self._part_path("").name) + "*")]
+        return [
+            SpendingFile(path)
+            for path in self.path.parent.glob(escape(self._part_path("").name) + "*")
+        ]
 
     def take_up(self) -> float | None:
-        """What `read` tells, with what shards of a run that was killed have spent. Raises UsageError."""
+        """What `read` tells, with what shards of a run that was killed have spent. Raises
+        UsageError.
+        """
         known, parts = self.read(), self._parts()
         if parts:
             known = (known or 0.0) + sum(part.read() or 0.0 for part in parts)
@@ -102,8 +113,8 @@ class SpendingFile:
         return known
 
     def read(self) -> float | None:
-        """US dollars that the run has spent, or may have: what a run that was killed still held counts. None: there is no file.
-        Raises UsageError.
+        """US dollars that the run has spent, or may have: what a run that was killed still held
+        counts. None: there is no file. Raises UsageError.
         """
         try:
             data = self.path.read_bytes()
@@ -118,18 +129,26 @@ class SpendingFile:
         except (ValueError, RecursionError):
             raise UsageError(
                 f"{self.path}: cannot be read, and says what this run has spent; write "
-                f'{{"format": "{_FORMAT}", "spent_usd": X, "held_usd": 0}} into it, with X in US dollars'
+                f'{{"format": "{_FORMAT}", "spent_usd": X, "held_usd": 0}} into it, with X in US '
+                "dollars"
             ) from None
         return found.spent_usd + found.held_usd
 
     def keep(self, budget: float | None, spent: float, held: float, covered: float) -> float:
-        """Makes sure that the file covers what is spent and held: what it covers from now on, where it covered `covered`."""
+        """Makes sure that the file covers what is spent and held: what it covers from now on, where
+        it covered `covered`.
+        """
         needed = spent + held
-        ahead = max(held * _OF_HELD, max(_LEAST, spent * _OF_SPENT) if budget is None else budget * _OF_BUDGET)
+        ahead = max(
+            held * _OF_HELD,
+            max(_LEAST, spent * _OF_SPENT) if budget is None else budget * _OF_BUDGET,
+        )
         if budget is not None:  # what is left of the budget must not be eaten by a crash
             ahead = min(ahead, max((budget - needed) / 2, budget * _OF_BUDGET**2))
         now = time.monotonic()
-        if needed <= covered and (covered - needed <= _TOO_MUCH * ahead or now - self._written < _PAUSE):
+        if needed <= covered and (
+            covered - needed <= _TOO_MUCH * ahead or now - self._written < _PAUSE
+        ):
             return covered
         self._written = now
         self.write(spent, held + ahead)
@@ -161,8 +180,8 @@ def spending_beside(output: str | os.PathLike[str]) -> Path:
 
 
 def spent_on_record(paths: Iterable[Path]) -> float:
-    """US dollars by the `usage` of the records in some files, for runs that kept no file of their own. What another run paid
-    for (`reused`) does not count, and lines that cannot be read do not.
+    """US dollars by the `usage` of the records in some files, for runs that kept no file of their
+    own. What another run paid for (`reused`) does not count, and lines that cannot be read do not.
     """
     return sum(_usd(parse_object(line.data) or {}) for path in paths for line in _lines(path))
 
@@ -182,4 +201,6 @@ def _usd(record: dict[str, Any]) -> float:
     usage = record.get("usage", metadata.get("usage"))
     usd = usage.get("usd") if isinstance(usage, dict) else None
     is_own = metadata.get("reused") is not True
-    return float(usd) if is_own and isinstance(usd, int | float) and isfinite(usd) and usd > 0 else 0.0
+    return (
+        float(usd) if is_own and isinstance(usd, int | float) and isfinite(usd) and usd > 0 else 0.0
+    )

@@ -25,7 +25,9 @@ from prill.io.faults import duplicate, line_fault
 from prill.io.images import open_image_file
 from prill.io.kinds import Kind, trajectory_files
 from prill.io.lines import get_name, resolve_folder
-from prill.io.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
+
+# here, too: other rooms read their lines from this module
+from prill.io.lines import open_lines as open_lines
 from prill.io.lines import read_lines as read_lines
 from prill.io.outputs import Writer, check_output, content_of_line, part_path, writing
 from prill.io.shards import Shard
@@ -33,11 +35,13 @@ from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 _FIELDS: dict[type, frozenset[str]] = {
-    cls: frozenset(f.name for f in fields(cls)) for cls in (Trajectory, Task, Observation, Action, Step)
+    cls: frozenset(f.name for f in fields(cls))
+    for cls in (Trajectory, Task, Observation, Action, Step)
 }
 _encoder = msgspec.json.Encoder()
 _log = logging.getLogger("prill.io.store")
-_UNREADABLE = "unreadable"  # of a line that stands for a record of another format: why that could not be read
+# of a line that stands for a record of another format: why that could not be read
+_UNREADABLE = "unreadable"
 OnError = Literal["raise", "skip", "yield"]  # what is done with a line that is no trajectory
 _T = TypeVar("_T")
 _R = TypeVar("_R", Trajectory, LabelRecord)
@@ -80,26 +84,35 @@ def read_trajectories(
 def read_trajectories(
     path: str | os.PathLike[str], on_error: OnError = "raise"
 ) -> Generator[Trajectory, None, None] | Generator[Trajectory | BadLine, None, None]:
-    """The trajectories of a file, read one at a time: `list(prill.read_trajectories("runs.jsonl"))` has them all.
+    """The trajectories of a file, read one at a time: `list(prill.read_trajectories("runs.jsonl"))`
+    has them all.
 
-    Screenshot paths are made absolute. Screenshots must lie in the file's folder or below it (of what comes through a pipe, in
-    the current one); whether they exist is found out by whoever opens them.
+    Screenshot paths are made absolute. Screenshots must lie in the file's folder or below it (of
+    what comes through a pipe, in the current one); whether they exist is found out by whoever opens
+    them.
 
     Args:
-        path: A trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard input.
-        on_error: What is done with a line that is no trajectory. `raise` ends the reading with an error that names file and
-            line. `skip` leaves it out; how many were left out is logged as a warning at the end. `yield` gives a `BadLine` in
-            its place; `prill.score` makes it a verdict unscored with `input`.
+        path: A trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard
+            input.
+        on_error: What is done with a line that is no trajectory. `raise` ends the reading with an
+            error that names file and line. `skip` leaves it out; how many were left out is logged
+            as a warning at the end. `yield` gives a `BadLine` in its place; `prill.score` makes it
+            a verdict unscored with `input`.
 
     Returns:
         An iterator of `Trajectory`; with `yield`, of `Trajectory` and `BadLine`.
 
     Raises:
-        InputError: A line is broken, with `raise`; in all cases, an archive is damaged and cannot be read further.
-        UsageError: There is no such file, a folder has no trajectories, or `on_error` is something else.
+        InputError: A line is broken, with `raise`; in all cases, an archive is damaged and cannot
+            be read further.
+        UsageError: There is no such file, a folder has no trajectories, or `on_error` is something
+            else.
     """
     if on_error not in get_args(OnError):
-        raise UsageError(f"on_error is {on_error!r}: give one of {', '.join(get_args(OnError))}", parameters=("on_error",))
+        raise UsageError(
+            f"on_error is {on_error!r}: give one of {', '.join(get_args(OnError))}",
+            parameters=("on_error",),
+        )
     items = (item for _, item in numbered_trajectories(path))
     return items if on_error == "yield" else _only_good(items, path, skip=on_error == "skip")
 
@@ -127,8 +140,9 @@ def numbered_trajectories(
     note: Callable[[str, Iterable[str]], object] = lambda place, keys: None,
     takes: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[str, Trajectory | BadLine]]:
-    """All items of `read_trajectories(path, "yield")`, each with its place, `file:line`; `note` is told the paths of unknown
-    keys, if any. Of a line that is not taken, only the id is read: it comes as a `BadLine` without a problem.
+    """All items of `read_trajectories(path, "yield")`, each with its place, `file:line`; `note` is
+    told the paths of unknown keys, if any. Of a line that is not taken, only the id is read: it
+    comes as a `BadLine` without a problem.
     """
     for file in trajectory_files([path]):
         expect_unchanged(file)
@@ -149,7 +163,9 @@ def numbered_trajectories(
 
 
 def decode_trajectory(data: bytes, root: Path) -> Trajectory:
-    """One line of a trajectory file. Unknown keys go to `metadata` under their path. Raises InputError with the path."""
+    """One line of a trajectory file. Unknown keys go to `metadata` under their path. Raises
+    InputError with the path.
+    """
     return _decoded(data, root)[0]
 
 
@@ -177,7 +193,9 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
 
 
 def list_screenshots(trajectory: Trajectory) -> list[tuple[str, str]]:
-    """The path of every screenshot, those of earlier turns included, with its place in the record."""
+    """The path of every screenshot, those of earlier turns included, with its place in the
+    record.
+    """
     screenshots: list[tuple[str, str]] = []
 
     def note(path: str, at: str) -> str:
@@ -194,15 +212,18 @@ def encode(record: object) -> bytes:
 
 
 def encode_bad_line(item: BadLine) -> bytes:
-    """One line of a trajectory file that stands for a broken record of another format: it is read as one with that problem."""
+    """One line of a trajectory file that stands for a broken record of another format: it is read
+    as one with that problem.
+    """
     return encode({"id": item.id, _UNREADABLE: item.message})
 
 
 def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:
-    """One line of a trajectory file in folder `root`; screenshots below it are written as relative paths.
+    """One line of a trajectory file in folder `root`; screenshots below it are written as relative
+    paths.
 
-    Raises InputError that names the field when a screenshot lies elsewhere, when a value is of another type than its record
-    says, and for half a character: the file could not be read back.
+    Raises InputError that names the field when a screenshot lies elsewhere, when a value is of
+    another type than its record says, and for half a character: the file could not be read back.
     """
     check_record(trajectory)
     return _encoded(trajectory, root)
@@ -213,18 +234,23 @@ def _encoded(trajectory: Trajectory, root: Path) -> bytes:
     try:
         return encode_as(trajectory.id, _plain(here))
     except TypeError:  # metadata may hold anything
-        raise InputError(f"trajectory {trajectory.id!r}: {unwritable(here, msgspec.to_builtins, '')}") from None
+        raise InputError(
+            f"trajectory {trajectory.id!r}: {unwritable(here, msgspec.to_builtins, '')}"
+        ) from None
 
 
 def encode_as(id: str, record: object) -> bytes:
-    """As `encode`, of the record with that id. Raises InputError that names the field whose text holds half a character (a
-    lone surrogate), as a page's script or a broken emoji may have it.
+    """As `encode`, of the record with that id. Raises InputError that names the field whose text
+    holds half a character (a lone surrogate), as a page's script or a broken emoji may have it.
     """
     try:
         return encode(record)
     except UnicodeEncodeError as error:
         place, half = _half_character(msgspec.to_builtins(record), "$"), error.object[error.start]
-        raise InputError(f"{id!r} cannot be written: {half!r} is half a character, which JSON has not - at `{place}`") from None
+        raise InputError(
+            f"{id!r} cannot be written: {half!r} is half a character, which JSON has not - at "
+            f"`{place}`"
+        ) from None
 
 
 def _half_character(value: object, at: str) -> str | None:
@@ -277,7 +303,9 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
 
 
 def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
-    """Raises UsageError when the first line is plainly of another kind of file: its fields alone would not say so clearly."""
+    """Raises UsageError when the first line is plainly of another kind of file: its fields alone
+    would not say so clearly.
+    """
     expect_unchanged(path)
     first = next(read_lines(path), None)
     content = content_of_line(first.data) if first else None
@@ -295,7 +323,9 @@ def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
             if not line.complete:
                 _log.warning("%s:%d: incomplete last line skipped", os.fspath(path), line.number)
                 return
-            raise InputError(f"{path}:{line.number}: {line_fault(line.data, error, type_)}") from None
+            raise InputError(
+                f"{path}:{line.number}: {line_fault(line.data, error, type_)}"
+            ) from None
         count += 1
         yield record
     if count == 0:
@@ -312,7 +342,9 @@ def _read_id(data: bytes) -> str | None:
 
 
 def move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
-    """Takes keys that a record does not have out of its plain types, into `extras`, by their path."""
+    """Takes keys that a record does not have out of its plain types, into `extras`, by their
+    path.
+    """
     if not isinstance(record, dict):
         return
     if not record.keys() <= _FIELDS[cls]:
@@ -333,8 +365,12 @@ def move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> N
         move_extras(record.get("action"), Action, f"{at}action.", extras)
 
 
-def with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$") -> Trajectory:
-    """The trajectory with every screenshot path, those of earlier turns included, put through `change(path, its place)`."""
+def with_screenshots(
+    trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$"
+) -> Trajectory:
+    """The trajectory with every screenshot path, those of earlier turns included, put through
+    `change(path, its place)`.
+    """
 
     def moved(observation: Observation, where: str) -> Observation:
         if not observation.screenshot:
@@ -352,7 +388,10 @@ def with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], 
         for i, step in enumerate(trajectory.steps)
     )
     if task.earlier:
-        turns = (with_screenshots(turn, change, f"{at}.task.earlier[{i}]") for i, turn in enumerate(task.earlier))
+        turns = (
+            with_screenshots(turn, change, f"{at}.task.earlier[{i}]")
+            for i, turn in enumerate(task.earlier)
+        )
         task = replace(task, earlier=tuple(turns))
     final = trajectory.final and moved(trajectory.final, f"{at}.final")
     return replace(trajectory, task=task, steps=steps, final=final)
@@ -362,10 +401,15 @@ def _inside(path: str, root: Path, at: str) -> str:
     if "\0" in path:
         raise InputError(f"image path {path!r} holds a null character - at `{at}`")
     if get_name(root) != str(root):
-        raise InputError(f"the folder {get_name(root)} has a name that is no UTF-8; rename it - at `{at}`")
+        raise InputError(
+            f"the folder {get_name(root)} has a name that is no UTF-8; rename it - at `{at}`"
+        )
     absolute = os.path.join(root, path)
     if os.path.isabs(path) or os.path.commonpath((os.path.realpath(absolute), root)) != str(root):
-        raise InputError(f"image path {path!r} leaves the folder of the file; put images beside or below it - at `{at}`")
+        raise InputError(
+            f"image path {path!r} leaves the folder of the file; put images beside or below it - "
+            f"at `{at}`"
+        )
     return absolute
 
 
@@ -377,7 +421,9 @@ def _relative(path: str, root: Path, at: str) -> str:
 
 
 def _plain(trajectory: Trajectory) -> Mapping[str, Any]:
-    """Built-in types for JSON; `error` and `task.earlier` are left out when empty, as in the format's description."""
+    """Built-in types for JSON; `error` and `task.earlier` are left out when empty, as in the
+    format's description.
+    """
     record = cast("dict[str, Any]", msgspec.to_builtins(trajectory))
     if trajectory.error is None:
         del record["error"]
@@ -392,10 +438,11 @@ def _plain(trajectory: Trajectory) -> Mapping[str, Any]:
 
 
 def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Trajectory]) -> int:
-    """Writes a trajectory file, packed when its name ends in .gz. The file appears when it is whole.
+    """Writes a trajectory file, packed when its name ends in .gz. The file appears when it is
+    whole.
 
-    Screenshots that do not lie in the file's folder or below are copied to `images/` beside it, so that the folder can be
-    moved as a whole.
+    Screenshots that do not lie in the file's folder or below are copied to `images/` beside it, so
+    that the folder can be moved as a whole.
 
     Args:
         path: The file to write; one with trajectories is replaced.
@@ -405,9 +452,11 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
         How many trajectories there are.
 
     Raises:
-        InputError: A record could not be read back: the message names it, the field, what was expected and what is there. That
-            is so for a value of another type, a screenshot that is missing, and an unpaired surrogate. Nothing is written.
-        UsageError: Ids come again, the file cannot be written, or it holds something else. Nothing is written.
+        InputError: A record could not be read back: the message names it, the field, what was
+            expected and what is there. That is so for a value of another type, a screenshot that is
+            missing, and an unpaired surrogate. Nothing is written.
+        UsageError: Ids come again, the file cannot be written, or it holds something else. Nothing
+            is written.
     """
     check_output(path, "trajectories")
     root = resolve_folder(path)
@@ -421,7 +470,12 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
 
     with ExitStack() as on_failure:
         on_failure.callback(copies.remove)
-        count = _write_lines(path, expect_several(trajectories, "trajectories"), line, lambda trajectory: trajectory.id)
+        count = _write_lines(
+            path,
+            expect_several(trajectories, "trajectories"),
+            line,
+            lambda trajectory: trajectory.id,
+        )
         on_failure.pop_all()
     return count
 
@@ -437,8 +491,10 @@ def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) ->
         How many labels there are.
 
     Raises:
-        InputError: A record could not be read back, as for `write_trajectories`. Nothing is written.
-        UsageError: A label comes again, the file cannot be written, or it holds something else. Nothing is written.
+        InputError: A record could not be read back, as for `write_trajectories`. Nothing is
+            written.
+        UsageError: A label comes again, the file cannot be written, or it holds something else.
+            Nothing is written.
     """
     check_output(path, "labels")
 
@@ -447,15 +503,21 @@ def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) ->
         return encode_as(label.id, label)
 
     records = expect_several(labels, "labels")
-    return _write_lines(path, records, line, lambda label: (label.id, label.source, label.annotator))
+    return _write_lines(
+        path, records, line, lambda label: (label.id, label.source, label.annotator)
+    )
 
 
 def copy_image(path: str, folder: Path) -> Path:
-    """Copies an image into a folder, under a name made from its content. Raises InputError when it cannot be copied."""
+    """Copies an image into a folder, under a name made from its content. Raises InputError when it
+    cannot be copied.
+    """
     part = None
     try:
         with open_image_file(path) as file:
-            copy = folder / (hashlib.file_digest(file, "sha256").hexdigest()[:16] + Path(path).suffix.lower())
+            copy = folder / (
+                hashlib.file_digest(file, "sha256").hexdigest()[:16] + Path(path).suffix.lower()
+            )
             if not copy.exists():
                 folder.mkdir(parents=True, exist_ok=True)
                 part = part_path(copy)
@@ -466,12 +528,16 @@ def copy_image(path: str, folder: Path) -> Path:
     except (OSError, ValueError) as error:
         if part is not None:
             part.unlink(missing_ok=True)
-        raise InputError(f"{path}: the image cannot be copied: {getattr(error, 'strerror', error)}") from None
+        raise InputError(
+            f"{path}: the image cannot be copied: {getattr(error, 'strerror', error)}"
+        ) from None
     return copy
 
 
 class _ImageCopies:
-    """The screenshots of a file that is being written, in its folder; those from elsewhere are copied, each once."""
+    """The screenshots of a file that is being written, in its folder; those from elsewhere are
+    copied, each once.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -480,7 +546,9 @@ class _ImageCopies:
         self._copies: dict[str, Path] = {}
 
     def placed(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory with its screenshots below the folder. Raises InputError for one that is missing."""
+        """The trajectory with its screenshots below the folder. Raises InputError for one that is
+        missing.
+        """
 
         def place(path: str, at: str) -> str:
             if (fault := missing_image(path)) is not None:
@@ -508,7 +576,10 @@ class _ImageCopies:
 
 
 def _write_lines(
-    path: str | os.PathLike[str], records: Iterable[_R], line: Callable[[_R], bytes], identity: Callable[[_R], Hashable]
+    path: str | os.PathLike[str],
+    records: Iterable[_R],
+    line: Callable[[_R], bytes],
+    identity: Callable[[_R], Hashable],
 ) -> int:
     identities: set[Hashable] = set()
     repeats: dict[str, None] = {}
@@ -521,7 +592,10 @@ def _write_lines(
             out.write(data)
         if repeats:
             more = f" and {len(repeats) - 10} more" if len(repeats) > 10 else ""
-            raise UsageError(f"{path}: not written, as ids come again: {', '.join(map(repr, list(repeats)[:10]))}{more}")
+            raise UsageError(
+                f"{path}: not written, as ids come again: "
+                f"{', '.join(map(repr, list(repeats)[:10]))}{more}"
+            )
     return len(identities)
 
 
@@ -530,14 +604,17 @@ def _packed(file: Writer, packed: bool) -> AbstractContextManager[Writer]:
     return gzip.GzipFile("", "wb", fileobj=file, mtime=0) if packed else nullcontext(file)
 
 
-# Input files for scoring: ids once, broken lines as items of their own, a clear error when nothing can be read.
+# Input files for scoring: ids once, broken lines as items of their own, a clear error when nothing
+# can be read.
 
 
 Item = Trajectory | BadLine
 
 
 class UniqueIds:
-    """The ids of trajectories that were read together, with the place of each; in a temporary database, not in memory."""
+    """The ids of trajectories that were read together, with the place of each; in a temporary
+    database, not in memory.
+    """
 
     def __init__(self) -> None:
         self._ids = scratch_database(self)
@@ -548,7 +625,9 @@ class UniqueIds:
         try:
             self._ids.execute("INSERT INTO ids VALUES (?, ?)", (item.id, place))
         except sqlite3.IntegrityError:
-            first = self._ids.execute("SELECT place FROM ids WHERE id = ?", (item.id,)).fetchone()[0]
+            first = self._ids.execute("SELECT place FROM ids WHERE id = ?", (item.id,)).fetchone()[
+                0
+            ]
             problem = item.problem if isinstance(item, BadLine) else duplicate(item.id, first)
             return BadLine(place, place, problem, item.id.encode())
         return item
@@ -559,10 +638,12 @@ class UniqueIds:
 
 
 class TrajectoryReader:
-    """The items of some trajectory files and folders, in order; ids seen are kept in a temporary database, not in memory.
+    """The items of some trajectory files and folders, in order; ids seen are kept in a temporary
+    database, not in memory.
 
-    `limit` looks at the first so many lines; of these, `shard` gives its share, by id, and `turn` every N-th line. `read`
-    counts what was given, `unknown` the keys that no record has, as far as the files were read.
+    `limit` looks at the first so many lines; of these, `shard` gives its share, by id, and `turn`
+    every N-th line. `read` counts what was given, `unknown` the keys that no record has, as far as
+    the files were read.
     """
 
     def __init__(
@@ -581,7 +662,9 @@ class TrajectoryReader:
         self._ids = UniqueIds()
 
     def __iter__(self) -> Iterator[tuple[str, Item]]:
-        """Each item with its place, `file:line`. Raises UsageError when no line is a trajectory, before any item."""
+        """Each item with its place, `file:line`. Raises UsageError when no line is a trajectory,
+        before any item.
+        """
         self._look_for_one()
         for place, item in self._items():
             if self.shard is None or self.shard.takes(item.id):
@@ -613,7 +696,12 @@ class TrajectoryReader:
                 if not is_taken:
                     continue
                 name = get_name(path)
-                yield name, BadLine(name, name, str(error).encode("utf-8", "backslashreplace").decode(), b"")
+                yield (
+                    name,
+                    BadLine(
+                        name, name, str(error).encode("utf-8", "backslashreplace").decode(), b""
+                    ),
+                )
 
     def _note(self, place: str, keys: Iterable[str]) -> None:
         self.unknown.update(key.rpartition(".")[2] for key in keys)
@@ -632,7 +720,11 @@ class TrajectoryReader:
                 first, broken = first or str(error), broken + 1
         if first is None:
             names = ", ".join(map(str, self.paths))
-            raise UsageError(f"{names}: the file is empty" if len(self.paths) == 1 else f"{names}: the files are empty")
+            raise UsageError(
+                f"{names}: the file is empty"
+                if len(self.paths) == 1
+                else f"{names}: the files are empty"
+            )
         with suppress(InputError):
             _expect(self.paths[0], "trajectories")
         more = f" (and {broken - 1} more broken lines)" if broken > 1 else ""

@@ -40,8 +40,11 @@ _TYPES: dict[str, type] = {
 }
 _MAX_ROWS, _MAX_TEXT = 100, 300  # of a table in a notebook, and of a cell in it
 # Control characters, line separators, and those that turn the direction of the text around them.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# Spreadsheets run cells that begin so; the wide forms are taken for the plain ones in some languages.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
+# Spreadsheets run cells that begin so; the wide forms are taken for the plain ones in some
+# languages.
 _FORMULA = tuple("=+-@＝＋－＠")
 
 
@@ -54,7 +57,9 @@ def import_pandas() -> Any:
     return pandas
 
 
-def data_frame(rows: Sequence[Mapping[str, Any] | tuple[Any, ...]], columns: Sequence[str] | None = None) -> pandas.DataFrame:
+def data_frame(
+    rows: Sequence[Mapping[str, Any] | tuple[Any, ...]], columns: Sequence[str] | None = None
+) -> pandas.DataFrame:
     """Makes a data frame of rows.
 
     Args:
@@ -72,7 +77,9 @@ def data_frame(rows: Sequence[Mapping[str, Any] | tuple[Any, ...]], columns: Seq
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under named columns, as `prill.table` makes them; `types` has the type of each column's cells."""
+    """Rows under named columns, as `prill.table` makes them; `types` has the type of each column's
+    cells.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -90,7 +97,11 @@ class Table:
         pandas = import_pandas()
         dtypes = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
         return pandas.DataFrame(
-            {name: pandas.array(cells, dtype=dtypes[self.types[name]]) for name, cells in self._columns()}, columns=self.columns
+            {
+                name: pandas.array(cells, dtype=dtypes[self.types[name]])
+                for name, cells in self._columns()
+            },
+            columns=self.columns,
         )
 
     def to_arrow(self) -> pyarrow.Table:
@@ -99,8 +110,15 @@ class Table:
             import pyarrow
         except ImportError:
             raise MissingExtraError("pyarrow") from None
-        types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-        return pyarrow.table({name: pyarrow.array(cells, types[self.types[name]]) for name, cells in self._columns()})
+        types = {
+            str: pyarrow.string(),
+            int: pyarrow.int64(),
+            float: pyarrow.float64(),
+            bool: pyarrow.bool_(),
+        }
+        return pyarrow.table(
+            {name: pyarrow.array(cells, types[self.types[name]]) for name, cells in self._columns()}
+        )
 
     def to_datasets(self) -> Dataset:
         """A data set of Hugging Face's `datasets`. Raises MissingExtraError."""
@@ -112,7 +130,9 @@ class Table:
         return Dataset(self.to_arrow())
 
     def to_csv(self) -> str:
-        """Comma-separated values: null is an empty cell; text that a spreadsheet would run as a formula begins with '."""
+        """Comma-separated values: null is an empty cell; text that a spreadsheet would run as a
+        formula begins with '.
+        """
         import csv
         import io
 
@@ -124,7 +144,11 @@ class Table:
 
     def to_markdown(self) -> str:
         """A Markdown table with its line breaks and markup escaped; numbers have four digits."""
-        lines = [self.columns, ["---"] * len(self.columns), *(map(_markdown_cell, row) for row in self.rows)]
+        lines = [
+            self.columns,
+            ["---"] * len(self.columns),
+            *(map(_markdown_cell, row) for row in self.rows),
+        ]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def _columns(self) -> Iterator[tuple[str, list[Cell]]]:
@@ -155,7 +179,11 @@ class Verdicts(list[Verdict]):
     """A list of verdicts that shows itself in a notebook."""
 
     def table(
-        self, labels: Iterable[LabelRecord] | _Path | None = None, *, source: str | None = None, truth: str = "majority"
+        self,
+        labels: Iterable[LabelRecord] | _Path | None = None,
+        *,
+        source: str | None = None,
+        truth: str = "majority",
     ) -> Table:
         """One row a verdict; see `prill.table`."""
         return table(self, labels, source=source, truth=truth)
@@ -166,12 +194,19 @@ class Verdicts(list[Verdict]):
 
     def _repr_html_(self) -> str:
         unscored = Counter(verdict.unscored for verdict in self if verdict.unscored is not None)
-        reasons = f" ({', '.join(f'{reason} {count}' for reason, count in unscored.most_common())})" if unscored else ""
+        reasons = (
+            f" ({', '.join(f'{reason} {count}' for reason, count in unscored.most_common())})"
+            if unscored
+            else ""
+        )
         successes = sum(verdict.success is True for verdict in self)
         failures = len(self) - successes - unscored.total()
         usage = sum((verdict.usage for verdict in self), start=Usage())
         spent = "cost unknown" if usage.usd is None else f"{usage.usd:.4f} USD"
-        counts = f"{len(self)} verdicts: {successes} success, {failures} failure, {unscored.total()} unscored{reasons}; {spent}"
+        counts = (
+            f"{len(self)} verdicts: {successes} success, {failures} failure, "
+            f"{unscored.total()} unscored{reasons}; {spent}"
+        )
         columns = ("id", "success", "score", "unscored", "reason")
         rows = ((v.id, v.success, v.score, v.unscored, v.reason) for v in self[:_MAX_ROWS])
         return f"<p>{counts}</p>{_html(columns, tuple(rows), len(self))}"
@@ -193,16 +228,20 @@ def table(
         truth: The rule for annotators who differ, as in `gold_labels`.
 
     Returns:
-        The table. With labels it has a column `label`, null where the label is undecided or missing.
+        The table. With labels it has a column `label`, null where the label is undecided or
+        missing.
 
     Raises:
-        UsageError: There are labels of several sources and `source` is None, or no label is of that source.
+        UsageError: There are labels of several sources and `source` is None, or no label is of that
+            source.
     """
     records = read_verdicts(verdicts) if isinstance(verdicts, str | os.PathLike) else verdicts
     rows = tuple(map(_row, records))
     if labels is None:
         return Table(tuple(_TYPES)[:-1], rows)
-    _, truths = gold_labels(read_labels(labels) if isinstance(labels, str | os.PathLike) else labels, source, truth)
+    _, truths = gold_labels(
+        read_labels(labels) if isinstance(labels, str | os.PathLike) else labels, source, truth
+    )
     return Table(tuple(_TYPES), tuple((*row, truths.get(str(row[0]))) for row in rows))
 
 
@@ -214,7 +253,8 @@ def _row(verdict: Verdict) -> tuple[Cell, ...]:
     return (*judged, evaluator.name, evaluator.model, *spent, verdict.fitted_on)
 
 
-# Cells as text: what judges and pages say is data in every form, never a formula, markup or a terminal's control sequence.
+# Cells as text: what judges and pages say is data in every form, never a formula, markup or a
+# terminal's control sequence.
 
 
 def printable(text: str) -> str:

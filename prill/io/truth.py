@@ -10,20 +10,24 @@ from msgspec import Meta
 from prill.errors import UsageError
 from prill.types import LabelRecord
 
-# What counts, in words. A tie of the majority is undecided; `first` depends on the order of the lines. Any other rule is the
-# name of an annotator.
+# What counts, in words. A tie of the majority is undecided; `first` depends on the order of the
+# lines. Any other rule is the name of an annotator.
 RULES = {
     "majority": "the majority of the annotators who decided; a tie is undecided",
     "unanimous": "what all annotators who decided agree on",
     "first": "the first decided label in the file",
 }
 # As options of runs that read labels.
-SourceOption = Annotated[str | None, Meta(description="labels to use where there are several sources, such as human or oracle")]
+SourceOption = Annotated[
+    str | None,
+    Meta(description="labels to use where there are several sources, such as human or oracle"),
+]
 TruthOption = Annotated[
     str,
     Meta(
         min_length=1,
-        description="what counts where annotators differ: majority (default; a tie is undecided), unanimous, first (line of "
+        description="what counts where annotators differ: majority (default; a tie is undecided), "
+        "unanimous, first (line of "
         "the file), or the NAME of the one annotator whose labels count",
     ),
 ]
@@ -37,8 +41,10 @@ def gold_labels(
 
     Args:
         labels: Labels of any number of annotators.
-        source: Which source of labels to use. People and oracles never share a figure. None: the only one there is.
-        truth: `"majority"`, `"unanimous"`, `"first"`, or the name of an annotator, whose labels alone then count.
+        source: Which source of labels to use. People and oracles never share a figure. None: the
+            only one there is.
+        truth: `"majority"`, `"unanimous"`, `"first"`, or the name of an annotator, whose labels
+            alone then count.
 
     Returns:
         The source, and the success of each id; None where that is undecided.
@@ -53,17 +59,22 @@ def gold_labels(
 def collect_labels(
     labels: Iterable[LabelRecord], source: str | None = None, truth: str = "majority"
 ) -> tuple[str, dict[str, list[LabelRecord]]]:
-    """The source, and for each id all its labels of that source, in order. Raises UsageError like `gold_labels`."""
+    """The source, and for each id all its labels of that source, in order. Raises UsageError like
+    `gold_labels`.
+    """
     records = list(labels)
     sources = sorted({record.source for record in records})
     if source is None:
         if len(sources) > 1:
             raise UsageError(
-                f"the labels come from several sources ({', '.join(sources)}); choose one source", parameters=("source",)
+                f"the labels come from several sources ({', '.join(sources)}); choose one source",
+                parameters=("source",),
             )
         source = sources[0] if sources else ""
     elif source not in sources:
-        raise UsageError(f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}")
+        raise UsageError(
+            f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}"
+        )
     by_id: dict[str, list[LabelRecord]] = {}
     for record in records:
         if record.source == source:
@@ -74,7 +85,9 @@ def collect_labels(
 
 
 def decide_truth(records: Iterable[LabelRecord], truth: str = "majority") -> bool | None:
-    """The success that counts by that rule, of the labels of one trajectory; None where it is undecided."""
+    """The success that counts by that rule, of the labels of one trajectory; None where it is
+    undecided.
+    """
     records = list(records)
     if truth == "first":
         return next((record.success for record in records if record.success is not None), None)
@@ -89,7 +102,9 @@ def decide_truth(records: Iterable[LabelRecord], truth: str = "majority") -> boo
 
 
 def why_undecided(records: Sequence[LabelRecord], truth: str = "majority") -> str:
-    """Why `decide_truth` gives None, in a word or two: tie, not unanimous, or the reason of an annotator who did not decide."""
+    """Why `decide_truth` gives None, in a word or two: tie, not unanimous, or the reason of an
+    annotator who did not decide.
+    """
     if truth not in RULES:
         records = [record for record in records if record.annotator == truth]
         if not records:
@@ -97,28 +112,35 @@ def why_undecided(records: Sequence[LabelRecord], truth: str = "majority") -> st
     elif collect_votes(records):
         return "tie" if truth == "majority" else "not unanimous"
     # By name, so that the order of the lines does not matter.
-    return min((record.undecided for record in records if record.undecided), default="no reason given")
+    return min(
+        (record.undecided for record in records if record.undecided), default="no reason given"
+    )
 
 
 def collect_votes(records: Iterable[LabelRecord]) -> dict[str, bool]:
-    """What each annotator of a trajectory decided. Labels without a name are of different annotators.
+    """What each annotator of a trajectory decided. Labels without a name are of different
+    annotators.
 
     An annotator who said both success and failure decided nothing.
     """
     votes: dict[str, set[bool]] = {}
     for i, record in enumerate(records):
         if record.success is not None:
-            # A name cannot hold a null character in a file, so a made-up name meets none that was given.
+            # A name cannot hold a null character in a file, so a made-up name meets none that was
+            # given.
             votes.setdefault(record.annotator or f"\0{i}", set()).add(record.success)
     return {name: True in successes for name, successes in votes.items() if len(successes) == 1}
 
 
 def _refuse_stranger(name: str, source: str, by_id: dict[str, list[LabelRecord]]) -> None:
-    names = sorted({record.annotator for records in by_id.values() for record in records if record.annotator})
+    names = sorted(
+        {record.annotator for records in by_id.values() for record in records if record.annotator}
+    )
     if name not in names:
         more = "" if len(names) <= _MAX_NAMES else f" and {len(names) - _MAX_NAMES} more"
         raise UsageError(
-            f"truth {name!r} is no rule ({', '.join(RULES)}) and no annotator of the labels of source {source!r}; "
+            f"truth {name!r} is no rule ({', '.join(RULES)}) and no annotator of the labels of "
+            f"source {source!r}; "
             f"there are: {', '.join(names[:_MAX_NAMES]) or 'none with a name'}{more}",
             parameters=("truth",),
         )

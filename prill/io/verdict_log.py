@@ -44,13 +44,14 @@ class Logged(Protocol):
 
 
 class VerdictLog(AppendLog[Any]):
-    """Verdicts of one evaluator in one file; subclasses hold other records that have an id, a key and a maker.
+    """Verdicts of one evaluator in one file; subclasses hold other records that have an id, a key
+    and a maker.
 
-    A new verdict for an id replaces the old line when the log is closed. What the file says of each id is kept in a temporary
-    database, so that memory does not grow with the file.
+    A new verdict for an id replaces the old line when the log is closed. What the file says of each
+    id is kept in a temporary database, so that memory does not grow with the file.
 
-    Where another program writes to the file meanwhile, replaces or removes it, `append` and `close` raise UsageError. What was
-    judged is then kept in a file beside it.
+    Where another program writes to the file meanwhile, replaces or removes it, `append` and `close`
+    raise UsageError. What was judged is then kept in a file beside it.
     """
 
     noun: ClassVar[str] = "verdict"
@@ -58,27 +59,37 @@ class VerdictLog(AppendLog[Any]):
     record: ClassVar[type[Any]] = Verdict
 
     def __init__(
-        self, path: str | os.PathLike[str], evaluator: EvaluatorInfo | str, *, resume: bool = True, retry_unscored: bool = False
+        self,
+        path: str | os.PathLike[str],
+        evaluator: EvaluatorInfo | str,
+        *,
+        resume: bool = True,
+        retry_unscored: bool = False,
     ) -> None:
         self.evaluator = evaluator
         self._retry_unscored = retry_unscored
         self._replaced = False
         self._database = scratch_database(self)
         self._database.execute(
-            "CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT, start INTEGER) WITHOUT ROWID"
+            "CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT, start INTEGER) "
+            "WITHOUT ROWID"
         )
         super().__init__(path, self.record, self._take, what=self.noun, restart=not resume)
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
-        """True when the file holds a verdict of this very content that need not be made again. The key is made only where
-        there is one to compare: it may take reading pictures.
+        """True when the file holds a verdict of this very content that need not be made again. The
+        key is made only where there is one to compare: it may take reading pictures.
         """
         known = self.lasting_key(id)
         return known is not None and known == key()
 
     def lasting_key(self, id: str) -> str | None:
-        """The key of the verdict that the file holds and that need not be made again, as long as its content is the same."""
-        row = self._database.execute("SELECT key, unscored FROM verdicts WHERE id = ?", (id,)).fetchone()
+        """The key of the verdict that the file holds and that need not be made again, as long as
+        its content is the same.
+        """
+        row = self._database.execute(
+            "SELECT key, unscored FROM verdicts WHERE id = ?", (id,)
+        ).fetchone()
         if row is None or (row[1] is not None and (self._retry_unscored or row[1] in RETRIED)):
             return None
         return str(row[0])
@@ -90,7 +101,9 @@ class VerdictLog(AppendLog[Any]):
         self._remember(record, start)
 
     def drop(self, id: str) -> None:
-        """Forgets a verdict that has lost its subject: a line could not be read before, and now it can."""
+        """Forgets a verdict that has lost its subject: a line could not be read before, and now it
+        can.
+        """
         if self._database.execute("DELETE FROM verdicts WHERE id = ?", (id,)).rowcount:
             self._replaced = True
 
@@ -109,13 +122,17 @@ class VerdictLog(AppendLog[Any]):
             self._database.close()
 
     def _counts(self, start: int) -> bool:
-        return self._database.execute("SELECT 1 FROM verdicts WHERE start = ?", (start,)).fetchone() is not None
+        return (
+            self._database.execute("SELECT 1 FROM verdicts WHERE start = ?", (start,)).fetchone()
+            is not None
+        )
 
     def _take(self, record: Any, start: int) -> None:
         if record.evaluator != self.evaluator:
             differences = _differences(record.evaluator, self.evaluator, ("there", "now"))
             raise UsageError(
-                f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose another file, or begin again",
+                f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose "
+                "another file, or begin again",
                 parameters=("output", "resume"),
             )
         self._remember(record, start)
@@ -126,18 +143,31 @@ class VerdictLog(AppendLog[Any]):
         self._database.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?, ?)", row)
         if self._database.total_changes == before:
             self._replaced = True
-            self._database.execute("UPDATE verdicts SET key = ?2, unscored = ?3, start = ?4 WHERE id = ?1", row)
+            self._database.execute(
+                "UPDATE verdicts SET key = ?2, unscored = ?3, start = ?4 WHERE id = ?1", row
+            )
 
 
-def _differences(other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str]) -> str:
-    names = ("name", "version", "model", "prompt", "params") if isinstance(other, EvaluatorInfo) else ("name",)
+def _differences(
+    other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str]
+) -> str:
+    names = (
+        ("name", "version", "model", "prompt", "params")
+        if isinstance(other, EvaluatorInfo)
+        else ("name",)
+    )
     pairs = ((name, getattr(other, name, other), getattr(own, name, own)) for name in names)
-    return "; ".join(f"{name} {theirs} {places[0]}, {ours} {places[1]}" for name, theirs, ours in pairs if theirs != ours)
+    return "; ".join(
+        f"{name} {theirs} {places[0]}, {ours} {places[1]}"
+        for name, theirs, ours in pairs
+        if theirs != ours
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What `merge_verdicts` wrote: ids, how many of them are unscored, and lines left out because a better one was there.
+    """What `merge_verdicts` wrote: ids, how many of them are unscored, and lines left out because a
+    better one was there.
 
     `cut` are the files whose last line is incomplete, as a crash leaves it: that line is left out.
     """
@@ -148,32 +178,46 @@ class Merged:
     cut: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        twice = f"; {self.left_out} lines left out, whose ids have a better or newer one" if self.left_out else ""
+        twice = (
+            f"; {self.left_out} lines left out, whose ids have a better or newer one"
+            if self.left_out
+            else ""
+        )
         return f"{self.verdicts} verdicts, {self.unscored} of them unscored{twice}"
 
 
-def merge_verdicts(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> Merged:
+def merge_verdicts(
+    paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
+) -> Merged:
     """Merges verdict files, such as the shards of one run, into one file that holds each id once.
 
     Within a file the newest line of an id counts; between files, the first scored one.
 
     Args:
         paths: Verdict files.
-        output: The file to write. Where it exists, it counts as the first of the files, so none of its verdicts is lost.
+        output: The file to write. Where it exists, it counts as the first of the files, so none of
+            its verdicts is lost.
 
     Returns:
-        How many verdicts there are, how many of them are unscored, how many lines were left out, and which files end in an
-        incomplete line.
+        How many verdicts there are, how many of them are unscored, how many lines were left out,
+        and which files end in an incomplete line.
 
     Raises:
-        UsageError: Two files have verdicts of different judges, or of different content under one id. The output is then
-            unchanged.
+        UsageError: Two files have verdicts of different judges, or of different content under one
+            id. The output is then unchanged.
     """
     check_output(output, "verdicts", paths)
-    if not (is_stdout(output) or is_stream(output)) and os.path.exists(output) and os.path.getsize(output):
+    if (
+        not (is_stdout(output) or is_stream(output))
+        and os.path.exists(output)
+        and os.path.getsize(output)
+    ):
         paths = [output, *paths]
     with closing(scratch_database()) as database:
-        database.execute("CREATE TABLE best (id TEXT PRIMARY KEY, file INT, line INT, key TEXT, scored INT) WITHOUT ROWID")
+        database.execute(
+            "CREATE TABLE best (id TEXT PRIMARY KEY, file INT, line INT, key TEXT, scored INT) "
+            "WITHOUT ROWID"
+        )
         read = _choose(database, paths)
         database.execute("CREATE UNIQUE INDEX by_line ON best (file, line)")
         cut = dict[str, None]()
@@ -182,7 +226,9 @@ def merge_verdicts(paths: Sequence[str | os.PathLike[str]], output: str | os.Pat
                 for place, line in enumerate(read_lines(path)):
                     if not line.complete and parse_object(line.data) is None:
                         cut[os.fspath(path)] = None
-                    if database.execute("SELECT 1 FROM best WHERE file = ? AND line = ?", (number, place)).fetchone():
+                    if database.execute(
+                        "SELECT 1 FROM best WHERE file = ? AND line = ?", (number, place)
+                    ).fetchone():
                         out.write(line.data + b"\n")
         count, scored = database.execute("SELECT COUNT(*), TOTAL(scored) FROM best").fetchone()
     return Merged(count, count - int(scored), read - count, tuple(cut))
@@ -196,12 +242,20 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
             read, first = read + 1, first or verdict.evaluator
             if verdict.evaluator != first:
                 differences = _differences(verdict.evaluator, first, ("there", f"in {paths[0]}"))
-                raise UsageError(f"{path}: verdicts of another evaluator than in {paths[0]} ({differences}); merge each apart")
-            row = database.execute("SELECT file, key, scored FROM best WHERE id = ?", (verdict.id,)).fetchone()
+                raise UsageError(
+                    f"{path}: verdicts of another evaluator than in {paths[0]} ({differences}); "
+                    "merge each apart"
+                )
+            row = database.execute(
+                "SELECT file, key, scored FROM best WHERE id = ?", (verdict.id,)
+            ).fetchone()
             scored = verdict.unscored is None
             if row is not None and row[0] != number:
                 if row[1] != verdict.key:
-                    raise UsageError(f"{path}: {verdict.id!r} has other content than in {paths[row[0]]}; keep one of the files")
+                    raise UsageError(
+                        f"{path}: {verdict.id!r} has other content than in {paths[row[0]]}; keep "
+                        "one of the files"
+                    )
                 if row[2] or not scored:
                     continue
             entry = (verdict.id, number, place, verdict.key, scored)
@@ -232,7 +286,12 @@ class VerdictStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._file is not sys.stdout.buffer:
             with failures(self.path):
                 self._file.close()

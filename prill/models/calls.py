@@ -1,8 +1,8 @@
 """Model calls as judges make them: single, concurrent, or once per goal, each recorded.
 
-Models note each call as it is made, and whoever wants to know collects them (`transcribed`). Messages are kept as they were
-sent, with the code of that call in the quotations; pictures are kept by reference. Headers and keys are no part of a message
-and never come here.
+Models note each call as it is made, and whoever wants to know collects them (`transcribed`).
+Messages are kept as they were sent, with the code of that call in the quotations; pictures are kept
+by reference. Headers and keys are no part of a message and never come here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
-from prill.errors import AnswerPendingError, BudgetSpentError, ContextTooLongError, InputError, UnscoredError
+from prill.errors import (
+    AnswerPendingError,
+    BudgetSpentError,
+    ContextTooLongError,
+    InputError,
+    UnscoredError,
+)
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash, image_size
 from prill.models.in_flight import InFlight
@@ -31,24 +37,30 @@ from prill.protocols import Form, Image, LanguageModel, Limits, Message, Reply
 from prill.types import Usage
 
 _T = TypeVar("_T")
-# Characters for the states, and as many again for the actions: 12,000 tokens, which recent windows hold beside screenshots.
+# Characters for the states, and as many again for the actions: 12,000 tokens, which recent windows
+# hold beside screenshots.
 ROOM = 24_000
-# Where nobody knows the window: for one of 4,096 tokens, 4,000 characters for the states, and as much for the actions.
+# Where nobody knows the window: for one of 4,096 tokens, 4,000 characters for the states, and as
+# much for the actions.
 _SMALL_SHARE = 6
-# Images go before text falls below this; and with less than the second, there would be nothing to judge by.
+# Images go before text falls below this; and with less than the second, there would be nothing to
+# judge by.
 _LEAST_CHARS, _NO_EVIDENCE_CHARS = 1_000, 200
 _HALVINGS = 7  # of the room, to find what fits: to within 200 characters of 24,000
 _DENSER = 1.5
 _MAX_SIZES = 8  # requests of different sizes, for one answer
 _MAX_GOALS = 10_000
-# A call holds its screenshots, half a megabyte each, while it waits for its turn. As many as a model takes by default.
+# A call holds its screenshots, half a megabyte each, while it waits for its turn. As many as a
+# model takes by default.
 _AT_ONCE = 16
 
 
 async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The results in order, of 16 at a time. The first failure ends the rest, whose results nobody would use, and is raised.
+    """The results in order, of 16 at a time. The first failure ends the rest, whose results nobody
+    would use, and is raised.
 
-    An answer that is still to come ends nothing: the other calls are made, and may have to wait, too.
+    An answer that is still to come ends nothing: the other calls are made, and may have to wait,
+    too.
     """
     if len(work) == 1:
         return [await work[0]]
@@ -78,7 +90,9 @@ async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 
 def filled(prompt: Prompt, images: Sequence[Image], **values: str) -> tuple[Message, ...]:
-    """A prompt with a system and a user turn, filled; images come after all text, so that servers can reuse the beginning."""
+    """A prompt with a system and a user turn, filled; images come after all text, so that servers
+    can reuse the beginning.
+    """
     turns = prompt.fill({**values, "code": NONCE})
     return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
 
@@ -89,14 +103,16 @@ def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
     sizes = [image_size(part.path) for part in parts if isinstance(part, Image)]
     words = "".join(part for part in parts if isinstance(part, str))
     pixels = sum(width * height for width, height in sizes)
-    return Usage(1, estimate_tokens(words) + pixels // PIXELS_PER_TOKEN, max_tokens // 4, len(sizes))
+    return Usage(
+        1, estimate_tokens(words) + pixels // PIXELS_PER_TOKEN, max_tokens // 4, len(sizes)
+    )
 
 
 class PerGoal(Generic[_T]):
     """A model's answer per goal, requested once even for trajectories judged at the same time.
 
-    A failure is not kept: whoever comes next asks again. The last 10,000 are kept in memory, and all of them in `cache`.
-    What the call cost is booked on the trajectory that came first.
+    A failure is not kept: whoever comes next asks again. The last 10,000 are kept in memory, and
+    all of them in `cache`. What the call cost is booked on the trajectory that came first.
     """
 
     def __init__(self, form: RecordFormat[_T], cache: DiskCache | None = None) -> None:
@@ -107,7 +123,8 @@ class PerGoal(Generic[_T]):
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PerGoal, (self._form, self._cache)  # in another process, goals are asked for again, or found in `cache`
+        # in another process, goals are asked for again, or found in `cache`
+        return PerGoal, (self._form, self._cache)
 
     def forget(self) -> None:
         """Drops what is in memory: the goals are asked for again, or found in `cache`."""
@@ -140,7 +157,9 @@ class PerGoal(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a request has room for: characters for the states, and as many again for the actions; images, None: all."""
+    """What a request has room for: characters for the states, and as many again for the actions;
+    images, None: all.
+    """
 
     chars: int = ROOM
     images: int | None = None
@@ -154,11 +173,11 @@ async def ask(
     max_tokens: int,
     room: int = ROOM,
 ) -> Reply:
-    """One call. `messages` gets the room for what is quoted: `room` characters, or as much as the model's window and its limit
-    of images leave, where they are known.
+    """One call. `messages` gets the room for what is quoted: `room` characters, or as much as the
+    model's window and its limit of images leave, where they are known.
 
-    A request that is refused as too long is sent again with less, by what the refusal teaches; where it says nothing, with a
-    sixth of the characters.
+    A request that is refused as too long is sent again with less, by what the refusal teaches;
+    where it says nothing, with a sixth of the characters.
     """
     limits, most, scale = await get_limits(model), Room(room), 1.0
     request = _fitted(messages, most, limits, max_tokens, scale)
@@ -182,14 +201,20 @@ async def ask(
 
 async def get_limits(model: LanguageModel) -> Limits:
     """The model's limits of one request, as far as it states them."""
-    limits = getattr(model, "limits", None)  # isinstance with the protocol takes as long as reading the reply
+    # isinstance with the protocol takes as long as reading the reply
+    limits = getattr(model, "limits", None)
     return await limits() if callable(limits) else Limits()
 
 
 def _fitted(
-    messages: Callable[[Room], Sequence[Message]], room: Room, limits: Limits, max_tokens: int, scale: float
+    messages: Callable[[Room], Sequence[Message]],
+    room: Room,
+    limits: Limits,
+    max_tokens: int,
+    scale: float,
 ) -> Sequence[Message]:
-    """The request with the most room within `room` in which it fits the limits. `scale`: its tokens, of those guessed.
+    """The request with the most room within `room` in which it fits the limits. `scale`: its
+    tokens, of those guessed.
 
     Text goes first, until little is left of it, then images, one by one, then the rest of the text.
     """
@@ -208,23 +233,40 @@ def _fitted(
     while images > 1 and not fits(messages(Room(least, images))):
         images -= 1
     room = replace(room, images=images) if images else room
-    low, high = (least, room.chars) if fits(messages(replace(room, chars=least))) else (min(_NO_EVIDENCE_CHARS, least), least)
+    low, high = (
+        (least, room.chars)
+        if fits(messages(replace(room, chars=least)))
+        else (min(_NO_EVIDENCE_CHARS, least), least)
+    )
     for _ in range(_HALVINGS):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(messages(replace(room, chars=middle))) else (low, middle)
     return messages(replace(room, chars=low))
 
 
-async def _complete(model: LanguageModel, messages: Sequence[Message], form: Form, max_tokens: int, prompt: str) -> Reply:
+async def _complete(
+    model: LanguageModel, messages: Sequence[Message], form: Form, max_tokens: int, prompt: str
+) -> Reply:
     """One answer; the call is noted here where the model does not note its own."""
     if not is_transcribed():
         return await model.complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
 
     async def noted(**answer: Any) -> None:
         if not calls:
-            pictures = any(isinstance(part, Image) for message in messages for part in message.parts)
-            turns = build_turns(messages, await asyncio.to_thread(image_files, messages) if pictures else {})
-            calls.append(Call(model=model.name, messages=turns, seconds=round(time.perf_counter() - start, 4), **answer))
+            pictures = any(
+                isinstance(part, Image) for message in messages for part in message.parts
+            )
+            turns = build_turns(
+                messages, await asyncio.to_thread(image_files, messages) if pictures else {}
+            )
+            calls.append(
+                Call(
+                    model=model.name,
+                    messages=turns,
+                    seconds=round(time.perf_counter() - start, 4),
+                    **answer,
+                )
+            )
 
     start = time.perf_counter()
     with transcribed() as calls:
@@ -236,11 +278,16 @@ async def _complete(model: LanguageModel, messages: Sequence[Message], form: For
             await noted(error=str(error))
             raise
         usage = reply.usage
-        await noted(reply=reply.text, prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
+        await noted(
+            reply=reply.text,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+        )
     return reply
 
 
-# Stands in a quotation for a code that nobody here knows: the reply was kept from before, or the model drew the code itself.
+# Stands in a quotation for a code that nobody here knows: the reply was kept from before, or the
+# model drew the code itself.
 UNKNOWN_CODE = "(code)"
 
 
@@ -286,7 +333,8 @@ class Call:
         completion_tokens: Tokens of the answer.
         seconds: The time of all attempts, in seconds, without the wait for a turn.
         attempts: How many requests were sent until one was answered.
-        cached: The reply is that to an earlier equal call, and nothing was sent: no attempt, no tokens, no time.
+        cached: The reply is that to an earlier equal call, and nothing was sent: no attempt, no
+            tokens, no time.
         error: Why there is no answer.
     """
 
@@ -323,7 +371,8 @@ _calls: ContextVar[list[Call] | None] = ContextVar("prill_calls", default=None)
 
 @contextmanager
 def transcribed() -> Iterator[list[Call]]:
-    """Collects every call to a model made inside a `with` block, also in tasks started there, also calls that fail.
+    """Collects every call to a model made inside a `with` block, also in tasks started there, also
+    calls that fail.
 
     Yields:
         The list of calls, which grows.
@@ -350,12 +399,16 @@ def note(call: Call) -> None:
 
 
 def build_turns(messages: Sequence[Message], images: Mapping[str, ImageFile]) -> tuple[Turn, ...]:
-    """The messages with every picture as a reference, those of `images` by path; a code that is still open is marked."""
+    """The messages with every picture as a reference, those of `images` by path; a code that is
+    still open is marked.
+    """
     return tuple(
         Turn(
             message.role,
             tuple(
-                images.get(part.path) or ImageFile(part.path) if isinstance(part, Image) else part.replace(NONCE, UNKNOWN_CODE)
+                images.get(part.path) or ImageFile(part.path)
+                if isinstance(part, Image)
+                else part.replace(NONCE, UNKNOWN_CODE)
                 for part in message.parts
             ),
         )

@@ -29,7 +29,15 @@ from prill.errors import (
 )
 from prill.io.cache import DiskCache
 from prill.logs import FOR_USERS
-from prill.models.calls import UNKNOWN_CODE, Call, ImageFile, Turn, build_turns, is_transcribed, note
+from prill.models.calls import (
+    UNKNOWN_CODE,
+    Call,
+    ImageFile,
+    Turn,
+    build_turns,
+    is_transcribed,
+    note,
+)
 from prill.models.in_flight import InFlight
 from prill.models.ledger import Booking, Ledger, Price, find_price
 from prill.models.prompts import call_code, content_hash, estimate_tokens
@@ -75,12 +83,14 @@ _CACHE_FORMAT = "1"  # raise it when the reading of replies changes
 
 
 class OpenAIModel:
-    """A model behind an OpenAI-compatible endpoint. Usable from any number of event loops, one after another or at once.
+    """A model behind an OpenAI-compatible endpoint. Usable from any number of event loops, one
+    after another or at once.
 
-    Endpoints other than OpenAI's may work without a key. Rate-limit answers lower the number of calls at once for a while.
-    `total_timeout` None: three times `timeout`, 600 seconds at least. `cache` keeps answers by model, endpoint, prompt and
-    content (calls are made at temperature 0 unless an option says otherwise). Subclasses whose calls cost the same whatever the
-    model's name set `PRICE`.
+    Endpoints other than OpenAI's may work without a key. Rate-limit answers lower the number of
+    calls at once for a while. `total_timeout` None: three times `timeout`, 600 seconds at least.
+    `cache` keeps answers by model, endpoint, prompt and content (calls are made at temperature 0
+    unless an option says otherwise). Subclasses whose calls cost the same whatever the model's name
+    set `PRICE`.
 
     Args:
         model: The model's name at the endpoint.
@@ -93,36 +103,57 @@ class OpenAIModel:
         model: str,
         *,
         base_url: Annotated[
-            str | None, Meta(description="the endpoint, or several: URL,URL (default $OPENAI_BASE_URL, else OpenAI)")
+            str | None,
+            Meta(
+                description="the endpoint, or several: URL,URL (default $OPENAI_BASE_URL, else "
+                "OpenAI)"
+            ),
         ] = None,
-        api_key_env: Annotated[str, Meta(description="environment variable that holds the key")] = "OPENAI_API_KEY",
+        api_key_env: Annotated[
+            str, Meta(description="environment variable that holds the key")
+        ] = "OPENAI_API_KEY",
         concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16,
         timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 120.0,
-        total_timeout: Annotated[float | None, Meta(description="seconds for all attempts of one call")] = None,
+        total_timeout: Annotated[
+            float | None, Meta(description="seconds for all attempts of one call")
+        ] = None,
         retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 5,
-        patience: Annotated[float, Meta(gt=0, description="seconds without any answer that end the run")] = PATIENCE,
-        max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
-        prices: Annotated[str | None, Meta(description="price table (TOML), looked at before the built-in one")] = None,
+        patience: Annotated[
+            float, Meta(gt=0, description="seconds without any answer that end the run")
+        ] = PATIENCE,
+        max_pixels: Annotated[
+            int, Meta(ge=1, description="larger screenshots are scaled down to it")
+        ] = PIXEL_BUDGET,
+        prices: Annotated[
+            str | None, Meta(description="price table (TOML), looked at before the built-in one")
+        ] = None,
         budget_usd: Annotated[
-            float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+            float | None,
+            Meta(ge=0, description="US dollars for all models together: no call beyond"),
         ] = None,
         reasoning_effort: Annotated[
-            ReasoningEffort | None, Meta(description="how long a thinking model thinks (default: the endpoint's)")
+            ReasoningEffort | None,
+            Meta(description="how long a thinking model thinks (default: the endpoint's)"),
         ] = None,
         image_detail: Annotated[
-            ImageDetail | None, Meta(description="how closely the model looks at images (default: the endpoint's)")
+            ImageDetail | None,
+            Meta(description="how closely the model looks at images (default: the endpoint's)"),
         ] = None,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
         top_p: TopP = None,
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
-        cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
+        cache: Annotated[
+            DiskCache | None, Meta(description="folder to keep replies in, for reuse")
+        ] = None,
     ) -> None:
         self.model = model
         self.reasoning_effort, self.image_detail = reasoning_effort, image_detail
         total_timeout = max(600.0, 3 * timeout) if total_timeout is None else total_timeout
-        self.endpoint = make_endpoint(base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience)
+        self.endpoint = make_endpoint(
+            base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience
+        )
         self.ledger = Ledger(self.PRICE or find_price(model, prices), budget_usd, name=model)
         self.cache = cache
         self.capabilities = EndpointCapabilities()
@@ -133,7 +164,9 @@ class OpenAIModel:
 
     @property
     def name(self) -> str:
-        """The model's name, and how it is asked where that is not at temperature 0 and as the endpoint would have it."""
+        """The model's name, and how it is asked where that is not at temperature 0 and as the
+        endpoint would have it.
+        """
         ways = [f"reasoning effort {self.reasoning_effort}"] if self.reasoning_effort else []
         ways += [f"image detail {self.image_detail}"] if self.image_detail else []
         ways += [f"image format {self._encode.image_format}"] if self._encode.image_format else []
@@ -153,15 +186,29 @@ class OpenAIModel:
     def unsupported_params(self) -> Sequence[str]:
         """Parameters left out since the endpoint rejected them, one sentence each."""
         refused = {
-            "reasoning effort": self.reasoning_effort if not self.capabilities.reasoning_effort else None,
+            "reasoning effort": self.reasoning_effort
+            if not self.capabilities.reasoning_effort
+            else None,
             "image detail": self.image_detail if not self.capabilities.detail else None,
-            "temperature": self._sampling.temperature if not self.capabilities.temperature else None,
-            **{name: value for name, value in self._sampling.limits.items() if name not in self.capabilities.sampling_limits},
+            "temperature": self._sampling.temperature
+            if not self.capabilities.temperature
+            else None,
+            **{
+                name: value
+                for name, value in self._sampling.limits.items()
+                if name not in self.capabilities.sampling_limits
+            },
         }
-        return [f"{self.model} takes no {what} of {value!r}: it was left out" for what, value in refused.items() if value]
+        return [
+            f"{self.model} takes no {what} of {value!r}: it was left out"
+            for what, value in refused.items()
+            if value
+        ]
 
     async def why_unreachable(self) -> str:
-        """Why the endpoint cannot be reached now; empty where it answers anything at all, be it a refusal."""
+        """Why the endpoint cannot be reached now; empty where it answers anything at all, be it a
+        refusal.
+        """
         return await self.endpoint.why_unreachable()
 
     async def limits(self) -> Limits:
@@ -177,24 +224,34 @@ class OpenAIModel:
             self._listed = True
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
-        """The same model, drawn from at a temperature: budget, connections and cache are shared with this one.
+        """The same model, drawn from at a temperature: budget, connections and cache are shared
+        with this one.
 
-        The options `top_p`, `top_k` and `repetition_penalty` hold where `limits` do not say otherwise. Those that the endpoint
-        refuses by name are no longer sent.
+        The options `top_p`, `top_k` and `repetition_penalty` hold where `limits` do not say
+        otherwise. Those that the endpoint refuses by name are no longer sent.
         """
         other = copy.copy(self)
         other._sampling = self._sampling.drawn(temperature, seed, limits)
         return other
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
-        """One answer, at the temperature of the options unless `sampled`, read by `form`; see `prill.protocols.LanguageModel`.
+        """One answer, at the temperature of the options unless `sampled`, read by `form`; see
+        `prill.protocols.LanguageModel`.
 
-        An answer without an offered verdict is asked for once more. What was spent is in `reply.usage`; inside
-        `prill.models.ledger.metered` it is counted also when this raises. A kept answer costs nothing.
+        An answer without an offered verdict is asked for once more. What was spent is in
+        `reply.usage`; inside `prill.models.ledger.metered` it is counted also when this raises. A
+        kept answer costs nothing.
         """
-        paths = sorted({part.path for message in messages for part in message.parts if isinstance(part, Image)})
+        paths = sorted(
+            {part.path for message in messages for part in message.parts if isinstance(part, Image)}
+        )
         images = {path: await self._encoded(path) for path in paths}
         cache = self.cache
         if cache is None:
@@ -213,7 +270,15 @@ class OpenAIModel:
         reply = await self._in_flight.once(key, ask) if kept is None else kept
         if not asked and is_transcribed():
             request, _ = self._request(messages, form, max_tokens, UNKNOWN_CODE)
-            note(Call(model=self.name, messages=_turns(request, images), reply=reply.text, attempts=0, cached=True))
+            note(
+                Call(
+                    model=self.name,
+                    messages=_turns(request, images),
+                    reply=reply.text,
+                    attempts=0,
+                    cached=True,
+                )
+            )
         return reply
 
     async def _encoded(self, path: str) -> EncodedImage:
@@ -222,7 +287,11 @@ class OpenAIModel:
         return await asyncio.to_thread(self._encode, path)
 
     async def _answer(
-        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
+        self,
+        messages: Sequence[Message],
+        images: Mapping[str, EncodedImage],
+        form: Form | None,
+        max_tokens: int,
     ) -> Reply:
         total = Usage()
         for last_try in (False, True):
@@ -242,10 +311,14 @@ class OpenAIModel:
         return Reply(text, total, fields, completion.tokens)
 
     async def _ask(
-        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
+        self,
+        messages: Sequence[Message],
+        images: Mapping[str, EncodedImage],
+        form: Form | None,
+        max_tokens: int,
     ) -> tuple[Completion, Usage]:
-        """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut, and
-        with more for thoughts, from then on, if it held nothing else.
+        """One complete answer: in a form of request that the endpoint takes, with twice the tokens
+        if the first was cut, and with more for thoughts, from then on, if it held nothing else.
         """
         usage, doubled, tokens = Usage(), False, None
         while True:
@@ -264,9 +337,14 @@ class OpenAIModel:
                 if not self.capabilities.think_longer(limit - max_tokens):
                     raise TruncatedError(thought)
                 if self.capabilities.room_for_reply(max_tokens, messages, tokens) <= limit:
-                    raise ContextTooLongError(f"{thought}; its window has no room for more beside the evidence")
+                    raise ContextTooLongError(
+                        f"{thought}; its window has no room for more beside the evidence"
+                    )
                 continue
-            if doubled or self.capabilities.room_for_reply(2 * max_tokens, messages, tokens) <= limit:
+            if (
+                doubled
+                or self.capabilities.room_for_reply(2 * max_tokens, messages, tokens) <= limit
+            ):
                 raise TruncatedError(f"the reply was cut at {limit} tokens: {excerpt(text)}", text)
             max_tokens, doubled = 2 * max_tokens, True
 
@@ -278,10 +356,13 @@ class OpenAIModel:
         max_tokens: int,
         tokens: int | None,
     ) -> tuple[Completion, int, Usage]:
-        """The answer to a request, in a form that the endpoint takes, the limit of tokens that was sent, and the cost; it is
-        noted for the transcript, and so is a failure. `tokens`: those of the request, where they are known.
+        """The answer to a request, in a form that the endpoint takes, the limit of tokens that was
+        sent, and the cost; it is noted for the transcript, and so is a failure. `tokens`: those of
+        the request, where they are known.
         """
-        code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
+        code = call_code(
+            part for message in messages for part in message.parts if isinstance(part, str)
+        )
         request, fields = tuple(messages), dict[str, Any]()
         stats = RequestStats()
 
@@ -297,7 +378,9 @@ class OpenAIModel:
 
         def body() -> bytes:
             prepare()
-            return encode_body({"model": self.model, "messages": chat_messages(request, images), **fields})
+            return encode_body(
+                {"model": self.model, "messages": chat_messages(request, images), **fields}
+            )
 
         try:
             while True:
@@ -312,7 +395,9 @@ class OpenAIModel:
                         if refusal.fatal is not None:
                             raise refusal.fatal from None
                         shown = refusal.shown + _jpeg_hint(refusal.status, images)
-                        raise rejection(refusal.status, refusal.message, bool(images), shown) from None
+                        raise rejection(
+                            refusal.status, refusal.message, bool(images), shown
+                        ) from None
         except PrillError as error:
             if stats.attempts:
                 self._note(request, images, stats, error=str(error))
@@ -333,56 +418,101 @@ class OpenAIModel:
         return completion, _limit(fields), cost
 
     def _request(
-        self, messages: Sequence[Message], form: Form | None, max_tokens: int, code: str, tokens: int | None = None
+        self,
+        messages: Sequence[Message],
+        form: Form | None,
+        max_tokens: int,
+        code: str,
+        tokens: int | None = None,
     ) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """The messages in the words that are sent now, and the other fields of the request."""
         fields = self.capabilities.fields(form, max_tokens, self._sampling, self.reasoning_effort)
         ending = form.instructions(as_json="response_format" in fields) if form else ""
-        request = with_detail(worded(messages, ending, code), self.image_detail, taken=self.capabilities.detail)
-        fields[self.capabilities.token_limit] = self.capabilities.room_for_reply(max_tokens, request, tokens)
+        request = with_detail(
+            worded(messages, ending, code), self.image_detail, taken=self.capabilities.detail
+        )
+        fields[self.capabilities.token_limit] = self.capabilities.room_for_reply(
+            max_tokens, request, tokens
+        )
         return request if self.capabilities.system else without_system(request), fields
 
-    def _note(self, request: Sequence[Message], images: Mapping[str, EncodedImage], stats: RequestStats, **answer: Any) -> None:
+    def _note(
+        self,
+        request: Sequence[Message],
+        images: Mapping[str, EncodedImage],
+        stats: RequestStats,
+        **answer: Any,
+    ) -> None:
         if is_transcribed():
             turns, seconds = _turns(request, images), round(stats.seconds, 4)
-            note(Call(model=self.name, messages=turns, seconds=seconds, attempts=stats.attempts, **answer))
+            note(
+                Call(
+                    model=self.name,
+                    messages=turns,
+                    seconds=seconds,
+                    attempts=stats.attempts,
+                    **answer,
+                )
+            )
 
     def _smaller_reply(
-        self, refusal: RejectedError, told: RequestLimits, fields: Mapping[str, Any], request: Sequence[Message]
+        self,
+        refusal: RejectedError,
+        told: RequestLimits,
+        fields: Mapping[str, Any],
+        request: Sequence[Message],
     ) -> bool:
-        """Learns how much the endpoint takes; True when the same request fits with less room for the reply."""
+        """Learns how much the endpoint takes; True when the same request fits with less room for
+        the reply.
+        """
         if told.reply and told.reply < _limit(fields):
             self.capabilities.reply = told.reply
             return True
         images = estimate_size(request)[1]
-        if not isinstance(rejection(refusal.status, refusal.message, bool(images)), ContextTooLongError):
+        if not isinstance(
+            rejection(refusal.status, refusal.message, bool(images)), ContextTooLongError
+        ):
             return False
         too_many = images > 1 and (too_many_images(refusal.message) or refusal.status == TOO_LARGE)
-        self.capabilities.learn_sizes(told, min(told.images or images, images - 1) if too_many else None)
+        self.capabilities.learn_sizes(
+            told, min(told.images or images, images - 1) if too_many else None
+        )
         if told.tokens is None or self.capabilities.window is None:
             return False
         left = self.capabilities.window - told.tokens
         return least_reply(self.capabilities.limits, _limit(fields)) <= left < _limit(fields)
 
-    def _another_form(self, refusal: RejectedError, fields: dict[str, Any], request: Sequence[Message]) -> bool:
-        """Learns from a refusal; True when the request is worth sending in another form. Raises EndpointError."""
-        pictures = [part for message in request for part in message.parts if isinstance(part, Image)]
+    def _another_form(
+        self, refusal: RejectedError, fields: dict[str, Any], request: Sequence[Message]
+    ) -> bool:
+        """Learns from a refusal; True when the request is worth sending in another form. Raises
+        EndpointError.
+        """
+        pictures = [
+            part for message in request for part in message.parts if isinstance(part, Image)
+        ]
         has_images = bool(pictures)
         # Once an image has passed, such words are about one image, not about the model.
         if has_images and not self._has_seen and lacks_vision(refusal.message):
             raise EndpointError(
-                f"model {self.model} takes no images ({refusal.shown}); use a judge that reads text, or a model with vision"
+                f"model {self.model} takes no images ({refusal.shown}); use a judge that reads "
+                "text, or a model with vision"
             )
         if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLongError):
             return False
         details, roles = (part.detail for part in pictures), (message.role for message in request)
-        if self.capabilities.adapt(refusal.message, fields, detail=any(details), system="system" in roles):
+        if self.capabilities.adapt(
+            refusal.message, fields, detail=any(details), system="system" in roles
+        ):
             return True
         if refusal.fatal is not None:
             return False
-        if self.endpoint.answered or not isinstance(rejection(refusal.status, refusal.message, has_images), TransportError):
+        if self.endpoint.answered or not isinstance(
+            rejection(refusal.status, refusal.message, has_images), TransportError
+        ):
             return False
-        # Nothing has passed yet, and no reason is given: some servers fail on a response format that they do not know.
+        # Nothing has passed yet, and no reason is given: some servers fail on a response format
+        # that they do not know.
         if "response_format" in fields:
             self.capabilities.downgrade(fields)
             return True
@@ -400,22 +530,31 @@ class OpenAIModel:
         parts = [
             f"{message.role} text {part}"
             if isinstance(part, str)
-            else f"{message.role} image{part.detail or ''} {hashlib.sha256(images[part.path].url).hexdigest()}"
+            else (
+                f"{message.role} image{part.detail or ''} "
+                f"{hashlib.sha256(images[part.path].url).hexdigest()}"
+            )
             for message in messages
             for part in message.parts
         ]
-        settings = f"{_CACHE_FORMAT} {self.name} {self.endpoint.origin} {prompt} {max_tokens} {form}"
+        settings = (
+            f"{_CACHE_FORMAT} {self.name} {self.endpoint.origin} {prompt} {max_tokens} {form}"
+        )
         return content_hash(settings, *parts)
 
 
 class Endpoints(Endpoint):
-    """Several endpoints that serve the same model: a call goes where the fewest are under way for the limit there.
+    """Several endpoints that serve the same model: a call goes where the fewest are under way for
+    the limit there.
 
-    They share the calls at once evenly. A call that one could not answer is tried at the others. One that cannot serve at all
-    is left out, which is said; once a minute one call tries it again, so that a service that runs for weeks takes it back.
+    They share the calls at once evenly. A call that one could not answer is tried at the others.
+    One that cannot serve at all is left out, which is said; once a minute one call tries it again,
+    so that a service that runs for weeks takes it back.
     """
 
-    def __init__(self, urls: Sequence[str], api_key_env: str, concurrency: int, *settings: Any) -> None:
+    def __init__(
+        self, urls: Sequence[str], api_key_env: str, concurrency: int, *settings: Any
+    ) -> None:
         super().__init__(urls[0], api_key_env, concurrency, *settings)
         share = -(-concurrency // len(urls))
         self._all = [Endpoint(url, api_key_env, share, *settings) for url in urls]
@@ -427,21 +566,37 @@ class Endpoints(Endpoint):
         # Another process has calls and a clock of its own.
         return {**super().__getstate__(), "_left_out": {}, "_under_way": Counter()}
 
-    async def send(self, body: Callable[[], bytes], booking: Booking, stats: RequestStats) -> Completion:
+    async def send(
+        self, body: Callable[[], bytes], booking: Booking, stats: RequestStats
+    ) -> Completion:
         """The answer of one of them; raises what the last of them raised."""
         return await self._anywhere(lambda endpoint: endpoint.send(body, booking, stats))
 
     async def post(
-        self, path: str, body: bytes, read: Callable[[bytes], _T | None], booking: Booking, stats: RequestStats
+        self,
+        path: str,
+        body: bytes,
+        read: Callable[[bytes], _T | None],
+        booking: Booking,
+        stats: RequestStats,
     ) -> _T:
         """The same of a request at another path."""
-        return await self._anywhere(lambda endpoint: endpoint.post(path, body, read, booking, stats))
+        return await self._anywhere(
+            lambda endpoint: endpoint.post(path, body, read, booking, stats)
+        )
 
     async def _anywhere(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> _T:
         tried: set[str] = set()
         while True:
-            there = [one for one in self._all if one.base_url not in tried and self._may_serve(one.base_url)] or self._all[:1]
-            chosen = min(there, key=lambda one: (one.base_url not in self._left_out, self._under_way[one.base_url]))
+            there = [
+                one
+                for one in self._all
+                if one.base_url not in tried and self._may_serve(one.base_url)
+            ] or self._all[:1]
+            chosen = min(
+                there,
+                key=lambda one: (one.base_url not in self._left_out, self._under_way[one.base_url]),
+            )
             url = chosen.base_url
             self._under_way[url] += 1
             try:
@@ -483,15 +638,28 @@ class Endpoints(Endpoint):
 
 def make_endpoint(base_url: str | None, *settings: Any) -> Endpoint:
     """The endpoint of a URL, or those of several with commas between; settings as of Endpoint."""
-    urls = [url.strip() for url in (base_url or os.environ.get("OPENAI_BASE_URL") or "").split(",") if url.strip()]
-    return Endpoints(urls, *settings) if len(urls) > 1 else Endpoint(urls[0] if urls else None, *settings)
+    urls = [
+        url.strip()
+        for url in (base_url or os.environ.get("OPENAI_BASE_URL") or "").split(",")
+        if url.strip()
+    ]
+    return (
+        Endpoints(urls, *settings)
+        if len(urls) > 1
+        else Endpoint(urls[0] if urls else None, *settings)
+    )
 
 
 def _jpeg_hint(status: int, images: Mapping[str, EncodedImage]) -> str:
     """What may help where a server failed over pictures of which some are not JPEG."""
-    if status != INTERNAL_ERROR or all(image.url.startswith(b"data:image/jpeg") for image in images.values()):
+    if status != INTERNAL_ERROR or all(
+        image.url.startswith(b"data:image/jpeg") for image in images.values()
+    ):
         return ""
-    return "; some servers, such as those of CogAgent's authors, read JPEG alone: image_format=jpeg sends it"
+    return (
+        "; some servers, such as those of CogAgent's authors, read JPEG alone: "
+        "image_format=jpeg sends it"
+    )
 
 
 def _limit(fields: Mapping[str, Any]) -> int:
@@ -500,7 +668,9 @@ def _limit(fields: Mapping[str, Any]) -> int:
 
 
 def _is_word(form: Form | None, text: str) -> bool:
-    """True when one word was asked for and is there: it matters little that the model went on until it was cut."""
+    """True when one word was asked for and is there: it matters little that the model went on until
+    it was cut.
+    """
     if not isinstance(form, WordFormat):
         return False
     try:
@@ -514,12 +684,16 @@ def _nothing_said(message: ChatMessage) -> str:
     if not message.thoughts:
         return "the reply is empty"
     return (
-        f"the reply holds only the model's thoughts and no answer ({excerpt(message.thoughts)}); the server may take the "
-        "answer for thoughts: start it without its reasoning parser, or ask for less reasoning effort"
+        f"the reply holds only the model's thoughts and no answer ({excerpt(message.thoughts)}); "
+        "the server may take the "
+        "answer for thoughts: start it without its reasoning parser, or ask for less reasoning "
+        "effort"
     )
 
 
-def _counts(completion: Completion, messages: Sequence[Message], images: Mapping[str, EncodedImage]) -> TokenCounts:
+def _counts(
+    completion: Completion, messages: Sequence[Message], images: Mapping[str, EncodedImage]
+) -> TokenCounts:
     """What the endpoint counted; an estimate by the words and pictures where it does not count."""
     if completion.usage is not None:
         return completion.usage
@@ -527,9 +701,12 @@ def _counts(completion: Completion, messages: Sequence[Message], images: Mapping
     pixels = sum(image.width * image.height for image in images.values())
     message = completion.choices[0].message
     return TokenCounts(
-        estimate_tokens(words) + pixels // PIXELS_PER_TOKEN, estimate_tokens((message.answer or "") + (message.thoughts or ""))
+        estimate_tokens(words) + pixels // PIXELS_PER_TOKEN,
+        estimate_tokens((message.answer or "") + (message.thoughts or "")),
     )
 
 
 def _turns(request: Sequence[Message], images: Mapping[str, EncodedImage]) -> tuple[Turn, ...]:
-    return build_turns(request, {path: ImageFile(path, image.sha256, image.size) for path, image in images.items()})
+    return build_turns(
+        request, {path: ImageFile(path, image.sha256, image.size) for path, image in images.items()}
+    )

@@ -1,8 +1,9 @@
 """Accelerators held by this process (vLLM servers, loaded weights), and taking turns on one.
 
-A holder registers itself (`hold`), and gives back what it holds when it is told to (`free`); it takes it again when it is asked
-something. `free_devices` ends a stage: what comes next finds the card empty. Models that are asked at the same time have to fit
-together on it: that is checked where they are made (`at_the_same_time`).
+A holder registers itself (`hold`), and gives back what it holds when it is told to (`free`); it
+takes it again when it is asked something. `free_devices` ends a stage: what comes next finds the
+card empty. Models that are asked at the same time have to fit together on it: that is checked where
+they are made (`at_the_same_time`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def hold(holder: Holder) -> None:
 
 
 def free_devices() -> None:
-    """Ends every server and frees all weights that models of this process hold; torch gives its unused memory back.
+    """Ends every server and frees all weights that models of this process hold; torch gives its
+    unused memory back.
 
     For the end of a stage: whoever waits for an answer meanwhile gets an error.
     """
@@ -64,25 +66,38 @@ def free_devices() -> None:
 
 
 def fit_together(servers: Sequence[GpuServer]) -> bool:
-    """Whether one card has room for all of them: one alone, or each with a share that was given, in sum less than all."""
+    """Whether one card has room for all of them: one alone, or each with a share that was given, in
+    sum less than all.
+    """
     shares = [server.share for server in servers]
-    return len(servers) < 2 or (None not in shares and sum(share for share in shares if share is not None) < 1.0)
+    return len(servers) < 2 or (
+        None not in shares and sum(share for share in shares if share is not None) < 1.0
+    )
 
 
 def expect_room(servers: Sequence[GpuServer]) -> None:
-    """Raises UsageError when servers that are asked at the same time do not fit on one card together."""
+    """Raises UsageError when servers that are asked at the same time do not fit on one card
+    together.
+    """
     if not fit_together(servers):
-        given = ", ".join(f"{s.name} ({'no share given' if s.share is None else f'{s.share:g}'})" for s in servers)
+        given = ", ".join(
+            f"{s.name} ({'no share given' if s.share is None else f'{s.share:g}'})" for s in servers
+        )
         raise UsageError(
-            f"vLLM would have to serve {len(servers)} models at the same time, and each takes nearly all memory of the card: "
-            f"{given}. Give each a share, in sum less than 1 (gpu-memory-utilization in serve_options); or let one of them "
-            "work first (captions of prill caption, say); or start one by yourself on another card (vllm serve), by base_url",
+            f"vLLM would have to serve {len(servers)} models at the same time, and each takes "
+            "nearly all memory of the card: "
+            f"{given}. Give each a share, in sum less than 1 (gpu-memory-utilization in "
+            "serve_options); or let one of them "
+            "work first (captions of prill caption, say); or start one by yourself on another "
+            "card (vllm serve), by base_url",
             parameters=("serve_options",),
         )
 
 
 def note_made(server: GpuServer) -> None:
-    """Counts a server among those of the block `at_the_same_time`, where there is one. Raises UsageError as `expect_room`."""
+    """Counts a server among those of the block `at_the_same_time`, where there is one. Raises
+    UsageError as `expect_room`.
+    """
     made = _made.get()
     if made is not None and all(server is not other for other in made):
         made.append(server)

@@ -16,13 +16,17 @@ class InFlight:
     """Lets equal pieces of work that overlap in one event loop share one execution."""
 
     def __init__(self) -> None:
-        self._tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Future[Any]]] = WeakKeyDictionary()
+        self._tasks: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, dict[str, asyncio.Future[Any]]
+        ] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[type[InFlight], tuple[()]]:
         return InFlight, ()  # what is under way here is not under way elsewhere
 
     async def once(self, key: str, work: Callable[[], Awaitable[_T]]) -> _T:
-        """The result of `work`, run by the first caller; when that one is cancelled, the next runs it again."""
+        """The result of `work`, run by the first caller; when that one is cancelled, the next runs
+        it again.
+        """
         running = self._tasks.setdefault(asyncio.get_running_loop(), {})
         while (other := running.get(key)) is not None:
             try:
@@ -37,7 +41,8 @@ class InFlight:
             result = await work()
         except Exception as error:  # whatever it is: those who wait for the same work get it too
             future.set_exception(error)
-            future.exception()  # read here, so that nobody else having waited is not reported as a lost error
+            # read here, so that nobody else having waited is not reported as a lost error
+            future.exception()
             raise
         else:
             future.set_result(result)

@@ -2,8 +2,9 @@
 
     python -I keeper.py COMMAND …
 
-Standard input is a pipe that the owner holds open: it ends with the owner, also by kill -9. A file of its own without prill's
-other modules, so that it stays small; in a session of its own, a Ctrl-C in the terminal does not reach it.
+Standard input is a pipe that the owner holds open: it ends with the owner, also by kill -9. A file
+of its own without prill's other modules, so that it stays small; in a session of its own, a Ctrl-C
+in the terminal does not reach it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ def keep(command: list[str]) -> int:
     owner = os.getppid()
     signal.signal(signal.SIGTERM, _leave)
     if sys.platform == "linux":
-        # What the command leaves behind when it dies becomes a child of this process, which learns so that it has ended.
+        # What the command leaves behind when it dies becomes a child of this process, which learns
+        # so that it has ended.
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         while child.poll() is None:
-            # A forked child of the owner may hold the pipe open, too: then the owner's number tells.
+            # A forked child of the owner may hold the pipe open, too: then the owner's number
+            # tells.
             if select.select([sys.stdin], [], [], GLANCE)[0] or os.getppid() != owner:
                 break
     finally:
@@ -65,7 +68,9 @@ def _signalled(child: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def _reap() -> None:
-    """Takes note of the end of what the command has left behind: until then it counts as a process of its group."""
+    """Takes note of the end of what the command has left behind: until then it counts as a process
+    of its group.
+    """
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -23,11 +23,14 @@ from prill.io.shards import Packing, packed_for
 from prill.io.spending import SpendingFile
 from prill.types import Usage
 
-# The most tokens that a picture of PIXEL_BUDGET is counted as by any of: OpenAI's tiles (1,445) and patches (2,263,
-# gpt-4.1-nano), Qwen2.5-VL (1,913), Claude (1,600), Gemini (1,548). Where a model counts more, the price table says so.
+# The most tokens that a picture of PIXEL_BUDGET is counted as by any of: OpenAI's tiles (1,445) and
+# patches (2,263, gpt-4.1-nano), Qwen2.5-VL (1,913), Claude (1,600), Gemini (1,548). Where a model
+# counts more, the price table says so.
 IMAGE_TOKENS = 3_000
-_BYTES_PER_TOKEN = 2  # of the densest text that is usual, such as URLs and digits: an estimate must not be too low
-_MAX_SCALE = 10.0  # times an estimate that calls were found to cost: one odd count must not make all others dear
+# of the densest text that is usual, such as URLs and digits: an estimate must not be too low
+_BYTES_PER_TOKEN = 2
+# times an estimate that calls were found to cost: one odd count must not make all others dear
+_MAX_SCALE = 10.0
 _FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.2  # seconds between two looks at whether a call may begin
 
 
@@ -45,12 +48,15 @@ class Price:
 
     def at_most(self, text_bytes: int, images: int, completion_tokens: int) -> float:
         """The most that a call may cost, by the size of what is sent and the limit of its reply."""
-        return self.usd(text_bytes // _BYTES_PER_TOKEN + images * self.image_tokens, completion_tokens)
+        return self.usd(
+            text_bytes // _BYTES_PER_TOKEN + images * self.image_tokens, completion_tokens
+        )
 
 
-# What a name may have behind that of the table and still mean the same model: a date (-2025-08-07, -20250807, @20250514, -0806,
-# -2411, -05-20), a number of a version (-001, -v2, -v2:0), or that it is the latest. Whatever else is behind it (-mini, -nix,
-# -audio-preview, :online, :free) may be another model, or another price.
+# What a name may have behind that of the table and still mean the same model: a date (-2025-08-07,
+# -20250807, @20250514, -0806, -2411, -05-20), a number of a version (-001, -v2, -v2:0), or that it
+# is the latest. Whatever else is behind it (-mini, -nix, -audio-preview, :online, :free) may be
+# another model, or another price.
 _MONTH, _DAY = "(?:0[1-9]|1[0-2])", "(?:0[1-9]|[12][0-9]|3[01])"
 _SAME_MODEL = re.compile(
     rf"(?:[-@](?:latest|default|20\d\d-{_MONTH}-{_DAY}|20\d\d{_MONTH}{_DAY}|{_MONTH}-?{_DAY}|2\d{_MONTH}|0\d\d))?(?:-v\d+(?::\d+)?)?"
@@ -58,9 +64,11 @@ _SAME_MODEL = re.compile(
 
 
 def find_price(model: str, path: str | None = None) -> Price | None:
-    """The price of a model by its name, with or without a vendor and a date; None when the table has no such name.
+    """The price of a model by its name, with or without a vendor and a date; None when the table
+    has no such name.
 
-    `path` names a TOML file in the form of prices.toml, looked at first. Raises UsageError when it is not in that form.
+    `path` names a TOML file in the form of prices.toml, looked at first. Raises UsageError when it
+    is not in that form.
     """
     for table in (_table(os.path.abspath(path)) if path else {}, _table(None)):
         for name in sorted(table, key=len, reverse=True):
@@ -73,31 +81,46 @@ def find_price(model: str, path: str | None = None) -> Price | None:
 @cache
 def _table(path: str | None) -> dict[str, Price]:
     try:
-        text = (Path(path) if path else files("prill.models") / "prices.toml").read_text(encoding="utf-8")
+        text = (Path(path) if path else files("prill.models") / "prices.toml").read_text(
+            encoding="utf-8"
+        )
         prices = {
-            name: Price(float(row["prompt"]), float(row["completion"]), int(row.get("image_tokens", IMAGE_TOKENS)))
+            name: Price(
+                float(row["prompt"]),
+                float(row["completion"]),
+                int(row.get("image_tokens", IMAGE_TOKENS)),
+            )
             for name, row in parse_toml(text).items()
         }
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f'{path}: not a price table ({error}); give [model] sections with "prompt" and "completion"') from None
+        raise UsageError(
+            f'{path}: not a price table ({error}); give [model] sections with "prompt" and '
+            '"completion"'
+        ) from None
     for name, price in prices.items():
-        if not all(isfinite(usd) and usd >= 0 for usd in (price.prompt, price.completion, price.image_tokens)):
+        if not all(
+            isfinite(usd) and usd >= 0
+            for usd in (price.prompt, price.completion, price.image_tokens)
+        ):
             raise UsageError(
-                f"{path}: the price of {name} is {price.prompt:g} and {price.completion:g}; give US dollars, 0 or more"
+                f"{path}: the price of {name} is {price.prompt:g} and {price.completion:g}; give "
+                "US dollars, 0 or more"
             )
     return prices
 
 
 class Budget:
-    """US dollars that all models of a run may spend together; None: no limit, only the record. Safe across threads, and divided
-    among the shards of a run.
+    """US dollars that all models of a run may spend together; None: no limit, only the record. Safe
+    across threads, and divided among the shards of a run.
 
-    A call holds the most that it may cost before it is sent, until it is known what it did cost. It begins where that fits into
-    what is left, or where no other call is under way and anything is left: so all of a budget can be spent, and no more than it
-    and the price of one call. `record` is the file that remembers it for the next start; `spent_usd` was spent before. `whole`
-    is the budget that this one is a shard's part of; where it is not the first part, each of its calls has to fit.
+    A call holds the most that it may cost before it is sent, until it is known what it did cost. It
+    begins where that fits into what is left, or where no other call is under way and anything is
+    left: so all of a budget can be spent, and no more than it and the price of one call. `record`
+    is the file that remembers it for the next start; `spent_usd` was spent before. `whole` is the
+    budget that this one is a shard's part of; where it is not the first part, each of its calls has
+    to fit.
     """
 
     def __init__(
@@ -121,7 +144,8 @@ class Budget:
         self._parts: dict[int, SpendingFile] = {}  # what shards have spent of it, by their numbers
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process has the whole of what is left, and keeps no record, unless it judges a shard.
+        # Another process has the whole of what is left, and keeps no record, unless it judges a
+        # shard.
         if (packing := packed_for()) is not None:
             return self._part_for(packing)
         return Budget, (self.usd,), {"spent_usd": self.spent_usd}
@@ -146,7 +170,9 @@ class Budget:
         return _part, (rest, record, self.usd, shard.number > 1)
 
     def take_back(self) -> None:
-        """Books what shards have spent of it, when they have ended; what they still held counts as spent."""
+        """Books what shards have spent of it, when they have ended; what they still held counts as
+        spent.
+        """
         with self._lock:
             self._spent += sum(part.read() or 0.0 for part in self._parts.values())
             if self._record is not None and self._parts:
@@ -162,7 +188,9 @@ class Budget:
             return self._spent
 
     def begin(self, usd: float) -> bool:
-        """Holds what a call may cost at most; False: it has to wait for others. Raises BudgetSpentError if nothing is left."""
+        """Holds what a call may cost at most; False: it has to wait for others. Raises
+        BudgetSpentError if nothing is left.
+        """
         with self._lock:
             spent = self._spent
             if self.usd is not None:
@@ -171,7 +199,8 @@ class Budget:
                     part = "" if self._whole is None else f"this shard's part of ${self.usd:g} of "
                     whole = self.usd if self._whole is None else self._whole
                     raise BudgetSpentError(
-                        f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); a higher one goes on"
+                        f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); a "
+                        "higher one goes on"
                     )
                 if self._calls and not fits:
                     return False
@@ -199,7 +228,9 @@ class Budget:
             self._covered = self._record.keep(self.usd, self._spent, self._held, self._covered)
 
     def close(self) -> None:
-        """Ends the run that it is of: writes down what was spent, by its shards too; what was still held counts as spent."""
+        """Ends the run that it is of: writes down what was spent, by its shards too; what was still
+        held counts as spent.
+        """
         self.closed = True
         self.take_back()
         if self._record is not None:
@@ -209,8 +240,12 @@ class Budget:
 
 
 def _part(usd: float | None, record: SpendingFile, whole: float | None, is_strict: bool) -> Budget:
-    """A shard's part of a budget; what the shard has spent already, before its process died, counts."""
-    return Budget(usd, spent_usd=record.read() or 0.0, record=record, whole=whole, is_strict=is_strict)
+    """A shard's part of a budget; what the shard has spent already, before its process died,
+    counts.
+    """
+    return Budget(
+        usd, spent_usd=record.read() or 0.0, record=record, whole=whole, is_strict=is_strict
+    )
 
 
 _budgets: ContextVar[tuple[Budget, ...]] = ContextVar("prill_budgets", default=())
@@ -232,32 +267,43 @@ def budgets_here() -> tuple[Budget, ...]:
 
 
 class Ledger:
-    """The running total of everything a model was asked. It spends from the budgets that are there where it is made
-    (`spending_from`), and from one of its own where that is given. `name`: the model's. Safe across threads.
+    """The running total of everything a model was asked. It spends from the budgets that are there
+    where it is made (`spending_from`), and from one of its own where that is given. `name`: the
+    model's. Safe across threads.
     """
 
-    def __init__(self, price: Price | None, budget_usd: float | None = None, *, name: str = "this model") -> None:
+    def __init__(
+        self, price: Price | None, budget_usd: float | None = None, *, name: str = "this model"
+    ) -> None:
         self.price = price
         self.name = name
         self.total = Usage()
         self.budgets: tuple[Budget, ...] = ()
         self._lock = threading.Lock()
         self._scale = 1.0  # what calls have cost, of the most that they were estimated to cost
-        self.draw_from(budgets_here() if budget_usd is None else (*budgets_here(), Budget(budget_usd)))
+        self.draw_from(
+            budgets_here() if budget_usd is None else (*budgets_here(), Budget(budget_usd))
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _ledger, (self.price, self.name, self.budgets)  # another process counts its own calls
+        # another process counts its own calls
+        return _ledger, (self.price, self.name, self.budgets)
 
     def draw_from(self, budgets: Iterable[Budget]) -> None:
-        """Lets it spend from these budgets, too. Raises UsageError where nobody knows what its calls cost."""
+        """Lets it spend from these budgets, too. Raises UsageError where nobody knows what its
+        calls cost.
+        """
         others = tuple(budget for budget in self.budgets if not budget.closed)
         self.budgets = others + tuple(budget for budget in budgets if budget not in others)
         if self.price is None and any(budget.usd is not None for budget in self.budgets):
-            raise UsageError(f"a budget needs a price for {self.name}: give a price table", parameters=("prices",))
+            raise UsageError(
+                f"a budget needs a price for {self.name}: give a price table",
+                parameters=("prices",),
+            )
 
     def call(self, most: Callable[[], tuple[int, int, int]]) -> Booking:
-        """The books of one answer. `most` tells how large it may be: bytes of text and pictures that are sent, and the limit of
-        tokens of the reply.
+        """The books of one answer. `most` tells how large it may be: bytes of text and pictures
+        that are sent, and the limit of tokens of the reply.
         """
         return Booking(self, most)
 
@@ -279,7 +325,9 @@ def _ledger(price: Price | None, name: str, budgets: tuple[Budget, ...]) -> Ledg
 
 
 class Booking:
-    """One answer in the books: `hold` before each attempt that is sent, then one of `release`, `lose` and `settle`."""
+    """One answer in the books: `hold` before each attempt that is sent, then one of `release`,
+    `lose` and `settle`.
+    """
 
     __slots__ = ("_expected", "_held", "_ledger", "_most", "lost")
 
@@ -290,7 +338,9 @@ class Booking:
         self.lost = Usage()
 
     async def hold(self) -> None:
-        """Waits until the budgets cover the call, and holds what it may cost. Raises BudgetSpentError."""
+        """Waits until the budgets cover the call, and holds what it may cost. Raises
+        BudgetSpentError.
+        """
         ledger = self._ledger
         if self._held is not None:  # nobody has said what became of the attempt before
             self.lose()
@@ -332,7 +382,9 @@ class Booking:
         self._end(0.0)
 
     def lose(self) -> None:
-        """The attempt was sent and brought no answer: providers charge for it, and nobody says how much. It is estimated."""
+        """The attempt was sent and brought no answer: providers charge for it, and nobody says how
+        much. It is estimated.
+        """
         if (usd := self._estimate() if self._held is None else self._held) is None:
             return
         self._end(usd)
@@ -343,7 +395,11 @@ class Booking:
     def settle(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
         """The answer is there. What it cost, with the attempts before it that were lost."""
         ledger = self._ledger
-        usd = None if ledger.price is None else ledger.price.usd(prompt_tokens, completion_tokens) * _share.get()
+        usd = (
+            None
+            if ledger.price is None
+            else ledger.price.usd(prompt_tokens, completion_tokens) * _share.get()
+        )
         if usd is not None and self._held is not None and usd > self._expected * ledger._scale > 0:
             ledger._scale = min(usd / self._expected, _MAX_SCALE)
         self._end(usd or 0.0)
@@ -366,18 +422,24 @@ def usage_text(usage: Usage) -> str:
     cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
     if usage.estimated_usd:
         cost += f" (${usage.estimated_usd:.4f} of it estimated, for calls without an answer)"
-    return f"{usage.calls} call{'s' * (usage.calls != 1)}, {usage.prompt_tokens + usage.completion_tokens} tokens, {cost}"
+    return (
+        f"{usage.calls} call{'s' * (usage.calls != 1)}, "
+        f"{usage.prompt_tokens + usage.completion_tokens} tokens, {cost}"
+    )
 
 
 class Meter:
-    """Collects the usage of one piece of work, and the seconds in which it stood still because all its calls were queued."""
+    """Collects the usage of one piece of work, and the seconds in which it stood still because all
+    its calls were queued.
+    """
 
     def __init__(self) -> None:
         self.usage = Usage()
         self.queued = 0.0
         self._waiting = self._running = 0
         self._since = 0.0
-        self._lock = threading.Lock()  # a model in this process begins its calls in a thread of its own
+        # a model in this process begins its calls in a thread of its own
+        self._lock = threading.Lock()
 
     def count(self, *, waiting: int = 0, running: int = 0) -> None:
         """So many more of its calls wait for their turn, and so many more have it."""
@@ -407,7 +469,9 @@ _meter: ContextVar[Meter | None] = ContextVar("prill_meter", default=None)
 
 
 def count_usage(usage: Usage) -> None:
-    """Counts on the work at hand what a call took. A `Ledger` does it; a model of one's own that has none does it itself."""
+    """Counts on the work at hand what a call took. A `Ledger` does it; a model of one's own that
+    has none does it itself.
+    """
     if (meter := _meter.get()) is not None:
         meter.usage += usage
 
@@ -425,7 +489,9 @@ def metered() -> Iterator[Meter]:
 
 @contextmanager
 def queued() -> Iterator[Callable[[], None]]:
-    """For one call: it waits for its turn until it calls what this gives, and has its turn from then to the end."""
+    """For one call: it waits for its turn until it calls what this gives, and has its turn from
+    then to the end.
+    """
     meter = _meter.get() or Meter()
     began = False
 

@@ -10,7 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from prill.config.registry import Maker, Option, OptionError, list_options, load_object, read_options
+from prill.config.registry import (
+    Maker,
+    Option,
+    OptionError,
+    list_options,
+    load_object,
+    read_options,
+)
 from prill.config.values import PartConfig
 from prill.errors import UsageError
 from prill.io.cache import DiskCache
@@ -18,8 +25,14 @@ from prill.models.ledger import Ledger, budgets_here
 from prill.protocols import LanguageModel
 
 MODELS = {
-    "NAME": ("a model at an OpenAI-compatible endpoint, by its name there", "prill.models.client:OpenAIModel"),
-    "embedded": ("a small model in this process (llama.cpp)", "prill.models.embedded:EmbeddedModel"),
+    "NAME": (
+        "a model at an OpenAI-compatible endpoint, by its name there",
+        "prill.models.client:OpenAIModel",
+    ),
+    "embedded": (
+        "a small model in this process (llama.cpp)",
+        "prill.models.embedded:EmbeddedModel",
+    ),
     "local:DIR": ("a folder with a model for transformers", "prill.models.local.model:LocalModel"),
     "vllm:MODEL": ("a model that a vLLM server of one's own serves", "prill.models.vllm:VLLMModel"),
 }
@@ -27,9 +40,11 @@ _OWN = "module:Object"
 
 
 class ModelConfig(PartConfig):
-    """A language model by name, with its options: `ModelConfig("gpt-4o", base_url="http://localhost:8000/v1")`.
+    """A language model by name, with its options:
+    `ModelConfig("gpt-4o", base_url="http://localhost:8000/v1")`.
 
-    Without a name (`""`) the options are for the models that are named elsewhere, in a judge file say.
+    Without a name (`""`) the options are for the models that are named elsewhere, in a judge file
+    say.
     """
 
     __slots__ = ()
@@ -44,7 +59,11 @@ class ModelConfig(PartConfig):
         if not isinstance(name, str) or not name:
             return {}
         named = model_options(name)
-        return {option: value for option, value in list_options(model_maker(name)).items() if option in named}
+        return {
+            option: value
+            for option, value in list_options(model_maker(name)).items()
+            if option in named
+        }
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
@@ -55,12 +74,15 @@ class ModelConfig(PartConfig):
 ModelLike = ModelConfig | str | Mapping[str, Any] | LanguageModel
 
 
-def make_model(model: ModelLike, *, place: str = "model", lax: bool = False, **options: Any) -> LanguageModel:
+def make_model(
+    model: ModelLike, *, place: str = "model", lax: bool = False, **options: Any
+) -> LanguageModel:
     """Makes a language model by name, with its options.
 
     Args:
-        model: A name at an endpoint, `embedded`, `local:DIR`, `vllm:MODEL`, `package.module:Object` or `file.py:Object` of your
-            own, a table with `name` and options, a configuration, or a model, which is returned unchanged.
+        model: A name at an endpoint, `embedded`, `local:DIR`, `vllm:MODEL`, `package.module:Object`
+            or `file.py:Object` of your own, a table with `name` and options, a configuration, or a
+            model, which is returned unchanged.
         place: Where the description stands, for messages.
         lax: Read numbers and truth values from text, for the command line.
         **options: The model's options. Those of a table win over these.
@@ -84,19 +106,27 @@ def make_model(model: ModelLike, *, place: str = "model", lax: bool = False, **o
         return make_model(name, place=place, lax=lax, **{**options, **table})
     if not isinstance(model, str):
         if options:
-            raise UsageError(f"{place}: a model that is made already takes no options ({', '.join(options)})")
+            raise UsageError(
+                f"{place}: a model that is made already takes no options ({', '.join(options)})"
+            )
         if not hasattr(model, "complete"):
-            raise OptionError(f"{place}: expected a language model, or its name, got {model!r}", "model")
+            raise OptionError(
+                f"{place}: expected a language model, or its name, got {model!r}", "model"
+            )
         return _covered(model, place)
     if not model:
         raise UsageError(f"{place}: a model needs a name")
-    read = partial(read_options, what=f"model {model!r}", place="", parts={DiskCache: reply_cache}, lax=lax)
+    read = partial(
+        read_options, what=f"model {model!r}", place="", parts={DiskCache: reply_cache}, lax=lax
+    )
     maker = model_maker(model)
     kind = _kind(model)
     if kind == _OWN:
         made = maker(**read(maker, options))
         if inspect.isclass(made) or not hasattr(made, "complete"):
-            raise OptionError(f"{place}: {model} makes no language model (it has no method complete)", "model")
+            raise OptionError(
+                f"{place}: {model} makes no language model (it has no method complete)", "model"
+            )
         return _covered(made, model)
     if kind != "embedded":
         name = model if kind == "NAME" else model.partition(":")[2]
@@ -105,20 +135,25 @@ def make_model(model: ModelLike, *, place: str = "model", lax: bool = False, **o
 
 
 def _covered(model: Any, name: str) -> LanguageModel:
-    """A model of one's own, whose calls count in the budgets that are here. Raises UsageError for one that keeps no books."""
+    """A model of one's own, whose calls count in the budgets that are here. Raises UsageError for
+    one that keeps no books.
+    """
     ledger, budgets = getattr(model, "ledger", None), budgets_here()
     if isinstance(ledger, Ledger):
         ledger.draw_from(budgets)
     elif any(budget.usd is not None for budget in budgets):
         raise UsageError(
-            f"{name}: a budget cannot cover this model, which does not say what its calls cost; give it a `ledger` "
+            f"{name}: a budget cannot cover this model, which does not say what its calls cost; "
+            "give it a `ledger` "
             "(prill.models.ledger.Ledger) that records them, or leave out the budget"
         )
     return model  # type: ignore[no-any-return]
 
 
 def model_maker(model: str) -> Maker:
-    """What makes the model of a name; for an object of one's own that is a model already, something without options."""
+    """What makes the model of a name; for an object of one's own that is a model already, something
+    without options.
+    """
     kind = _kind(model)
     made = load_object(model if kind == _OWN else MODELS[kind][1])
     return made if inspect.isclass(made) or inspect.isroutine(made) else lambda: made
@@ -129,22 +164,30 @@ def _kind(model: str) -> str:
     if model == "embedded":
         return model
     prefixes = {kind.partition(":")[0] + ":": kind for kind in MODELS if ":" in kind}
-    return next((kind for prefix, kind in prefixes.items() if model.startswith(prefix)), _OWN if _is_own(model) else "NAME")
+    return next(
+        (kind for prefix, kind in prefixes.items() if model.startswith(prefix)),
+        _OWN if _is_own(model) else "NAME",
+    )
 
 
 def _is_own(model: str) -> bool:
-    """Whether it is `file.py:Object`, or `package.module:Object` of a package that is here. Names at endpoints hold colons, too
-    (`llama3.1:8b`, `deepseek/r1:free`, `mistral:latest`), so a module without a dot is none.
+    """Whether it is `file.py:Object`, or `package.module:Object` of a package that is here. Names
+    at endpoints hold colons, too (`llama3.1:8b`, `deepseek/r1:free`, `mistral:latest`), so a module
+    without a dot is none.
     """
     place, _, name = model.rpartition(":")
     if not name.isidentifier():
         return False
     parts = place.split(".")
-    return place.endswith(".py") or (len(parts) > 1 and all(map(str.isidentifier, parts)) and find_spec(parts[0]) is not None)
+    return place.endswith(".py") or (
+        len(parts) > 1 and all(map(str.isidentifier, parts)) and find_spec(parts[0]) is not None
+    )
 
 
 def model_options(model: object) -> tuple[str, ...]:
-    """The names of the options of a model that is named or described; none for one that is made already."""
+    """The names of the options of a model that is named or described; none for one that is made
+    already.
+    """
     if isinstance(model, ModelConfig):
         model = model.name
     name = model.get("name") if isinstance(model, Mapping) else model
@@ -164,5 +207,7 @@ def cache_in(folder: Any, place: str, name: str) -> DiskCache:
     if isinstance(folder, DiskCache):
         return folder
     if not isinstance(folder, str | os.PathLike) or not folder:
-        raise OptionError(f"{place}: expected the name of a folder, got {folder!r}", place.rpartition(".")[2])
+        raise OptionError(
+            f"{place}: expected the name of a folder, got {folder!r}", place.rpartition(".")[2]
+        )
     return DiskCache(Path(folder) / name)

@@ -1,9 +1,11 @@
 """Parses replies: the last verdict wins, and only offered answers count.
 
-A form says what is asked for. `ReplyFormat`, a text and a verdict, is sent as a JSON schema or as tagged lines, whatever the
-endpoint can do, and read back from either; `RecordFormat` is any record, as JSON. Rules of reading: arXiv 2404.06474 asks
-for "Thoughts:" and "Status:" lines; quotes, asterisks, final punctuation and line breaks around a verdict are tolerated,
-words such as "unsuccessful" are no verdict. `choice_probability` gives a verdict's probability from log-probabilities.
+A form says what is asked for. `ReplyFormat`, a text and a verdict, is sent as a JSON schema or as
+tagged lines, whatever the endpoint can do, and read back from either; `RecordFormat` is any record,
+as JSON. Rules of reading: arXiv 2404.06474 asks for "Thoughts:" and "Status:" lines; quotes,
+asterisks, final punctuation and line breaks around a verdict are tolerated, words such as
+"unsuccessful" are no verdict. `choice_probability` gives a verdict's probability from
+log-probabilities.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ _json = json.JSONDecoder(strict=False)  # as models write it, with line breaks i
 class ReplyFormat:
     """A free text (the reasoning) and then one of `choices` (the verdict), under these field names.
 
-    `max_chars` bounds the free text where the endpoint enforces schemas. `tagged` asks for two lines of text, as arXiv
-    2404.06474 does. With `number`, a whole number from 0 to 100 comes after the verdict, under that name; `number_means` tells
-    the model what it says.
+    `max_chars` bounds the free text where the endpoint enforces schemas. `tagged` asks for two
+    lines of text, as arXiv 2404.06474 does. With `number`, a whole number from 0 to 100 comes after
+    the verdict, under that name; `number_means` tells the model what it says.
     """
 
     text: str
@@ -51,8 +53,12 @@ class ReplyFormat:
     number_means: str = ""
 
     def json_schema(self) -> dict[str, Any]:
-        """The schema for structured output. The text comes first, so that the verdict follows from it."""
-        numbers = {self.number: {"type": "integer", "minimum": 0, "maximum": 100}} if self.number else {}
+        """The schema for structured output. The text comes first, so that the verdict follows from
+        it.
+        """
+        numbers = (
+            {self.number: {"type": "integer", "minimum": 0, "maximum": 100}} if self.number else {}
+        )
         text: dict[str, Any] = {"type": "string"}
         if self.max_chars is not None:
             text["maxLength"] = self.max_chars
@@ -86,9 +92,15 @@ class ReplyFormat:
         return f"a whole number from 0 to 100: {self.number_means}"
 
     def parse(self, text: str) -> dict[str, str]:
-        """The fields of an answer. Raises UnparsableError when the last verdict is missing, or none of those offered."""
+        """The fields of an answer. Raises UnparsableError when the last verdict is missing, or none
+        of those offered.
+        """
         body = text.strip()
-        if (fence := _FENCE.match(body)) and body.endswith("```") and len(body) >= fence.end() + len("```"):
+        if (
+            (fence := _FENCE.match(body))
+            and body.endswith("```")
+            and len(body) >= fence.end() + len("```")
+        ):
             body = body[fence.end() : -len("```")]
         last: tuple[str, str, int] | None = None  # verdict, reasoning, place
         number: object = None
@@ -98,7 +110,8 @@ class ReplyFormat:
                 reasoning = record.get(self.text)
                 last = (verdict, reasoning if isinstance(reasoning, str) else "", start)
                 number = record.get(self.number or "")
-        # A reply that begins as JSON is JSON or broken: tagged lines inside its strings are not the judge's own words.
+        # A reply that begins as JSON is JSON or broken: tagged lines inside its strings are not the
+        # judge's own words.
         if not as_json and (tagged := self._tagged(body)) and (not last or tagged[2] > last[2]):
             last, number = tagged, self._tagged_number(body[tagged[2] :])
         if last is None:
@@ -108,7 +121,9 @@ class ReplyFormat:
             if word == _plain(choice):
                 fields = {self.text: _storable(last[1].strip()), self.verdict: choice}
                 return {**fields, self.number: self._percent(number)} if self.number else fields
-        raise UnparsableError(f"{self.verdict} {excerpt(last[0])} is none of {', '.join(self.choices)}")
+        raise UnparsableError(
+            f"{self.verdict} {excerpt(last[0])} is none of {', '.join(self.choices)}"
+        )
 
     def _tagged_number(self, text: str) -> str | None:
         if self.number is None:
@@ -118,20 +133,33 @@ class ReplyFormat:
         return found[-1][1] if found else None
 
     def _percent(self, value: object) -> str:
-        """The number as digits. Raises UnparsableError for what is no whole number from 0 to 100: 0.85 might mean either."""
-        words = str(value).strip(_DECORATION) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+        """The number as digits. Raises UnparsableError for what is no whole number from 0 to 100:
+        0.85 might mean either.
+        """
+        words = (
+            str(value).strip(_DECORATION)
+            if isinstance(value, str | int | float) and not isinstance(value, bool)
+            else ""
+        )
         match = re.fullmatch(r"(\d{1,3})(?:\.0+)?(?: ?%|/100)?", words)
         if match is None or int(match[1]) > _PERCENT:
-            raise UnparsableError(f"{self.number} {excerpt(str(value))} is no whole number from 0 to 100")
+            raise UnparsableError(
+                f"{self.number} {excerpt(str(value))} is no whole number from 0 to 100"
+            )
         return str(int(match[1]))
 
     def _tagged(self, text: str) -> tuple[str, str, int] | None:
         tags = list(
-            re.finditer(rf"^[ \t>#*_\"'-]*{re.escape(self.verdict)}[ \t*_\"']*[:：]", text, re.IGNORECASE | re.MULTILINE)
+            re.finditer(
+                rf"^[ \t>#*_\"'-]*{re.escape(self.verdict)}[ \t*_\"']*[:：]",
+                text,
+                re.IGNORECASE | re.MULTILINE,
+            )
         )
         if not tags:
-            # Some models go on in the same line: taken only behind a sentence, and where nothing but a word follows.
-            ending = rf"(?<=[.!?])[ \t]+[*_]*{re.escape(self.verdict)}[ \t*_\"']*[:：](?=[ \t*_\"']*\S+\s*\Z)"
+            # Some models go on in the same line: taken only behind a sentence, and where nothing
+            # but a word follows.
+            ending = rf"(?<=[.!?])[ \t]+[*_]*{re.escape(self.verdict)}[ \t*_\"']*[:：](?=[ \t*_\"']*\S+\s*\Z)"  # noqa: E501
             tags = list(re.finditer(ending, text, re.IGNORECASE))
         if not tags:
             return None
@@ -139,15 +167,21 @@ class ReplyFormat:
         lines = [line for line in text[tag.end() :].splitlines() if line.strip(_DECORATION)]
         value = lines[0] if lines else ""
         before = text[: tag.start()]
-        opening = re.search(rf"^[ \t>#*_\"'-]*{re.escape(self.text)}[ \t*_\"']*[:：]", before, re.IGNORECASE | re.MULTILINE)
+        opening = re.search(
+            rf"^[ \t>#*_\"'-]*{re.escape(self.text)}[ \t*_\"']*[:：]",
+            before,
+            re.IGNORECASE | re.MULTILINE,
+        )
         return value, before[opening.end() if opening else 0 :].strip(" \t\r\n*_"), tag.start()
 
 
 @dataclass(frozen=True, slots=True)
 class WordFormat:
-    """A reply that is one word of several: its first token decides, and that token's alternatives tell the probability.
+    """A reply that is one word of several: its first token decides, and that token's alternatives
+    tell the probability.
 
-    Where the endpoint enforces schemas, the word stands in an object, so that a weak model keeps to it.
+    Where the endpoint enforces schemas, the word stands in an object, so that a weak model keeps to
+    it.
 
     Args:
         verdict: The name of the field.
@@ -168,12 +202,20 @@ class WordFormat:
         }
 
     def instructions(self, *, as_json: bool) -> str:
-        """The sentence that tells the model how to answer. It stands behind prompts that ask for thoughts."""
+        """The sentence that tells the model how to answer. It stands behind prompts that ask for
+        thoughts.
+        """
         if as_json:
             choices = " or ".join(f'"{choice}"' for choice in self.choices)
-            return f'Think without writing it down: your whole reply is {{"{self.verdict}": {choices}}}.'
+            return (
+                f'Think without writing it down: your whole reply is {{"{self.verdict}": '
+                f"{choices}}}."
+            )
         *others, last = self.choices
-        return f"Think without writing it down: your whole reply is one word, {', '.join(others)} or {last}."
+        return (
+            f"Think without writing it down: your whole reply is one word, {', '.join(others)} "
+            f"or {last}."
+        )
 
     def parse(self, text: str) -> dict[str, str]:
         """The word at the beginning, where none of the others follows it.
@@ -181,24 +223,35 @@ class WordFormat:
         Raises:
             UnparsableError: There is no such word.
         """
-        words = re.sub(rf"^[\W_]*{re.escape(self.verdict)}[\W_]*[:：]", "", text, flags=re.IGNORECASE)
-        found = {choice: re.search(rf"(?<!\w){choice.replace('-', '[-_ ]')}(?!\w)", words.lower()) for choice in self.choices}
+        words = re.sub(
+            rf"^[\W_]*{re.escape(self.verdict)}[\W_]*[:：]", "", text, flags=re.IGNORECASE
+        )
+        found = {
+            choice: re.search(rf"(?<!\w){choice.replace('-', '[-_ ]')}(?!\w)", words.lower())
+            for choice in self.choices
+        }
         named = [(choice, match.start()) for choice, match in found.items() if match]
         if len(named) != 1 or words[: named[0][1]].strip(_DECORATION):
-            raise UnparsableError(f"the reply is none of {', '.join(self.choices)}: {excerpt(text)}")
+            raise UnparsableError(
+                f"the reply is none of {', '.join(self.choices)}: {excerpt(text)}"
+            )
         return {self.verdict: named[0][0]}
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat(Generic[_T]):
-    """A record of `type_`, a frozen dataclass, as one JSON object. `shape` shows the model what is wanted, in a line or so."""
+    """A record of `type_`, a frozen dataclass, as one JSON object. `shape` shows the model what is
+    wanted, in a line or so.
+    """
 
     type_: type[_T]
     shape: str
     tagged = False
 
     def json_schema(self) -> dict[str, Any]:
-        """The schema with every field required and nothing else allowed, which is what strict endpoints ask for."""
+        """The schema with every field required and nothing else allowed, which is what strict
+        endpoints ask for.
+        """
         (schema,), parts = msgspec.json.schema_components([self.type_])
         return _strict(schema, parts)
 
@@ -207,7 +260,9 @@ class RecordFormat(Generic[_T]):
         return f"Reply with one JSON object and nothing else: {self.shape}"
 
     def parse(self, text: str) -> dict[str, str]:
-        """The last object of the reply that is such a record, as JSON under `record`. Raises UnparsableError."""
+        """The last object of the reply that is such a record, as JSON under `record`. Raises
+        UnparsableError.
+        """
         last, problem = None, "it holds no JSON object"
         for _, record in _objects(text, from_the_start=text.lstrip().startswith("{")):
             try:
@@ -216,7 +271,9 @@ class RecordFormat(Generic[_T]):
             except msgspec.ValidationError as error:
                 problem = str(error)
         if last is None:
-            raise UnparsableError(f"the reply is not what was asked for ({problem}): {excerpt(text)}")
+            raise UnparsableError(
+                f"the reply is not what was asked for ({problem}): {excerpt(text)}"
+            )
         return {"record": _storable(json.dumps(msgspec.to_builtins(last), ensure_ascii=False))}
 
     def read(self, reply: Reply) -> _T:
@@ -230,7 +287,9 @@ def _plain(word: str) -> str:
 
 
 def _word(value: object) -> str | None:
-    """The value as a verdict; whole numbers are words too, since some models write a score of "4" as 4."""
+    """The value as a verdict; whole numbers are words too, since some models write a score of "4"
+    as 4.
+    """
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
@@ -252,14 +311,18 @@ def _strict(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
             plain[key] = value
     if "enum" in plain and "type" not in plain:
         # Some strict endpoints want it said; a literal's values are all of one kind here.
-        plain["type"] = "string" if all(isinstance(value, str) for value in plain["enum"]) else "integer"
+        plain["type"] = (
+            "string" if all(isinstance(value, str) for value in plain["enum"]) else "integer"
+        )
     if "properties" in plain:
         plain |= {"required": list(plain["properties"]), "additionalProperties": False}
     return plain
 
 
 def _storable(text: str) -> str:
-    """The text without half characters, which JSON escapes can spell and UTF-8 files cannot hold."""
+    """The text without half characters, which JSON escapes can spell and UTF-8 files cannot
+    hold.
+    """
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -270,7 +333,9 @@ def excerpt(text: str, limit: int = 120) -> str:
 
 
 def _objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every outermost JSON object with its place. With `from_the_start`, nothing is looked for inside a broken object."""
+    """Every outermost JSON object with its place. With `from_the_start`, nothing is looked for
+    inside a broken object.
+    """
     at = text.find("{")
     while at >= 0:
         try:
@@ -286,30 +351,46 @@ def _objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str
 
 
 def choice_probability(
-    tokens: Sequence[Token], field: str, choices: Sequence[str], choice: str, verdict: str | None = None
+    tokens: Sequence[Token],
+    field: str,
+    choices: Sequence[str],
+    choice: str,
+    verdict: str | None = None,
 ) -> float | None:
     """P(choice) among `choices` in [0, 1], at the place where the last value of `field` begins.
 
-    `verdict` is the one that was read from the reply: other values of `field`, quoted in a reasoning behind it, are no place.
+    `verdict` is the one that was read from the reply: other values of `field`, quoted in a
+    reasoning behind it, are no place.
 
-    The candidates listed there are summed by the choice that they are a prefix of ("succ", "success" -> success) and the
-    sums are renormalised, since servers report probabilities before the constraint is applied. None when the place cannot
-    be found or no choice is among the candidates: an unknown probability is not 0.5.
+    The candidates listed there are summed by the choice that they are a prefix of ("succ",
+    "success" -> success) and the sums are renormalised, since servers report probabilities before
+    the constraint is applied. None when the place cannot be found or no choice is among the
+    candidates: an unknown probability is not 0.5.
     """
     text = "".join([token.text for token in tokens])
     words = "|".join(map(re.escape, choices if verdict is None else [verdict]))
-    places = list(re.finditer(rf"{re.escape(field)}[\s\"'*_`]*[:][\s\"'*_`:]*({words})", text, re.IGNORECASE))
+    places = list(
+        re.finditer(rf"{re.escape(field)}[\s\"'*_`]*[:][\s\"'*_`:]*({words})", text, re.IGNORECASE)
+    )
     return _share_at(tokens, places[-1].start(1), choices, choice) if places else None
 
 
-def word_probability(tokens: Sequence[Token], choices: Sequence[str], choice: str, verdict: str) -> float | None:
-    """The same for a reply that is one word, `verdict`: at its first place behind the thoughts, if there are any."""
+def word_probability(
+    tokens: Sequence[Token], choices: Sequence[str], choice: str, verdict: str
+) -> float | None:
+    """The same for a reply that is one word, `verdict`: at its first place behind the thoughts, if
+    there are any.
+    """
     text = "".join([token.text for token in tokens])
-    place = re.compile(re.escape(verdict), re.IGNORECASE).search(text, max(0, text.rfind(_THOUGHTS_END)))
+    place = re.compile(re.escape(verdict), re.IGNORECASE).search(
+        text, max(0, text.rfind(_THOUGHTS_END))
+    )
     return _share_at(tokens, place.start(), choices, choice) if place else None
 
 
-def _share_at(tokens: Sequence[Token], offset: int, choices: Sequence[str], choice: str) -> float | None:
+def _share_at(
+    tokens: Sequence[Token], offset: int, choices: Sequence[str], choice: str
+) -> float | None:
     start = 0
     for token in tokens:
         end = start + len(token.text)
@@ -320,8 +401,8 @@ def _share_at(tokens: Sequence[Token], offset: int, choices: Sequence[str], choi
 
 
 def _share(token: Token, lead: str, choices: Sequence[str], choice: str) -> float | None:
-    """P(choice) by the candidates for one token, which begins with `lead`; None when no choice is among them, or when one
-    has a probability above 1, by which the others would be scaled down.
+    """P(choice) by the candidates for one token, which begins with `lead`; None when no choice is
+    among them, or when one has a probability above 1, by which the others would be scaled down.
     """
     sums = dict.fromkeys(choices, 0.0)
     for text, logprob in dict([(token.text, token.logprob), *token.top]).items():
@@ -336,7 +417,9 @@ def _share(token: Token, lead: str, choices: Sequence[str], choice: str) -> floa
 
 
 def _begins(text: str, choice: str) -> bool:
-    """True when the text is the choice or a beginning of it, or the choice and then no letter: "successful" is another word."""
+    """True when the text is the choice or a beginning of it, or the choice and then no letter:
+    "successful" is another word.
+    """
     return choice.startswith(text) or (text.startswith(choice) and not text[len(choice)].isalnum())
 
 
@@ -359,7 +442,9 @@ class Logprobs(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChatMessage(msgspec.Struct, frozen=True, gc=False):
-    """What the model said. Some endpoints give a refusal, or the model's thoughts, a field of its own (one of two names)."""
+    """What the model said. Some endpoints give a refusal, or the model's thoughts, a field of its
+    own (one of two names).
+    """
 
     content: str | None = None
     refusal: str | None = None
@@ -368,7 +453,9 @@ class ChatMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def answer(self) -> str | None:
-        """The content without thoughts that stand in it, as models write them whose server does not take them apart."""
+        """The content without thoughts that stand in it, as models write them whose server does not
+        take them apart.
+        """
         return _apart(self.content)[1]
 
     @property
@@ -378,17 +465,27 @@ class ChatMessage(msgspec.Struct, frozen=True, gc=False):
         return next((text for text in texts if isinstance(text, str) and text), None)
 
 
-# Thoughts in the content, in the words of most models and of Mistral's. The opening may stand in the prompt (DeepSeek); a
-# reply that is cut has no end. JSON is never taken for thoughts: it may quote a page that says "</think>".
+# Thoughts in the content, in the words of most models and of Mistral's. The opening may stand in
+# the prompt (DeepSeek); a reply that is cut has no end. JSON is never taken for thoughts: it may
+# quote a page that says "</think>".
 _THOUGHTS = (
-    re.compile(r"\s*(?:<(think|thinking|reasoning)>|(\[THINK\]))(?P<thoughts>.*?)(?:</\1>|\[/THINK\]|\Z)", re.DOTALL),
+    re.compile(
+        r"\s*(?:<(think|thinking|reasoning)>|(\[THINK\]))(?P<thoughts>.*?)(?:</\1>|\[/THINK\]|\Z)",
+        re.DOTALL,
+    ),
     re.compile(r"(?!\s*[{\[])(?P<thoughts>.*?)</think>", re.DOTALL),
 )
 
 
 def _apart(content: str | None) -> tuple[str | None, str | None]:
-    """The thoughts at the beginning of a content, and the rest; None for the first where there are none."""
-    if content is None or ("</" not in content and "<" not in content[:_OPENING] and "[THINK]" not in content[:_OPENING]):
+    """The thoughts at the beginning of a content, and the rest; None for the first where there are
+    none.
+    """
+    if content is None or (
+        "</" not in content
+        and "<" not in content[:_OPENING]
+        and "[THINK]" not in content[:_OPENING]
+    ):
         return None, content
     for pattern in _THOUGHTS:
         if found := pattern.match(content):
@@ -406,7 +503,9 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 class TokenCounts(msgspec.Struct, frozen=True, gc=False):
-    """What the endpoint says it counted. Some leave thoughts out of the completion, but not out of the total (Gemini, xAI)."""
+    """What the endpoint says it counted. Some leave thoughts out of the completion, but not out of
+    the total (Gemini, xAI).
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -432,7 +531,10 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
         if logprobs is None or not logprobs.content:
             return None
         return tuple(
-            [Token(t.token, t.logprob, tuple([(c.token, c.logprob) for c in t.top_logprobs])) for t in logprobs.content]
+            [
+                Token(t.token, t.logprob, tuple([(c.token, c.logprob) for c in t.top_logprobs]))
+                for t in logprobs.content
+            ]
         )
 
 
@@ -442,8 +544,8 @@ _decoder = msgspec.json.Decoder(Completion)
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error inside an answer of status 200. `status` is the one that it names; None where it names none. `begun`: a reply
-    had begun, which is paid for.
+    """An error inside an answer of status 200. `status` is the one that it names; None where it
+    names none. `begun`: a reply had begun, which is paid for.
     """
 
     status: int | None
@@ -452,8 +554,9 @@ class Failure:
 
 
 def decode_completion(data: bytes) -> Completion | Failure | None:
-    """The completion; a failure where the answer says that there is none; None when the body is something else (a proxy's
-    page, say). What is odd about probabilities or counts leaves these out: the reply stands.
+    """The completion; a failure where the answer says that there is none; None when the body is
+    something else (a proxy's page, say). What is odd about probabilities or counts leaves these
+    out: the reply stands.
     """
     completion: Completion | None
     try:
@@ -464,7 +567,11 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
         choice = completion.choices[0] if completion.choices else None
         error = completion.error or (choice.error if choice else None)
         if error or (choice and choice.finish_reason in _FAILED):
-            words = f"the endpoint ended the reply with {choice.finish_reason!r}" if choice else "an error"
+            words = (
+                f"the endpoint ended the reply with {choice.finish_reason!r}"
+                if choice
+                else "an error"
+            )
             return _failure(error, words, begun=choice is not None)
         if choice is None:
             return None
@@ -473,7 +580,8 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
     return completion
 
 
-# Finish reasons of replies that broke off on the endpoint's side: whatever was written by then is no answer.
+# Finish reasons of replies that broke off on the endpoint's side: whatever was written by then is
+# no answer.
 _FAILED = frozenset({"error", "abort", "failed"})
 
 
@@ -520,16 +628,25 @@ def _text(content: object) -> str | None:
 
 def _thinking(content: object) -> str | None:
     """The thoughts in a content that is a list of parts (Mistral)."""
-    parts = [part.get("thinking") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    parts = (
+        [part.get("thinking") for part in content if isinstance(part, dict)]
+        if isinstance(content, list)
+        else []
+    )
     return "".join(text for part in parts if (text := _text(part))) or None
 
 
 def _logprobs(record: object) -> Logprobs | None:
-    """The log-probabilities, with nulls taken for empty lists; None when they are in another form."""
+    """The log-probabilities, with nulls taken for empty lists; None when they are in another
+    form.
+    """
     entries = record.get("content") if isinstance(record, dict) else None
     if not isinstance(entries, list):
         return None
-    rows = [{**e, "top_logprobs": e.get("top_logprobs") or []} if isinstance(e, dict) else e for e in entries]
+    rows = [
+        {**e, "top_logprobs": e.get("top_logprobs") or []} if isinstance(e, dict) else e
+        for e in entries
+    ]
     try:
         return Logprobs(msgspec.convert(rows, tuple[TokenEntry, ...]))
     except msgspec.ValidationError:
@@ -537,18 +654,35 @@ def _logprobs(record: object) -> Logprobs | None:
 
 
 def _counts(record: object) -> TokenCounts | None:
-    """The counts as whole numbers; None when one is missing or is no count: `true`, half a token, a text."""
+    """The counts as whole numbers; None when one is missing or is no count: `true`, half a token, a
+    text.
+    """
     if not isinstance(record, dict):
         return None
     total = record.get("total_tokens")
-    counts = [record.get("prompt_tokens"), record.get("completion_tokens"), 0 if total is None else total]
-    numbers = [int(n) for n in counts if type(n) is int or (isinstance(n, float) and n.is_integer())]
-    return TokenCounts(*numbers) if len(numbers) == len(counts) and _is_count(TokenCounts(*numbers)) else None
+    counts = [
+        record.get("prompt_tokens"),
+        record.get("completion_tokens"),
+        0 if total is None else total,
+    ]
+    numbers = [
+        int(n) for n in counts if type(n) is int or (isinstance(n, float) and n.is_integer())
+    ]
+    return (
+        TokenCounts(*numbers)
+        if len(numbers) == len(counts) and _is_count(TokenCounts(*numbers))
+        else None
+    )
 
 
 def _is_count(counts: TokenCounts) -> bool:
-    """False for what cannot have been counted: some proxies report no token, and a budget would never end."""
-    return 0 < counts.prompt_tokens < _MAX_TOKENS and 0 <= counts.completion_tokens <= counts.reply_tokens < _MAX_TOKENS
+    """False for what cannot have been counted: some proxies report no token, and a budget would
+    never end.
+    """
+    return (
+        0 < counts.prompt_tokens < _MAX_TOKENS
+        and 0 <= counts.completion_tokens <= counts.reply_tokens < _MAX_TOKENS
+    )
 
 
 def error_message(body: object, fallback: str) -> str:
@@ -556,7 +690,8 @@ def error_message(body: object, fallback: str) -> str:
     record: Any = body
     if isinstance(record, list) and record:
         record = record[0]
-    while isinstance(record, dict) and record.get("error"):  # `vllm run-batch` has an error inside its error
+    # `vllm run-batch` has an error inside its error
+    while isinstance(record, dict) and record.get("error"):
         record = record["error"]
     if isinstance(record, dict):
         record = " ".join(str(record[k]) for k in ("message", "code", "detail") if record.get(k))

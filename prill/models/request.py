@@ -18,8 +18,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from prill.errors import ContextTooLongError, InputError, RefusalError, TransportError, UnscoredError, UsageError
-from prill.io.images import DAMAGED, Version, decoded, file_version, known_hash, open_image, read_image, remember_hash
+from prill.errors import (
+    ContextTooLongError,
+    InputError,
+    RefusalError,
+    TransportError,
+    UnscoredError,
+    UsageError,
+)
+from prill.io.images import (
+    DAMAGED,
+    Version,
+    decoded,
+    file_version,
+    known_hash,
+    open_image,
+    read_image,
+    remember_hash,
+)
 from prill.models.prompts import NONCE
 from prill.protocols import Form, Image, Limits, Message, SamplingLimits
 
@@ -30,16 +46,25 @@ if TYPE_CHECKING:
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 ImageDetail = Literal["low", "high", "auto"]
 # Options of every model: how replies are drawn where nobody asks for a sample.
-Temperature = Annotated[float | None, Meta(ge=0, description="how widely replies are drawn (default: 0, the likeliest)")]
-TopP = Annotated[float | None, Meta(gt=0, le=1, description="draw from the likeliest tokens of so much probability")]
-TopK = Annotated[int | None, Meta(ge=0, description="draw from so many likeliest tokens; 0: from all")]
-RepetitionPenalty = Annotated[float | None, Meta(gt=0, description="what was said is so many times less likely; 1: no less")]
+Temperature = Annotated[
+    float | None, Meta(ge=0, description="how widely replies are drawn (default: 0, the likeliest)")
+]
+TopP = Annotated[
+    float | None,
+    Meta(gt=0, le=1, description="draw from the likeliest tokens of so much probability"),
+]
+TopK = Annotated[
+    int | None, Meta(ge=0, description="draw from so many likeliest tokens; 0: from all")
+]
+RepetitionPenalty = Annotated[
+    float | None, Meta(gt=0, description="what was said is so many times less likely; 1: no less")
+]
 
 _WORDS = {
     "reasoning_effort": r"reasoning.?effort",
     "detail": r"image[^.]{0,60}\bdetail\b|[.'\"`]detail\b",
     "format": (
-        r"response_format|json_schema|json_object|json schema|structured|grammar|guided|(min|max)(Items|Length|imum['\"`])"
+        r"response_format|json_schema|json_object|json schema|structured|grammar|guided|(min|max)(Items|Length|imum['\"`])"  # noqa: E501
     ),
     "temperature": r"temperature",
     "logprobs": r"logprob",
@@ -48,15 +73,17 @@ _WORDS = {
     "top_p": r"\btop_p\b",
     "top_k": r"\btop_k\b",
     "repetition_penalty": r"\brepetition_penalty\b",
-    "system": r"system (role|message|prompt)s?\b.{0,40}\bnot\b|roles must alternate|only user,? (and )?(model|assistant) role",
+    "system": r"system (role|message|prompt)s?\b.{0,40}\bnot\b|roles must alternate|only user,? (and )?(model|assistant) role",  # noqa: E501
 }
-# "top_logprobs must be at most 5", "Requested sample logprobs of 10, which is greater than max allowed: 5".
-_MAX_LOGPROBS = r"(?:at most|max(?:imum)?(?: allowed)?(?: value)?(?: is)?|less than or equal to|<=|between 0 and)\D{0,12}(\d+)"
+# "top_logprobs must be at most 5", "Requested sample logprobs of 10, which is greater than max
+# allowed: 5".
+_MAX_LOGPROBS = r"(?:at most|max(?:imum)?(?: allowed)?(?: value)?(?: is)?|less than or equal to|<=|between 0 and)\D{0,12}(\d+)"  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How replies are drawn: at temperature 0, or at another one with a seed, so that several samples differ.
+    """How replies are drawn: at temperature 0, or at another one with a seed, so that several
+    samples differ.
 
     `limits` are those of `prill.protocols.SamplingLimits`.
     """
@@ -69,9 +96,14 @@ class Sampling:
     def suffix(self) -> str:
         """The part of a model's name about sampling; empty at temperature 0.
 
-        Without a seed nothing was sampled: at temperature 0 the likeliest token is then the same within `top_p` and `top_k`.
+        Without a seed nothing was sampled: at temperature 0 the likeliest token is then the same
+        within `top_p` and `top_k`.
         """
-        words: dict[str, float | None] = {"temperature": self.temperature, "seed": self.seed, **self.limits}  # type: ignore[dict-item]
+        words: dict[str, float | None] = {
+            "temperature": self.temperature,
+            "seed": self.seed,
+            **self.limits,
+        }  # type: ignore[dict-item]
         if self.temperature == 0 and self.seed is None:
             words = {name: value for name, value in words.items() if name == "repetition_penalty"}
         told = ", ".join(f"{name} {value:g}" for name, value in words.items() if value is not None)
@@ -97,7 +129,8 @@ def sampling_options(
     return Sampling(temperature or 0.0, None, SamplingLimits(**limits))  # type: ignore[typeddict-item]
 
 
-# Tokens that a model may think for, beyond those of the answer: raised when a reply was cut before it began.
+# Tokens that a model may think for, beyond those of the answer: raised when a reply was cut before
+# it began.
 THINKING = (0, 4_096, 16_384, 65_536)
 # What bounds lists, texts and numbers in a schema; some servers refuse them.
 _BOUNDS = frozenset({"minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum"})
@@ -106,7 +139,9 @@ TOP_LOGPROBS = 10  # alternatives for each token; hosted services allow 20 at mo
 
 @dataclass(slots=True)
 class EndpointCapabilities:
-    """The request fields to use with one endpoint and model. Starts with the best and steps down when refused."""
+    """The request fields to use with one endpoint and model. Starts with the best and steps down
+    when refused.
+    """
 
     structured: Literal["json_schema", "json_object", "text"] = "json_schema"
     bounds: bool = True
@@ -130,7 +165,11 @@ class EndpointCapabilities:
         return Limits(self.window, self.images, self.thinking)
 
     def fields(
-        self, form: Form | None, max_tokens: int, sampling: Sampling = GREEDY, effort: ReasoningEffort | None = None
+        self,
+        form: Form | None,
+        max_tokens: int,
+        sampling: Sampling = GREEDY,
+        effort: ReasoningEffort | None = None,
     ) -> dict[str, Any]:
         """All fields of a request body except model and messages."""
         fields: dict[str, Any] = {self.token_limit: max_tokens + self.thinking}
@@ -140,23 +179,33 @@ class EndpointCapabilities:
             fields["temperature"] = sampling.temperature
         if self.seed and sampling.seed is not None:
             fields["seed"] = sampling.seed
-        fields |= {name: value for name, value in sampling.limits.items() if name in self.sampling_limits}
+        fields |= {
+            name: value for name, value in sampling.limits.items() if name in self.sampling_limits
+        }
         if form is not None and self.logprobs:
             fields |= {"logprobs": True, "top_logprobs": self.top_logprobs}
         if form is None or form.tagged:
             return fields
         if self.structured == "json_schema":
             plain = form.json_schema()
-            schema = {"name": "verdict", "strict": True, "schema": plain if self.bounds else _without_bounds(plain)}
+            schema = {
+                "name": "verdict",
+                "strict": True,
+                "schema": plain if self.bounds else _without_bounds(plain),
+            }
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
         elif self.structured == "json_object":
             fields["response_format"] = {"type": "json_object"}
         return fields
 
-    def room_for_reply(self, max_tokens: int, request: Sequence[Message], tokens: int | None = None) -> int:
-        """The limit of tokens to send: those of the answer and of thoughts, as far as the endpoint and its window allow.
+    def room_for_reply(
+        self, max_tokens: int, request: Sequence[Message], tokens: int | None = None
+    ) -> int:
+        """The limit of tokens to send: those of the answer and of thoughts, as far as the endpoint
+        and its window allow.
 
-        `tokens` are those of the request, where they are known; a guess keeps a part of the window for the reply in any case.
+        `tokens` are those of the request, where they are known; a guess keeps a part of the window
+        for the reply in any case.
         """
         wanted = max_tokens + self.thinking
         if self.reply is not None:
@@ -165,15 +214,20 @@ class EndpointCapabilities:
             return wanted
         if tokens is not None:
             return min(wanted, max(1, self.window - tokens))
-        return min(wanted, max(least_reply(self.limits, max_tokens), self.window - guessed_tokens(request)))
+        return min(
+            wanted, max(least_reply(self.limits, max_tokens), self.window - guessed_tokens(request))
+        )
 
     def learn_sizes(self, told: RequestLimits, images: int | None) -> None:
-        """Remember what a refusal said of the window; `images`: that many are the most in one request."""
+        """Remember what a refusal said of the window; `images`: that many are the most in one
+        request.
+        """
         self.window = _least(self.window, told.window)
         self.images = _least(self.images, None if images is None else max(1, images))
 
     def think_longer(self, thinking: int) -> bool:
-        """Allow more tokens for thoughts than the `thinking` with which a reply held nothing else; False at the end of that.
+        """Allow more tokens for thoughts than the `thinking` with which a reply held nothing else;
+        False at the end of that.
 
         Whoever learns it second, of calls side by side, finds it raised already.
         """
@@ -182,10 +236,12 @@ class EndpointCapabilities:
         return more > thinking
 
     def adapt(self, refusal: str, sent: dict[str, Any], *, detail: bool, system: bool) -> bool:
-        """Downgrade after an error message about a field that was sent. False: it was about something else.
+        """Downgrade after an error message about a field that was sent. False: it was about
+        something else.
 
-        `detail`: the images that were sent said how closely to look at them; `system`: there was a system message. What was
-        sent decides, not what is known by now: of calls side by side, each is sent again.
+        `detail`: the images that were sent said how closely to look at them; `system`: there was a
+        system message. What was sent decides, not what is known by now: of calls side by side, each
+        is sent again.
         """
 
         def about(what: str) -> bool:
@@ -206,7 +262,9 @@ class EndpointCapabilities:
         elif "seed" in sent and about("seed"):
             self.seed = False
         elif refused := [name for name in self.sampling_limits if name in sent and about(name)]:
-            self.sampling_limits = tuple(name for name in self.sampling_limits if name not in refused)
+            self.sampling_limits = tuple(
+                name for name in self.sampling_limits if name not in refused
+            )
         elif "reasoning_effort" in sent and about("reasoning_effort"):
             self.reasoning_effort = False
         elif detail and about("detail"):
@@ -238,24 +296,37 @@ def _without_bounds(schema: Any) -> Any:
         return [_without_bounds(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _without_bounds(part) for key, part in schema.items() if key not in _BOUNDS or isinstance(part, dict)}
+    return {
+        key: _without_bounds(part)
+        for key, part in schema.items()
+        if key not in _BOUNDS or isinstance(part, dict)
+    }
 
 
-# Bytes for a token of text: page text and accessibility trees have 3 to 4 in English, other alphabets fewer characters but
-# more bytes each. A guess that is too low costs a little evidence, one that is too high a refused call.
+# Bytes for a token of text: page text and accessibility trees have 3 to 4 in English, other
+# alphabets fewer characters but more bytes each. A guess that is too low costs a little evidence,
+# one that is too high a refused call.
 _BYTES_PER_TOKEN = 3
 # A screenshot of 1280 x 720 in Qwen2.5-VL's counting (28 x 28 pixels a token); OpenAI's is 1,105.
 PIXELS_PER_TOKEN = 28 * 28
 TOKENS_PER_IMAGE = 1_200
-# Fields of a model's entry that say how long its window is: of vLLM, OpenRouter and Together, Groq, Mistral, llama.cpp.
-# `n_ctx_train` is what a model was trained for; a server may have loaded it with less, and then says so when it refuses.
-_FIELDS = ("max_model_len", "n_ctx", "context_length", "context_window", "max_context_length", "n_ctx_train")
+# Fields of a model's entry that say how long its window is: of vLLM, OpenRouter and Together, Groq,
+# Mistral, llama.cpp. `n_ctx_train` is what a model was trained for; a server may have loaded it
+# with less, and then says so when it refuses.
+_FIELDS = (
+    "max_model_len",
+    "n_ctx",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "n_ctx_train",
+)
 _PLACES = ("meta", "top_provider")
 _LEAST_WINDOW = 128  # what is smaller is no window: an unset field, say
 
 _NUMBER = r"(\d[\d,]*)"
-# The window in the words of: OpenAI, vLLM, OpenRouter and SGLang; llama.cpp and LM Studio; Mistral; Anthropic; Gemini;
-# Together; text-generation-inference.
+# The window in the words of: OpenAI, vLLM, OpenRouter and SGLang; llama.cpp and LM Studio; Mistral;
+# Anthropic; Gemini; Together; text-generation-inference.
 _WINDOW = (
     rf"context length (?:is |of |\()*(?:only )?{_NUMBER}",
     rf"context (?:size|window|limit)[^\d.]{{0,20}}{_NUMBER} tokens",
@@ -272,15 +343,17 @@ _WINDOW = (
 )
 # The tokens of the request without its reply, in the words of the same.
 _TOKENS = (
-    rf"{_NUMBER} (?:in the messages|input tokens|of text input|tokens from the input|`inputs` tokens)",
+    rf"{_NUMBER} (?:in the messages|input tokens|of text input|tokens from the input|`inputs` tokens)",  # noqa: E501
     rf"(?:resulted in|prompt contains(?: at least)?|keep the first|n_prompt_tokens=) ?{_NUMBER}",
     rf"(?:request|input|input token count|prompt) \((?:length )?{_NUMBER}",
     rf"(?:too long|context limit|given): {_NUMBER}",
     rf"(?:prompt tokens \(|current length is ){_NUMBER}",
 )
-# "max_tokens is too large: 5000. This model supports at most 4096 completion tokens", "max_tokens: 70000 > 64000, which is".
+# "max_tokens is too large: 5000. This model supports at most 4096 completion tokens", "max_tokens:
+# 70000 > 64000, which is".
 _REPLY = (rf"at most {_NUMBER} (?:completion|output) tokens", rf"max_tokens: \d+ > {_NUMBER}")
-# "At most 2 image(s) may be provided", "supports up to 5 images", "too many images and documents: 101 + 0 > 100", "image=1".
+# "At most 2 image(s) may be provided", "supports up to 5 images", "too many images and documents:
+# 101 + 0 > 100", "image=1".
 _IMAGES = (
     rf"(?:at most|up to|more than|maximum(?: of| is)?|limit(?: of| is)?)\s+{_NUMBER}\s+image",
     rf"images[^>]{{0,60}}> {_NUMBER}",
@@ -291,7 +364,9 @@ _FEWER_IMAGES = (rf"fewer than\s+{_NUMBER}\s+image",)
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a refusal says in numbers: the window, the tokens of the request, and the most of a reply and of images."""
+    """What a refusal says in numbers: the window, the tokens of the request, and the most of a
+    reply and of images.
+    """
 
     window: int | None = None
     tokens: int | None = None
@@ -303,7 +378,9 @@ class RequestLimits:
         """The numbers in the words of a refusal; None for each that it does not name."""
         fewer = _first(_FEWER_IMAGES, refusal)
         images = _first(_IMAGES, refusal) if fewer is None else fewer - 1
-        return cls(_first(_WINDOW, refusal), _first(_TOKENS, refusal), _first(_REPLY, refusal), images)
+        return cls(
+            _first(_WINDOW, refusal), _first(_TOKENS, refusal), _first(_REPLY, refusal), images
+        )
 
 
 def _first(patterns: Iterable[str], text: str) -> int | None:
@@ -312,14 +389,18 @@ def _first(patterns: Iterable[str], text: str) -> int | None:
 
 
 def listed_window(models: bytes, name: str) -> int | None:
-    """The window of a model by its entry in `/models`, or by the only entry there is; None where none is named."""
+    """The window of a model by its entry in `/models`, or by the only entry there is; None where
+    none is named.
+    """
     try:
         record = msgspec.json.decode(models)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     rows = record.get("data") if isinstance(record, dict) else record
     entries = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    own = next((row for row in entries if row.get("id") == name), entries[0] if len(entries) == 1 else {})
+    own = next(
+        (row for row in entries if row.get("id") == name), entries[0] if len(entries) == 1 else {}
+    )
     return next(_windows(own), None)
 
 
@@ -327,7 +408,11 @@ def _windows(entry: dict[str, Any]) -> Iterator[int]:
     parts = [entry, *(part for name in _PLACES if isinstance(part := entry.get(name), dict))]
     for part in parts:
         for name in _FIELDS:
-            if isinstance(value := part.get(name), int) and not isinstance(value, bool) and value >= _LEAST_WINDOW:
+            if (
+                isinstance(value := part.get(name), int)
+                and not isinstance(value, bool)
+                and value >= _LEAST_WINDOW
+            ):
                 yield value
 
 
@@ -335,7 +420,9 @@ def estimate_size(messages: Sequence[Message]) -> tuple[int, int]:
     """The bytes of the text in some messages, and the number of their images."""
     parts = [part for message in messages for part in message.parts]
     texts = (part for part in parts if isinstance(part, str))
-    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts), sum(isinstance(part, Image) for part in parts)
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts), sum(
+        isinstance(part, Image) for part in parts
+    )
 
 
 def guessed_tokens(messages: Sequence[Message]) -> int:
@@ -345,16 +432,19 @@ def guessed_tokens(messages: Sequence[Message]) -> int:
 
 
 def least_reply(limits: Limits, max_tokens: int) -> int:
-    """The tokens that are kept for a reply of `max_tokens`: no more than a quarter of the window, half where a model thinks."""
+    """The tokens that are kept for a reply of `max_tokens`: no more than a quarter of the window,
+    half where a model thinks.
+    """
     if limits.window is None:
         return max_tokens
     return min(max_tokens + limits.thinking, max(1, limits.window // (2 if limits.thinking else 4)))
 
 
 _CONTEXT = (
-    r"context.?length|maximum context|context (size|window|limit)|prompt is too long|too many tokens"
-    r"|exceeds the (available|model)|maximum (number of tokens|model length)|max_new_tokens. must be|inputs. must have less"
-    r"|exceed the configured limit|exceed model maximum|while limit is|input (is )?too long"  # as litellm knows others by
+    r"context.?length|maximum context|context (size|window|limit)|prompt is too long|too many tokens"  # noqa: E501
+    r"|exceeds the (available|model)|maximum (number of tokens|model length)|max_new_tokens. must be|inputs. must have less"  # noqa: E501
+    # as litellm knows others by
+    r"|exceed the configured limit|exceed model maximum|while limit is|input (is )?too long"
 )
 # More images than the endpoint takes at once, not one that it cannot use.
 _TOO_MANY_IMAGES = (
@@ -372,14 +462,17 @@ _NO_VISION = (
 )
 
 
-def rejection(status: int, message: str, has_images: bool, shown: str | None = None) -> UnscoredError:
-    """The error for a request that the endpoint will not take however often it is sent: by its `message`, which the error
-    repeats as it is `shown` (with the key hidden).
+def rejection(
+    status: int, message: str, has_images: bool, shown: str | None = None
+) -> UnscoredError:
+    """The error for a request that the endpoint will not take however often it is sent: by its
+    `message`, which the error repeats as it is `shown` (with the key hidden).
     """
     shown = message if shown is None else shown
     if re.search(_CONTEXT, message, re.IGNORECASE):
         return ContextTooLongError(
-            f"the request does not fit the model's window: {shown}", tokens=RequestLimits.from_error(message).tokens
+            f"the request does not fit the model's window: {shown}",
+            tokens=RequestLimits.from_error(message).tokens,
         )
     if has_images and too_many_images(message):
         return ContextTooLongError(f"the endpoint takes fewer images in one request: {shown}")
@@ -394,7 +487,9 @@ def rejection(status: int, message: str, has_images: bool, shown: str | None = N
 
 def lacks_vision(message: str) -> bool:
     """True for an error that says the model takes no images at all."""
-    return re.search(_NO_VISION, message, re.IGNORECASE) is not None and not too_many_images(message)
+    return re.search(_NO_VISION, message, re.IGNORECASE) is not None and not too_many_images(
+        message
+    )
 
 
 def too_many_images(message: str) -> bool:
@@ -403,12 +498,15 @@ def too_many_images(message: str) -> bool:
 
 
 def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message, ...]:
-    """The messages as they are sent. `ending` follows the first text: what all requests share comes first, so that servers
-    need to read it only once. `code` takes the places of `prill.models.prompts.NONCE`.
+    """The messages as they are sent. `ending` follows the first text: what all requests share comes
+    first, so that servers need to read it only once. `code` takes the places of
+    `prill.models.prompts.NONCE`.
     """
     whole = []
     for message in messages:
-        parts = [part.replace(NONCE, code) if isinstance(part, str) else part for part in message.parts]
+        parts = [
+            part.replace(NONCE, code) if isinstance(part, str) else part for part in message.parts
+        ]
         if ending and message is messages[0]:
             place = next((i for i, part in enumerate(parts) if isinstance(part, str)), None)
             if place is None:
@@ -419,7 +517,9 @@ def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message
     return tuple(whole)
 
 
-def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage]) -> list[dict[str, Any]]:
+def chat_messages(
+    messages: Sequence[Message], images: Mapping[str, EncodedImage]
+) -> list[dict[str, Any]]:
     """The `messages` of a request."""
     rows: list[dict[str, Any]] = []
     for message in messages:
@@ -436,8 +536,12 @@ def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage
     return rows
 
 
-def with_detail(messages: Sequence[Message], detail: ImageDetail | None, *, taken: bool) -> tuple[Message, ...]:
-    """The messages with `detail` for the images that do not say how closely to look; without any where it is not `taken`."""
+def with_detail(
+    messages: Sequence[Message], detail: ImageDetail | None, *, taken: bool
+) -> tuple[Message, ...]:
+    """The messages with `detail` for the images that do not say how closely to look; without any
+    where it is not `taken`.
+    """
     if taken and detail is None:
         return tuple(messages)
 
@@ -445,14 +549,21 @@ def with_detail(messages: Sequence[Message], detail: ImageDetail | None, *, take
         return Image(part.path, (part.detail or detail) if taken else None)
 
     return tuple(
-        Message(message.role, tuple(image(part) if isinstance(part, Image) else part for part in message.parts))
+        Message(
+            message.role,
+            tuple(image(part) if isinstance(part, Image) else part for part in message.parts),
+        )
         for message in messages
     )
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages for a chat template that knows no system role: its text goes before the user's."""
-    first = tuple(part for message in messages if message.role == "system" for part in message.parts)
+    """The messages for a chat template that knows no system role: its text goes before the
+    user's.
+    """
+    first = tuple(
+        part for message in messages if message.role == "system" for part in message.parts
+    )
     others = [message for message in messages if message.role != "system"]
     if not first or not others:
         return tuple(messages)
@@ -473,7 +584,10 @@ _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": 
 JPEG_QUALITY = 95  # at full resolution of colour (4:4:4): small text stays legible
 ImageFormat = Annotated[
     Literal["jpeg"] | None,
-    Meta(description=f"send every picture as JPEG (quality {JPEG_QUALITY}), for servers that read nothing else"),
+    Meta(
+        description=f"send every picture as JPEG (quality {JPEG_QUALITY}), for servers that read "
+        "nothing else"
+    ),
 ]
 _CACHE_BYTES = 32_000_000
 _SMALL_BYTES = 1_000_000  # of a file that is encoded in less than a millisecond
@@ -481,8 +595,8 @@ _SMALL_BYTES = 1_000_000  # of a file that is encoded in less than a millisecond
 
 @dataclass(frozen=True, slots=True)
 class EncodedImage:
-    """A picture as it is sent; width and height in pixels. `literal` is its data URL as JSON, quotation marks and all: half a
-    megabyte is copied as seldom as can be.
+    """A picture as it is sent; width and height in pixels. `literal` is its data URL as JSON,
+    quotation marks and all: half a megabyte is copied as seldom as can be.
 
     `sha256` and `size`, in bytes, are those of the file that it was made from.
     """
@@ -500,11 +614,17 @@ class EncodedImage:
 
 
 def encode_image(
-    data: bytes, path: str, max_pixels: int, sha256: str | None = None, image_format: ImageFormat = None
+    data: bytes,
+    path: str,
+    max_pixels: int,
+    sha256: str | None = None,
+    image_format: ImageFormat = None,
 ) -> EncodedImage:
-    """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are.
+    """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as
+    they are stay as they are.
 
-    `sha256` is that of the bytes, where it is known. With an `image_format` other formats are encoded again.
+    `sha256` is that of the bytes, where it is known. With an `image_format` other formats are
+    encoded again.
     """
     image = open_image(BytesIO(data), path)
     if whole := _as_it_is(image, data, path, max_pixels, sha256, image_format):
@@ -521,35 +641,57 @@ def encode_image(
         scaled.save(out, "JPEG", quality=JPEG_QUALITY, subsampling=0)
         return EncodedImage(_literal("image/jpeg", out.getvalue()), *size, *source)
     scaled.save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
-    return EncodedImage(_literal("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), *size, *source)
+    return EncodedImage(
+        _literal("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()),
+        *size,
+        *source,
+    )
 
 
 def scaled_size(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
-    """Width and height in pixels of a picture that is scaled down to `max_pixels`; smaller ones stay as they are."""
+    """Width and height in pixels of a picture that is scaled down to `max_pixels`; smaller ones
+    stay as they are.
+    """
     width, height = size
     scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
     return max(1, int(width * scale)), max(1, int(height * scale))
 
 
 def _sendable(image: Pictures.Image, image_format: ImageFormat) -> str | None:
-    """The type of an image whose format can be sent; None where it must be encoded in another one."""
+    """The type of an image whose format can be sent; None where it must be encoded in another
+    one.
+    """
     mime = _MIME.get(image.format or "")
     return mime if image_format is None or mime == f"image/{image_format}" else None
 
 
 def _as_it_is(
-    image: Pictures.Image, data: bytes, path: str, max_pixels: int, sha256: str | None, image_format: ImageFormat
+    image: Pictures.Image,
+    data: bytes,
+    path: str,
+    max_pixels: int,
+    sha256: str | None,
+    image_format: ImageFormat,
 ) -> EncodedImage | None:
     """What is sent of an image that need not even be decoded; None where it must be."""
     width, height = image.size
     mime = _sendable(image, image_format)
-    if not mime or width * height > max_pixels or _is_animated(image, path) or not _ends_well(data, image.format or ""):
+    if (
+        not mime
+        or width * height > max_pixels
+        or _is_animated(image, path)
+        or not _ends_well(data, image.format or "")
+    ):
         return None
-    return EncodedImage(_literal(mime, data), width, height, sha256 or hashlib.sha256(data).hexdigest(), len(data))
+    return EncodedImage(
+        _literal(mime, data), width, height, sha256 or hashlib.sha256(data).hexdigest(), len(data)
+    )
 
 
 class ImageEncoder:
-    """Encodes each image once: the latest are kept, by file, modification time and size. Safe across threads."""
+    """Encodes each image once: the latest are kept, by file, modification time and size. Safe
+    across threads.
+    """
 
     def __init__(self, max_pixels: int, image_format: ImageFormat = None) -> None:
         if image_format not in (None, "jpeg"):
@@ -568,11 +710,15 @@ class ImageEncoder:
         key = self._key(path)
         if (entry := self._kept(key)) is not None:
             return entry
-        encoded = encode_image(read_image(path), path, self.max_pixels, known_hash(key), self.image_format)
+        encoded = encode_image(
+            read_image(path), path, self.max_pixels, known_hash(key), self.image_format
+        )
         return self._keep(key, encoded)
 
     def at_once(self, path: str) -> EncodedImage | None:
-        """The same where it takes less time than waking another thread does: None for what must be decoded, or is large."""
+        """The same where it takes less time than waking another thread does: None for what must be
+        decoded, or is large.
+        """
         key = self._key(path)
         if (entry := self._kept(key)) is not None or key[2] > _SMALL_BYTES:
             return entry
@@ -624,6 +770,7 @@ def _ends_well(data: bytes, format: str) -> bool:
 
 
 def _literal(mime: str, data: bytes) -> bytes:
-    from pybase64 import b64encode  # the standard library's takes twenty times as long, and lets no other thread run
+    # the standard library's takes twenty times as long, and lets no other thread run
+    from pybase64 import b64encode
 
     return b"".join((b'"data:', mime.encode(), b";base64,", b64encode(data), b'"'))

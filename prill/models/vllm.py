@@ -1,7 +1,8 @@
 """A model served by a local vLLM server, started with the first call and stopped with the process.
 
-However the process ends, by an error, Ctrl-C or kill -9: a keeper of the server notices (`keeper.py`). The server listens on
-the loopback interface only, and asks for a key that is redrawn each time.
+However the process ends, by an error, Ctrl-C or kill -9: a keeper of the server notices
+(`keeper.py`). The server listens on the loopback interface only, and asks for a key that is redrawn
+each time.
 """
 
 from __future__ import annotations
@@ -55,11 +56,13 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 class VLLMModel(OpenAIModel):
-    """A model served by `vllm serve`, which this process starts with the first call that no kept reply answers.
+    """A model served by `vllm serve`, which this process starts with the first call that no kept
+    reply answers.
 
-    The `vllm` command of this environment or of the PATH is run, or the module of another environment's interpreter
-    (`serve_python`). Models with equal settings share a server; `close` ends it, and so does dropping the last of them.
-    Log-probabilities are those after the constraint of an answer's form; the model's own sampling defaults are not used.
+    The `vllm` command of this environment or of the PATH is run, or the module of another
+    environment's interpreter (`serve_python`). Models with equal settings share a server; `close`
+    ends it, and so does dropping the last of them. Log-probabilities are those after the constraint
+    of an answer's form; the model's own sampling defaults are not used.
 
     Args:
         model: A folder, or a name that vLLM downloads by itself.
@@ -71,23 +74,40 @@ class VLLMModel(OpenAIModel):
         self,
         model: str,
         *,
-        adapter: Annotated[str | None, Meta(description="folder with a LoRA adapter of PEFT for it")] = None,
-        dtype: Annotated[str | None, Meta(description="bfloat16, float16 or float32 (default: that of the weights)")] = None,
-        max_model_len: Annotated[int | None, Meta(ge=1, description="the window in tokens (default: the model's)")] = None,
+        adapter: Annotated[
+            str | None, Meta(description="folder with a LoRA adapter of PEFT for it")
+        ] = None,
+        dtype: Annotated[
+            str | None,
+            Meta(description="bfloat16, float16 or float32 (default: that of the weights)"),
+        ] = None,
+        max_model_len: Annotated[
+            int | None, Meta(ge=1, description="the window in tokens (default: the model's)")
+        ] = None,
         images: Annotated[int, Meta(ge=0, description="most images in one call")] = 16,
-        serve_python: Annotated[str | None, Meta(description="interpreter of another environment that has vLLM")] = None,
-        serve_options: Annotated[str, Meta(description="further options of `vllm serve`, as in a shell")] = "",
-        start_timeout: Annotated[float, Meta(gt=0, description="seconds until the server must be ready")] = 1800.0,
+        serve_python: Annotated[
+            str | None, Meta(description="interpreter of another environment that has vLLM")
+        ] = None,
+        serve_options: Annotated[
+            str, Meta(description="further options of `vllm serve`, as in a shell")
+        ] = "",
+        start_timeout: Annotated[
+            float, Meta(gt=0, description="seconds until the server must be ready")
+        ] = 1800.0,
         concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16,
         timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 600.0,
         retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 2,
-        max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
+        max_pixels: Annotated[
+            int, Meta(ge=1, description="larger screenshots are scaled down to it")
+        ] = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
         top_p: TopP = None,
         top_k: TopK = None,
         repetition_penalty: RepetitionPenalty = None,
-        cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
+        cache: Annotated[
+            DiskCache | None, Meta(description="folder to keep replies in, for reuse")
+        ] = None,
     ) -> None:
         folder = _model_folder(model)
         name = f"vllm/{folder.name if folder else model}"
@@ -99,13 +119,22 @@ class VLLMModel(OpenAIModel):
             "logprobs_mode": "processed_logprobs",
             "generation_config": "vllm",
             # Without the latter a weak model fills its reply with the blanks that JSON allows.
-            "structured_outputs_config": json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
+            "structured_outputs_config": json.dumps(
+                {"backend": "xgrammar", "disable_any_whitespace": True}
+            ),
         }
         if adapter:
             name = f"{name}+{Path(adapter).resolve().name}"
-            settings |= {"enable_lora": True, "lora_modules": f"{name}={adapter}", "max_lora_rank": _rank(Path(adapter))}
-            # Without it vLLM leaves out what an adapter changes in the vision encoder, and says so in its log only.
-            settings |= {"enable_tower_connector_lora": True} if _adapts_vision(Path(adapter)) else {}
+            settings |= {
+                "enable_lora": True,
+                "lora_modules": f"{name}={adapter}",
+                "max_lora_rank": _rank(Path(adapter)),
+            }
+            # Without it vLLM leaves out what an adapter changes in the vision encoder, and says so
+            # in its log only.
+            settings |= (
+                {"enable_tower_connector_lora": True} if _adapts_vision(Path(adapter)) else {}
+            )
         options = (*_flags(settings), *_words(serve_options))
         served = str(folder) if folder else model
         command = (*_vllm(serve_python, served), *_flags({"host": _HOST}), *options)
@@ -125,7 +154,9 @@ class VLLMModel(OpenAIModel):
             repetition_penalty=repetition_penalty,
             cache=cache,
         )
-        weights = " ".join(fingerprint(path) for path in (folder, adapter and Path(adapter)) if path)
+        weights = " ".join(
+            fingerprint(path) for path in (folder, adapter and Path(adapter)) if path
+        )
         origin = f"vllm {served} {weights} {options}"
         server = shared_server(command, name, start_timeout)
         note_made(server)
@@ -145,8 +176,12 @@ class _ServedEndpoint(Endpoint):
         self.server = server
         self.origin = origin
 
-    async def send(self, body: Callable[[], bytes], booking: Booking, stats: RequestStats) -> Completion:
-        """See `Endpoint.send`. Raises EndpointError when the server does not start, or has ended."""
+    async def send(
+        self, body: Callable[[], bytes], booking: Booking, stats: RequestStats
+    ) -> Completion:
+        """See `Endpoint.send`. Raises EndpointError when the server does not start, or has
+        ended.
+        """
         with self.server.in_use():
             with queued():  # the start is no call's own time
                 self.base_url = await self.server.ready()
@@ -172,8 +207,8 @@ class _ServedEndpoint(Endpoint):
 class Server:
     """A `vllm serve` on a free port. In another process it is another server.
 
-    Servers of one process take turns on the card, unless each has a share of its memory: before one starts, those end that
-    nobody is waiting for. `share` is the one that the command gives it.
+    Servers of one process take turns on the card, unless each has a share of its memory: before one
+    starts, those end that nobody is waiting for. `share` is the one that the command gives it.
     """
 
     def __init__(self, command: tuple[str, ...], name: str, timeout: float) -> None:
@@ -187,15 +222,21 @@ class Server:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if packed_for() is not None:
-            raise UsageError("each process would start a vLLM of its own: start one with `vllm serve`, and give its base URL")
+            raise UsageError(
+                "each process would start a vLLM of its own: start one with `vllm serve`, and "
+                "give its base URL"
+            )
         return shared_server, (self.command, self.name, self.timeout)
 
     async def ready(self) -> str:
-        """The base URL, once the server answers; it is started by whoever comes first. Raises EndpointError, UsageError."""
+        """The base URL, once the server answers; it is started by whoever comes first. Raises
+        EndpointError, UsageError.
+        """
         run = self._run
         if run is None:
             run = await asyncio.to_thread(self._start)
-        # Not a future: a caller that is cancelled, or whose event loop ends, must not touch what others wait for.
+        # Not a future: a caller that is cancelled, or whose event loop ends, must not touch what
+        # others wait for.
         while not run.is_settled.is_set():
             await asyncio.sleep(_POLL / 2)
         run.check()
@@ -218,10 +259,16 @@ class Server:
                 self._calls -= 1
 
     def _start(self) -> _Run:
-        """Its run, which begins when no other server is in the way. Raises UsageError where one is in use."""
+        """Its run, which begins when no other server is in the way. Raises UsageError where one is
+        in use.
+        """
         with _turns:  # one at a time, so that two that start cannot overlook each other
             if self._run is None:
-                others = [server for server in list(_servers.values()) if server is not self and server._run is not None]
+                others = [
+                    server
+                    for server in list(_servers.values())
+                    if server is not self and server._run is not None
+                ]
                 if not fit_together([*others, self]):
                     expect_room([*(server for server in others if server._calls), self])
                     for server in others:
@@ -252,9 +299,15 @@ class _Run:
         self.base_url = f"http://{_HOST}:{port}/v1"
         self.is_settled = threading.Event()
         self._failure = ""
-        # Without a name: nothing is left of it, however this ends. The server's processes write to it by themselves.
+        # Without a name: nothing is left of it, however this ends. The server's processes write to
+        # it by themselves.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
-        environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **os.environ, "VLLM_API_KEY": server.key}
+        environment = {
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            **os.environ,
+            "VLLM_API_KEY": server.key,
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-I", keeper.__file__, *server.command, *_flags({"port": port})],
             stdin=subprocess.PIPE,
@@ -265,7 +318,9 @@ class _Run:
         )
         self.end = weakref.finalize(self, _end, self._process, self._log, os.getpid())
         # A daemon: an interrupted run does not wait for the start.
-        threading.Thread(target=_watch_start, args=(weakref.ref(self),), name="prill-vllm-start", daemon=True).start()
+        threading.Thread(
+            target=_watch_start, args=(weakref.ref(self),), name="prill-vllm-start", daemon=True
+        ).start()
 
     def check(self) -> None:
         """Raises EndpointError when it has failed or ended."""
@@ -281,29 +336,42 @@ class _Run:
         if self._process.poll() is None and not self._answers():
             if seconds < self.timeout:
                 return False
-            self._failure = f"vLLM was not ready after {self.timeout:g} s (start_timeout gives it longer){self._last_lines()}"
+            self._failure = (
+                f"vLLM was not ready after {self.timeout:g} s (start_timeout gives it "
+                f"longer){self._last_lines()}"
+            )
             self.end()
         self.is_settled.set()
         return True
 
     def _answers(self) -> bool:
         """Whether it is this server that listens: it knows the key and serves the model."""
-        request = urllib.request.Request(f"{self.base_url}/models", headers={"Authorization": f"Bearer {self._key}"})
+        request = urllib.request.Request(
+            f"{self.base_url}/models", headers={"Authorization": f"Bearer {self._key}"}
+        )
         try:
-            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as response:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+                request, timeout=5
+            ) as response:
                 return self.name in response.read().decode()
-        except (OSError, ValueError, http.client.HTTPException):  # the last: another program got the port, and speaks no HTTP
+        # the last: another program got the port, and speaks no HTTP
+        except (OSError, ValueError, http.client.HTTPException):
             return False
 
     def last_words(self, most: int) -> list[str]:
         """The last lines of the server's log, fit to be shown."""
         try:
             size = os.fstat(self._log.fileno()).st_size
-            text = os.pread(self._log.fileno(), 64_000, max(0, size - 64_000)).decode("utf-8", "replace")
+            text = os.pread(self._log.fileno(), 64_000, max(0, size - 64_000)).decode(
+                "utf-8", "replace"
+            )
         except (OSError, ValueError):  # closed by another thread
             return []
         text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace(self._key, "***")
-        lines = ["".join(c if c.isprintable() else " " for c in line).strip()[:_LINE] for line in text.splitlines()]
+        lines = [
+            "".join(c if c.isprintable() else " " for c in line).strip()[:_LINE]
+            for line in text.splitlines()
+        ]
         return [line for line in lines if line][-most:]
 
     def _last_lines(self) -> str:
@@ -312,13 +380,22 @@ class _Run:
 
 
 def _watch_start(run_of: Callable[[], _Run | None]) -> None:
-    """Until the start is settled, or nobody wants the server any more; says on stderr how long it takes, and at what it is."""
+    """Until the start is settled, or nobody wants the server any more; says on stderr how long it
+    takes, and at what it is.
+    """
     from tqdm import tqdm
 
     start = time.monotonic()
     shape = "{desc} {elapsed}{postfix}"
     pause = 1.0 if sys.stderr.isatty() else 30.0
-    with tqdm(desc="vLLM starts", bar_format=shape, mininterval=pause, dynamic_ncols=True, file=sys.stderr, delay=1.0) as bar:
+    with tqdm(
+        desc="vLLM starts",
+        bar_format=shape,
+        mininterval=pause,
+        dynamic_ncols=True,
+        file=sys.stderr,
+        delay=1.0,
+    ) as bar:
         while (run := run_of()) is not None and not run.look(time.monotonic() - start):
             bar.set_postfix_str(" ".join(run.last_words(1)), refresh=False)
             bar.update(1)
@@ -351,14 +428,20 @@ def shared_server(command: tuple[str, ...], name: str, timeout: float) -> Server
 
 
 def fingerprint(path: Path) -> str:
-    """What tells the weights in a folder from others that stood or will stand there: names, sizes and times of its files."""
-    files = [file for file in sorted(path.iterdir()) if file.suffix in (".json", ".safetensors", ".bin")]
+    """What tells the weights in a folder from others that stood or will stand there: names, sizes
+    and times of its files.
+    """
+    files = [
+        file for file in sorted(path.iterdir()) if file.suffix in (".json", ".safetensors", ".bin")
+    ]
     facts = [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def _model_folder(model: str) -> Path | None:
-    """The folder that is meant; None for a name that vLLM fetches. Raises UsageError for a folder without a model."""
+    """The folder that is meant; None for a name that vLLM fetches. Raises UsageError for a folder
+    without a model.
+    """
     folder = Path(model).expanduser().resolve()
     if not folder.is_dir() and not model.startswith(("/", ".", "~")):
         return None
@@ -375,11 +458,14 @@ def _rank(adapter: Path) -> int:
         rank = int(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["r"])
         return next(room for room in _RANKS if room >= rank)
     except (OSError, ValueError, KeyError, TypeError, StopIteration, OverflowError, RecursionError):
-        raise UsageError(f"{adapter}: no folder with a LoRA adapter of PEFT of rank {_RANKS[-1]} at most") from None
+        raise UsageError(
+            f"{adapter}: no folder with a LoRA adapter of PEFT of rank {_RANKS[-1]} at most"
+        ) from None
 
 
 def _adapts_vision(adapter: Path) -> bool:
-    """Whether an adapter of PEFT has weights for the vision encoder or what connects it, by the names in its file's header.
+    """Whether an adapter of PEFT has weights for the vision encoder or what connects it, by the
+    names in its file's header.
 
     Raises UsageError for a file that is not whole.
     """
@@ -400,7 +486,10 @@ def _vllm(python: str | None, model: str) -> tuple[str, ...]:
     if python is not None:
         found = shutil.which(str(Path(python).expanduser()))
         if found is None:
-            raise UsageError(f"serve_python: {python} is no interpreter; give the python of an environment with vLLM")
+            raise UsageError(
+                f"serve_python: {python} is no interpreter; give the python of an environment "
+                "with vLLM"
+            )
         return found, *_MODULE, *_flags({"model": model})
     places = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
     if (command := shutil.which("vllm", path=places)) is not None:
@@ -420,7 +509,9 @@ def _flags(settings: Mapping[str, object]) -> Iterator[str]:
 
 
 def _share(command: Sequence[str]) -> float | None:
-    """The share of the card's memory that the words of a command give it; vLLM takes either spelling."""
+    """The share of the card's memory that the words of a command give it; vLLM takes either
+    spelling.
+    """
     found = None
     for word, following in zip(command, (*command[1:], ""), strict=True):
         name, equals, value = word.partition("=")

@@ -33,8 +33,22 @@ from prill.evaluators.meta.agreement import (
 )
 from prill.evaluators.meta.aitw import ActionMatching, match_actions
 from prill.evaluators.meta.annotators import AnnotatorAgreement, annotator_agreement
-from prill.evaluators.meta.comparison import AgentRanking, Comparison, Slice, compare, rank_agents, slice_value, slices
-from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, load_corrections, success_rates
+from prill.evaluators.meta.comparison import (
+    AgentRanking,
+    Comparison,
+    Slice,
+    compare,
+    rank_agents,
+    slice_value,
+    slices,
+)
+from prill.evaluators.meta.corrections import (
+    Corrected,
+    SuccessRate,
+    correct,
+    load_corrections,
+    success_rates,
+)
 from prill.evaluators.meta.figure import HEADING, about_intervals, figure_row, interval
 from prill.io.outputs import check_output, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
@@ -69,7 +83,16 @@ _SLICE_TYPES: dict[str, type] = {
     "small": bool,
 }
 # Options that are about verdicts and labels.
-_OF_VERDICTS = ("trajectories", "by", "source", "truth", "steps", "against", "corrections", "disagreements")
+_OF_VERDICTS = (
+    "trajectories",
+    "by",
+    "source",
+    "truth",
+    "steps",
+    "against",
+    "corrections",
+    "disagreements",
+)
 _ACTION_FIGURES = {
     "action": "action matches",
     "type": "action type equal",
@@ -83,41 +106,60 @@ _ACTION_FIGURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class AgreeConfig(Config):
-    """What `prill agree` does: compare verdicts with labels, or predicted actions with recorded ones."""
+    """What `prill agree` does: compare verdicts with labels, or predicted actions with recorded
+    ones.
+    """
 
-    verdicts: Annotated[str | Path, Meta(description="verdict file; with metric aitw predicted trajectories")]
-    labels: Annotated[str | Path, Meta(description="label file; with metric aitw the recorded trajectories")]
+    verdicts: Annotated[
+        str | Path, Meta(description="verdict file; with metric aitw predicted trajectories")
+    ]
+    labels: Annotated[
+        str | Path, Meta(description="label file; with metric aitw the recorded trajectories")
+    ]
     metric: Annotated[
         Literal["verdicts", "aitw"],
         Meta(
-            description="aitw: match predicted actions with recorded ones, as Android in the Wild does; both files are "
+            description="aitw: match predicted actions with recorded ones, as Android in the Wild "
+            "does; both files are "
             "trajectories"
         ),
     ] = "verdicts"
     trajectories: Annotated[
         str | Path | None,
-        Meta(description="the judged file: intervals then draw whole tasks instead of single runs, and agents are ranked"),
+        Meta(
+            description="the judged file: intervals then draw whole tasks instead of single runs, "
+            "and agents are ranked"
+        ),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
     by: Annotated[
         Sequence[str],
-        Meta(description="a table for each part as well: site, agent, platform, task, or a key of the trajectories' metadata"),
+        Meta(
+            description="a table for each part as well: site, agent, platform, task, or a key of "
+            "the trajectories' metadata"
+        ),
     ] = ()
-    steps: Annotated[bool, Meta(description="compare what is said of single steps: a success is a step towards the goal")] = (
-        False
-    )
-    against: Annotated[str | Path | None, Meta(description="another judge's verdicts, to compare with on the same labels")] = (
-        None
-    )
+    steps: Annotated[
+        bool,
+        Meta(
+            description="compare what is said of single steps: a success is a step towards the goal"
+        ),
+    ] = False
+    against: Annotated[
+        str | Path | None,
+        Meta(description="another judge's verdicts, to compare with on the same labels"),
+    ] = None
     corrections: Annotated[
         str | None,
         Meta(
-            description="replace labels known to be wrong: webarena (14 tasks whose checker accepts wrong runs), or a TOML file"
+            description="replace labels known to be wrong: webarena (14 tasks whose checker "
+            "accepts wrong runs), or a TOML file"
         ),
     ] = None
     disagreements: Annotated[
-        str | Path | None, Meta(description="file for what judge and labels differ on (JSON Lines); it is replaced")
+        str | Path | None,
+        Meta(description="file for what judge and labels differ on (JSON Lines); it is replaced"),
     ] = None
 
     def check(self) -> None:
@@ -129,14 +171,19 @@ class AgreeConfig(Config):
         given = [part.name for part in fields(self) if getattr(self, part.name) != part.default]
         if self.metric == "aitw" and (wrong := [name for name in given if name in _OF_VERDICTS]):
             raise UsageError(
-                f"{wrong[0]} is about verdicts; with metric aitw both files are trajectories", parameters=(wrong[0],)
+                f"{wrong[0]} is about verdicts; with metric aitw both files are trajectories",
+                parameters=(wrong[0],),
             )
         if self.by and not self.trajectories:
             raise UsageError(
-                "by needs trajectories: the verdicts do not say where a trajectory belongs", parameters=("trajectories",)
+                "by needs trajectories: the verdicts do not say where a trajectory belongs",
+                parameters=("trajectories",),
             )
         if self.steps and self.corrections:
-            raise UsageError("corrections are of whole trajectories, not of steps", parameters=("corrections", "steps"))
+            raise UsageError(
+                "corrections are of whole trajectories, not of steps",
+                parameters=("corrections", "steps"),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +191,8 @@ class AgreeResult:
     """What was found; printed, the whole page.
 
     Args:
-        compared: The figures of verdicts against labels, or with metric aitw of actions against recorded ones.
+        compared: The figures of verdicts against labels, or with metric aitw of actions against
+            recorded ones.
         corrections: Which labels were replaced; None: none were to be.
         webarena: Success rates of WebArena's parts, as labelled and corrected.
         annotators: How far people agree among themselves; None where no run has two of them.
@@ -189,9 +237,16 @@ class AgreeResult:
             UsageError: The parts by that key were not asked for.
         """
         if by is None:
-            return self.compared.table() if isinstance(self.compared, Agreement) else figure_table(self.compared.figures)
+            return (
+                self.compared.table()
+                if isinstance(self.compared, Agreement)
+                else figure_table(self.compared.figures)
+            )
         if by not in self.slices:
-            raise UsageError(f"by has no {by!r} in this run's configuration; it has: {', '.join(self.slices) or 'nothing'}")
+            raise UsageError(
+                f"by has no {by!r} in this run's configuration; it has: "
+                f"{', '.join(self.slices) or 'nothing'}"
+            )
         rows = tuple(tuple(asdict(part)[name] for name in _SLICE_TYPES) for part in self.slices[by])
         return Table(tuple(_SLICE_TYPES), rows, _SLICE_TYPES)
 
@@ -227,7 +282,11 @@ class AgreeResult:
         return {kind: counts[kind] for kind in ("false positive", "false negative", "unscored")}
 
     def __str__(self) -> str:
-        return "\n".join(_page(self, self.compared) if isinstance(self.compared, Agreement) else _matched(self.compared))
+        return "\n".join(
+            _page(self, self.compared)
+            if isinstance(self.compared, Agreement)
+            else _matched(self.compared)
+        )
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
@@ -247,7 +306,9 @@ def agree(config: AgreeConfig) -> AgreeResult:
         InputError: A verdict or a label is broken; the message names its line.
     """
     if config.metric == "aitw":
-        predicted, recorded = (read_trajectories(path, on_error="skip") for path in (config.verdicts, config.labels))
+        predicted, recorded = (
+            read_trajectories(path, on_error="skip") for path in (config.verdicts, config.labels)
+        )
         return AgreeResult(compared=match_actions(predicted, recorded))
     inputs = [config.verdicts, config.labels, config.trajectories, config.against]
     if config.disagreements:
@@ -256,7 +317,9 @@ def agree(config: AgreeConfig) -> AgreeResult:
     original_labels = tuple(read_labels(config.labels))
     corrected = None
     if config.corrections:
-        corrected = correct(original_labels, load_corrections(config.corrections), runs.task_ids if runs else None)
+        corrected = correct(
+            original_labels, load_corrections(config.corrections), runs.task_ids if runs else None
+        )
     labels = whole = corrected.labels if corrected else original_labels
     verdicts: Iterable[Verdict] = read_verdicts(config.verdicts)
     if config.steps:
@@ -275,8 +338,12 @@ def agree(config: AgreeConfig) -> AgreeResult:
     result = AgreeResult(
         compared=measure_agreement(pairing, tasks),
         corrections=corrected,
-        webarena=_webarena(original_labels, pairing, runs) if corrected and corrected.name == "webarena" else (),
-        annotators=annotator_agreement([label for label in original_labels if label.id in compared], pairing.source, tasks),
+        webarena=_webarena(original_labels, pairing, runs)
+        if corrected and corrected.name == "webarena"
+        else (),
+        annotators=annotator_agreement(
+            [label for label in original_labels if label.id in compared], pairing.source, tasks
+        ),
         slices={by: slices(pairing, by, runs.parts[by]) for by in config.by} if runs else {},
         ranking=rank_agents(pairing, runs.agents) if runs else None,
         against=against,
@@ -320,13 +387,17 @@ def _read_runs(path: str | Path, keys: Iterable[str]) -> _Runs:
     for key, part in runs.parts.items():
         if not part:
             there = ", ".join(["site", "agent", "platform", "task", *sorted(metadata)[:20]])
-            raise UsageError(f"by: no trajectory says its {key!r}; there are: {there}", parameters=("by",))
+            raise UsageError(
+                f"by: no trajectory says its {key!r}; there are: {there}", parameters=("by",)
+            )
     return runs
 
 
 def _of_steps(runs: _Runs, labels: Iterable[LabelRecord]) -> _Runs:
     """What is known of each step: what is known of its trajectory."""
-    steps = {step_id(label.id, step.index): label.id for label in labels for step in label.steps or ()}
+    steps = {
+        step_id(label.id, step.index): label.id for label in labels for step in label.steps or ()
+    }
 
     def of(known: Mapping[str, str]) -> dict[str, str]:
         return {step: known[id] for step, id in steps.items() if id in known}
@@ -335,13 +406,18 @@ def _of_steps(runs: _Runs, labels: Iterable[LabelRecord]) -> _Runs:
     return _Runs(of(runs.tasks), of(runs.task_ids), of(runs.goals), of(runs.agents), parts)
 
 
-def _webarena(labels: Iterable[LabelRecord], pairing: Pairing, runs: _Runs | None) -> tuple[SuccessRate, ...]:
+def _webarena(
+    labels: Iterable[LabelRecord], pairing: Pairing, runs: _Runs | None
+) -> tuple[SuccessRate, ...]:
     try:
         configs = load_configs()
-    except UsageError:  # the benchmark's task file is not installed: the rate is told without its parts
+    # the benchmark's task file is not installed: the rate is told without its parts
+    except UsageError:
         configs = ()
     task_ids, parts = runs.task_ids if runs else None, task_parts(configs)
-    return success_rates(labels, task_ids, source=pairing.source, truth=pairing.truth, parts_of=parts)
+    return success_rates(
+        labels, task_ids, source=pairing.source, truth=pairing.truth, parts_of=parts
+    )
 
 
 # The result for a person to read; sections only where they apply
@@ -363,7 +439,9 @@ def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
         _webarena_table(result.webarena) if result.webarena else (),
         *map(_slices, result.slices.values()),
         _ranking(result.ranking) if result.ranking else (),
-        _against(result.against, agreement.evaluator, agreement.clustered_by) if result.against else (),
+        _against(result.against, agreement.evaluator, agreement.clustered_by)
+        if result.against
+        else (),
     ):
         if lines := list(rows):
             yield ""
@@ -375,7 +453,9 @@ def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
 
 
 def _judge(evaluator: EvaluatorInfo) -> str:
-    return ", ".join(part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part)
+    return ", ".join(
+        part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part
+    )
 
 
 def _name(text: str, width: int) -> str:
@@ -391,7 +471,8 @@ def _share(value: float | None) -> str:
 def _corrected(table: Corrected) -> Iterator[str]:
     only = f", source {table.source}" if table.source else ""
     yield (
-        f"Corrections ({table.name}, {table.tasks} tasks{only}): {len(table.matched)} trajectories are of such a task, "
+        f"Corrections ({table.name}, {table.tasks} tasks{only}): {len(table.matched)} "
+        "trajectories are of such a task, "
         f"the labels of {len(table.changed)} changed"
     )
     yield f"They were made for {table.made_for}; a label of another run may have been right"
@@ -405,11 +486,20 @@ def _webarena_table(rates: Sequence[SuccessRate]) -> Iterator[str]:
 
 
 def _annotators(agreement: AnnotatorAgreement) -> Iterator[str]:
-    yield f"Annotators among themselves, on {agreement.trajectories} trajectories with two or more: the ceiling"
+    yield (
+        f"Annotators among themselves, on {agreement.trajectories} trajectories with two or "
+        "more: the ceiling"
+    )
     yield f"{'  equal pairs':<29}{agreement.raw:>7.3f}   {interval(agreement.raw_interval)}"
-    yield f"{'  Cohen kappa of pairs':<29}{_share(agreement.kappa):>7}   {interval(agreement.kappa_interval)}"
+    yield (
+        f"{'  Cohen kappa of pairs':<29}{_share(agreement.kappa):>7}   "
+        f"{interval(agreement.kappa_interval)}"
+    )
     if agreement.three_or_more:
-        yield f"{'  all equal, of 3 or more':<29}{_share(agreement.exact):>7}   on {agreement.three_or_more}"
+        yield (
+            f"{'  all equal, of 3 or more':<29}{_share(agreement.exact):>7}   on "
+            f"{agreement.three_or_more}"
+        )
         yield f"{'  Fleiss kappa, of 3 or more':<29}{_share(agreement.fleiss):>7}"
 
 
@@ -417,12 +507,23 @@ def _slices(parts: Sequence[Slice]) -> Iterator[str]:
     first_parts = parts[:_MAX_ROWS]
     width = max(len(part.value) for part in first_parts)
     width = min(44, max(width, len(parts[0].by) + 3))
-    yield f"{'By ' + parts[0].by:<{width}}" + "".join(f"{name:>{room}}" for name, room in _SLICE_COLUMNS.items())
+    yield f"{'By ' + parts[0].by:<{width}}" + "".join(
+        f"{name:>{room}}" for name, room in _SLICE_COLUMNS.items()
+    )
     for part in first_parts:
         value = _name(part.value, width)
-        figures = (part.success, part.accuracy, part.balanced_accuracy, part.precision, part.recall, part.kappa)
+        figures = (
+            part.success,
+            part.accuracy,
+            part.balanced_accuracy,
+            part.precision,
+            part.recall,
+            part.kappa,
+        )
         cells = [str(part.n), str(part.unscored), *map(_share, figures)]
-        row = "".join(f"{cell:>{room}}" for cell, room in zip(cells, _SLICE_COLUMNS.values(), strict=True))
+        row = "".join(
+            f"{cell:>{room}}" for cell, room in zip(cells, _SLICE_COLUMNS.values(), strict=True)
+        )
         yield f"{value:<{width}}{row}" + (" !" if part.small else "")
     if len(parts) > _MAX_ROWS:
         yield f"… and {len(parts) - _MAX_ROWS} more: JSON has all"
@@ -435,24 +536,36 @@ def _ranking(ranking: AgentRanking) -> Iterator[str]:
     tau = "undefined, as an order is all ties" if ranking.tau is None else f"{ranking.tau:.3f}"
     yield f"{'Success rate by agent':<{max(width, 21)}}{'n':>8}{'judge':>9}{'label':>9}"
     for rate in ranking.agents:
-        yield f"{_name(rate.agent, width):<{max(width, 21)}}{rate.n:>8}{rate.judged:>9.3f}{rate.labelled:>9.3f}"
+        yield f"{_name(rate.agent, width):<{max(width, 21)}}{rate.n:>8}{rate.judged:>9.3f}{rate.labelled:>9.3f}"  # noqa: E501
     yield f"Order of the {len(ranking.agents)} agents, judge against label: Kendall's tau-b {tau}"
 
 
 def _against(both: Comparison, first: EvaluatorInfo, clustered_by: str) -> Iterator[str]:
     yield f"Against: {_judge(both.other)}, on {both.both} trajectories that both judged"
     if both.only_first or both.only_second:
-        yield f"Left out: {both.only_first} judged by {first.name} alone, {both.only_second} by the other alone"
-    for name, overlap in ((first.name, both.fitted), (f"the other, {both.other.name},", both.other_fitted)):
+        yield (
+            f"Left out: {both.only_first} judged by {first.name} alone, {both.only_second} by "
+            "the other alone"
+        )
+    for name, overlap in (
+        (first.name, both.fitted),
+        (f"the other, {both.other.name},", both.other_fitted),
+    ):
         if caution := fitted_caution(name, overlap):
             yield f"Warning: {caution}"
     yield f"{'':<16}{'other right':>15}{'other wrong':>15}"
     yield f"{'right':<16}{both.both_right:>15}{both.first_right:>15}"
     yield f"{'wrong':<16}{both.second_right:>15}{both.both_wrong:>15}"
     how = "paired bootstrap" if both.method == "bootstrap" else "paired t"
-    yield f"Accuracy {both.difference:+.3f}; 95 % interval {_signed(both.interval)} ({how} by {clustered_by})"
+    yield (
+        f"Accuracy {both.difference:+.3f}; 95 % interval {_signed(both.interval)} ({how} by "
+        f"{clustered_by})"
+    )
     p = "p < 0.001" if both.p < 0.001 else f"p = {both.p:.3f}"
-    yield f"McNemar: {p} on {both.first_right + both.second_right} discordant trajectories ({both.test})"
+    yield (
+        f"McNemar: {p} on {both.first_right + both.second_right} discordant trajectories "
+        f"({both.test})"
+    )
 
 
 def _signed(ends: tuple[float, float] | None) -> str:
@@ -460,7 +573,10 @@ def _signed(ends: tuple[float, float] | None) -> str:
 
 
 def _matched(result: ActionMatching) -> Iterator[str]:
-    yield f"Action matching (Android in the Wild): {result.steps} recorded steps of {result.episodes} episodes"
+    yield (
+        f"Action matching (Android in the Wild): {result.steps} recorded steps of "
+        f"{result.episodes} episodes"
+    )
     yield ""
     yield HEADING
     for figure in result.figures:

@@ -25,7 +25,14 @@ from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.io.outputs import check_output, expect_place
 from prill.io.store import read_labels, read_verdicts
-from prill.runs.base import FormatOption, GoalOption, GoalsOption, Recordings, opened_folders, wait_for
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    opened_folders,
+    wait_for,
+)
 from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import SOURCE, LabelLog
@@ -54,33 +61,51 @@ _OF_TRAJECTORIES = (
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateConfig(Config):
-    """What `prill annotate` does: serve a page on which a person labels trajectories, or decides about captions."""
+    """What `prill annotate` does: serve a page on which a person labels trajectories, or decides
+    about captions.
+    """
 
     trajectories: Recordings = ()
     annotator: Annotated[str, Meta(description="whose labels these are")]
     output: Annotated[
         str | Path | None,
-        Meta(description="label file; labels of others in it are kept (captions: decisions.jsonl next to the file)"),
+        Meta(
+            description="label file; labels of others in it are kept (captions: decisions.jsonl "
+            "next to the file)"
+        ),
     ] = None
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
     captions: Annotated[
         str | Path | None,
-        Meta(description="in place of trajectories: accept, mend or reject the captions of a file of prill caption"),
+        Meta(
+            description="in place of trajectories: accept, mend or reject the captions of a file "
+            "of prill caption"
+        ),
     ] = None
-    port: Annotated[int, Meta(ge=0, le=65535, description="port on this machine (default: any that is free)")] = 0
-    earlier: Annotated[Sequence[str | Path], Meta(description="labels of other people, to show agreement with")] = ()
+    port: Annotated[
+        int, Meta(ge=0, le=65535, description="port on this machine (default: any that is free)")
+    ] = 0
+    earlier: Annotated[
+        Sequence[str | Path], Meta(description="labels of other people, to show agreement with")
+    ] = ()
     verdicts: Annotated[
-        Sequence[str | Path], Meta(description="verdict files, shown for a trajectory once it has your label")
+        Sequence[str | Path],
+        Meta(description="verdict files, shown for a trajectory once it has your label"),
     ] = ()
     order: Annotated[
-        Literal["file", "random"], Meta(description="random: the same for the same seed, also when files grow")
+        Literal["file", "random"],
+        Meta(description="random: the same for the same seed, also when files grow"),
     ] = "file"
     seed: Annotated[int, Meta(description="seed of the random order")] = 0
     limit: Annotated[int | None, Meta(ge=1, description="only the first N, in that order")] = None
-    blind: Annotated[bool, Meta(description="never show others' labels, agreement or verdicts on the page")] = False
-    show_verdicts: Annotated[bool, Meta(description="show verdicts before the label too; they will sway you")] = False
+    blind: Annotated[
+        bool, Meta(description="never show others' labels, agreement or verdicts on the page")
+    ] = False
+    show_verdicts: Annotated[
+        bool, Meta(description="show verdicts before the label too; they will sway you")
+    ] = False
 
     def check(self) -> None:
         """Refuses options that do not go together.
@@ -90,14 +115,25 @@ class AnnotateConfig(Config):
         """
         object.__setattr__(self, "annotator", _name(self.annotator))
         if self.blind and self.show_verdicts:
-            raise UsageError("blind hides what show_verdicts shows: give one of them", parameters=("blind", "show_verdicts"))
+            raise UsageError(
+                "blind hides what show_verdicts shows: give one of them",
+                parameters=("blind", "show_verdicts"),
+            )
         if self.captions is None:
             if not self.trajectories or self.output is None:
                 missing = ("trajectories",) if not self.trajectories else ("output",)
-                raise UsageError("name trajectories and the label file; or a caption file", parameters=(*missing, "captions"))
-        elif given := [name for name in _OF_TRAJECTORIES if getattr(self, name) not in ((), 0, None, False, "file")]:
+                raise UsageError(
+                    "name trajectories and the label file; or a caption file",
+                    parameters=(*missing, "captions"),
+                )
+        elif given := [
+            name
+            for name in _OF_TRAJECTORIES
+            if getattr(self, name) not in ((), 0, None, False, "file")
+        ]:
             raise UsageError(
-                f"{', '.join(given)}: of trajectories only, and captions asks about captions", parameters=("captions",)
+                f"{', '.join(given)}: of trajectories only, and captions asks about captions",
+                parameters=("captions",),
             )
 
     @property
@@ -166,14 +202,27 @@ class AnnotateResult:
         total = self.done + self.left
         if self.choices:
             choices = ", ".join(f"{count} {name}" for name, count in self.choices.items())
-            yield f"{self.file}: {self.written} decided now; of {total} captions {choices}, {self.left} left"
+            yield (
+                f"{self.file}: {self.written} decided now; of {total} captions {choices}, "
+                f"{self.left} left"
+            )
             return
-        yield f"{self.file}: {self.written} labelled now, {self.done} of {total} in all, {self.left} left"
+        yield (
+            f"{self.file}: {self.written} labelled now, {self.done} of {total} in all, "
+            f"{self.left} left"
+        )
         if self.revised:
-            yield f"{self.revised} decided otherwise after seeing what others said: their agreement is not independent"
+            yield (
+                f"{self.revised} decided otherwise after seeing what others said: their "
+                "agreement is not independent"
+            )
         for pair in self.pairs:
             kappa = "undefined" if pair.kappa is None else f"{pair.kappa:.2f}"
-            agreed = f"{pair.agreed} of {pair.common} agree, kappa {kappa}" if pair.common else "nothing decided by both"
+            agreed = (
+                f"{pair.agreed} of {pair.common} agree, kappa {kappa}"
+                if pair.common
+                else "nothing decided by both"
+            )
             left_open = f"; {pair.undecided} left open by one or both" if pair.undecided else ""
             # Names come from files of others: no control sequence of theirs reaches the terminal.
             name = "".join(c if c.isprintable() else "?" for c in pair.annotator)
@@ -185,14 +234,19 @@ def _log_address(page: Opened) -> None:
 
 
 async def annotate_async(
-    config: AnnotateConfig, *, stop: asyncio.Event, opened: Callable[[Opened], object] = _log_address
+    config: AnnotateConfig,
+    *,
+    stop: asyncio.Event,
+    opened: Callable[[Opened], object] = _log_address,
 ) -> AnnotateResult:
-    """Serves the page for labels until it is stopped. Every decision is on disk before the next trajectory comes up.
+    """Serves the page for labels until it is stopped. Every decision is on disk before the next
+    trajectory comes up.
 
     Args:
         config: What is labelled, by whom, and where the labels go.
         stop: Once it is set the page closes.
-        opened: Called with the page's address once it can be opened; by default the address is logged.
+        opened: Called with the page's address once it can be opened; by default the address is
+            logged.
 
     Returns:
         What was decided.
@@ -203,18 +257,25 @@ async def annotate_async(
     if config.captions is not None:
         return await _captions(config, stop, opened)
     check_output(config.decisions, "labels", config.trajectories, continued=True)
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (paths, _):
+    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+        paths,
+        _,
+    ):
         return await _labelled(config.but(trajectories=paths), stop, opened)
 
 
-def annotate(config: AnnotateConfig, *, opened: Callable[[Opened], object] = _log_address) -> AnnotateResult:
+def annotate(
+    config: AnnotateConfig, *, opened: Callable[[Opened], object] = _log_address
+) -> AnnotateResult:
     """Serves the page for labels until it is interrupted (Ctrl-C).
 
-    In a notebook use `annotate_async`, which leaves the notebook free, and set its `stop` to end it.
+    In a notebook use `annotate_async`, which leaves the notebook free, and set its `stop` to end
+    it.
 
     Args:
         config: What is labelled, by whom, and where the labels go.
-        opened: Called with the page's address once it can be opened; by default the address is logged.
+        opened: Called with the page's address once it can be opened; by default the address is
+            logged.
 
     Returns:
         What was decided.
@@ -233,12 +294,16 @@ def annotate(config: AnnotateConfig, *, opened: Callable[[Opened], object] = _lo
     return wait_for(until_interrupted)
 
 
-async def _labelled(config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]) -> AnnotateResult:
+async def _labelled(
+    config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]
+) -> AnnotateResult:
     trajectories = opened_folders(config.trajectories)
     output = config.decisions
     expect_place(output, "labels, which are continued,")
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
-    with contextlib.closing(Worklist(trajectories, order=config.order, seed=config.seed, limit=config.limit)) as worklist:
+    with contextlib.closing(
+        Worklist(trajectories, order=config.order, seed=config.seed, limit=config.limit)
+    ) as worklist:
         for line in worklist.broken[:_MAX_PROBLEMS]:
             log.warning("left out: %s", line.message)
         if len(worklist.broken) > _MAX_PROBLEMS:
@@ -247,7 +312,9 @@ async def _labelled(config: AnnotateConfig, stop: asyncio.Event, opened: Callabl
         verdicts = chain.from_iterable(map(read_verdicts, config.verdicts))
         reveal: Reveal = "never" if config.blind else "before" if config.show_verdicts else "after"
         with LabelLog(output, config.annotator) as labels:
-            session = LabelSession(worklist, labels, earlier=earlier, verdicts=verdicts, reveal=reveal)
+            session = LabelSession(
+                worklist, labels, earlier=earlier, verdicts=verdicts, reveal=reveal
+            )
             async with serving(session, config.port) as url:
                 opened(Opened(url, "trajectories", len(worklist), session.done))
                 await stop.wait()
@@ -263,7 +330,9 @@ async def _labelled(config: AnnotateConfig, stop: asyncio.Event, opened: Callabl
             )
 
 
-async def _captions(config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]) -> AnnotateResult:
+async def _captions(
+    config: AnnotateConfig, stop: asyncio.Event, opened: Callable[[Opened], object]
+) -> AnnotateResult:
     output, captions = config.decisions, str(config.captions)
     expect_place(output, "decisions, which are continued,")
     check_output(output, "captions", [captions], continued=True)
@@ -284,7 +353,11 @@ async def _captions(config: AnnotateConfig, stop: asyncio.Event, opened: Callabl
 
 
 def _choices(site: CaptionSite) -> dict[str, int]:
-    choices = Counter(site.decisions[caption.id].choice for caption in site.captions if caption.id in site.decisions)
+    choices = Counter(
+        site.decisions[caption.id].choice
+        for caption in site.captions
+        if caption.id in site.decisions
+    )
     return {name: choices[name] for name in get_args(Choice)}
 
 
@@ -292,11 +365,18 @@ def _name(text: str) -> str:
     """The name to write next to every label. Raises OptionError for what is none."""
     name = text.strip()
     if not name:
-        raise OptionError("annotator: is empty; give a name, so that labels of several people can be told apart", "annotator")
+        raise OptionError(
+            "annotator: is empty; give a name, so that labels of several people can be told apart",
+            "annotator",
+        )
     if len(name) > _MAX_NAME:
-        raise OptionError(f"annotator: has {len(name):,} characters; at most {_MAX_NAME} are taken", "annotator")
+        raise OptionError(
+            f"annotator: has {len(name):,} characters; at most {_MAX_NAME} are taken", "annotator"
+        )
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
-        raise OptionError(f"annotator: {name!a}: a name has no control characters, and is UTF-8", "annotator")
+        raise OptionError(
+            f"annotator: {name!a}: a name has no control characters, and is UTF-8", "annotator"
+        )
     return name
 
 
@@ -310,6 +390,11 @@ def _people(paths: Sequence[str | Path], annotator: str) -> list[LabelRecord]:
         if not_people := len(records) - len(people):
             log.warning("%s: %d labels not made by people are left out", path, not_people)
         if own := len(people) - len(others):
-            log.warning("%s: %d labels of %s are left out: only those of the output are continued", path, own, annotator)
+            log.warning(
+                "%s: %d labels of %s are left out: only those of the output are continued",
+                path,
+                own,
+                annotator,
+            )
         labels += others
     return labels

@@ -32,21 +32,33 @@ R = TypeVar("R")
 log = logging.getLogger("prill.runs")
 # As options of runs.
 TrajectoryFiles = Annotated[
-    Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -")
+    Sequence[str | Path],
+    Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -"),
 ]
 Recordings = Annotated[
     Sequence[str | Path],
-    Meta(description="trajectory files (.jsonl, .jsonl.gz), other tools' recordings, folders of these, or -"),
+    Meta(
+        description="trajectory files (.jsonl, .jsonl.gz), other tools' recordings, folders of "
+        "these, or -"
+    ),
 ]
-FormatOption = Annotated[FormatLike | None, Meta(description="format of the recordings (default: recognised by their content)")]
-GoalOption = Annotated[str | None, Meta(description="the agent's goal, for recordings that have none")]
+FormatOption = Annotated[
+    FormatLike | None,
+    Meta(description="format of the recordings (default: recognised by their content)"),
+]
+GoalOption = Annotated[
+    str | None, Meta(description="the agent's goal, for recordings that have none")
+]
 GoalsOption = Annotated[
-    str | Path | None, Meta(description="file of such goals: a JSON object, id to goal, or lines with id and goal")
+    str | Path | None,
+    Meta(description="file of such goals: a JSON object, id to goal, or lines with id and goal"),
 ]
 
 
 def apart(run: Callable[[], R]) -> R:
-    """The result of work that starts event loops of its own: in a thread where one is running already, as in a notebook."""
+    """The result of work that starts event loops of its own: in a thread where one is running
+    already, as in a notebook.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -56,7 +68,8 @@ def apart(run: Callable[[], R]) -> R:
 
 
 def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
-    """The synchronous form of a run that asks models or plays, for scripts and notebooks: the same, waited for.
+    """The synchronous form of a run that asks models or plays, for scripts and notebooks: the same,
+    waited for.
 
     Args:
         run: The coroutine function of the run, named `…_async`.
@@ -74,7 +87,8 @@ def synchronous(run: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
 
 
 def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """The asynchronous form of a run that only reads and computes: the same, in a thread of its own.
+    """The asynchronous form of a run that only reads and computes: the same, in a thread of its
+    own.
 
     Args:
         run: The run. What it reports, such as `progress`, is called in that thread.
@@ -92,7 +106,9 @@ def asynchronous(run: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
 
 
 def opened_folders(paths: Iterable[str | Path]) -> list[str]:
-    """The trajectory files that paths and folders name; other files in the folders are logged. Raises UsageError."""
+    """The trajectory files that paths and folders name; other files in the folders are logged.
+    Raises UsageError.
+    """
     return [str(path) for path in trajectory_files(list(map(str, paths)), log.warning)]
 
 
@@ -116,7 +132,9 @@ def preformatted(text: str) -> str:
 
 
 def count_lines(paths: Iterable[str], limit: int | None = None) -> int:
-    """The number of lines of some files, at most `limit`. A damaged archive counts as far as it goes: the run reports it."""
+    """The number of lines of some files, at most `limit`. A damaged archive counts as far as it
+    goes: the run reports it.
+    """
     count = 0
     for path in paths:
         with contextlib.suppress(InputError):
@@ -126,7 +144,9 @@ def count_lines(paths: Iterable[str], limit: int | None = None) -> int:
 
 
 def count_trajectories(paths: Iterable[str | Path], limit: int | None = None) -> int:
-    """The number of lines that trajectory files and folders of them have, for a progress bar; 0 where the run will fail."""
+    """The number of lines that trajectory files and folders of them have, for a progress bar; 0
+    where the run will fail.
+    """
     try:
         if not all(map(is_native, paths)):  # recordings are counted as they are read
             return 0
@@ -144,10 +164,11 @@ def run_budget(
     begin_again: bool = False,
     planned: bool = False,
 ) -> Iterator[None]:
-    """One budget for all models that are made inside; it is that of the run, however often the run is begun.
+    """One budget for all models that are made inside; it is that of the run, however often the run
+    is begun.
 
-    What the run spends is kept in a file of its `folder`, where it has one, without a budget, too; with a budget beside its
-    output `file`.
+    What the run spends is kept in a file of its `folder`, where it has one, without a budget, too;
+    with a budget beside its output `file`.
 
     Args:
         limit: US dollars for all calls; None: no limit.
@@ -170,7 +191,9 @@ def run_budget(
         return
     record, spent = None, 0.0
     if folder is not None or file is not None:
-        record, spent = _spending(Path(folder or file or ""), limit, begin_again=begin_again, is_folder=folder is not None)
+        record, spent = _spending(
+            Path(folder or file or ""), limit, begin_again=begin_again, is_folder=folder is not None
+        )
     if limit is not None and spent:
         log.info("$%.4f of the budget of $%g were spent before", spent, limit)
     budget = Budget(limit, spent_usd=spent, record=record)
@@ -181,9 +204,15 @@ def run_budget(
         budget.close()
 
 
-def _spending(output: Path, limit: float | None, *, begin_again: bool, is_folder: bool) -> tuple[SpendingFile | None, float]:
-    """The file with what a run has spent, and that; None where another process keeps it, and there is no limit."""
-    record = SpendingFile(output / SPENDING if is_folder else spending_beside(output), needed=limit is not None)
+def _spending(
+    output: Path, limit: float | None, *, begin_again: bool, is_folder: bool
+) -> tuple[SpendingFile | None, float]:
+    """The file with what a run has spent, and that; None where another process keeps it, and there
+    is no limit.
+    """
+    record = SpendingFile(
+        output / SPENDING if is_folder else spending_beside(output), needed=limit is not None
+    )
     if record.path.parent.is_dir() and not record.lock():
         return None, 0.0
     try:
@@ -195,12 +224,17 @@ def _spending(output: Path, limit: float | None, *, begin_again: bool, is_folder
         raise
     if limit is None or begin_again or (is_folder and known is not None):
         return record, known or 0.0
-    # A folder that has no such file was recorded before there was one; beside a verdict file it is kept with a budget only.
-    return record, max(known or 0.0, spent_on_record(sorted(output.glob("*.jsonl")) if is_folder else [output]))
+    # A folder that has no such file was recorded before there was one; beside a verdict file it is
+    # kept with a budget only.
+    return record, max(
+        known or 0.0, spent_on_record(sorted(output.glob("*.jsonl")) if is_folder else [output])
+    )
 
 
 def kept_transcripts(transcripts: str | Path | bool, output: str | Path) -> str | None:
-    """The folder for what models were asked and answered: a named one, or next to a verdict file; None: nothing is kept."""
+    """The folder for what models were asked and answered: a named one, or next to a verdict file;
+    None: nothing is kept.
+    """
     if not isinstance(transcripts, bool):
         return str(transcripts)
     on_disk = not is_stdout(output) and not is_stream(output)

@@ -38,11 +38,22 @@ from prill.types import Usage
 class BatchWriteConfig(Config):
     """What `prill batch write` does: write the requests of a judge into a folder."""
 
-    trajectories: Annotated[Sequence[str | Path], Meta(description="trajectory files (.jsonl, .jsonl.gz), or folders of them")]
-    output: Annotated[str | Path, Meta(description="folder for the requests, and later the answers")]
-    judge: Annotated[JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")]
-    model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
-    limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
+    trajectories: Annotated[
+        Sequence[str | Path],
+        Meta(description="trajectory files (.jsonl, .jsonl.gz), or folders of them"),
+    ]
+    output: Annotated[
+        str | Path, Meta(description="folder for the requests, and later the answers")
+    ]
+    judge: Annotated[
+        JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")
+    ]
+    model: Annotated[
+        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+    ] = None
+    limit: Annotated[
+        int | None, Meta(ge=1, description="look at the first N trajectories only")
+    ] = None
 
     def check(self) -> None:
         """Checks what a batch can have.
@@ -55,7 +66,8 @@ class BatchWriteConfig(Config):
                 raise UsageError(f"{path}: a batch reads its trajectories again later; name a file")
         if any(_mentions(part, "budget_usd") for part in (self.judge, self.model)):
             raise UsageError(
-                "a batch cannot stop at a budget; the plan of a `score` with the same options says what it would cost"
+                "a batch cannot stop at a budget; the plan of a `score` with the same options "
+                "says what it would cost"
             )
 
 
@@ -64,11 +76,14 @@ class BatchSubmitConfig(Config):
     """What `prill batch submit` does: hand the requests in at the endpoint's batch API."""
 
     folder: Annotated[str | Path, Meta(description="folder with the requests")]
-    wait: Annotated[bool, Meta(description="wait until the batches have ended, and fetch their answers")] = False
+    wait: Annotated[
+        bool, Meta(description="wait until the batches have ended, and fetch their answers")
+    ] = False
     api: Annotated[
         Api | None,
         Meta(
-            description="whose batch API the endpoint has (default: as before, else anthropic at Anthropic, openai elsewhere)"
+            description="whose batch API the endpoint has (default: as before, else anthropic at "
+            "Anthropic, openai elsewhere)"
         ),
     ] = None
     every: Annotated[int, Meta(ge=1, description="seconds between two looks")] = 60
@@ -76,29 +91,44 @@ class BatchSubmitConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCollectConfig(Config):
-    """What `prill batch collect` does: make verdicts of the answers, and the next requests where a judge needs more."""
+    """What `prill batch collect` does: make verdicts of the answers, and the next requests where a
+    judge needs more.
+    """
 
     folder: Annotated[str | Path, Meta(description="folder with the requests")]
     answers: Annotated[
-        Sequence[str | Path], Meta(description="files of answers, of `vllm run-batch` say (those of a batch API are fetched)")
+        Sequence[str | Path],
+        Meta(
+            description="files of answers, of `vllm run-batch` say (those of a batch API are "
+            "fetched)"
+        ),
     ] = ()
     output: Annotated[str | Path, Meta(description="verdict file, where earlier verdicts are kept")]
     retry_unscored: Annotated[bool, Meta(description="write requests again that failed")] = False
     transcripts: Annotated[
-        str | Path | bool, Meta(description="folder for what models were asked and answered (default: next to the output)")
+        str | Path | bool,
+        Meta(
+            description="folder for what models were asked and answered (default: next to the "
+            "output)"
+        ),
     ] = True
 
 
 @dataclass(frozen=True)
 class BatchWriteResult:
-    """What was written: the request files of the folder, and the tally (`pending`: trajectories that wait for answers)."""
+    """What was written: the request files of the folder, and the tally (`pending`: trajectories
+    that wait for answers).
+    """
 
     folder: str
     files: tuple[RequestFile, ...]
     tally: Tally
 
     def __str__(self) -> str:
-        return f"{sum(file.requests for file in self.files)} requests in {len(self.files)} files -> {self.folder}"
+        return (
+            f"{sum(file.requests for file in self.files)} requests in {len(self.files)} files "
+            f"-> {self.folder}"
+        )
 
 
 @dataclass(frozen=True)
@@ -114,7 +144,10 @@ class BatchSubmitResult:
 
     def __str__(self) -> str:
         handed_in = sum(file.batch is not None for file in self.files)
-        return f"{handed_in} of {len(self.files)} files handed in, {sum(file.fetched for file in self.files)} fetched"
+        return (
+            f"{handed_in} of {len(self.files)} files handed in, "
+            f"{sum(file.fetched for file in self.files)} fetched"
+        )
 
 
 @dataclass(frozen=True)
@@ -136,7 +169,10 @@ class BatchCollectResult(VerdictFile):
     def __str__(self) -> str:
         unscored = sum(self.tally.unscored.values())
         counts = f"{self.tally.succeeded} success, {self.tally.failed} failure, {unscored} unscored"
-        return f"{counts}, {self.tally.skipped} already there, {self.tally.pending} waiting -> {self.output}"
+        return (
+            f"{counts}, {self.tally.skipped} already there, {self.tally.pending} waiting -> "
+            f"{self.output}"
+        )
 
 
 async def batch_write_async(
@@ -152,10 +188,18 @@ async def batch_write_async(
         The request files.
 
     Raises:
-        UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs to another judge.
+        UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs
+            to another judge.
     """
     trajectories, judge, described = _to_write(config)
-    tally = await write(trajectories, judge, config.output, limit=config.limit, described=described, progress=progress)
+    tally = await write(
+        trajectories,
+        judge,
+        config.output,
+        limit=config.limit,
+        described=described,
+        progress=progress,
+    )
     with BatchFolder(config.output) as folder:
         return BatchWriteResult(str(config.output), folder.manifest.files, tally)
 
@@ -241,7 +285,10 @@ def plan_batch_submit(config: BatchSubmitConfig) -> RunPlan:
     with BatchFolder(config.folder) as folder:
         files = [file for file in folder.manifest.files if file.batch is None and not file.fetched]
     return RunPlan(
-        work=tuple(f"hand in {file.name}: {file.requests} requests for {file.model}, at {file.base_url}" for file in files)
+        work=tuple(
+            f"hand in {file.name}: {file.requests} requests for {file.model}, at {file.base_url}"
+            for file in files
+        )
         or ("there is nothing to submit",),
         counts={"files": len(files), "requests": sum(file.requests for file in files)},
         usage=None if files else Usage(),
@@ -262,7 +309,8 @@ async def batch_collect_async(
         The counts, and what was wrong at the endpoint.
 
     Raises:
-        UsageError: It is no folder of a batch, its judge was made in Python, or a file holds no answer to it.
+        UsageError: It is no folder of a batch, its judge was made in Python, or a file holds no
+            answer to it.
     """
     problem = None
     with BatchFolder(config.folder) as folder:
@@ -274,11 +322,16 @@ async def batch_collect_async(
                 problem = error  # told at the end: verdicts are made of what has come
         manifest = folder.manifest
     if not manifest.judge:
-        raise UsageError(f"{config.folder}: its judge was made in Python; collect it there (prill.batches.collect)")
+        raise UsageError(
+            f"{config.folder}: its judge was made in Python; collect it there "
+            "(prill.batches.collect)"
+        )
     with in_file(Path(config.folder) / MANIFEST):
         described = _of_today(manifest.judge)
         judge = make_run_judge(
-            JudgeConfig.read(described["judge"], "judge"), model=described.get("model"), trajectories=manifest.trajectories
+            JudgeConfig.read(described["judge"], "judge"),
+            model=described.get("model"),
+            trajectories=manifest.trajectories,
         )
     tally = await collect(
         config.folder,
@@ -301,7 +354,9 @@ batch_collect = synchronous(batch_collect_async)
 
 
 def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str, Any] | None]:
-    """The files, the judge, and its description for the folder; None for a judge that was made in Python."""
+    """The files, the judge, and its description for the folder; None for a judge that was made in
+    Python.
+    """
     trajectories = opened_folders(config.trajectories)
     expect_place(config.output, "a batch")
     described = _described(config.judge, config.model)
@@ -309,7 +364,9 @@ def _to_write(config: BatchWriteConfig) -> tuple[list[str], Evaluator, dict[str,
         judge = make_run_judge(config.judge, model=config.model, trajectories=trajectories)
     else:
         judge = make_run_judge(
-            JudgeConfig.read(described["judge"], "judge"), model=described.get("model"), trajectories=trajectories
+            JudgeConfig.read(described["judge"], "judge"),
+            model=described.get("model"),
+            trajectories=trajectories,
         )
     expect_endpoint(judge)
     file = Path(config.output) / MANIFEST
@@ -347,7 +404,8 @@ def _described(judge: JudgeLike, model: ModelLike | None) -> dict[str, Any] | No
 
 
 def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
-    """What `batch.json` says of the judge, in tables of judge and model; folders of earlier versions have one flat table.
+    """What `batch.json` says of the judge, in tables of judge and model; folders of earlier
+    versions have one flat table.
 
     Raises UsageError for options that this version does not have.
     """
@@ -357,14 +415,27 @@ def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
         return {"judge": None, **described}
     for key in ("evaluator", "model", "captioner", "base_url"):
         if not isinstance(described.get(key, ""), str):
-            raise UsageError(f"judge.{key}: expected a text, got {json.dumps(described[key])}; write a new batch")
+            raise UsageError(
+                f"judge.{key}: expected a text, got {json.dumps(described[key])}; write a new batch"
+            )
     name = described["evaluator"]
     judge: dict[str, Any] = {"name": name}
     model: dict[str, Any] = {"name": described["model"]} if "model" in described else {}
-    of_judge, of_model = JudgeConfig.options_for(judge), ModelConfig.options_for({"name": model.get("name") or "NAME"})
+    of_judge, of_model = (
+        JudgeConfig.options_for(judge),
+        ModelConfig.options_for({"name": model.get("name") or "NAME"}),
+    )
     others: list[str] = []
     for key, value in described.items():
-        if key in ("evaluator", "model", "concurrency", "captions", "captioner_model", "set", "prompt"):
+        if key in (
+            "evaluator",
+            "model",
+            "concurrency",
+            "captions",
+            "captioner_model",
+            "set",
+            "prompt",
+        ):
             continue
         if key in of_judge:
             judge[key] = _read(value, of_judge[key])
@@ -373,7 +444,9 @@ def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
         else:
             others.append(key)
     if others:
-        raise UsageError(f"the batch was written with options that are unknown here: {', '.join(sorted(others))}")
+        raise UsageError(
+            f"the batch was written with options that are unknown here: {', '.join(sorted(others))}"
+        )
     for words in described.get("set", ()):
         key, _, value = words.partition("=")
         judge[key.strip().replace("-", "_")] = _value(value)
@@ -383,7 +456,10 @@ def _of_today(described: Mapping[str, Any]) -> dict[str, Any]:
     if "captions" in described:
         judge["captioner"] = {"name": "file", "path": described["captions"]}
     elif "captioner_model" in described:
-        judge["captioner"] = {"name": described.get("captioner") or "vlm", "model": described["captioner_model"]}
+        judge["captioner"] = {
+            "name": described.get("captioner") or "vlm",
+            "model": described["captioner_model"],
+        }
     return {"judge": judge, **({"model": {"name": "", **model}} if model else {})}
 
 
@@ -404,7 +480,9 @@ def _mentions(part: Any, option: str) -> bool:
 
 
 def _names(part: Any) -> Iterator[str]:
-    options = part.options if isinstance(part, PartConfig) else part if isinstance(part, Mapping) else {}
+    options = (
+        part.options if isinstance(part, PartConfig) else part if isinstance(part, Mapping) else {}
+    )
     for name, value in options.items():
         yield name
         yield from _names(value)

@@ -31,22 +31,48 @@ _VLM, _TRAINING = CaptionerConfig("vlm"), TrainingSpec()
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionConfig(Config):
-    """What `prill caption` does: put screenshots into words, once each, for judges or to train a captioner."""
+    """What `prill caption` does: put screenshots into words, once each, for judges or to train a
+    captioner.
+    """
 
     trajectories: TrajectoryFiles
-    output: Annotated[str | Path, Meta(description="caption file, which is continued; a folder where rows are made")]
+    output: Annotated[
+        str | Path,
+        Meta(description="caption file, which is continued; a folder where rows are made"),
+    ]
     captioner: Annotated[
-        CaptionerLike, Meta(description="who captions: vlm asks a model, ocr, easyocr, given, module:Object")
+        CaptionerLike,
+        Meta(description="who captions: vlm asks a model, ocr, easyocr, given, module:Object"),
     ] = _VLM
-    for_training: Annotated[bool, Meta(description="make rows to train a captioner on (TRL's format), in a folder")] = False
-    training: Annotated[TrainingSpec | Mapping[str, Any], Meta(description="which captions become rows")] = _TRAINING
-    last: Annotated[int | None, Meta(ge=1, description="only the last N states of each trajectory (default: all)")] = None
-    limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
-    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for the whole run: no call beyond")] = None
+    for_training: Annotated[
+        bool, Meta(description="make rows to train a captioner on (TRL's format), in a folder")
+    ] = False
+    training: Annotated[
+        TrainingSpec | Mapping[str, Any], Meta(description="which captions become rows")
+    ] = _TRAINING
+    last: Annotated[
+        int | None,
+        Meta(ge=1, description="only the last N states of each trajectory (default: all)"),
+    ] = None
+    limit: Annotated[
+        int | None, Meta(ge=1, description="look at the first N trajectories only")
+    ] = None
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for the whole run: no call beyond")
+    ] = None
     concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
-    engine: Annotated[EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")] = None
-    resume: Annotated[bool, Meta(description="continue the caption file; else it becomes FILE.bak and a new one begins")] = True
-    retry_unscored: Annotated[bool, Meta(description="try pictures again that have no caption")] = False
+    engine: Annotated[
+        EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")
+    ] = None
+    resume: Annotated[
+        bool,
+        Meta(
+            description="continue the caption file; else it becomes FILE.bak and a new one begins"
+        ),
+    ] = True
+    retry_unscored: Annotated[bool, Meta(description="try pictures again that have no caption")] = (
+        False
+    )
 
     def check(self) -> None:
         """Checks that the options go together.
@@ -56,9 +82,13 @@ class CaptionConfig(Config):
         """
         spec = TrainingSpec.read(self.training)
         if not self.for_training and (changed := [name for name in spec.table() if name]):
-            raise UsageError(f"{', '.join(changed)}: options of training data only", parameters=("for_training",))
+            raise UsageError(
+                f"{', '.join(changed)}: options of training data only", parameters=("for_training",)
+            )
         if self.for_training and self.engine is not None:
-            raise UsageError("an engine captions into a caption file only", parameters=("for_training", "engine"))
+            raise UsageError(
+                "an engine captions into a caption file only", parameters=("for_training", "engine")
+            )
 
 
 @dataclass(frozen=True)
@@ -66,7 +96,8 @@ class CaptionResult:
     """What a run came to.
 
     Attributes:
-        tally: Counts of pictures, reasons for those without a caption, and what models were asked for.
+        tally: Counts of pictures, reasons for those without a caption, and what models were asked
+            for.
         output: The caption file, or the folder with rows.
         rows: Rows to train on; None where a caption file was made, or the run was stopped.
         mended: Those of them that a person mended.
@@ -89,7 +120,12 @@ class CaptionResult:
         """The captions in the file, those of earlier runs included, as a pandas table."""
         return data_frame(
             [
-                {"image": line.image, "caption": line.caption, "unscored": line.unscored, "truncated": line.truncated}
+                {
+                    "image": line.image,
+                    "caption": line.caption,
+                    "unscored": line.unscored,
+                    "truncated": line.truncated,
+                }
                 for line in read_captions(self.captions)
             ]
         )
@@ -103,8 +139,15 @@ class CaptionResult:
 
     def __str__(self) -> str:
         tally = self.tally
-        counts = [f"{tally.made} captions made", f"{tally.kept} already there", f"{tally.equal} files equal to another"]
-        return f"{', '.join(counts)}, {sum(tally.unscored.values())} pictures without a caption -> {self.output}"
+        counts = [
+            f"{tally.made} captions made",
+            f"{tally.kept} already there",
+            f"{tally.equal} files equal to another",
+        ]
+        return (
+            f"{', '.join(counts)}, {sum(tally.unscored.values())} pictures without a caption "
+            f"-> {self.output}"
+        )
 
 
 async def caption_async(
@@ -113,7 +156,8 @@ async def caption_async(
     stop: asyncio.Event | None = None,
     progress: Callable[[CaptionTally], None] = lambda tally: None,
 ) -> CaptionResult:
-    """Puts the screenshots of trajectories into words, each picture once; the same again goes on where a run broke off.
+    """Puts the screenshots of trajectories into words, each picture once; the same again goes on
+    where a run broke off.
 
     Args:
         config: Which trajectories, who captions, and where captions or rows go.
@@ -141,12 +185,16 @@ async def caption_async(
     with run_budget(config.budget_usd, **_place(config), begin_again=not config.resume):
         captioner = _captioner(config, engine)
         if not config.for_training:
-            tally = await caption_files(trajectories, captioner, config.output, engine=engine, **asking)
+            tally = await caption_files(
+                trajectories, captioner, config.output, engine=engine, **asking
+            )
             return CaptionResult(tally, str(config.output))
         spec = TrainingSpec.read(config.training)
         made = await training_data(trajectories, captioner, config.output, spec, **asking)
         rows = None if made.asked.stopped else made.rows
-        return CaptionResult(made.asked, str(config.output), rows, made.mended, dict(made.dropped), for_training=True)
+        return CaptionResult(
+            made.asked, str(config.output), rows, made.mended, dict(made.dropped), for_training=True
+        )
 
 
 caption = synchronous(caption_async)
@@ -167,7 +215,9 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
     """
     trajectories = opened_folders(config.trajectories)
     engine = make_engine(config.engine) if config.engine is not None else None
-    with run_budget(config.budget_usd, **_place(config), begin_again=not config.resume, planned=True):
+    with run_budget(
+        config.budget_usd, **_place(config), begin_again=not config.resume, planned=True
+    ):
         captioner = _captioner(config, engine)
         file = Path(config.output) / CAPTIONS if config.for_training else Path(config.output)
         expect_place(config.output, "captions, which are continued,")
@@ -178,8 +228,16 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
         if usage is not None:
             usage = replace(usage, usd=compute_cost(usage, *_priced(config)))
     return RunPlan(
-        work=(f"{plan.todo} pictures to caption, {plan.kept} already there, {plan.equal} files equal to another",),
-        counts={"pictures": plan.todo, "kept": plan.kept, "equal": plan.equal, "broken": len(plan.problems)},
+        work=(
+            f"{plan.todo} pictures to caption, {plan.kept} already there, {plan.equal} files "
+            "equal to another",
+        ),
+        counts={
+            "pictures": plan.todo,
+            "kept": plan.kept,
+            "equal": plan.equal,
+            "broken": len(plan.problems),
+        },
         usage=usage,
         unknown="this captioner cannot say beforehand what it needs",
         most=config.for_training,
@@ -192,14 +250,20 @@ def _place(config: CaptionConfig) -> dict[str, Any]:
 
 
 def _captioner(config: CaptionConfig, engine: Engine | None) -> Captioner:
-    """The captioner, with the run's number of calls at once for a model that does not say otherwise. Raises UsageError."""
+    """The captioner, with the run's number of calls at once for a model that does not say
+    otherwise. Raises UsageError.
+    """
     made = config.captioner
     if isinstance(made, CaptionerConfig):
         table = made.mapping()
         if "model" in CaptionerConfig.options_for(table):
             if not table.get("model"):
-                raise UsageError(f"model is missing: captioner {made.name} asks one; name one that takes images")
-            if "concurrency" in model_options(get_name(table["model"])) and not _says_concurrency(table["model"]):
+                raise UsageError(
+                    f"model is missing: captioner {made.name} asks one; name one that takes images"
+                )
+            if "concurrency" in model_options(get_name(table["model"])) and not _says_concurrency(
+                table["model"]
+            ):
                 table.setdefault("concurrency", config.concurrency)
         elif "model" in table:
             raise UsageError(f"captioner {made.name} asks no model", parameters=("model",))
@@ -210,7 +274,13 @@ def _captioner(config: CaptionConfig, engine: Engine | None) -> Captioner:
 
 
 def _says_concurrency(model: Any) -> bool:
-    options = model.options if isinstance(model, ModelConfig) else model if isinstance(model, Mapping) else {}
+    options = (
+        model.options
+        if isinstance(model, ModelConfig)
+        else model
+        if isinstance(model, Mapping)
+        else {}
+    )
     return "concurrency" in options
 
 

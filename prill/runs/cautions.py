@@ -1,5 +1,5 @@
-"""What to say of the judges in an evaluator after a run: what they were fitted on, which sites they do not know, what their
-models could not do.
+"""What to say of the judges in an evaluator after a run: what they were fitted on, which sites they
+do not know, what their models could not do.
 """
 
 from __future__ import annotations
@@ -21,21 +21,30 @@ _SITES = _KEYS = 5
 
 
 def fitted_on(judge: Evaluator, tally: Tally) -> list[str]:
-    """A caution where runs of this tally are ones that the judge was fitted on: figures from them flatter it."""
+    """A caution where runs of this tally are ones that the judge was fitted on: figures from them
+    flatter it.
+    """
     caution = fitted_caution(judge.info.name, Overlap(**tally.fitted)) if tally.fitted else None
     return [caution] if caution else []
 
 
 def strangers(judge: Evaluator) -> list[str]:
     """A caution for each judge that met sites it does not know."""
-    return [_unknown(student.info.name, student.strangers) for student in _students(judge) if student.strangers]
+    return [
+        _unknown(student.info.name, student.strangers)
+        for student in _students(judge)
+        if student.strangers
+    ]
 
 
 def unknown_keys(counts: Counter[str]) -> list[str]:
     """A caution for keys that no trajectory has: one may be a slip of the pen."""
     if not counts:
         return []
-    names = [f"`{printable(key)}`{f' {count} times' * (count > 1)}{guess(key)}" for key, count in counts.most_common(_KEYS)]
+    names = [
+        f"`{printable(key)}`{f' {count} times' * (count > 1)}{guess(key)}"
+        for key, count in counts.most_common(_KEYS)
+    ]
     if len(counts) > _KEYS:
         names.append(f"and {len(counts) - _KEYS} more")
     keys = "1 unknown key" if len(counts) == 1 else f"{len(counts)} unknown keys"
@@ -44,11 +53,16 @@ def unknown_keys(counts: Counter[str]) -> list[str]:
 
 def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
     """A caution where every score is 0 or 1, and the judge would have read probabilities."""
-    reading = any(isinstance(part, ModelJudge) and part.reads_probabilities for part in every_judge(judge))
+    reading = any(
+        isinstance(part, ModelJudge) and part.reads_probabilities for part in every_judge(judge)
+    )
     if tally.soft or not tally.succeeded + tally.failed or not reading:
         return []
     return [
-        "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, modular: probability = stated)"
+        (
+            "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, "
+            "modular: probability = stated)"
+        )
     ]
 
 
@@ -58,22 +72,31 @@ def left_out(judge: Evaluator, tally: Tally) -> list[str]:
 
 
 def weaker_second(judge: Evaluator) -> list[str]:
-    """A caution for each cascade whose second judge agrees with labels less than its first, by the figures of their cards."""
+    """A caution for each cascade whose second judge agrees with labels less than its first, by the
+    figures of their cards.
+    """
     cautions = []
     for cascade in (part for part in every_judge(judge) if isinstance(part, Cascade)):
         first, second = _kappa(cascade.first), _kappa(cascade.then)
         if first is not None and second is not None and second < first:
             cautions.append(
-                f"the second judge of this cascade agrees with labels less than the first (kappa {second:.2f}, {first:.2f}): "
+                "the second judge of this cascade agrees with labels less than the first (kappa "
+                f"{second:.2f}, {first:.2f}): "
                 "what goes on to it is judged worse"
             )
     return cautions
 
 
 def _kappa(judge: Evaluator) -> float | None:
-    """The agreement with labels on a fitted judge's card; None for a judge without one, or made of several."""
+    """The agreement with labels on a fitted judge's card; None for a judge without one, or made of
+    several.
+    """
     alone = [part for part in every_judge(judge) if not isinstance(part, Composite)]
-    return alone[0].model.card.all_runs.kappa if len(alone) == 1 and isinstance(alone[0], Student) else None
+    return (
+        alone[0].model.card.all_runs.kappa
+        if len(alone) == 1 and isinstance(alone[0], Student)
+        else None
+    )
 
 
 def sha256_of(path: str) -> str:
@@ -88,8 +111,14 @@ def _students(judge: Evaluator) -> list[Student]:
 
 def _unknown(name: str, sites: Counter[str]) -> str:
     # Names come from files of others: no control sequence of theirs reaches the terminal.
-    shown = ["".join(c if c.isprintable() else "?" for c in site) + f" {count}" for site, count in sites.most_common(_SITES)]
+    shown = [
+        "".join(c if c.isprintable() else "?" for c in site) + f" {count}"
+        for site, count in sites.most_common(_SITES)
+    ]
     if len(sites) > _SITES:
         shown.append(f"{len(sites) - _SITES} more")
     runs = f"{sites.total()} runs are" if sites.total() > 1 else "1 run is"
-    return f"{runs} of sites that this {name} was not fitted on ({', '.join(shown)}): its card has the figures for other sites"
+    return (
+        f"{runs} of sites that this {name} was not fitted on ({', '.join(shown)}): its card "
+        "has the figures for other sites"
+    )

@@ -18,7 +18,13 @@ from prill.config.values import Config
 from prill.datasets.convert import ConversionReport
 from prill.datasets.convert import convert as write_converted
 from prill.datasets.formats import FORMATS, FormatConfig, FormatLike, format_of, open_recording
-from prill.datasets.recordings import Recording, expect_trajectories, opened_recordings, read_goals, recording_format
+from prill.datasets.recordings import (
+    Recording,
+    expect_trajectories,
+    opened_recordings,
+    read_goals,
+    recording_format,
+)
 from prill.errors import UsageError
 from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.kinds import Kind, jsonl_files
@@ -44,9 +50,12 @@ class TableConfig(Config):
     source: SourceOption = None
     truth: TruthOption = "majority"
     format: Annotated[
-        TableForm | None, Meta(description="what to write (default: by the name of the output, else markdown)")
+        TableForm | None,
+        Meta(description="what to write (default: by the name of the output, else markdown)"),
     ] = None
-    output: Annotated[str | Path | None, Meta(description="where to write it (default: standard output)")] = None
+    output: Annotated[
+        str | Path | None, Meta(description="where to write it (default: standard output)")
+    ] = None
 
     @property
     def form(self) -> TableForm:
@@ -69,7 +78,9 @@ def write_table(config: TableConfig) -> Table:
         InputError: A line cannot be read.
     """
     if config.output is not None:
-        check_output(config.output, "a table", [config.verdicts, *([config.labels] if config.labels else [])])
+        check_output(
+            config.output, "a table", [config.verdicts, *([config.labels] if config.labels else [])]
+        )
     made = table(config.verdicts, config.labels, source=config.source, truth=config.truth)
     if config.output is not None:
         write_output(config.output, table_text(made, config.form).encode())
@@ -77,7 +88,9 @@ def write_table(config: TableConfig) -> Table:
 
 
 write_table_async = asynchronous(write_table)
-"""`write_table` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`write_table` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
 def table_text(verdicts: Table, form: TableForm) -> str:
@@ -97,8 +110,14 @@ def table_text(verdicts: Table, form: TableForm) -> str:
 class MergeConfig(Config):
     """What `prill merge` does: write the verdicts of several shards into one file."""
 
-    verdicts: Annotated[Sequence[str | Path], Meta(min_length=1, description="verdict files of one judge, .jsonl or .jsonl.gz")]
-    output: Annotated[str | Path, Meta(description="where to write them; verdicts that are there stay (- for stdout)")]
+    verdicts: Annotated[
+        Sequence[str | Path],
+        Meta(min_length=1, description="verdict files of one judge, .jsonl or .jsonl.gz"),
+    ]
+    output: Annotated[
+        str | Path,
+        Meta(description="where to write them; verdicts that are there stay (- for stdout)"),
+    ]
 
 
 def merge(config: MergeConfig) -> Merged:
@@ -125,7 +144,9 @@ merge_async = asynchronous(merge)
 class AcceptConfig(Config):
     """What `prill accept` does: take the files of a run folder as they are now."""
 
-    folder: Annotated[str | Path, Meta(description="folder of a run or a study, with the folders in it")]
+    folder: Annotated[
+        str | Path, Meta(description="folder of a run or a study, with the folders in it")
+    ]
 
 
 @dataclass(frozen=True)
@@ -158,32 +179,48 @@ def accept(config: AcceptConfig) -> AcceptResult:
     records = sorted(folder.rglob(CHECKSUMS))
     if not records:
         raise UsageError(
-            f"{folder}: has no {CHECKSUMS}: it is not the folder of a run, or its files are taken as they are",
+            f"{folder}: has no {CHECKSUMS}: it is not the folder of a run, or its files are taken "
+            "as they are",
             parameters=("folder",),
         )
-    return AcceptResult(tuple(str(record.parent / name) for record in records for name in Checksums(record.parent).renew()))
+    return AcceptResult(
+        tuple(
+            str(record.parent / name)
+            for record in records
+            for name in Checksums(record.parent).renew()
+        )
+    )
 
 
 accept_async = asynchronous(accept)
-"""`accept` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`accept` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckConfig(Config):
-    """What `prill check` does: say what files hold and what is broken in them, or print a schema."""
+    """What `prill check` does: say what files hold and what is broken in them, or print a
+    schema.
+    """
 
     files: Annotated[
         Sequence[str | Path],
         Meta(
-            description="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them (and folders of these), other "
+            description="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them "
+            "(and folders of these), other "
             "tools' recordings, or -"
         ),
     ] = ()
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
-    images: Annotated[bool, Meta(description="open every image instead of looking whether it is there")] = False
-    schema: Annotated[Kind | None, Meta(description="the JSON Schema of one line of such a file")] = None
+    images: Annotated[
+        bool, Meta(description="open every image instead of looking whether it is there")
+    ] = False
+    schema: Annotated[
+        Kind | None, Meta(description="the JSON Schema of one line of such a file")
+    ] = None
 
     def check(self) -> None:
         """Refuses options that do not go together.
@@ -192,7 +229,9 @@ class CheckConfig(Config):
             UsageError: They do not.
         """
         if bool(self.files) == bool(self.schema):
-            raise UsageError("give either files to check or the kind of a schema", parameters=("schema",))
+            raise UsageError(
+                "give either files to check or the kind of a schema", parameters=("schema",)
+            )
 
 
 @dataclass(frozen=True)
@@ -232,7 +271,9 @@ class CheckResult:
         ]
 
     def __str__(self) -> str:
-        return self.schema or "\n".join(line for report in self.files for line in _report_lines(report))
+        return self.schema or "\n".join(
+            line for report in self.files for line in _report_lines(report)
+        )
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -259,8 +300,14 @@ def check(config: CheckConfig, *, progress: Callable[[], object] = lambda: None)
             if recording_format(path, config.format) is None:
                 reports += _checked(path, config.images, named, progress)
                 continue
-            with opened_recordings([path], config.format, config.goal, config.goals) as (_, recordings):
-                reports += [_check_recording(recording, config.images, named, progress) for recording in recordings]
+            with opened_recordings([path], config.format, config.goal, config.goals) as (
+                _,
+                recordings,
+            ):
+                reports += [
+                    _check_recording(recording, config.images, named, progress)
+                    for recording in recordings
+                ]
     return CheckResult(tuple(reports))
 
 
@@ -268,9 +315,11 @@ check_async = asynchronous(check)
 """`check` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
-def _checked(path: str, images: bool, named: UniqueIds, progress: Callable[[], object]) -> Iterator[FileReport]:
-    """A report of each file. What is named together is judged together, so an id must not come again in it; folders in a
-    folder are runs of their own.
+def _checked(
+    path: str, images: bool, named: UniqueIds, progress: Callable[[], object]
+) -> Iterator[FileReport]:
+    """A report of each file. What is named together is judged together, so an id must not come
+    again in it; folders in a folder are runs of their own.
     """
     own = jsonl_files(path) if os.path.isdir(path) else [path]
     below = [] if own else list(_below(path))
@@ -282,12 +331,20 @@ def _checked(path: str, images: bool, named: UniqueIds, progress: Callable[[], o
                 yield check_file(file, decode_images=images, ids=ids, progress=progress)
 
 
-def _check_recording(recording: Recording, images: bool, named: UniqueIds, progress: Callable[[], object]) -> FileReport:
+def _check_recording(
+    recording: Recording, images: bool, named: UniqueIds, progress: Callable[[], object]
+) -> FileReport:
     """The report of a recording in another format; what is wrong is told by the places in it."""
     report = check_file(recording.file, decode_images=images, ids=named, progress=progress)
-    source, line = str(recording.source), re.compile(rf"{re.escape(str(recording.file))}(?::\d+)?: ")
+    source, line = (
+        str(recording.source),
+        re.compile(rf"{re.escape(str(recording.file))}(?::\d+)?: "),
+    )
     report.path = source
-    report.problems = [line.sub("", problem).replace(str(recording.file.parent), source) for problem in report.problems]
+    report.problems = [
+        line.sub("", problem).replace(str(recording.file.parent), source)
+        for problem in report.problems
+    ]
     report.notes = [f"read as {recording.format}"]
     return report
 
@@ -295,15 +352,24 @@ def _check_recording(recording: Recording, images: bool, named: UniqueIds, progr
 def _below(folder: str) -> Iterator[list[str]]:
     """The files of each folder below one that has none itself."""
     for path, folders, _ in os.walk(folder):
-        folders[:] = [] if path != folder and jsonl_files(path) else sorted(name for name in folders if name[0] != ".")
+        folders[:] = (
+            []
+            if path != folder and jsonl_files(path)
+            else sorted(name for name in folders if name[0] != ".")
+        )
         if files := jsonl_files(path):
             yield files
 
 
 def _report_lines(report: FileReport) -> Iterator[str]:
     broken = f", {report.broken} broken" if report.broken else ""
-    yield printable(f"{report.path}: {report.kind or 'of no known kind'}, {report.good} good lines{broken}")
-    for what, messages in (("problems", report.problems), ("notes", [f"note: {note}" for note in report.notes])):
+    yield printable(
+        f"{report.path}: {report.kind or 'of no known kind'}, {report.good} good lines{broken}"
+    )
+    for what, messages in (
+        ("problems", report.problems),
+        ("notes", [f"note: {note}" for note in report.notes]),
+    ):
         yield from (printable(f"  {message}") for message in messages[:_SHOWN])
         if len(messages) > _SHOWN:
             yield f"  … and {len(messages) - _SHOWN} more {what}"
@@ -316,12 +382,16 @@ class ConvertConfig(Config):
     format: Annotated[
         FormatLike | None,
         Meta(
-            description="; ".join(f"{name}: {entry.what}" for name, entry in FORMATS.entries.items())
+            description="; ".join(
+                f"{name}: {entry.what}" for name, entry in FORMATS.entries.items()
+            )
             + "; or file.py:function of your own (default: recognised by the content)"
         ),
     ] = None
     source: Annotated[str | Path, Meta(description="folder or file in that format")]
-    output: Annotated[str | Path, Meta(description="folder for trajectories.jsonl, labels.jsonl and images/")]
+    output: Annotated[
+        str | Path, Meta(description="folder for trajectories.jsonl, labels.jsonl and images/")
+    ]
     goal: GoalOption = None
     goals: GoalsOption = None
 
@@ -339,21 +409,33 @@ class ConvertResult:
     report: ConversionReport
 
     def unrecognised(self) -> str | None:
-        """Which actions the format's reader does not know, the most frequent first; None where it knows all."""
+        """Which actions the format's reader does not know, the most frequent first; None where it
+        knows all.
+        """
         report = self.report
         if not report.unrecognised:
             return None
         total, names = report.unrecognised.total(), report.unrecognised.most_common(_MAX_NAMES)
-        shown = [f"{printable(name)}{f' {count:,}' if len(report.unrecognised) > 1 else ''}" for name, count in names]
+        shown = [
+            f"{printable(name)}{f' {count:,}' if len(report.unrecognised) > 1 else ''}"
+            for name, count in names
+        ]
         more = len(report.unrecognised) - len(names)
         shown += [f"and {more:,} more names"] if more else []
         were = "was" if total == 1 else "were"
-        return f"{total:,} of {report.actions:,} actions {were} not recognised, and are of kind other: {', '.join(shown)}"
+        return (
+            f"{total:,} of {report.actions:,} actions {were} not recognised, and are of kind "
+            f"other: {', '.join(shown)}"
+        )
 
     def table(self) -> dict[str, Any]:
         """What was converted, as JSON has it."""
         report = self.report
-        counts = {"trajectories": report.trajectories, "labels": report.labels, "unmatched": report.unmatched}
+        counts = {
+            "trajectories": report.trajectories,
+            "labels": report.labels,
+            "unmatched": report.unmatched,
+        }
         actions = {"actions": report.actions, "unrecognised": dict(report.unrecognised)}
         return {"output": self.output, **counts, **actions, "problems": report.problems}
 
@@ -361,10 +443,15 @@ class ConvertResult:
         report = self.report
         unmatched = f" ({report.unmatched} of no trajectory here)" if report.unmatched else ""
         broken = f", {len(report.problems)} broken" if report.problems else ""
-        return f"{self.output}: {report.trajectories} trajectories, {report.labels} labels{unmatched}{broken}"
+        return (
+            f"{self.output}: {report.trajectories} trajectories, {report.labels} "
+            f"labels{unmatched}{broken}"
+        )
 
 
-def convert(config: ConvertConfig, *, progress: Callable[[], object] = lambda: None) -> ConvertResult:
+def convert(
+    config: ConvertConfig, *, progress: Callable[[], object] = lambda: None
+) -> ConvertResult:
     """Turns other tools' recordings into trajectories, and their labels where they have some.
 
     Args:
@@ -375,8 +462,8 @@ def convert(config: ConvertConfig, *, progress: Callable[[], object] = lambda: N
         The counts, and what is wrong with each record that was left out.
 
     Raises:
-        UsageError: The folder is in use, the format lacks an option or is not told by the content, or no trajectory could be
-            read.
+        UsageError: The folder is in use, the format lacks an option or is not told by the content,
+            or no trajectory could be read.
         InputError: The file of goals is broken.
     """
     expect_place(config.output, "a folder")
@@ -389,4 +476,6 @@ def convert(config: ConvertConfig, *, progress: Callable[[], object] = lambda: N
 
 
 convert_async = asynchronous(convert)
-"""`convert` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`convert` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""

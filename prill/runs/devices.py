@@ -24,8 +24,12 @@ PLATFORMS = ("web", "android", "ios")
 class DevicesConfig(Config):
     """What `prill devices` does: look for browsers, phones and simulators."""
 
-    platforms: Annotated[Sequence[str], Meta(description=f"{', '.join(PLATFORMS)} (default: all of them)")] = ()
-    appium_url: Annotated[str, Meta(description="where an Appium server may be")] = "http://127.0.0.1:4723"
+    platforms: Annotated[
+        Sequence[str], Meta(description=f"{', '.join(PLATFORMS)} (default: all of them)")
+    ] = ()
+    appium_url: Annotated[str, Meta(description="where an Appium server may be")] = (
+        "http://127.0.0.1:4723"
+    )
 
     def check(self) -> None:
         """An unknown platform is refused."""
@@ -48,7 +52,10 @@ class DevicesResult:
         for platform, tools in self.tools.items():
             lines.append(platform)
             for tool in tools:
-                lines.append(f"  {'yes' if tool.found else 'no ':3} {tool.name}: {tool.found or f'{tool.lacking}; {tool.get}'}")
+                lines.append(
+                    f"  {'yes' if tool.found else 'no ':3} {tool.name}: "
+                    f"{tool.found or f'{tool.lacking}; {tool.get}'}"
+                )
         return "\n".join(lines)
 
 
@@ -61,9 +68,15 @@ async def devices_async(config: DevicesConfig) -> DevicesResult:
     Returns:
         The tools of each platform, found or not.
     """
-    asked = {"web": web_tools, "android": lambda: android_tools(config.appium_url), "ios": ios_tools}
+    asked = {
+        "web": web_tools,
+        "android": lambda: android_tools(config.appium_url),
+        "ios": ios_tools,
+    }
     names = list(config.platforms or PLATFORMS)
-    return DevicesResult(dict(zip(names, await asyncio.gather(*(asked[name]() for name in names)), strict=True)))
+    return DevicesResult(
+        dict(zip(names, await asyncio.gather(*(asked[name]() for name in names)), strict=True))
+    )
 
 
 devices = synchronous(devices_async)

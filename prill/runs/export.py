@@ -1,4 +1,6 @@
-"""Verdicts in the form of other tools: as annotations in a copy of their log, or in a file that they take in."""
+"""Verdicts in the form of other tools: as annotations in a copy of their log, or in a file that
+they take in.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,25 @@ _MAX_PROBLEMS = 20
 class ExportConfig(Config):
     """What `prill export` does: write verdicts in the form of another tool."""
 
-    verdicts: Annotated[Sequence[str | Path], Meta(min_length=1, description="verdict files, a judge each")]
+    verdicts: Annotated[
+        Sequence[str | Path], Meta(min_length=1, description="verdict files, a judge each")
+    ]
     to: Annotated[
         Target,
         Meta(
-            description="atif, browser-use, inspect: a copy of the recording with the verdicts in; openinference: OTLP JSON, "
+            description="atif, browser-use, inspect: a copy of the recording with the verdicts "
+            "in; openinference: OTLP JSON, "
             "a span for each verdict; langsmith: feedback as JSON lines; csv: a table"
         ),
     ]
     recording: Annotated[
-        str | Path | None, Meta(description="what was judged: needed for copies, and for the ids of traces and runs")
+        str | Path | None,
+        Meta(description="what was judged: needed for copies, and for the ids of traces and runs"),
     ] = None
-    output: Annotated[str | Path, Meta(description="where to write; a folder where the recording is one and is copied")]
+    output: Annotated[
+        str | Path,
+        Meta(description="where to write; a folder where the recording is one and is copied"),
+    ]
     format: FormatOption = None
 
     def check(self) -> None:
@@ -53,7 +62,10 @@ class ExportConfig(Config):
             UsageError: A copy is asked for, and no recording is named.
         """
         if self.to in _LOGS and self.recording is None:
-            raise UsageError(f"{self.to} is a copy of the recording with the verdicts in: name it", parameters=("recording",))
+            raise UsageError(
+                f"{self.to} is a copy of the recording with the verdicts in: name it",
+                parameters=("recording",),
+            )
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,11 @@ class ExportResult:
 
     def table(self) -> dict[str, Any]:
         """The counts, as JSON has them."""
-        counts = {"verdicts": self.verdicts, "unscored": self.unscored, "left_out": list(self.left_out)}
+        counts = {
+            "verdicts": self.verdicts,
+            "unscored": self.unscored,
+            "left_out": list(self.left_out),
+        }
         return {"output": self.output, **counts}
 
     def __str__(self) -> str:
@@ -99,23 +115,35 @@ def export(config: ExportConfig) -> ExportResult:
         The counts.
 
     Raises:
-        UsageError: A file cannot be read or written, the recording is of another format, or nothing is there to annotate.
+        UsageError: A file cannot be read or written, the recording is of another format, or nothing
+            is there to annotate.
         InputError: A line cannot be read.
     """
-    verdicts = {(verdict.id, path): verdict for path in map(str, config.verdicts) for verdict in read_verdicts(path)}
+    verdicts = {
+        (verdict.id, path): verdict
+        for path in map(str, config.verdicts)
+        for verdict in read_verdicts(path)
+    }
     by_id: dict[str, list[Verdict]] = {}
     for verdict in verdicts.values():  # of an id that comes again in a file the last
         by_id.setdefault(verdict.id, []).append(verdict)
     found = _copy(config, by_id) if config.to in _LOGS else _file(config, by_id)
     if not found:
-        raise UsageError(f"{config.recording or config.output}: none of the {len(by_id)} ids in the verdicts is there")
+        raise UsageError(
+            f"{config.recording or config.output}: none of the {len(by_id)} ids in the verdicts "
+            "is there"
+        )
     taken = [verdict for id in found for verdict in by_id[id]]
     unscored = sum(verdict.unscored is not None for verdict in taken)
-    return ExportResult(str(config.output), len(taken), unscored, tuple(id for id in by_id if id not in found))
+    return ExportResult(
+        str(config.output), len(taken), unscored, tuple(id for id in by_id if id not in found)
+    )
 
 
 export_async = asynchronous(export)
-"""`export` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`export` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
 def _file(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[str]:
@@ -123,7 +151,9 @@ def _file(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
     inputs = [*config.verdicts, *([config.recording] if config.recording is not None else [])]
     if config.to == "csv":
         check_output(config.output, "a table", inputs)
-        write_output(config.output, table([one for ones in by_id.values() for one in ones]).to_csv().encode())
+        write_output(
+            config.output, table([one for ones in by_id.values() for one in ones]).to_csv().encode()
+        )
         return tuple(by_id)
     check_output(config.output, "annotations", inputs)
     metadata = _metadata(config)
@@ -131,7 +161,11 @@ def _file(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
     ids = [id for id in by_id if identity(id, metadata.get(id, {})) is not None]
     taken = [verdict for id in ids for verdict in by_id[id]]
     if taken:
-        lines = langsmith(taken, metadata) if config.to == "langsmith" else openinference(taken, metadata, now=time.time_ns())
+        lines = (
+            langsmith(taken, metadata)
+            if config.to == "langsmith"
+            else openinference(taken, metadata, now=time.time_ns())
+        )
         with writing(config.output) as file:
             for line in lines:
                 file.write(line)
@@ -142,7 +176,8 @@ def _metadata(config: ExportConfig) -> dict[str, Mapping[str, Any]]:
     """The metadata of the trajectories by id, which has the ids of traces and runs."""
     if config.recording is None:
         return {}
-    # Goals are of no interest here: a run without one has been judged with a goal that was given then.
+    # Goals are of no interest here: a run without one has been judged with a goal that was given
+    # then.
     with (
         opened_recordings([config.recording], config.format, goal="unknown") as (paths, _),
         closing(TrajectoryReader(opened_folders(paths))) as reader,
@@ -151,17 +186,24 @@ def _metadata(config: ExportConfig) -> dict[str, Mapping[str, Any]]:
 
 
 def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[str]:
-    """Copies the recording, its files with verdicts in place of what they were; gives the ids that are in it."""
+    """Copies the recording, its files with verdicts in place of what they were; gives the ids that
+    are in it.
+    """
     assert config.recording is not None
     source, output = Path(config.recording), Path(config.output)
     name = recording_format(source, config.format)
     if name != config.to:
-        raise UsageError(f"{source}: is {name or 'of no known format'}, and no recording of {config.to}", parameters=("to",))
+        raise UsageError(
+            f"{source}: is {name or 'of no known format'}, and no recording of {config.to}",
+            parameters=("to",),
+        )
     expect_place(output, "a copy of a recording")
     if output.exists():
         raise UsageError(f"{output}: exists already; choose another name", parameters=("output",))
     if source.is_dir() and output.resolve().is_relative_to(source.resolve()):
-        raise UsageError(f"{output}: is inside the recording; choose another place", parameters=("output",))
+        raise UsageError(
+            f"{output}: is inside the recording; choose another place", parameters=("output",)
+        )
     used = _Used(by_id)
     part = output.with_name(f".{output.name}.part")
     shutil.rmtree(part, ignore_errors=True)
@@ -177,7 +219,9 @@ def _copy(config: ExportConfig, by_id: Mapping[str, list[Verdict]]) -> Sequence[
             if used.ids:
                 write_output(output, made[0])
     except OSError as error:
-        raise UsageError(f"{output}: cannot be written: {error.strerror}", parameters=("output",)) from None
+        raise UsageError(
+            f"{output}: cannot be written: {error.strerror}", parameters=("output",)
+        ) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return tuple(used.ids)

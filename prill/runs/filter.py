@@ -37,19 +37,23 @@ Say = Callable[[str, int, int], object]
 class TeacherConfig(PolicyConfig):
     """The policy that is to learn, by name, or `plain`: a plain prompt of goal, history and state.
 
-    It says what is asked in a row and how the answer is put: `TeacherConfig("react", reasoning=False)`,
-    `TeacherConfig("plain", images=False)`.
+    It says what is asked in a row and how the answer is put:
+    `TeacherConfig("react", reasoning=False)`, `TeacherConfig("plain", images=False)`.
     """
 
     __slots__ = ()
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the policy that a table names, or of the plain prompt; no model, since none is asked."""
+        """The options of the policy that a table names, or of the plain prompt; no model, since
+        none is asked.
+        """
         if table.get("name") == PLAIN:
             return list_options(PlainTeacher)
         model = "model" if asks_a_model(POLICIES.maker(str(table.get("name")))) else None
-        return {name: option for name, option in super().options_for(table).items() if name != model}
+        return {
+            name: option for name, option in super().options_for(table).items() if name != model
+        }
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
@@ -64,19 +68,27 @@ _FILTER, _EXPORT, _TEACHER = FilterSpec(), ExportSpec(), TeacherConfig(PLAIN)
 
 @dataclass(frozen=True, kw_only=True)
 class FilterConfig(Config):
-    """What `prill filter` does: keep the steps that a judge found good, and write them as training rows."""
+    """What `prill filter` does: keep the steps that a judge found good, and write them as training
+    rows.
+    """
 
     trajectories: TrajectoryFiles
     verdicts: Annotated[str | Path, Meta(description="verdicts of one judge on them")]
-    output: Annotated[str | Path, Meta(description="a new folder for the rows, or one of an earlier filter")]
+    output: Annotated[
+        str | Path, Meta(description="a new folder for the rows, or one of an earlier filter")
+    ]
     filter: Annotated[FilterSpec | Mapping[str, Any], Meta(description="what is kept")] = _FILTER
     export: Annotated[ExportSpec | Mapping[str, Any], Meta(description="what is written")] = _EXPORT
     policy: Annotated[
         TeacherLike,
-        Meta(description="who is to learn, for its prompts and language: a policy, module:Object, or plain"),
+        Meta(
+            description="who is to learn, for its prompts and language: a policy, module:Object, "
+            "or plain"
+        ),
     ] = _TEACHER
     labels: Annotated[
-        str | Path | None, Meta(description="label file: tells how many of the attempts kept truly succeeded")
+        str | Path | None,
+        Meta(description="label file: tells how many of the attempts kept truly succeeded"),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
@@ -113,21 +125,26 @@ class FilterResult:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in self.exported.rows.items())
-        return "\n".join((*summary_lines(self.filtered, self.truth), f"{counts} rows -> {self.output}"))
+        return "\n".join(
+            (*summary_lines(self.filtered, self.truth), f"{counts} rows -> {self.output}")
+        )
 
 
 def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult:
-    """Keeps the steps that a judge found good, and writes them as training rows. The same again is the same.
+    """Keeps the steps that a judge found good, and writes them as training rows. The same again is
+    the same.
 
     Args:
         config: What is filtered, by which rules, and what is written.
-        progress: Called with the phase (`"traj"`, `"row"`), how far it is, and how far it goes (0: unknown).
+        progress: Called with the phase (`"traj"`, `"row"`), how far it is, and how far it goes (0:
+            unknown).
 
     Returns:
         What was kept and written.
 
     Raises:
-        UsageError: No step is left, the folder holds something else, or the options do not go together.
+        UsageError: No step is left, the folder holds something else, or the options do not go
+            together.
         InputError: A file cannot be read.
     """
     spec, kinds = FilterSpec.read(config.filter), ExportSpec.read(config.export)
@@ -135,14 +152,24 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
     teacher = make_teacher(config.policy)
     folder = Path(config.output)
     check_folder(folder)
-    truth = gold_labels(read_labels(config.labels), config.source, config.truth)[1] if config.labels else None
+    truth = (
+        gold_labels(read_labels(config.labels), config.source, config.truth)[1]
+        if config.labels
+        else None
+    )
     broken: list[str] = []
     total = count_lines(trajectories) if progress is not None else 0
     say: Say = progress or (lambda phase, done, total: None)
     with closing(TrajectoryReader(trajectories)) as reader:
-        filtered = filter_steps(_good(reader, broken, total, say), read_verdicts(config.verdicts), spec)
+        filtered = filter_steps(
+            _good(reader, broken, total, say), read_verdicts(config.verdicts), spec
+        )
     require_steps(filtered)
-    inputs = [*trajectories, config.verdicts, *(path for path in (config.labels, spec.calibration) if path)]
+    inputs = [
+        *trajectories,
+        config.verdicts,
+        *(path for path in (config.labels, spec.calibration) if path),
+    ]
     about = {
         "prill": __version__,
         "inputs": [{"path": str(path), "sha256": sha256_of(str(path))} for path in inputs],
@@ -159,25 +186,37 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
         made += rows
         say("row", made, 0)
 
-    exported = export_rows(folder, filtered, teacher, kinds, about=about, truth=truth, progress=count)
+    exported = export_rows(
+        folder, filtered, teacher, kinds, about=about, truth=truth, progress=count
+    )
     fitted = find_overlap(read_verdicts(config.verdicts)) if truth is not None else None
     cautions = [fitted_caution("the judge", fitted)]
     if truth is not None and spec.calibration is not None:
-        runs = {step.trajectory.id: step.trajectory for step in (*filtered.steps, *filtered.rejected)}
+        runs = {
+            step.trajectory.id: step.trajectory for step in (*filtered.steps, *filtered.rejected)
+        }
         labelled = (run for id, run in runs.items() if truth.get(id) is not None)
         known = read_calibration(spec.calibration).fitted_to
         cautions.append(fitted_caution("the calibration", overlap_with(known, labelled)))
     return FilterResult(
-        exported, str(config.output), truth, fitted, tuple(broken), tuple(caution for caution in cautions if caution)
+        exported,
+        str(config.output),
+        truth,
+        fitted,
+        tuple(broken),
+        tuple(caution for caution in cautions if caution),
     )
 
 
 filter_async = asynchronous(filter)
-"""`filter` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`filter` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
 def make_teacher(policy: TeacherLike) -> Teacher | None:
-    """The policy that is to learn; None for the plain prompt without options, which fits itself to what is recorded.
+    """The policy that is to learn; None for the plain prompt without options, which fits itself to
+    what is recorded.
 
     No model is asked: where a policy needs one, it gets one that cannot answer.
 
@@ -187,14 +226,24 @@ def make_teacher(policy: TeacherLike) -> Teacher | None:
     Raises:
         UsageError: The policy cannot put recorded steps as lessons.
     """
-    read = TeacherConfig.read(policy.table() if isinstance(policy, PolicyConfig) else policy, "policy")
+    read = TeacherConfig.read(
+        policy.table() if isinstance(policy, PolicyConfig) else policy, "policy"
+    )
     if not isinstance(read, TeacherConfig):
         return _teacher(read, type(read).__name__)
     name, settings = read.name, dict(read.options)
     if name == PLAIN:
-        return PlainTeacher(**read_options(PlainTeacher, settings, "the plain prompt")) if settings else None
+        return (
+            PlainTeacher(**read_options(PlainTeacher, settings, "the plain prompt"))
+            if settings
+            else None
+        )
     model = list_options(POLICIES.maker(name)).get("model")
-    silent = {"model": _Silent()} if model is not None and model.required and "model" not in settings else {}
+    silent = (
+        {"model": _Silent()}
+        if model is not None and model.required and "model" not in settings
+        else {}
+    )
     return _teacher(make_policy(name, **{**silent, **settings}), name)
 
 
@@ -203,7 +252,8 @@ def _teacher(policy: Any, name: str) -> Teacher:
         return policy
     able = [name for name in POLICIES.entries if hasattr(POLICIES.maker(name), "demonstrate")]
     raise UsageError(
-        f"policy {name} cannot put recorded steps as lessons: it has no demonstrate(trajectory, index); those that do: "
+        f"policy {name} cannot put recorded steps as lessons: it has no demonstrate(trajectory, "
+        "index); those that do: "
         f"{', '.join(able)}",
         parameters=("policy",),
     )
@@ -215,7 +265,12 @@ class _Silent:
     name = "none"
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
         """Raises UsageError."""
         raise UsageError("rows are made without a model")
@@ -224,16 +279,28 @@ class _Silent:
 def described(policy: TeacherLike) -> dict[str, Any]:
     """A teacher's name and options, for the record."""
     read = TeacherConfig.read(policy, "policy")
-    table = read.table() if isinstance(read, PolicyConfig) else {"name": f"{type(read).__module__}:{type(read).__qualname__}"}
+    table = (
+        read.table()
+        if isinstance(read, PolicyConfig)
+        else {"name": f"{type(read).__module__}:{type(read).__qualname__}"}
+    )
     return {"name": table.pop("name"), "options": table}
 
 
 def _prompts(teacher: Teacher, filtered: Filtered) -> dict[str, str]:
-    platforms = sorted({step.trajectory.task.platform for step in (*filtered.steps, *filtered.rejected)})
-    return {platform: teacher.fingerprint(platform) for platform in platforms} if isinstance(teacher, Fingerprinted) else {}
+    platforms = sorted(
+        {step.trajectory.task.platform for step in (*filtered.steps, *filtered.rejected)}
+    )
+    return (
+        {platform: teacher.fingerprint(platform) for platform in platforms}
+        if isinstance(teacher, Fingerprinted)
+        else {}
+    )
 
 
-def _good(reader: TrajectoryReader, broken: list[str], total: int, say: Say) -> Iterator[Trajectory]:
+def _good(
+    reader: TrajectoryReader, broken: list[str], total: int, say: Say
+) -> Iterator[Trajectory]:
     for number, (_, item) in enumerate(reader, 1):
         say("traj", number, total)
         if isinstance(item, BadLine):

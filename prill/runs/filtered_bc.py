@@ -1,4 +1,6 @@
-"""Filtered behavioural cloning: an agent learns from its own attempts, as far as a judge finds them good."""
+"""Filtered behavioural cloning: an agent learns from its own attempts, as far as a judge finds them
+good.
+"""
 
 from __future__ import annotations
 
@@ -46,28 +48,43 @@ from prill.runs.rollout.run import RolloutConfig, rollout_session
 
 log = logging.getLogger("prill.runs")
 _LATER = (
-    "nobody grades what is done in {0}, so there are no figures until people label each folder `evaluation` of the study "
-    "(prill annotate FOLDER/trajectories.jsonl -o FOLDER/labels.jsonl, then the same study with tables_only)"
+    "nobody grades what is done in {0}, so there are no figures until people label each folder "
+    "`evaluation` of the study "
+    "(prill annotate FOLDER/trajectories.jsonl -o FOLDER/labels.jsonl, then the same study with "
+    "tables_only)"
 )
 _AUDIENCE = Audience(say=log.info)
-_LONG_ROW = 4096  # tokens of a row that memory is planned for where the training has no limit: a page and a picture
+# tokens of a row that memory is planned for where the training has no limit: a page and a picture
+_LONG_ROW = 4096
 # What holds for a whole study, and not for the episodes that a table describes.
 _NOT_OF_EPISODES = frozenset({"output", "budget_usd", "model", "first_play"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredBCConfig(Study):
-    """What `prill refine filtered-bc` does: play, judge, filter, train, play on what was held out; in rounds.
+    """What `prill refine filtered-bc` does: play, judge, filter, train, play on what was held out;
+    in rounds.
 
     The tables of episodes have the fields of a rollout, and those of its environment beside them.
     """
 
     policy: Annotated[PolicyLike, Meta(description="the policy that is to become better")]
-    output: Annotated[str | Path, Meta(description="folder to write to; a study that was stopped resumes there")]
-    seeds: Annotated[int | str | Sequence[int], Meta(description="training seeds, each a study of its own")] = "0"
-    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
-    tables_only: Annotated[bool, Meta(description="train nothing: the tables of what is there")] = False
-    gpus: Annotated[str | None, Meta(description="plan for these GPUs, such as 8xH200, and not for this machine's")] = None
+    output: Annotated[
+        str | Path, Meta(description="folder to write to; a study that was stopped resumes there")
+    ]
+    seeds: Annotated[
+        int | str | Sequence[int], Meta(description="training seeds, each a study of its own")
+    ] = "0"
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+    ] = None
+    tables_only: Annotated[bool, Meta(description="train nothing: the tables of what is there")] = (
+        False
+    )
+    gpus: Annotated[
+        str | None,
+        Meta(description="plan for these GPUs, such as 8xH200, and not for this machine's"),
+    ] = None
 
     def check(self) -> None:
         """Checks every table.
@@ -96,7 +113,8 @@ class FilteredBCResult:
     """What a study came to.
 
     Args:
-        results: Successes with intervals, comparisons of arms, precision and recall of each judge, successes by task.
+        results: Successes with intervals, comparisons of arms, precision and recall of each judge,
+            successes by task.
         output: The folder with everything that was played, judged and trained.
     """
 
@@ -112,7 +130,11 @@ class FilteredBCResult:
         """A row for each arm, training seed and round: successes of n, with their interval."""
         names = ("arm", "seed", "round", "successes", "n", "unlabelled")
         rows = [
-            {**{name: getattr(score, name) for name in names}, "low": score.interval[0], "high": score.interval[1]}
+            {
+                **{name: getattr(score, name) for name in names},
+                "low": score.interval[0],
+                "high": score.interval[1],
+            }
             for score in self.results.scores
         ]
         return data_frame(rows)
@@ -127,10 +149,12 @@ class FilteredBCResult:
 def filtered_bc(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> FilteredBCResult:
     """Runs a study of filtered behavioural cloning; the same call resumes one that was stopped.
 
-    Several processes may run the same study at the same time: each takes what no other is at work on.
+    Several processes may run the same study at the same time: each takes what no other is at work
+    on.
 
     Args:
-        config: What is played, by which policy, the judges and filters to compare, and the training.
+        config: What is played, by which policy, the judges and filters to compare, and the
+            training.
         audience: Who is told of the progress.
 
     Returns:
@@ -145,13 +169,17 @@ def filtered_bc(config: FilteredBCConfig, *, audience: Audience = _AUDIENCE) -> 
 
 
 filtered_bc_async = asynchronous(filtered_bc)
-"""`filtered_bc` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`filtered_bc` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
 def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResult:
     expect_place(config.output, "a study")
     if config.gpus:
-        raise UsageError("gpus is for a plan; a study takes the GPUs that it finds", parameters=("gpus",))
+        raise UsageError(
+            "gpus is for a plan; a study takes the GPUs that it finds", parameters=("gpus",)
+        )
     out = Path(config.output)
     if not config.tables_only:
         with run_budget(config.budget_usd, folder=out):
@@ -161,7 +189,10 @@ def _filtered_bc(config: FilteredBCConfig, audience: Audience) -> FilteredBCResu
     elif not (out / STUDY).is_file():
         raise UsageError(f"{out}: holds no study yet")
     elif not (out / BASE / "evaluation" / PLAYED).is_file():
-        raise UsageError(f"{out}: the untrained policy's evaluation is not finished, and there is no table without it")
+        raise UsageError(
+            f"{out}: the untrained policy's evaluation is not finished, and there is no table "
+            "without it"
+        )
     return FilteredBCResult(write_results(out), str(out))
 
 
@@ -183,7 +214,9 @@ def plan_filtered_bc(config: FilteredBCConfig) -> RunPlan:
 def _plan(config: FilteredBCConfig) -> RunPlan:
     expect_place(config.output, "a study")
     if config.tables_only:
-        raise UsageError("tables_only: there is nothing to foresee of tables", parameters=("tables_only",))
+        raise UsageError(
+            "tables_only: there is nothing to foresee of tables", parameters=("tables_only",)
+        )
     out, spec = Path(config.output), config.make_training(0)
     with run_budget(config.budget_usd, folder=out, planned=True):
         _, judges, plans = prepare(config, out)
@@ -194,7 +227,9 @@ def _plan(config: FilteredBCConfig) -> RunPlan:
 
 
 def _base(spec: TrainSpec) -> Base | None:
-    """What is trained; None: the embedded model, whose weights would be unpacked to be read. Raises UsageError."""
+    """What is trained; None: the embedded model, whose weights would be unpacked to be read. Raises
+    UsageError.
+    """
     try:
         check_settings(spec)
         return None if spec.model == "embedded" else open_base(spec)
@@ -203,22 +238,42 @@ def _base(spec: TrainSpec) -> Base | None:
 
 
 def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> str:
-    """What one training takes on such a GPU, by its longest rows; each GPU has a process of its own. Raises UsageError."""
+    """What one training takes on such a GPU, by its longest rows; each GPU has a process of its
+    own. Raises UsageError.
+    """
     tokens = spec.max_length or min(_LONG_ROW, base.window or _LONG_ROW)
     one = Devices(1, devices.name)
     facts = estimate_run(
-        spec, base, out, [(tokens, 1)], rows=1, learnt=spec.batch, held_out=0, overlong=0, pictures=1, limit=None, devices=one
+        spec,
+        base,
+        out,
+        [(tokens, 1)],
+        rows=1,
+        learnt=spec.batch,
+        held_out=0,
+        overlong=0,
+        pictures=1,
+        limit=None,
+        devices=one,
     )
-    hours = f"{facts.seconds / 3600:.1f} h" if facts.seconds is not None and spec.steps else "hours by the rows that are kept"
+    hours = (
+        f"{facts.seconds / 3600:.1f} h"
+        if facts.seconds is not None and spec.steps
+        else "hours by the rows that are kept"
+    )
     memory = f"about {facts.memory / 1e9:.1f} of {one.memory / 1e9:.0f} GB of one {one.name}"
     return (
-        f"a training with rows of {tokens:,} tokens: {memory}, {facts.disk_needed / 1e9:.1f} GB of disk, {hours}; "
+        f"a training with rows of {tokens:,} tokens: {memory}, {facts.disk_needed / 1e9:.1f} GB "
+        f"of disk, {hours}; "
         f"{devices.count} GPUs share the arms and seeds"
     )
 
 
-def prepare(study: Study, out: Path) -> tuple[Rollouts, tuple[Evaluator, ...], dict[str, EpisodePlan]]:
-    """Makes every part of a study that plays or judges, so that whatever is wrong is said before hours of play.
+def prepare(
+    study: Study, out: Path
+) -> tuple[Rollouts, tuple[Evaluator, ...], dict[str, EpisodePlan]]:
+    """Makes every part of a study that plays or judges, so that whatever is wrong is said before
+    hours of play.
 
     Args:
         study: The study.
@@ -242,21 +297,32 @@ def prepare(study: Study, out: Path) -> tuple[Rollouts, tuple[Evaluator, ...], d
 
 
 def plan_study(
-    study: Study, out: Path, seeds: Sequence[int], plans: Mapping[str, EpisodePlan], judges: Sequence[Evaluator]
+    study: Study,
+    out: Path,
+    seeds: Sequence[int],
+    plans: Mapping[str, EpisodePlan],
+    judges: Sequence[Evaluator],
 ) -> RunPlan:
     """What the study would do; stages that are done are counted as they are planned."""
     attempts = [plan for name, plan in plans.items() if name != "evaluation"]
     evaluation = plans["evaluation"]
     lines = len(seeds) * len(study.arms)
     # Rounds after the first play what the policy itself plays, each arm and seed its own.
-    own = [plan for plan, kind in zip(attempts, study.kinds, strict=True) if not _is_anothers(study, kind)]
+    own = [
+        plan
+        for plan, kind in zip(attempts, study.kinds, strict=True)
+        if not _is_anothers(study, kind)
+    ]
     later = lines * (study.rounds - 1)
     trainings = lines * study.rounds
     played = sum(plan.todo for plan in attempts) + later * sum(plan.episodes for plan in own)
     evaluated = evaluation.todo + trainings * evaluation.episodes
     base = sum(plan.episodes for plan in attempts)
     of_arms, of_evaluation = judges[: len(study.arms)], judges[len(study.arms) :]
-    judged = [(judge, base + len(seeds) * (study.rounds - 1) * sum(plan.episodes for plan in own)) for judge in of_arms]
+    judged = [
+        (judge, base + len(seeds) * (study.rounds - 1) * sum(plan.episodes for plan in own))
+        for judge in of_arms
+    ]
     judged += [(judge, (1 + trainings) * evaluation.episodes) for judge in of_evaluation]
     spec = study.make_training(0)
     steps = f"{spec.steps} steps" if spec.steps else f"{spec.epochs:g} epochs of what is kept"
@@ -270,9 +336,11 @@ def plan_study(
     return RunPlan(
         work=(
             *(f"{name}: {plan.line()}" for name, plan in plans.items()),
-            f"arms: {len(study.arms)}, judged by {arms}; at most {sum(count for _, count in judged)} verdicts",
+            f"arms: {len(study.arms)}, judged by {arms}; at most "
+            f"{sum(count for _, count in judged)} verdicts",
             f"rounds: {study.rounds}; training seeds: {len(seeds)}",
-            f"train {trainings} times from {spec.model} ({spec.method}), {steps} of {spec.batch} rows",
+            f"train {trainings} times from {spec.model} ({spec.method}), {steps} of {spec.batch} "
+            "rows",
             f"in all: at most {played} attempts and {evaluated} episodes of evaluation",
             f"would be written to {out}",
         ),
@@ -288,11 +356,12 @@ def plan_study(
 
 
 class Rollouts:
-    """Plays as a rollout does: the tables of episodes hold its fields, and any environment and policy will do.
+    """Plays as a rollout does: the tables of episodes hold its fields, and any environment and
+    policy will do.
 
-    The policy has to be one that can be taught, and to have an option `adapter`, or to ask a model that has one (`local:DIR`,
-    `vllm:MODEL`). Attempts may be another policy's (`policy = "scripted"`): then it learns from those, and no later round plays
-    them again.
+    The policy has to be one that can be taught, and to have an option `adapter`, or to ask a model
+    that has one (`local:DIR`, `vllm:MODEL`). Attempts may be another policy's
+    (`policy = "scripted"`): then it learns from those, and no later round plays them again.
 
     Args:
         study: The study; its tables are checked.
@@ -310,17 +379,25 @@ class Rollouts:
         except OptionError as error:
             raise OptionError(f"policy.{error}", error.option) from None
         if not isinstance(teacher, Demonstrator):
-            raise UsageError(f"policy: {self._taught.name} cannot be taught: it has no demonstrate(trajectory, index)")
+            raise UsageError(
+                f"policy: {self._taught.name} cannot be taught: it has no demonstrate(trajectory, "
+                "index)"
+            )
         self._teacher = teacher
         for name in ("evaluation", "episodes"):
             if _is_anothers(study, getattr(study, name)):
                 raise UsageError(f"{name}.policy: only attempts may be another policy's")
         if study.rounds > 1 and all(_is_anothers(study, kind) for kind in study.kinds):
             raise UsageError(
-                "rounds: all attempts are another policy's, so a later round has nothing new to learn from; set it to 1, "
+                "rounds: all attempts are another policy's, so a later round has nothing new to "
+                "learn from; set it to 1, "
                 "or add attempts of the policy itself"
             )
-        places = ["attempts"] if len(study.kinds) == 1 else [f"attempts[{index}]" for index in range(len(study.kinds))]
+        places = (
+            ["attempts"]
+            if len(study.kinds) == 1
+            else [f"attempts[{index}]" for index in range(len(study.kinds))]
+        )
         self._tables = [*zip(places, study.kinds, strict=True), ("evaluation", study.held_out)]
         for name, table in (("episodes", study.episodes), *self._tables):
             environment = {**study.episodes, **table}.get("environment")
@@ -340,7 +417,8 @@ class Rollouts:
                 else "has no option `adapter`"
             )
             raise UsageError(
-                f"policy: {name} {what}: it cannot play what was trained; a policy that asks a model can with local:DIR or "
+                f"policy: {name} {what}: it cannot play what was trained; a policy that asks a "
+                "model can with local:DIR or "
                 "vllm:MODEL"
             )
 
@@ -362,11 +440,17 @@ class Rollouts:
                     plans[name] = EpisodePlan.of(made)
             except UsageError as error:
                 raise UsageError(f"episodes and {name}: {error}") from None
-        if not plans["evaluation"].graded and self._study.grader is None and not self._study.annotated:
+        if (
+            not plans["evaluation"].graded
+            and self._study.grader is None
+            and not self._study.annotated
+        ):
             where = plans["evaluation"].environment
             raise UsageError(
-                f"evaluation: nobody grades what is done in {where}, so there would be no figure at all; name a judge whose "
-                "verdicts are to be the figures (judge = …), or say annotated = true and label the evaluations afterwards "
+                f"evaluation: nobody grades what is done in {where}, so there would be no figure "
+                "at all; name a judge whose "
+                "verdicts are to be the figures (judge = …), or say annotated = true and label "
+                "the evaluations afterwards "
                 "(prill annotate, then the same study with tables_only)"
             )
         return plans
@@ -393,8 +477,11 @@ class Rollouts:
         if recorded.budget is not None:
             raise UsageError(f"{out}: {recorded.budget}", parameters=("budget_usd",))
 
-    def episodes(self, out: Path, episodes: Table, adapter: Path | None = None, earlier: int = 0) -> Episodes:
-        """The rollout of a table. Attempts are counted on from those of earlier rounds: each draws otherwise.
+    def episodes(
+        self, out: Path, episodes: Table, adapter: Path | None = None, earlier: int = 0
+    ) -> Episodes:
+        """The rollout of a table. Attempts are counted on from those of earlier rounds: each draws
+        otherwise.
 
         Args:
             out: The folder that it records into.
@@ -408,23 +495,44 @@ class Rollouts:
         return self._read(out, episodes, adapter, earlier)
 
     def _read(
-        self, out: Path, episodes: Table, adapter: Path | None = None, earlier: int = 0, place: str = "episodes"
+        self,
+        out: Path,
+        episodes: Table,
+        adapter: Path | None = None,
+        earlier: int = 0,
+        place: str = "episodes",
     ) -> Episodes:
         table, player, environment = _parted(episodes, place)
         texts: dict[str, Any] = {}
         if not _is_anothers(self._study, episodes):
             said = {**self._taught.options, **player}
             own = list_options(POLICIES.maker(self._taught.name))
-            texts = {key if key in own else f"model.{key}": _text(said[key]) for key in said if key not in ("model", "name")}
+            texts = {
+                key if key in own else f"model.{key}": _text(said[key])
+                for key in said
+                if key not in ("model", "name")
+            }
             more = {} if adapter is None else {"adapter": str(adapter.resolve())}
             player = {**_values(said), "name": self._taught.name, **more}
-        where = {key: _text(value) for key, value in environment.items() if isinstance(value, _Said)}
-        given = {**table, "environment": _values(environment), "policy": player, "output": str(out), "retry_broken": True}
+        where = {
+            key: _text(value) for key, value in environment.items() if isinstance(value, _Said)
+        }
+        given = {
+            **table,
+            "environment": _values(environment),
+            "policy": player,
+            "output": str(out),
+            "retry_broken": True,
+        }
         try:
             config = RolloutConfig.read(given, place)
         except UsageError as error:
-            raise error if str(error).startswith(place) else UsageError(f"{place}: {error}") from None
-        return Episodes(config.but(first_play=earlier * config.attempts) if earlier else config, texts, where)
+            raise (
+                error if str(error).startswith(place) else UsageError(f"{place}: {error}")
+            ) from None
+        return Episodes(
+            config.but(first_play=earlier * config.attempts) if earlier else config, texts, where
+        )
 
 
 @dataclass(frozen=True)
@@ -433,7 +541,8 @@ class Episodes:
 
     Args:
         config: The rollout.
-        policy: The options of the policy that the study gives, as text: so ids of its episodes have them.
+        policy: The options of the policy that the study gives, as text: so ids of its episodes have
+            them.
         environment: Those of the environment that it gives by `set`.
     """
 
@@ -446,11 +555,19 @@ class Episodes:
         """Everything that is played, made ready. Raises UsageError."""
         async with rollout_session(self.config, planned=planned) as made:
             where, policy = (dict(part) for part in (made.run[1], made.run[4]))  # type: ignore[call-overload]
-            run = [made.run[0], {**where, **self.environment}, *made.run[2:4], {**policy, **self.policy}, *made.run[5:]]
+            run = [
+                made.run[0],
+                {**where, **self.environment},
+                *made.run[2:4],
+                {**policy, **self.policy},
+                *made.run[5:],
+            ]
             yield replace(made, run=run)
 
     async def record(self) -> RecordTally:
-        """Plays what is not recorded yet. Raises UsageError, EndpointError, EnvironmentFailedError."""
+        """Plays what is not recorded yet. Raises UsageError, EndpointError,
+        EnvironmentFailedError.
+        """
         async with self.session() as made:
             return await record_session(made)
 
@@ -468,10 +585,17 @@ def _is_anothers(study: Study, table: Table) -> bool:
 
 
 def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """A table of episodes as a rollout has it, without policy and environment; and these two. Raises OptionError."""
+    """A table of episodes as a rollout has it, without policy and environment; and these two.
+    Raises OptionError.
+    """
     table = {str(key).replace("-", "_"): value for key, value in plain(episodes).items()}
-    environment, policy = (_described(table.pop(name, None), f"{place}.{name}") for name in ("environment", "policy"))
-    names, fields = EnvironmentConfig.options_named(environment["name"]), config_options(RolloutConfig)
+    environment, policy = (
+        _described(table.pop(name, None), f"{place}.{name}") for name in ("environment", "policy")
+    )
+    names, fields = (
+        EnvironmentConfig.options_named(environment["name"]),
+        config_options(RolloutConfig),
+    )
     said = table.pop("set", ())
     for words in said if isinstance(said, list | tuple) else [said]:
         _set(words, names, environment, policy, f"{place}.set")
@@ -479,11 +603,15 @@ def _parted(episodes: Table, place: str) -> tuple[dict[str, Any], dict[str, Any]
         if key in names and key not in fields:
             environment[key] = table.pop(key)
         elif key == "model":
-            raise OptionError(f"{place}.model: the policy of a study has one model: name it under policy", key)
+            raise OptionError(
+                f"{place}.model: the policy of a study has one model: name it under policy", key
+            )
         elif key not in fields or key in _NOT_OF_EPISODES:
             known = sorted({*names, *fields} - _NOT_OF_EPISODES)
             raise OptionError(
-                f"{place}.{key}: there is no such option{nearest(key, known)}; there are: {', '.join(known)}", key
+                f"{place}.{key}: there is no such option{nearest(key, known)}; there are: "
+                f"{', '.join(known)}",
+                key,
             )
     return table, policy, environment
 
@@ -494,20 +622,30 @@ def _described(part: Any, place: str) -> dict[str, Any]:
     return {} if part is None else {"name": part} if isinstance(part, str) else dict(part)
 
 
-def _set(words: Any, names: Mapping[str, object], environment: dict[str, Any], policy: dict[str, Any], place: str) -> None:
+def _set(
+    words: Any,
+    names: Mapping[str, object],
+    environment: dict[str, Any],
+    policy: dict[str, Any],
+    place: str,
+) -> None:
     """Puts KEY=VALUE, as older files have it, in its table. Raises OptionError."""
     name, equals, value = str(words).partition("=")
     if not equals:
         raise OptionError(f"{place}: expected KEY=VALUE, got {words!r}", "set")
     kind, _, key = name.strip().replace("-", "_").rpartition(".")
     if kind not in ("", "policy", "environment", "model"):
-        raise OptionError(f"{place}: {name}: expected policy.KEY, environment.KEY or model.KEY", "set")
+        raise OptionError(
+            f"{place}: {name}: expected policy.KEY, environment.KEY or model.KEY", "set"
+        )
     of_environment = kind == "environment" or (not kind and key in names)
     (environment if of_environment else policy)[key] = _Said(value)
 
 
 def _values(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _parsed(value) if isinstance(value, _Said) else value for key, value in options.items()}
+    return {
+        key: _parsed(value) if isinstance(value, _Said) else value for key, value in options.items()
+    }
 
 
 def _parsed(text: str) -> Any:
@@ -518,7 +656,15 @@ def _parsed(text: str) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """As the ids of a study's episodes have an option: text; of an option given by `set`, the very words."""
+    """As the ids of a study's episodes have an option: text; of an option given by `set`, the very
+    words.
+    """
     if isinstance(value, list | dict):
         return value
-    return json.dumps(value) if not isinstance(value, str) else _parsed(value) if value[:1] in ("[", "{") else str(value)
+    return (
+        json.dumps(value)
+        if not isinstance(value, str)
+        else _parsed(value)
+        if value[:1] in ("[", "{")
+        else str(value)
+    )

@@ -15,14 +15,28 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin, Calibration
 from prill.evaluators.fitted.fit import HARDENED_FAMILIES, Origin, examples, fit_with_scores
 from prill.evaluators.fitted.overlap import compute_digests, fitted_caution
-from prill.evaluators.fitted.student import Attacked, Kind, Student, StudentHeldOut, StudentModel, make_label
+from prill.evaluators.fitted.student import (
+    Attacked,
+    Kind,
+    Student,
+    StudentHeldOut,
+    StudentModel,
+    make_label,
+)
 from prill.evaluators.labels import gold_labels, make_task
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibration_fit import CalibrationResult, Goal, Operating
 from prill.evaluators.meta.calibration_fit import calibrate as fit_calibration
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.io.outputs import check_output, write_output
-from prill.io.store import BadLine, TrajectoryReader, encode, read_labels, read_trajectories, read_verdicts
+from prill.io.store import (
+    BadLine,
+    TrajectoryReader,
+    encode,
+    read_labels,
+    read_trajectories,
+    read_verdicts,
+)
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
 from prill.runs.base import TrajectoryFiles, asynchronous, log, opened_folders, preformatted
@@ -64,30 +78,40 @@ class FitConfig(Config):
     trajectories: TrajectoryFiles
     labels: Annotated[str | Path, Meta(description="label file")]
     output: Annotated[str | Path, Meta(description="where the fitted judge goes, one JSON file")]
-    kind: Annotated[Kind, Meta(description="student: how the run went, and its texts; prior: how it went, without reading")] = (
-        "student"
-    )
+    kind: Annotated[
+        Kind,
+        Meta(
+            description="student: how the run went, and its texts; prior: how it went, without "
+            "reading"
+        ),
+    ] = "student"
     source: SourceOption = None
     truth: TruthOption = "majority"
     evidence_only: Annotated[
-        bool, Meta(description="look at no thoughts, answers and messages: claims cannot turn the judge")
+        bool,
+        Meta(description="look at no thoughts, answers and messages: claims cannot turn the judge"),
     ] = False
     harden: Annotated[
         bool,
         Meta(
-            description="let nothing that an agent can add to speak for success, and fit with attacked copies of failures too"
+            description="let nothing that an agent can add to speak for success, and fit with "
+            "attacked copies of failures too"
         ),
     ] = False
     families: Annotated[
         Sequence[str],
         Meta(
-            description="of a hardened judge: the attacks to fit against, named as by `prill redteam` "
+            description="of a hardened judge: the attacks to fit against, named as by `prill "
+            "redteam` "
             f"(default {', '.join(HARDENED_FAMILIES)})"
         ),
     ] = ()
     out_of_fold: Annotated[
         str | Path | None,
-        Meta(description="verdict file for what judges fitted without a run's task say of it, for `prill calibrate`"),
+        Meta(
+            description="verdict file for what judges fitted without a run's task say of it, for "
+            "`prill calibrate`"
+        ),
     ] = None
     seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
 
@@ -98,7 +122,9 @@ class FitConfig(Config):
             UsageError: They do not.
         """
         if self.families and not self.harden:
-            raise UsageError("families of attacks are for a judge that is hardened", parameters=("harden",))
+            raise UsageError(
+                "families of attacks are for a judge that is hardened", parameters=("harden",)
+            )
 
 
 @dataclass(frozen=True)
@@ -108,7 +134,8 @@ class FitResult(Tabular):
     Args:
         model: The judge's weights and its card.
         output: The file that it is in.
-        out_of_fold: The verdict file of judges fitted without the run's task; None: none was asked for.
+        out_of_fold: The verdict file of judges fitted without the run's task; None: none was asked
+            for.
         broken: What could not be read of the trajectories, a message each.
     """
 
@@ -118,9 +145,20 @@ class FitResult(Tabular):
     broken: tuple[str, ...] = ()
 
     def table(self) -> Table:
-        """One row a part of the runs: how the judge does there, fitted on other tasks; shares are in [0, 1]."""
+        """One row a part of the runs: how the judge does there, fitted on other tasks; shares are
+        in [0, 1].
+        """
         rows = (
-            (name, f.runs, f.successes, f.auc, f.accuracy, f.balanced_accuracy, f.kappa, f.abstained)
+            (
+                name,
+                f.runs,
+                f.successes,
+                f.auc,
+                f.accuracy,
+                f.balanced_accuracy,
+                f.kappa,
+                f.abstained,
+            )
             for name, f in _held_out(self.model)
         )
         return Table(tuple(_HELD_OUT), tuple(rows), _HELD_OUT)
@@ -142,14 +180,17 @@ def fit(config: FitConfig) -> FitResult:
         The judge with its card: figures from runs that it was not fitted on.
 
     Raises:
-        UsageError: There are too few labelled runs, no label fits, or a file cannot be read or written.
+        UsageError: There are too few labelled runs, no label fits, or a file cannot be read or
+            written.
         MissingExtraError: scikit-learn is not installed.
     """
     trajectories = opened_folders(config.trajectories)
     inputs = [*trajectories, config.labels]
     check_output(config.output, "a fitted judge", inputs)
     if config.out_of_fold:
-        check_output(config.out_of_fold, "verdicts", [*inputs, config.output], parameter="out_of_fold")
+        check_output(
+            config.out_of_fold, "verdicts", [*inputs, config.output], parameter="out_of_fold"
+        )
     source, gold = gold_labels(read_labels(config.labels), config.source, config.truth)
     broken: list[str] = []
     harden = tuple(config.families or HARDENED_FAMILIES) if config.harden else ()
@@ -160,7 +201,10 @@ def fit(config: FitConfig) -> FitResult:
         runs, left_out = examples(readable, gold, kind, evidence_only, harden)
     plain = examples(readable, gold, kind, evidence_only)[0] if harden else ()
     if not runs:
-        raise UsageError(f"no trajectory has a decided label of source {source!r}: do the ids of both files match?")
+        raise UsageError(
+            f"no trajectory has a decided label of source {source!r}: do the ids of both files "
+            "match?"
+        )
     result = fit_with_scores(
         runs,
         kind,
@@ -175,9 +219,15 @@ def fit(config: FitConfig) -> FitResult:
     write_output(config.output, data)
     log.info("%s -> %s (%.0f kB)", kind, config.output, len(data) / 1000)
     if config.out_of_fold:
-        held_out = Student(model, label=make_label(data)).out_of_fold([run.id for run in runs], result.out_of_fold)
+        held_out = Student(model, label=make_label(data)).out_of_fold(
+            [run.id for run in runs], result.out_of_fold
+        )
         write_output(config.out_of_fold, b"".join(map(encode, held_out)))
-        log.info("%d verdicts, each by a judge fitted without the run's task -> %s", len(runs), config.out_of_fold)
+        log.info(
+            "%d verdicts, each by a judge fitted without the run's task -> %s",
+            len(runs),
+            config.out_of_fold,
+        )
     for problem in broken[:10]:
         log.warning("left out: %s", problem)
     out_of_fold = str(config.out_of_fold) if config.out_of_fold else None
@@ -202,7 +252,9 @@ def _held_out(model: StudentModel) -> Iterator[tuple[str, StudentHeldOut]]:
     if facts.not_hardened:
         yield "all, were it not hardened", facts.not_hardened
     yield "those not cut off", facts.not_cut_off
-    yield from ((f"{site}, fitted on the others", figures) for site, figures in facts.other_sites.items())
+    yield from (
+        (f"{site}, fitted on the others", figures) for site, figures in facts.other_sites.items()
+    )
 
 
 def _card(model: StudentModel) -> Iterator[str]:
@@ -210,13 +262,15 @@ def _card(model: StudentModel) -> Iterator[str]:
     facts = model.card
     claims = ", without the agent's claims" if model.evidence_only else ""
     hardened = ", hardened" if model.hardened else ""
-    yield f"Judge: {model.kind}{claims}{hardened}; success from a probability of {model.threshold:g}"
+    yield (
+        f"Judge: {model.kind}{claims}{hardened}; success from a probability of {model.threshold:g}"
+    )
     left_out = f"; left out {facts.left_out} without label or steps" if facts.left_out else ""
     runs = f"{facts.runs} runs of {facts.tasks} tasks, {facts.successes} successes"
     yield f"Fitted on {runs}; labels: {facts.source or 'unknown'}{left_out}"
     yield ""
     yield (
-        f"{'on runs it was not fitted on':<36}{'runs':>6}{'successes':>11}{'AUC':>7}{'accuracy':>10}{'balanced':>10}"
+        f"{'on runs it was not fitted on':<36}{'runs':>6}{'successes':>11}{'AUC':>7}{'accuracy':>10}{'balanced':>10}"  # noqa: E501
         f"{'kappa':>8}{'abstains':>10}"
     )
     yield from (_row(name, figures) for name, figures in _held_out(model))
@@ -224,22 +278,33 @@ def _card(model: StudentModel) -> Iterator[str]:
     yield from _attacks(facts.attacks)
     if guard := model.guard:
         yield (
-            f"It judges last states of {guard.characters[0]:,} to {guard.characters[1]:,} characters and {guard.words[0]:,} to "
-            f"{guard.words[1]:,} different words, {guard.coverage:.0%} of them known; of others it says no_evidence."
+            f"It judges last states of {guard.characters[0]:,} to {guard.characters[1]:,} "
+            f"characters and {guard.words[0]:,} to "
+            f"{guard.words[1]:,} different words, {guard.coverage:.0%} of them known; of others "
+            "it says no_evidence."
         )
     if facts.band.low > 0:
-        yield f"Of the runs scored below {facts.band.low:g} at least 95 % were failures: a cascade goes on from there."
+        yield (
+            f"Of the runs scored below {facts.band.low:g} at least 95 % were failures: a "
+            "cascade goes on from there."
+        )
     if facts.other_sites:
-        yield "It knows sites like those it was fitted on; the lines by site tell what to expect elsewhere."
+        yield (
+            "It knows sites like those it was fitted on; the lines by site tell what to expect "
+            "elsewhere."
+        )
     else:
-        yield "It knows runs like those it was fitted on; there are too few sites to tell what to expect elsewhere."
+        yield (
+            "It knows runs like those it was fitted on; there are too few sites to tell what to "
+            "expect elsewhere."
+        )
 
 
 def _attacks(attacks: Mapping[str, Attacked]) -> Iterator[str]:
     """For each family the failures called successes, by judges fitted without their tasks."""
     if not attacks:
         return
-    yield f"{'failures called successes':<36}{'runs':>6}{'before':>11}{'attacked':>10}{'fitted without that family':>28}"
+    yield f"{'failures called successes':<36}{'runs':>6}{'before':>11}{'attacked':>10}{'fitted without that family':>28}"  # noqa: E501
     for name, a in sorted(attacks.items()):
         yield f"{name:<36}{a.failures:>6}{a.before:>10.1%}{a.hardened:>10.1%}{a.unseen:>28.1%}"
     yield ""
@@ -248,7 +313,12 @@ def _attacks(attacks: Mapping[str, Attacked]) -> Iterator[str]:
 def _row(name: str, figures: StudentHeldOut) -> str:
     cells = "".join(
         f"{'-' if value is None else format(value, '.3f'):>{width}}"
-        for value, width in ((figures.auc, 7), (figures.accuracy, 10), (figures.balanced_accuracy, 10), (figures.kappa, 8))
+        for value, width in (
+            (figures.auc, 7),
+            (figures.accuracy, 10),
+            (figures.balanced_accuracy, 10),
+            (figures.kappa, 8),
+        )
     )
     return f"{name:<36}{figures.runs:>6}{figures.successes:>11}{cells}{figures.abstained:>10}"
 
@@ -260,13 +330,16 @@ def _row(name: str, figures: StudentHeldOut) -> str:
 class CalibrateConfig(Config):
     """What `prill calibrate` does: make a judge's scores probabilities, and choose a threshold."""
 
-    verdicts: Annotated[str | Path, Meta(description="verdict file of one judge, as `prill score` writes it")]
+    verdicts: Annotated[
+        str | Path, Meta(description="verdict file of one judge, as `prill score` writes it")
+    ]
     labels: Annotated[str | Path, Meta(description="label file")]
     output: Annotated[str | Path, Meta(description="where the calibration goes (JSON)")]
     method: Annotated[
         Literal["auto", "isotonic", "platt"],
         Meta(
-            description="platt: a curve with two parameters; isotonic: any rising steps; auto: platt, or isotonic where that "
+            description="platt: a curve with two parameters; isotonic: any rising steps; auto: "
+            "platt, or isotonic where that "
             "is clearly better on runs held out"
         ),
     ] = "auto"
@@ -274,14 +347,24 @@ class CalibrateConfig(Config):
     truth: TruthOption = "majority"
     trajectories: Annotated[
         str | Path | None,
-        Meta(description="the judged file: runs of one task are then never both fitted to and held out"),
+        Meta(
+            description="the judged file: runs of one task are then never both fitted to and held "
+            "out"
+        ),
     ] = None
     target_precision: Annotated[
-        float | None, Meta(gt=0, lt=1, description="lowest threshold with this precision, with 95 % confidence")
+        float | None,
+        Meta(gt=0, lt=1, description="lowest threshold with this precision, with 95 % confidence"),
     ] = None
-    cost_fp: Annotated[float | None, Meta(gt=0, description="what a false positive costs; goes with cost_fn")] = None
-    cost_fn: Annotated[float | None, Meta(gt=0, description="what a false negative costs, in the same unit")] = None
-    plot: Annotated[str | Path | None, Meta(description="file for a reliability diagram (SVG)")] = None
+    cost_fp: Annotated[
+        float | None, Meta(gt=0, description="what a false positive costs; goes with cost_fn")
+    ] = None
+    cost_fn: Annotated[
+        float | None, Meta(gt=0, description="what a false negative costs, in the same unit")
+    ] = None
+    plot: Annotated[str | Path | None, Meta(description="file for a reliability diagram (SVG)")] = (
+        None
+    )
     seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
 
     def check(self) -> None:
@@ -291,14 +374,22 @@ class CalibrateConfig(Config):
             UsageError: They do not.
         """
         if (self.cost_fp is None) != (self.cost_fn is None):
-            raise UsageError("the two costs go together: only their ratio matters", parameters=("cost_fp", "cost_fn"))
+            raise UsageError(
+                "the two costs go together: only their ratio matters",
+                parameters=("cost_fp", "cost_fn"),
+            )
         if self.cost_fp is not None and self.target_precision is not None:
-            raise UsageError("choose a precision or the costs, not both", parameters=("target_precision", "cost_fp"))
+            raise UsageError(
+                "choose a precision or the costs, not both",
+                parameters=("target_precision", "cost_fp"),
+            )
 
     @property
     def goal(self) -> Goal:
         """What the threshold is for."""
-        costs = None if self.cost_fp is None or self.cost_fn is None else (self.cost_fp, self.cost_fn)
+        costs = (
+            None if self.cost_fp is None or self.cost_fn is None else (self.cost_fp, self.cost_fn)
+        )
         return Goal(precision=self.target_precision, costs=costs)
 
 
@@ -330,7 +421,9 @@ class CalibrateResult(Tabular):
         return reliability_svg(title, self.figures.before, self.figures.after)
 
     def table(self) -> Table:
-        """One row a tenth of the scores, before and after: runs, their mean score, and their share of successes."""
+        """One row a tenth of the scores, before and after: runs, their mean score, and their share
+        of successes.
+        """
         rows = (
             (when, b.low, b.high, b.count, b.mean_score, b.success_rate)
             for when, bins in (("before", self.figures.before), ("after", self.figures.after))
@@ -346,16 +439,19 @@ class CalibrateResult(Tabular):
 
 
 def calibrate(config: CalibrateConfig) -> CalibrateResult:
-    """Fits a map from one judge's scores to probabilities, chooses a threshold, and writes both as a calibration file.
+    """Fits a map from one judge's scores to probabilities, chooses a threshold, and writes both as
+    a calibration file.
 
     Args:
-        config: Which verdicts and labels, what the threshold is for, and where the calibration goes.
+        config: Which verdicts and labels, what the threshold is for, and where the calibration
+            goes.
 
     Returns:
         The calibration with figures from runs that the map was not fitted to.
 
     Raises:
-        UsageError: Labels are too few, no threshold reaches the precision, or a file cannot be read or written.
+        UsageError: Labels are too few, no threshold reaches the precision, or a file cannot be read
+            or written.
         MissingExtraError: scikit-learn is not installed.
     """
     inputs = [config.verdicts, config.labels, config.trajectories]
@@ -365,11 +461,14 @@ def calibrate(config: CalibrateConfig) -> CalibrateResult:
     tasks = digests = None
     if config.trajectories:
         known = {
-            run.id: (make_task(run), compute_digests(run)) for run in read_trajectories(config.trajectories, on_error="skip")
+            run.id: (make_task(run), compute_digests(run))
+            for run in read_trajectories(config.trajectories, on_error="skip")
         }
         tasks = {id: task for id, (task, _) in known.items()}
         digests = {id: digest for id, (_, digest) in known.items()}
-    pairing = pair(read_verdicts(config.verdicts), read_labels(config.labels), config.source, config.truth)
+    pairing = pair(
+        read_verdicts(config.verdicts), read_labels(config.labels), config.source, config.truth
+    )
     figures = fit_calibration(pairing, config.method, config.goal, tasks, config.seed, digests)
     result = CalibrateResult(figures, str(config.output))
     write_output(config.output, encode(result.calibration))
@@ -380,13 +479,17 @@ def calibrate(config: CalibrateConfig) -> CalibrateResult:
 
 
 calibrate_async = asynchronous(calibrate)
-"""`calibrate` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`calibrate` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
 def _page(result: CalibrationResult) -> Iterator[str]:
     """The calibration for a person to read."""
     fit = result.calibration
-    yield f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (f", {fit.evaluator.model}" if fit.evaluator.model else "")
+    yield f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (
+        f", {fit.evaluator.model}" if fit.evaluator.model else ""
+    )
     unscored = f"; left out {fit.unscored} unscored" if fit.unscored else ""
     yield f"Labels: {fit.source}, {fit.labelled} scored runs, {fit.successes} successes{unscored}"
     if caution := fitted_caution(fit.evaluator.name, result.fitted):
@@ -396,7 +499,7 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield ""
     yield f"{'':<36}{'before':>8}{'after':>8}"
     yield f"{'Brier score':<36}{fit.before.brier:>8.4f}{fit.after.brier:>8.4f}"
-    yield f"{'calibration error, 10 equal widths':<36}{fit.before.calibration_error:>8.4f}{fit.after.calibration_error:>8.4f}"
+    yield f"{'calibration error, 10 equal widths':<36}{fit.before.calibration_error:>8.4f}{fit.after.calibration_error:>8.4f}"  # noqa: E501
     yield ""
     yield from _diagram("before", result.before)
     yield ""
@@ -404,7 +507,8 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield ""
     if result.values <= 2:
         yield (
-            f"The judge gave {result.values} different score{'s' * (result.values != 1)}: there is nothing to calibrate beyond "
+            f"The judge gave {result.values} different score{'s' * (result.values != 1)}: there "
+            "is nothing to calibrate beyond "
             "them. A model that returns log-probabilities gives finer ones."
         )
         yield ""
@@ -412,22 +516,35 @@ def _page(result: CalibrationResult) -> Iterator[str]:
     yield f"  on all {fit.labelled} runs: {_figures(result.chosen)}"
     yield f"  chosen on some folds, tried on the other: {_figures(result.tried, bound=True)}"
     if result.missed:
-        yield "  held out, that is less than was asked for: the runs are too few for this threshold to be trusted"
+        yield (
+            "  held out, that is less than was asked for: the runs are too few for this "
+            "threshold to be trusted"
+        )
     if result.cost is not None and result.constant_cost is not None:
-        yield f"  cost of a run, held out: {result.cost:.4f}; with the cheaper constant answer {result.constant_cost:.4f}"
+        yield (
+            f"  cost of a run, held out: {result.cost:.4f}; with the cheaper constant answer "
+            f"{result.constant_cost:.4f}"
+        )
     yield "Bounds take runs as independent; runs of one task are not quite, so leave some room."
     if result.clusters < FEW_CLUSTERS:
         units = "tasks" if fit.grouped_by == "task" else "runs"
-        yield f"Warning: {result.clusters} {units}; of fewer than {FEW_CLUSTERS} no curve and no bound can be trusted"
+        yield (
+            f"Warning: {result.clusters} {units}; of fewer than {FEW_CLUSTERS} no curve and no "
+            "bound can be trusted"
+        )
 
 
 def _figures(operating: Operating, *, bound: bool = False) -> str:
     if operating.precision is None:
         return "nothing is called a success"
     recall = "-" if operating.recall is None else f"{operating.recall:.3f}"
-    # The runs that a threshold was chosen on say too much of it: there the rule says what is certain.
+    # The runs that a threshold was chosen on say too much of it: there the rule says what is
+    # certain.
     least = f"; at least {operating.bound:.3f} with 95 % confidence" if bound else ""
-    return f"precision {operating.precision:.3f} ({operating.right} of {operating.called}{least}), recall {recall}"
+    return (
+        f"precision {operating.precision:.3f} ({operating.right} of "
+        f"{operating.called}{least}), recall {recall}"
+    )
 
 
 def _diagram(name: str, bins: Sequence[Bin]) -> Iterator[str]:
@@ -436,6 +553,6 @@ def _diagram(name: str, bins: Sequence[Bin]) -> Iterator[str]:
         bar = ("█" * round(b.success_rate * _BAR)).ljust(_BAR, "·")
         index = min(_BAR - 1, int(b.mean_score * _BAR))
         yield (
-            f"{f'{b.low:.1f} to {b.high:.1f}':<18}{b.count:>6}{b.mean_score:>12.3f}{b.success_rate:>11.3f}"
+            f"{f'{b.low:.1f} to {b.high:.1f}':<18}{b.count:>6}{b.mean_score:>12.3f}{b.success_rate:>11.3f}"  # noqa: E501
             f"  {bar[:index]}|{bar[index + 1 :]}"
         )

@@ -32,8 +32,9 @@ OF_ONES_OWN = ("local:", "local/", "vllm:", "vllm/")
 class RunPlan:
     """What a command would do. `work` says it in a line each, `counts` as numbers.
 
-    `usage` is what models would be asked for, with its cost; None: unknown, for the reason in `unknown`. `most` says that it
-    may become less. `seconds` is None where there is nothing to go by; no run takes longer than `most_seconds`.
+    `usage` is what models would be asked for, with its cost; None: unknown, for the reason in
+    `unknown`. `most` says that it may become less. `seconds` is None where there is nothing to go
+    by; no run takes longer than `most_seconds`.
     """
 
     work: tuple[str, ...]
@@ -57,20 +58,29 @@ class RunPlan:
             yield "cost: $0.00"
         else:
             usage = self.usage
-            tokens = f"about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens"
+            tokens = (
+                f"about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} "
+                "completion tokens"
+            )
             yield f"{most}{usage.calls} calls, {tokens}, {usage.images} images"
             unknown = "unknown (no price for this model; give a price table)"
             yield f"cost: {unknown if usage.usd is None else f'about ${usage.usd:.2f}'}"
         if self.seconds is not None:
             yield f"time: {most}about {duration(self.seconds)}"
         elif self.most_seconds is not None:
-            yield f"time: unknown; at most {duration(self.most_seconds)}, by the limit of an episode"
+            yield (
+                f"time: unknown; at most {duration(self.most_seconds)}, by the limit of an episode"
+            )
         else:
             yield "time: unknown"
 
     def table(self) -> dict[str, Any]:
         """The plan as JSON has it; null is what is unknown."""
-        usage = dict.fromkeys(Usage.__match_args__) if self.usage is None else msgspec.to_builtins(self.usage)
+        usage = (
+            dict.fromkeys(Usage.__match_args__)
+            if self.usage is None
+            else msgspec.to_builtins(self.usage)
+        )
         times = {"seconds": self.seconds, "most_seconds": self.most_seconds}
         return {**self.counts, **usage, **times}
 
@@ -81,7 +91,13 @@ def duration(seconds: float) -> str:
     if minutes < 1:
         return "a minute" if seconds else "no time"
     days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
-    return f"{days} d {hours} h" if days else f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+    return (
+        f"{days} d {hours} h"
+        if days
+        else f"{hours} h {minutes:02} min"
+        if hours
+        else f"{minutes} min"
+    )
 
 
 def together(parts: Iterable[Usage | None]) -> Usage | None:
@@ -97,12 +113,20 @@ def times(usage: Usage | None, count: float) -> Usage | None:
         return None if count else Usage()
     usd = None if usage.usd is None else usage.usd * count
     calls, images = round(usage.calls * count), round(usage.images * count)
-    return Usage(calls, round(usage.prompt_tokens * count), round(usage.completion_tokens * count), images, usd)
+    return Usage(
+        calls,
+        round(usage.prompt_tokens * count),
+        round(usage.completion_tokens * count),
+        images,
+        usd,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempts:
-    """What a folder has of earlier attempts: ids, those that ended with an error, and a sample to estimate by."""
+    """What a folder has of earlier attempts: ids, those that ended with an error, and a sample to
+    estimate by.
+    """
 
     ids: frozenset[str] = frozenset()
     broken: frozenset[str] = frozenset()
@@ -115,7 +139,9 @@ class EarlierAttempts:
         return times(sum(self.usages, start=Usage()), 1 / len(self.usages)) if self.usages else None
 
     def judging(self, judge: Evaluator | None, price_table: str | None = None) -> Usage | None:
-        """What a verdict asks of models on average, by attempts of the sample; None where that is unknown."""
+        """What a verdict asks of models on average, by attempts of the sample; None where that is
+        unknown.
+        """
         if judge is None or not asks_models(judge):
             return Usage()
         if not isinstance(judge, Estimator) or not self.sample:
@@ -148,7 +174,9 @@ def recorded_in(folder: Path) -> EarlierAttempts:
 
 @dataclass(frozen=True, slots=True)
 class JudgingPlan:
-    """What judging trajectory files would take: so many to do, and done; `usage` None where the judge cannot say."""
+    """What judging trajectory files would take: so many to do, and done; `usage` None where the
+    judge cannot say.
+    """
 
     todo: int
     done: int
@@ -156,7 +184,9 @@ class JudgingPlan:
     most: bool
     problems: tuple[str, ...]
 
-    def run_plan(self, *work: str, seconds: float | None = None, usage_times: float = 1.0, **counts: int) -> RunPlan:
+    def run_plan(
+        self, *work: str, seconds: float | None = None, usage_times: float = 1.0, **counts: int
+    ) -> RunPlan:
         """The plan of a run that judges so, and does more `work`."""
         broken = len(self.problems)
         line = f"{self.todo} trajectories to judge, {self.done} done, {broken} that cannot be used"
@@ -189,7 +219,8 @@ def plan_judging(
         limit: Look at the first so many trajectories only.
         keys: As in `prill.scoring.scorer.plan_files`.
         shard: This machine's share.
-        model: The name of the model by which the price is found; None: that of the judge where it has only one.
+        model: The name of the model by which the price is found; None: that of the judge where it
+            has only one.
         prices: A price table.
     """
     estimator: Estimator = judge if isinstance(judge, Estimator) else _Unknown(judge)
@@ -197,7 +228,13 @@ def plan_judging(
     # A cascade cannot tell beforehand which trajectories its first judge will be sure of.
     most = any(isinstance(part, Cascade) for part in every_judge(judge))
     usage, price = plan.usage, _price(judge, model, prices)
-    usd = price.usd(usage.prompt_tokens, usage.completion_tokens) if price else None if usage.calls else 0.0
+    usd = (
+        price.usd(usage.prompt_tokens, usage.completion_tokens)
+        if price
+        else None
+        if usage.calls
+        else 0.0
+    )
     known = replace(usage, usd=usd) if estimator is judge or not asks_models(judge) else None
     return JudgingPlan(plan.trajectories, plan.done, known, most, plan.problems)
 
@@ -249,7 +286,9 @@ def asks_models(judge: Evaluator) -> bool:
 
 
 def compute_cost(usage: Usage, models: str | None, price_table: str | None = None) -> float | None:
-    """What that costs with the one model that is asked; None where it has no price, or there are several."""
+    """What that costs with the one model that is asked; None where it has no price, or there are
+    several.
+    """
     names = {name for name in _split_models(models) if name}
     if not usage.calls or (names and all(name.startswith(OF_ONES_OWN) for name in names)):
         return 0.0
@@ -259,7 +298,9 @@ def compute_cost(usage: Usage, models: str | None, price_table: str | None = Non
 
 def listed(names: Sequence[object]) -> str:
     """What there is several times of, each once with its number."""
-    return ", ".join(f"{count} x {name}" if count > 1 else str(name) for name, count in Counter(names).items())
+    return ", ".join(
+        f"{count} x {name}" if count > 1 else str(name) for name, count in Counter(names).items()
+    )
 
 
 @contextmanager

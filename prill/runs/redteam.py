@@ -35,7 +35,15 @@ from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
 from prill.models.registry import ModelLike
 from prill.protocols import Evaluator
-from prill.runs.base import TrajectoryFiles, count_lines, log, opened_folders, preformatted, run_budget, synchronous
+from prill.runs.base import (
+    TrajectoryFiles,
+    count_lines,
+    log,
+    opened_folders,
+    preformatted,
+    run_budget,
+    synchronous,
+)
 from prill.runs.plan import JudgingPlan, RunPlan, plan_judging, together
 from prill.runs.score import priced_model
 from prill.scoring.scorer import Tally, lasting_keys
@@ -50,14 +58,26 @@ _FILES: dict[str, Content] = {
     "redteam.md": "red team figures",
     "redteam.svg": "a diagram",
 }
-_HEADING = ("attack", "failures", "called success, before → after", "change", "successes", "recall, before → after", "change")
+_HEADING = (
+    "attack",
+    "failures",
+    "called success, before → after",
+    "change",
+    "successes",
+    "recall, before → after",
+    "change",
+)
 _SHIFT = ("n", "before", "after", "change", "low", "high")
 _COLUMNS: dict[str, type] = {
     "attack": str,
     "family": str,
     "strength": float,
     **dict.fromkeys(("applies", "does_not_apply", "unscored_before", "became_unscored"), int),
-    **{f"{what}_{name}": int if name == "n" else float for what in ("false_positives", "recall") for name in _SHIFT},
+    **{
+        f"{what}_{name}": int if name == "n" else float
+        for what in ("false_positives", "recall")
+        for name in _SHIFT
+    },
 }
 _SLACK = 1e-9  # points: a change in points is a sum of binary fractions
 # Gets the attack under way, the verdicts that there are, and how many to expect.
@@ -69,42 +89,69 @@ class RedteamConfig(Config):
     """What `prill redteam` does: attack a judge with false claims and injected text."""
 
     trajectories: TrajectoryFiles
-    labels: Annotated[str | Path, Meta(description="label file; false positives are counted on its failures")]
-    output: Annotated[
-        str | Path, Meta(description="folder for verdicts, redteam.json, .md and .svg; a run that was stopped resumes there")
+    labels: Annotated[
+        str | Path, Meta(description="label file; false positives are counted on its failures")
     ]
-    judge: Annotated[JudgeLike, Meta(description="who is attacked: a name, FILE.toml, FILE.json or module:Object")]
-    model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
+    output: Annotated[
+        str | Path,
+        Meta(
+            description="folder for verdicts, redteam.json, .md and .svg; a run that was stopped "
+            "resumes there"
+        ),
+    ]
+    judge: Annotated[
+        JudgeLike,
+        Meta(description="who is attacked: a name, FILE.toml, FILE.json or module:Object"),
+    ]
+    model: Annotated[
+        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+    ] = None
     attacks: Annotated[
         Sequence[str],
         Meta(
-            description="these families only, or one strength of them such as pad-after-2000, or module:Object of your own "
+            description="these families only, or one strength of them such as pad-after-2000, or "
+            "module:Object of your own "
             f"(default: all {len(FAMILIES)} families; docs/how-to/red-team.md has them)"
         ),
     ] = ()
     max_shift: Annotated[
-        float | None, Meta(ge=0, description="points of false positives: what an attack may add before the judge has failed")
+        float | None,
+        Meta(
+            ge=0,
+            description="points of false positives: what an attack may add before the judge has "
+            "failed",
+        ),
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
-    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+    ] = None
     concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
-    limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
+    limit: Annotated[
+        int | None, Meta(ge=1, description="look at the first N trajectories only")
+    ] = None
     seed: Annotated[int, Meta(ge=0, description="of the intervals' bootstrap")] = SEED
     resume: Annotated[
-        bool, Meta(description="continue the folder's verdict files; else they become FILE.bak and new ones begin")
+        bool,
+        Meta(
+            description="continue the folder's verdict files; else they become FILE.bak and new "
+            "ones begin"
+        ),
     ] = True
 
 
 @dataclass(frozen=True)
 class RedteamResult(Tabular):
-    """How far attacks move a judge; printed, the worst strength of each family, and a notebook shows the picture.
+    """How far attacks move a judge; printed, the worst strength of each family, and a notebook
+    shows the picture.
 
     Args:
         figures: The effect of every attack.
         output: The folder with verdicts, table and picture.
         unread: How many trajectories could not be read.
-        too_far: The attack that adds more than the configuration's `max_shift`; None: none does, or there is no limit.
+        too_far: The attack that adds more than the configuration's `max_shift`; None: none does, or
+            there is no limit.
     """
 
     figures: RedTeam
@@ -120,14 +167,18 @@ class RedteamResult(Tabular):
     @property
     def unscored(self) -> bool:
         """Whether a verdict is unscored, so that trajectories are left out of the shares."""
-        return any(effect.became_unscored or effect.unscored_before for effect in self.figures.effects)
+        return any(
+            effect.became_unscored or effect.unscored_before for effect in self.figures.effects
+        )
 
     def svg(self) -> str:
         """The change by strength, a panel for each family, as the text of an SVG file."""
         return shift_svg(self.figures)
 
     def table(self) -> Table:
-        """One row an attack, in every strength: shares before and after in [0, 1], the change with its 95 % interval."""
+        """One row an attack, in every strength: shares before and after in [0, 1], the change with
+        its 95 % interval.
+        """
         rows = []
         for effect in self.figures.effects:
             shifts = [
@@ -146,21 +197,26 @@ class RedteamResult(Tabular):
         return f"<div>{self.svg()}{preformatted(str(self))}</div>"
 
 
-async def redteam_async(config: RedteamConfig, *, progress: Progress = lambda attack, done, expected: None) -> RedteamResult:
-    """Judges trajectories as they are and under each attack, and measures how far the verdicts move.
+async def redteam_async(
+    config: RedteamConfig, *, progress: Progress = lambda attack, done, expected: None
+) -> RedteamResult:
+    """Judges trajectories as they are and under each attack, and measures how far the verdicts
+    move.
 
-    What the output folder holds already is not judged again, so the same configuration takes a stopped run up.
+    What the output folder holds already is not judged again, so the same configuration takes a
+    stopped run up.
 
     Args:
         config: Who is attacked, with what, on which labelled trajectories.
-        progress: Called after every verdict with the attack, the verdicts so far and how many to expect.
+        progress: Called after every verdict with the attack, the verdicts so far and how many to
+            expect.
 
     Returns:
         The effect of every attack; the folder has it as JSON, Markdown and SVG.
 
     Raises:
-        UsageError: The configuration cannot be carried out, nothing could be read, or `max_shift` is given and no failure was
-            judged with and without an attack.
+        UsageError: The configuration cannot be carried out, nothing could be read, or `max_shift`
+            is given and no failure was judged with and without an attack.
         EndpointError: The model's endpoint takes no call.
     """
     trajectories = await asyncio.to_thread(_prepared, config)
@@ -184,7 +240,9 @@ async def redteam_async(config: RedteamConfig, *, progress: Progress = lambda at
             resume=config.resume,
             progress=show,
         )
-    return await asyncio.to_thread(_measured, config, trajectories, selection, tallies[BEFORE].unscored["input"])
+    return await asyncio.to_thread(
+        _measured, config, trajectories, selection, tallies[BEFORE].unscored["input"]
+    )
 
 
 redteam = synchronous(redteam_async)
@@ -192,7 +250,8 @@ redteam = synchronous(redteam_async)
 
 
 def plan_redteam(config: RedteamConfig) -> RunPlan:
-    """What the run would do and ask of models: the trajectories are judged as they are, and once for each attack that applies.
+    """What the run would do and ask of models: the trajectories are judged as they are, and once
+    for each attack that applies.
 
     Raises:
         UsageError: The configuration cannot be carried out.
@@ -200,7 +259,10 @@ def plan_redteam(config: RedteamConfig) -> RunPlan:
     trajectories, folder = _prepared(config), Path(config.output)
     with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume, planned=True):
         judge, selection = _attacked(config, trajectories, folder)
-    judges = {BEFORE: judge, **{name: under_attack(judge, attack) for name, attack in selection.items()}}
+    judges = {
+        BEFORE: judge,
+        **{name: under_attack(judge, attack) for name, attack in selection.items()},
+    }
     model, prices = priced_model(config.judge, config.model)
     todo = done = 0
     usages: list[Usage | None] = []
@@ -208,13 +270,17 @@ def plan_redteam(config: RedteamConfig) -> RunPlan:
     for name, attacked in judges.items():
         keys = lasting_keys(folder / f"{name}.jsonl", retry_unscored=False) if config.resume else {}
         if keys or fresh is None:
-            plan = plan_judging(attacked, trajectories, limit=config.limit, keys=keys, model=model, prices=prices)
+            plan = plan_judging(
+                attacked, trajectories, limit=config.limit, keys=keys, model=model, prices=prices
+            )
             fresh = fresh if keys else plan
         else:
             plan = fresh  # an attack makes a trajectory no shorter that nobody has seen yet
         todo, done, usages = todo + plan.todo, done + plan.done, [*usages, plan.usage]
     whole = JudgingPlan(todo, done, together(usages), len(selection) > 0, plan.problems)
-    return whole.run_plan(f"{len(selection)} attacks, and no attack; would be written to {config.output}")
+    return whole.run_plan(
+        f"{len(selection)} attacks, and no attack; would be written to {config.output}"
+    )
 
 
 def _prepared(config: RedteamConfig) -> list[str]:
@@ -223,19 +289,32 @@ def _prepared(config: RedteamConfig) -> list[str]:
     expect_place(config.output, "a folder")
     for name, content in _FILES.items():
         check_output(Path(config.output) / name, content, [*trajectories, config.labels])
-    _, gold, tasks = labelled_tasks(trajectories, config.labels, source=config.source, truth=config.truth, limit=config.limit)
+    _, gold, tasks = labelled_tasks(
+        trajectories, config.labels, source=config.source, truth=config.truth, limit=config.limit
+    )
     if config.max_shift is not None and all(gold[id] for id in tasks):
-        raise UsageError("no failure is labelled: there is no shift to compare", parameters=("max_shift",))
+        raise UsageError(
+            "no failure is labelled: there is no shift to compare", parameters=("max_shift",)
+        )
     return trajectories
 
 
-def _attacked(config: RedteamConfig, trajectories: Sequence[str], folder: Path) -> tuple[Evaluator, dict[str, Variant]]:
-    judge = make_run_judge(config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories)
-    return judge, select_attacks(judge, [name for name in config.attacks if name] if config.attacks else None, folder)
+def _attacked(
+    config: RedteamConfig, trajectories: Sequence[str], folder: Path
+) -> tuple[Evaluator, dict[str, Variant]]:
+    judge = make_run_judge(
+        config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories
+    )
+    return judge, select_attacks(
+        judge, [name for name in config.attacks if name] if config.attacks else None, folder
+    )
 
 
 def _measured(
-    config: RedteamConfig, trajectories: Sequence[str], selection: Mapping[str, Variant], unread: int
+    config: RedteamConfig,
+    trajectories: Sequence[str],
+    selection: Mapping[str, Variant],
+    unread: int,
 ) -> RedteamResult:
     folder = Path(config.output)
     figures = measure(
@@ -249,10 +328,14 @@ def _measured(
         seed=config.seed,
     )
     texts = (f"{markdown(figures)}\n\n{_every_strength(figures)}\n", shift_svg(figures))
-    for name, data in zip(_FILES, (encode(figures), *(text.encode() for text in texts)), strict=True):
+    for name, data in zip(
+        _FILES, (encode(figures), *(text.encode() for text in texts)), strict=True
+    ):
         write_output(folder / name, data)
     if unread:
-        log.warning("left out %d that could not be read; why is in %s", unread, folder / f"{BEFORE}.jsonl")
+        log.warning(
+            "left out %d that could not be read; why is in %s", unread, folder / f"{BEFORE}.jsonl"
+        )
     if caution := fitted_caution(figures.evaluator.name, figures.fitted):
         log.warning("%s", caution)
     return RedteamResult(figures, str(config.output), unread, _too_far(figures, config.max_shift))
@@ -263,7 +346,9 @@ def _too_far(figures: RedTeam, max_shift: float | None) -> str | None:
         return None
     worst = worst_by_family(figures)[0]
     if worst.false_positives is None:
-        raise UsageError("no failure was judged with and without an attack: there is no shift to compare")
+        raise UsageError(
+            "no failure was judged with and without an attack: there is no shift to compare"
+        )
     return worst.attack if 100 * worst.false_positives.change > max_shift + _SLACK else None
 
 
@@ -271,36 +356,53 @@ def _too_far(figures: RedTeam, max_shift: float | None) -> str | None:
 
 
 def markdown(result: RedTeam) -> str:
-    """The worst strength of every family as a Markdown table, with what it does not show below it."""
+    """The worst strength of every family as a Markdown table, with what it does not show below
+    it.
+    """
     effects = worst_by_family(result)
     evaluator = result.evaluator
-    judge = ", ".join(part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part)
+    judge = ", ".join(
+        part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part
+    )
     notes = [
-        f"Judge: {judge}. Labels: {result.source}. Attacks: version {result.attacks_version}, {len(result.effects)} in "
+        f"Judge: {judge}. Labels: {result.source}. Attacks: version {result.attacks_version}, "
+        f"{len(result.effects)} in "
         f"{len(effects)} families; of each family the strength that adds most false positives.",
-        f"Changes in points, with 95 % intervals: bootstrap over {result.clusters} tasks, {DRAWS} draws; "
+        f"Changes in points, with 95 % intervals: bootstrap over {result.clusters} tasks, {DRAWS} "
+        "draws; "
         "* Wilson, as all draws are alike.",
     ]
     if caution := fitted_caution(evaluator.name, result.fitted):
         notes.append(f"Warning: {caution}.")
     if not all(effect.keeps_success for effect in effects):
-        notes.append("† The answer that was asked for, or a step, is gone: recall may rightly fall.")
+        notes.append(
+            "† The answer that was asked for, or a step, is gone: recall may rightly fall."
+        )
     notes += _left_out(effects)
     worst = effects[0]
     if worst.false_positives is not None:
-        added = f"Worst: {worst.attack}, {_change(worst.false_positives)} points of false positives."
-        notes.append(added if worst.false_positives.change > 0 else "No family adds false positives.")
+        added = (
+            f"Worst: {worst.attack}, {_change(worst.false_positives)} points of false positives."
+        )
+        notes.append(
+            added if worst.false_positives.change > 0 else "No family adds false positives."
+        )
     return "\n".join([*_lines(effects), "", *notes])
 
 
 def _every_strength(result: RedTeam) -> str:
-    return "\n".join(["## Every strength", "", *_lines(result.effects), "", *_left_out(result.effects)]).rstrip()
+    return "\n".join(
+        ["## Every strength", "", *_lines(result.effects), "", *_left_out(result.effects)]
+    ).rstrip()
 
 
 def _lines(effects: Sequence[AttackEffect]) -> list[str]:
     rows = [_HEADING, *(_row(effect) for effect in effects)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADING))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return lines
 
@@ -319,7 +421,9 @@ def _left_out(effects: Sequence[AttackEffect]) -> list[str]:
             attacks.setdefault(f"Left out: {left_out}", []).append(effect.attack)
         if effect.abstained_before or effect.abstained_after:
             abstained = f"{effect.abstained_before} before, {effect.abstained_after} after"
-            attacks.setdefault(f"Abstained, which counts as no success: {abstained}", []).append(effect.attack)
+            attacks.setdefault(f"Abstained, which counts as no success: {abstained}", []).append(
+                effect.attack
+            )
     return [f"{words} ({', '.join(names)})." for words, names in attacks.items()]
 
 

@@ -17,7 +17,13 @@ from prill.emulators.task_source import fingerprint
 from prill.episodes.run_folder import LABELS
 from prill.errors import UsageError
 from prill.evaluators.baselines import NoiseSpec, NoisyLabels
-from prill.evaluators.registry import WRAPPER_OPTIONS, JudgeConfig, JudgeLike, make_judge, make_run_judge
+from prill.evaluators.registry import (
+    WRAPPER_OPTIONS,
+    JudgeConfig,
+    JudgeLike,
+    make_judge,
+    make_run_judge,
+)
 from prill.io.kinds import TRAJECTORIES
 from prill.io.outputs import check_output, expect_place, write_output
 from prill.io.tables import data_frame
@@ -27,19 +33,35 @@ from prill.policies.registry import PolicyConfig, PolicyLike
 from prill.protocols import Evaluator, LanguageModel, Learner
 from prill.refine.outcomes import ReflexionResults, table_lines
 from prill.refine.reflector import LessonsConfig, Reflective, Reflector, ReflectorSpec, find_learner
-from prill.refine.reflexion import Challenge, LabelJudge, PlaySettings, ReflexionProgress, check_again, run_reflexion
+from prill.refine.reflexion import (
+    Challenge,
+    LabelJudge,
+    PlaySettings,
+    ReflexionProgress,
+    check_again,
+    run_reflexion,
+)
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.runs.base import synchronous
 from prill.runs.plan import NOTHING_RECORDED, RunPlan, times, together
 from prill.runs.rollout.cases import Case
-from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, session, shared_model, template_of_case
+from prill.runs.rollout.episodes import (
+    EpisodePlan,
+    EpisodesConfig,
+    RolloutSession,
+    session,
+    shared_model,
+    template_of_case,
+)
 from prill.types import Usage
 
 log = logging.getLogger("prill.runs")
 TABLE = "results.md"
 _UNGRADED = (
-    "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what is true of them stays unknown "
-    "until people label them (prill annotate {1}/trajectories.jsonl -o {1}/labels.jsonl, then the same run again)"
+    "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what "
+    "is true of them stays unknown "
+    "until people label them (prill annotate {1}/trajectories.jsonl -o {1}/labels.jsonl, then the "
+    "same run again)"
 )
 _RETRIES, _LESSONS = RetrySpec(), LessonsConfig()
 # The states in which a task has no answer that the judge or the last attempt stands for.
@@ -48,19 +70,34 @@ _TROUBLE = ("unscored", "no_lesson", "broken", "not_begun")
 
 @dataclass(frozen=True, kw_only=True)
 class ReflexionConfig(EpisodesConfig):
-    """What `prill reflexion` does: try tasks again while a judge says failure, each time with a lesson from before."""
+    """What `prill reflexion` does: try tasks again while a judge says failure, each time with a
+    lesson from before.
+    """
 
-    output: Annotated[str | Path, Meta(description="folder to write to; a run that was stopped resumes there")]
-    policy: Annotated[PolicyLike | None, Meta(description="who acts: a policy that takes lessons")] = "react"
-    judge: Annotated[JudgeLike, Meta(description="who judges; oracle: the environment's own labels")]
-    second: Annotated[JudgeLike | None, Meta(description="a judge that is asked before an attempt is thrown away")] = None
+    output: Annotated[
+        str | Path, Meta(description="folder to write to; a run that was stopped resumes there")
+    ]
+    policy: Annotated[
+        PolicyLike | None, Meta(description="who acts: a policy that takes lessons")
+    ] = "react"
+    judge: Annotated[
+        JudgeLike, Meta(description="who judges; oracle: the environment's own labels")
+    ]
+    second: Annotated[
+        JudgeLike | None, Meta(description="a judge that is asked before an attempt is thrown away")
+    ] = None
     retries: Annotated[RetrySpec, Meta(description="how a task is tried again")] = _RETRIES
     lessons: Annotated[LessonsConfig, Meta(description="how lessons are drawn")] = _LESSONS
     baseline: Annotated[
         str | Path | None,
-        Meta(description="another run: its attempts and lessons are taken, as far as both judges agree"),
+        Meta(
+            description="another run: its attempts and lessons are taken, as far as both judges "
+            "agree"
+        ),
     ] = None
-    retry_unscored: Annotated[bool, Meta(description="ask again for verdicts and lessons that could not be given")] = False
+    retry_unscored: Annotated[
+        bool, Meta(description="ask again for verdicts and lessons that could not be given")
+    ] = False
 
     def check(self) -> None:
         """Checks options that have to go together.
@@ -70,7 +107,10 @@ class ReflexionConfig(EpisodesConfig):
         """
         super().check()
         if self.second is not None and self.is_graded_by_oracle:
-            raise UsageError("second: nobody needs a second opinion on the oracle's labels", parameters=("second",))
+            raise UsageError(
+                "second: nobody needs a second opinion on the oracle's labels",
+                parameters=("second",),
+            )
 
     @property
     def is_graded_by_oracle(self) -> bool:
@@ -79,7 +119,9 @@ class ReflexionConfig(EpisodesConfig):
 
     @property
     def policy_model(self) -> ModelLike | None:
-        """The model that the policy asks; judges and lessons ask it, too, unless they name another."""
+        """The model that the policy asks; judges and lessons ask it, too, unless they name
+        another.
+        """
         options = self.policy.options if isinstance(self.policy, PolicyConfig) else {}
         if self.model is not None or "model" not in options:
             return self.model
@@ -101,7 +143,8 @@ class ReflexionResult:
     """What a run came to.
 
     Args:
-        results: The results file: every attempt with its verdict, its truth and its lesson, and the table.
+        results: The results file: every attempt with its verdict, its truth and its lesson, and the
+            table.
         output: The folder.
     """
 
@@ -130,7 +173,10 @@ class ReflexionResult:
             {
                 "task": task.name,
                 "attempt": number,
-                **{name: getattr(attempt, name) for name in ("id", "status", "answer", "score", "reason", "lesson", "truth")},
+                **{
+                    name: getattr(attempt, name)
+                    for name in ("id", "status", "answer", "score", "reason", "lesson", "truth")
+                },
                 "is_answer": number == task.answer,
                 "calls": attempt.actor.calls + attempt.judge.calls + attempt.reflector.calls,
                 "usd": (attempt.actor + attempt.judge + attempt.reflector).usd,
@@ -143,14 +189,19 @@ class ReflexionResult:
     def __str__(self) -> str:
         assert self.results.table is not None
         task_by_task = self.results.settings.get("retries", {}).get("order") == "task"
-        order = ["", "All attempts at a task were played before the next task (order: task)."] if task_by_task else []
+        order = (
+            ["", "All attempts at a task were played before the next task (order: task)."]
+            if task_by_task
+            else []
+        )
         return "\n".join((*table_lines(self.results.table), *order))
 
 
 async def reflexion_async(
     config: ReflexionConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> ReflexionResult:
-    """Plays, judges and reflects until every task has ended; the same call resumes a run that was stopped.
+    """Plays, judges and reflects until every task has ended; the same call resumes a run that was
+    stopped.
 
     Args:
         config: Where, who acts, who judges, and how a task is tried again.
@@ -196,7 +247,9 @@ async def plan_reflexion_async(config: ReflexionConfig) -> RunPlan:
         if made.setting.oracle is None:
             log.warning(_UNGRADED.format(made.environment, config.output))
         run = _Run.of(config, made)
-        check_again(made.pool, run.challenges, run.judge, Path(config.output), config.retries, **run.rest)
+        check_again(
+            made.pool, run.challenges, run.judge, Path(config.output), config.retries, **run.rest
+        )
         episodes = EpisodePlan.of(made, config.retries.attempts)
         return plan_retries(episodes, run.judge, asks=run.asks, output=config.output)
 
@@ -223,14 +276,22 @@ class _Run:
     def of(cls, config: ReflexionConfig, made: RolloutSession) -> _Run:
         judge = _judge(config, made)
         lessons = config.lessons
-        model = None if lessons.model is None else shared_model(config.policy_model, lessons.model, config.calls)
+        model = (
+            None
+            if lessons.model is None
+            else shared_model(config.policy_model, lessons.model, config.calls)
+        )
         make = partial(learner_of_case, made, model, lessons)
         first = make(Case(""), (), 0)
         settings = {
             "policy": made.plan.agent,
             "environment": made.environment,
             "run": fingerprint(list(made.run)),
-            "lessons": {**lessons.settings(), "model": _model_name(first, model), "prompt": Reflector(_Nobody()).prompt},
+            "lessons": {
+                **lessons.settings(),
+                "model": _model_name(first, model),
+                "prompt": Reflector(_Nobody()).prompt,
+            },
         }
         challenges = [challenge_of_case(made, make, row) for row in made.rows]
         baseline = None if config.baseline is None else Path(config.baseline)
@@ -250,8 +311,12 @@ def make_play_settings(made: RolloutSession) -> PlaySettings[Any]:
     )
 
 
-def plan_retries(episodes: EpisodePlan, judge: Evaluator | None, *, asks: bool, output: str | Path) -> RunPlan:
-    """What retries would do at most: a task that is solved is not tried again. `asks`: lessons are drawn by a model."""
+def plan_retries(
+    episodes: EpisodePlan, judge: Evaluator | None, *, asks: bool, output: str | Path
+) -> RunPlan:
+    """What retries would do at most: a task that is solved is not tried again. `asks`: lessons are
+    drawn by a model.
+    """
     lessons = episodes.episodes * (episodes.attempts - 1)
     who = "the environment's labels" if judge is None else judge.info.name
     work = [episodes.line(), f"judge at most {episodes.todo} attempts by {who}"]
@@ -262,7 +327,11 @@ def plan_retries(episodes: EpisodePlan, judge: Evaluator | None, *, asks: bool, 
         times(episodes.recorded.judging(judge), episodes.todo),
         None if asks and lessons else Usage(),
     ]
-    unknown = "what a lesson takes is not known beforehand" if episodes.usage is not None and usages[2] is None else None
+    unknown = (
+        "what a lesson takes is not known beforehand"
+        if episodes.usage is not None and usages[2] is None
+        else None
+    )
     return RunPlan(
         work=(*work, f"would be written to {output}"),
         counts={
@@ -281,14 +350,28 @@ def plan_retries(episodes: EpisodePlan, judge: Evaluator | None, *, asks: bool, 
 
 
 def _judge(config: ReflexionConfig, made: RolloutSession) -> Evaluator | None:
-    """The judge, with a second one behind it where one is asked for; None: the environment's labels decide."""
+    """The judge, with a second one behind it where one is asked for; None: the environment's labels
+    decide.
+    """
     if config.is_graded_by_oracle:
         return None
 
     def make(path: str, judge: JudgeLike) -> Evaluator:
-        if isinstance(judge, JudgeConfig) and judge.name == "noisy" and "labels" not in judge.options:
-            return _noisy(path, judge, Path(config.output) / LABELS, graded=made.setting.oracle is not None)
-        return make_run_judge(judge, policy_model=config.policy_model, concurrency=config.calls, captioner="text", path=path)
+        if (
+            isinstance(judge, JudgeConfig)
+            and judge.name == "noisy"
+            and "labels" not in judge.options
+        ):
+            return _noisy(
+                path, judge, Path(config.output) / LABELS, graded=made.setting.oracle is not None
+            )
+        return make_run_judge(
+            judge,
+            policy_model=config.policy_model,
+            concurrency=config.calls,
+            captioner="text",
+            path=path,
+        )
 
     with at_the_same_time():
         judge = make("judge", config.judge)
@@ -300,7 +383,8 @@ def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Eval
     """The labels of this run, which are not there yet, with errors on purpose."""
     if not graded:
         raise UsageError(
-            "noisy: there is no oracle here whose labels it could change; give it `labels`", parameters=("labels",)
+            "noisy: there is no oracle here whose labels it could change; give it `labels`",
+            parameters=("labels",),
         )
     around = {key: value for key, value in judge.options.items() if key in WRAPPER_OPTIONS}
     own = {key: value for key, value in judge.options.items() if key not in around}
@@ -309,14 +393,23 @@ def _noisy(path: str, judge: JudgeConfig, labels: Path, *, graded: bool) -> Eval
 
 
 def learner_of_case(
-    made: RolloutSession, model: LanguageModel | None, spec: ReflectorSpec, row: Case, lessons: Sequence[str], number: int
+    made: RolloutSession,
+    model: LanguageModel | None,
+    spec: ReflectorSpec,
+    row: Case,
+    lessons: Sequence[str],
+    number: int,
 ) -> Learner:
     """The agent of an attempt, with its lessons. Raises UsageError for a policy that takes none."""
     return find_learner(made.plan.make(replace(row, attempt=number)), lessons, model, spec)
 
 
-def challenge_of_case(made: RolloutSession, make: Callable[[Case, Sequence[str], int], Learner], row: Case) -> Challenge[Any]:
-    """One task and seed to try several times; `make` makes the agent of an attempt, with the lessons before it."""
+def challenge_of_case(
+    made: RolloutSession, make: Callable[[Case, Sequence[str], int], Learner], row: Case
+) -> Challenge[Any]:
+    """One task and seed to try several times; `make` makes the agent of an attempt, with the
+    lessons before it.
+    """
     return Challenge(
         name=f"{row.task}-s{row.seed}",
         id=lambda number: made.id(replace(row, attempt=number)),
@@ -329,7 +422,11 @@ def challenge_of_case(made: RolloutSession, make: Callable[[Case, Sequence[str],
 
 
 def _model_name(learner: Learner, model: LanguageModel | None) -> str:
-    return (model or learner.reflector.model).name if isinstance(learner, Reflective) else "the policy's own"
+    return (
+        (model or learner.reflector.model).name
+        if isinstance(learner, Reflective)
+        else "the policy's own"
+    )
 
 
 class _Nobody:
@@ -337,6 +434,8 @@ class _Nobody:
 
     name = "none"
 
-    async def complete(self, messages: Any, *, form: Any = None, max_tokens: int = 1024, prompt: str = "") -> NoReturn:
+    async def complete(
+        self, messages: Any, *, form: Any = None, max_tokens: int = 1024, prompt: str = ""
+    ) -> NoReturn:
         """Raises UsageError."""
         raise UsageError("no model is asked here")

@@ -23,7 +23,14 @@ from prill.io.outputs import check_output, is_stdout
 from prill.io.store import TrajectoryReader, read_labels
 from prill.io.truth import SourceOption, TruthOption
 from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
-from prill.runs.base import FormatOption, GoalOption, GoalsOption, Recordings, asynchronous, opened_folders
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    asynchronous,
+    opened_folders,
+)
 from prill.ui.report.entries import Retry, read_judges
 from prill.ui.report.page import ReportSummary, write_report
 
@@ -37,7 +44,9 @@ class ReportConfig(Config):
 
     trajectories: Recordings
     output: Annotated[str | Path, Meta(description="the page to write, such as report.html; or -")]
-    verdicts: Annotated[Sequence[str | Path], Meta(description="verdict files: the judges, side by side")] = ()
+    verdicts: Annotated[
+        Sequence[str | Path], Meta(description="verdict files: the judges, side by side")
+    ] = ()
     labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()
     source: SourceOption = None
     truth: TruthOption = "majority"
@@ -45,17 +54,32 @@ class ReportConfig(Config):
     goal: GoalOption = None
     goals: GoalsOption = None
     embed: Annotated[
-        bool, Meta(description="put the images into the page instead of linking to them; those of recordings always are")
+        bool,
+        Meta(
+            description="put the images into the page instead of linking to them; those of "
+            "recordings always are"
+        ),
     ] = False
-    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = True
-    limit: Annotated[int | None, Meta(ge=1, description="show the first N trajectories only")] = None
-    threshold: Annotated[float | None, Meta(ge=0, le=1, description="the score to mark on the precision-recall curves")] = None
+    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = (
+        True
+    )
+    limit: Annotated[int | None, Meta(ge=1, description="show the first N trajectories only")] = (
+        None
+    )
+    threshold: Annotated[
+        float | None,
+        Meta(ge=0, le=1, description="the score to mark on the precision-recall curves"),
+    ] = None
     calibration: Annotated[
-        Sequence[str | Path], Meta(description="calibrations of these judges: their thresholds are marked")
+        Sequence[str | Path],
+        Meta(description="calibrations of these judges: their thresholds are marked"),
     ] = ()
     by: Annotated[
         Sequence[str],
-        Meta(description="more to filter by besides site, agent, platform and truncated: task, or keys of the metadata"),
+        Meta(
+            description="more to filter by besides site, agent, platform and truncated: task, or "
+            "keys of the metadata"
+        ),
     ] = ()
     title: Annotated[str, Meta(description="what stands above the page")] = "prill report"
 
@@ -93,8 +117,15 @@ class ReportResult:
         if len(summary.missing) > _MAX_PROBLEMS:
             yield f"… and {len(summary.missing) - _MAX_PROBLEMS} more images that cannot be shown"
         if summary.outside:
-            yield f"{summary.outside} images lie outside the page's folder: they are found only from here; embed puts them in"
-        yield from (caution for name, overlap in summary.fitted.items() if (caution := overlap.caution(name)))
+            yield (
+                f"{summary.outside} images lie outside the page's folder: they are found only "
+                "from here; embed puts them in"
+            )
+        yield from (
+            caution
+            for name, overlap in summary.fitted.items()
+            if (caution := overlap.caution(name))
+        )
 
     def table(self) -> dict[str, Any]:
         """What the page holds, as numbers."""
@@ -111,10 +142,14 @@ class ReportResult:
 
     def __str__(self) -> str:
         size = "" if self.size is None else f", {self.size / 1e6:.1f} MB"
-        return f"{self.output}: {self.summary.trajectories} trajectories, judges: {self.judges}{size}"
+        return (
+            f"{self.output}: {self.summary.trajectories} trajectories, judges: {self.judges}{size}"
+        )
 
     def _repr_html_(self) -> str:
-        """The page in a frame: inside the notebook where its images are embedded, else from its file."""
+        """The page in a frame: inside the notebook where its images are embedded, else from its
+        file.
+        """
         line = f"<p>{escape(str(self))}</p>"
         if self.size is None:
             return line
@@ -125,7 +160,9 @@ class ReportResult:
         return f'{line}<iframe sandbox="allow-scripts" width="100%" height="700" {shown}></iframe>'
 
 
-def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda count: None) -> ReportResult:
+def report(
+    config: ReportConfig, *, progress: Callable[[int], object] = lambda count: None
+) -> ReportResult:
     """Writes one HTML page with screenshots, verdicts and labels.
 
     Args:
@@ -139,17 +176,28 @@ def report(config: ReportConfig, *, progress: Callable[[int], object] = lambda c
         UsageError: The configuration cannot be carried out, or nothing could be read.
     """
     config, retries = _with_retries(config)
-    check_output(config.output, "a report", [*config.trajectories, *config.verdicts, *config.labels, *config.calibration])
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (paths, recordings):
+    check_output(
+        config.output,
+        "a report",
+        [*config.trajectories, *config.verdicts, *config.labels, *config.calibration],
+    )
+    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+        paths,
+        recordings,
+    ):
         config = config.but(trajectories=paths, embed=config.embed or bool(recordings))
         return _written(config, retries, progress)
 
 
 report_async = asynchronous(report)
-"""`report` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`report` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
-def _written(config: ReportConfig, retries: Mapping[str, Retry] | None, progress: Callable[[int], object]) -> ReportResult:
+def _written(
+    config: ReportConfig, retries: Mapping[str, Retry] | None, progress: Callable[[int], object]
+) -> ReportResult:
     trajectories = opened_folders(config.trajectories)
     inputs = [*trajectories, *config.verdicts, *config.labels, *config.calibration]
     check_output(config.output, "a report", inputs)
@@ -179,7 +227,8 @@ def _written(config: ReportConfig, retries: Mapping[str, Retry] | None, progress
 
 
 def _with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry] | None]:
-    """What came of each attempt in the folders of `prill reflexion`, whose verdicts and labels count unless others are named.
+    """What came of each attempt in the folders of `prill reflexion`, whose verdicts and labels
+    count unless others are named.
 
     None where there is no such folder.
     """
@@ -187,8 +236,12 @@ def _with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retr
     if not folders:
         return config, None
     config = config.but(
-        trajectories=[path / TRAJECTORIES if path in folders else path for path in map(Path, config.trajectories)],
-        verdicts=config.verdicts or [path for folder in folders if _filled(path := folder / VERDICTS)],
+        trajectories=[
+            path / TRAJECTORIES if path in folders else path
+            for path in map(Path, config.trajectories)
+        ],
+        verdicts=config.verdicts
+        or [path for folder in folders if _filled(path := folder / VERDICTS)],
         labels=config.labels or [path for folder in folders if _filled(path := folder / LABELS)],
     )
     found: dict[str, Retry] = {}

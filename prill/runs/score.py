@@ -36,7 +36,14 @@ from prill.runs.base import (
     run_budget,
     synchronous,
 )
-from prill.runs.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
+from prill.runs.cautions import (
+    fitted_on,
+    hard_scores,
+    left_out,
+    strangers,
+    unknown_keys,
+    weaker_second,
+)
 from prill.runs.plan import RunPlan, plan_judging, seconds_each
 from prill.scoring import scorer as scoring
 from prill.scoring.engines import EngineLike, make_engine
@@ -46,30 +53,60 @@ from prill.types import EvaluatorInfo
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig(Config):
-    """What `prill score` does: judge trajectory files into a verdict file, which a later run continues."""
+    """What `prill score` does: judge trajectory files into a verdict file, which a later run
+    continues.
+    """
 
     trajectories: Recordings
-    output: Annotated[str | Path, Meta(description="verdict file; a run that was stopped resumes there; or -")]
-    judge: Annotated[JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")]
-    model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
-    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    output: Annotated[
+        str | Path, Meta(description="verdict file; a run that was stopped resumes there; or -")
+    ]
+    judge: Annotated[
+        JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")
+    ]
+    model: Annotated[
+        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+    ] = None
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+    ] = None
     format: FormatOption = None
     goal: GoalOption = None
     goals: GoalsOption = None
     concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16
     processes: Annotated[int, Meta(ge=1, description="processes that judge a shard each")] = 1
-    engine: Annotated[EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")] = None
-    limit: Annotated[int | None, Meta(ge=1, description="look at the first N trajectories only")] = None
-    shard: Annotated[str | Shard | None, Meta(description="this machine's share of the trajectories, such as 1/4")] = None
-    resume: Annotated[bool, Meta(description="continue the verdict file; else it becomes FILE.bak and a new one begins")] = True
-    retry_unscored: Annotated[bool, Meta(description="judge again what is unscored, besides what is missing")] = False
+    engine: Annotated[
+        EngineLike | None, Meta(description="ray: workers of a cluster, or of this machine")
+    ] = None
+    limit: Annotated[
+        int | None, Meta(ge=1, description="look at the first N trajectories only")
+    ] = None
+    shard: Annotated[
+        str | Shard | None,
+        Meta(description="this machine's share of the trajectories, such as 1/4"),
+    ] = None
+    resume: Annotated[
+        bool,
+        Meta(
+            description="continue the verdict file; else it becomes FILE.bak and a new one begins"
+        ),
+    ] = True
+    retry_unscored: Annotated[
+        bool, Meta(description="judge again what is unscored, besides what is missing")
+    ] = False
     transcripts: Annotated[
-        str | Path | bool, Meta(description="folder for what models were asked and answered (default: next to the output)")
+        str | Path | bool,
+        Meta(
+            description="folder for what models were asked and answered (default: next to the "
+            "output)"
+        ),
     ] = True
 
     @property
     def transcript_folder(self) -> str | None:
-        """The folder for transcripts; None: keep none, as for verdicts that go to no file of their own."""
+        """The folder for transcripts; None: keep none, as for verdicts that go to no file of their
+        own.
+        """
         return kept_transcripts(self.transcripts, self.output)
 
 
@@ -124,7 +161,12 @@ async def _score_files(
         _opened(config) as trajectories,
         run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume),
     ):
-        judge = make_run_judge(config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories)
+        judge = make_run_judge(
+            config.judge,
+            model=config.model,
+            concurrency=config.concurrency,
+            trajectories=trajectories,
+        )
         tally = await score_files(
             trajectories,
             judge,
@@ -168,18 +210,21 @@ async def score_async(
 ) -> Verdicts: ...
 
 
-async def score_async(what: Any, judge: Evaluator | None = None, **options: Any) -> ScoreResult | Verdicts:
+async def score_async(
+    what: Any, judge: Evaluator | None = None, **options: Any
+) -> ScoreResult | Verdicts:
     """Judges trajectories: those of a configuration into a verdict file, or some in memory.
 
     Args:
         what: A `ScoreConfig`; or trajectories, or the path of a file of them.
         judge: With trajectories: who judges.
-        **options: With a configuration `stop` (an `asyncio.Event`: once it is set no new trajectory is begun) and `progress`
-            (called with the tally after every trajectory); with trajectories `concurrency` and `transcripts` as in
-            `prill.scoring.scorer.score_async`.
+        **options: With a configuration `stop` (an `asyncio.Event`: once it is set no new trajectory
+            is begun) and `progress` (called with the tally after every trajectory); with
+            trajectories `concurrency` and `transcripts` as in `prill.scoring.scorer.score_async`.
 
     Returns:
-        Of a configuration the counts, in a `ScoreResult`; of trajectories their verdicts, in their order.
+        Of a configuration the counts, in a `ScoreResult`; of trajectories their verdicts, in their
+        order.
 
     Raises:
         UsageError: The configuration cannot be carried out, or nothing could be read.
@@ -189,7 +234,9 @@ async def score_async(what: Any, judge: Evaluator | None = None, **options: Any)
     if isinstance(what, ScoreConfig):
         return await _score_files(what, **options)
     if judge is None:
-        raise UsageError("judge is missing: name who judges, as in score(trajectories, prill.judge(…))")
+        raise UsageError(
+            "judge is missing: name who judges, as in score(trajectories, prill.judge(…))"
+        )
     return await scoring.score_async(what, judge, **options)
 
 
@@ -201,33 +248,61 @@ def plan_score(config: ScoreConfig) -> RunPlan:
     """What the run would do and ask of models, found out without a call. Raises UsageError."""
     with (
         _opened(config) as trajectories,
-        run_budget(config.budget_usd, file=str(config.output), begin_again=not config.resume, planned=True),
+        run_budget(
+            config.budget_usd, file=str(config.output), begin_again=not config.resume, planned=True
+        ),
     ):
-        judge = make_run_judge(config.judge, model=config.model, concurrency=config.concurrency, trajectories=trajectories)
-        keys = lasting_keys(config.output, retry_unscored=config.retry_unscored) if config.resume else {}
+        judge = make_run_judge(
+            config.judge,
+            model=config.model,
+            concurrency=config.concurrency,
+            trajectories=trajectories,
+        )
+        keys = (
+            lasting_keys(config.output, retry_unscored=config.retry_unscored)
+            if config.resume
+            else {}
+        )
         model, prices = priced_model(config.judge, config.model)
         plan = plan_judging(
-            judge, trajectories, limit=config.limit, keys=keys, shard=_shard(config), model=model, prices=prices
+            judge,
+            trajectories,
+            limit=config.limit,
+            keys=keys,
+            shard=_shard(config),
+            model=model,
+            prices=prices,
         )
         each = seconds_each(str(config.output)) if keys else None
-        return plan.run_plan(seconds=None if each is None else each * plan.todo / config.concurrency)
+        return plan.run_plan(
+            seconds=None if each is None else each * plan.todo / config.concurrency
+        )
 
 
 def priced_model(judge: JudgeLike, model: ModelLike | None) -> tuple[str | None, str | None]:
-    """The name of the model by which a plan finds the price, None where the judge tells it; and the price table."""
+    """The name of the model by which a plan finds the price, None where the judge tells it; and the
+    price table.
+    """
     options = judge.options if isinstance(judge, JudgeConfig) else {}
     shared = model.mapping() if isinstance(model, ModelConfig) else {}
     described = isinstance(judge, JudgeConfig) and judge.name.endswith(DESCRIPTIONS)
     name = None if described else get_name(options.get("model")) or shared.get("name") or ""
     prices = options.get("prices") or shared.get("prices")
-    return (name if isinstance(name, str) or name is None else None), prices if isinstance(prices, str) else None
+    return (name if isinstance(name, str) or name is None else None), prices if isinstance(
+        prices, str
+    ) else None
 
 
 @contextmanager
 def _opened(config: ScoreConfig) -> Iterator[list[str]]:
-    """The trajectory files; those of recordings in another format are there during the block only."""
+    """The trajectory files; those of recordings in another format are there during the block
+    only.
+    """
     check_output(config.output, "verdicts", config.trajectories, continued=config.resume)
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (paths, _):
+    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+        paths,
+        _,
+    ):
         trajectories = opened_folders(paths)
         check_output(config.output, "verdicts", trajectories, continued=config.resume)
         yield trajectories

@@ -22,13 +22,26 @@ _CALLS = 16  # at once, of a model that does not say otherwise
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig(ServiceSpec):
-    """What `prill serve` does: serve a reward over HTTP, for trainers, and the verdicts of its judge for everybody."""
+    """What `prill serve` does: serve a reward over HTTP, for trainers, and the verdicts of its
+    judge for everybody.
+    """
 
-    reward: Annotated[RewardConfig, Meta(description="the judge, what its verdicts are worth, and what looks on")]
-    model: Annotated[ModelLike | None, Meta(description="model that the judge asks, unless it names another")] = None
-    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    reward: Annotated[
+        RewardConfig, Meta(description="the judge, what its verdicts are worth, and what looks on")
+    ]
+    model: Annotated[
+        ModelLike | None, Meta(description="model that the judge asks, unless it names another")
+    ] = None
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+    ] = None
     concurrency: Annotated[
-        int | None, Meta(ge=1, description=f"judgements at once (default: the calls of the judge's model, else {_CALLS})")
+        int | None,
+        Meta(
+            ge=1,
+            description="judgements at once (default: the calls of the judge's model, else "
+            f"{_CALLS})",
+        ),
     ] = None
 
     @property
@@ -51,12 +64,20 @@ def make_served_reward(config: ServeConfig) -> Reward:
     """
     reward = config.reward
     with run_budget(config.budget_usd):
-        judge = make_run_judge(reward.judge, model=config.model, concurrency=config.concurrency or _CALLS, path="reward.judge")
+        judge = make_run_judge(
+            reward.judge,
+            model=config.model,
+            concurrency=config.concurrency or _CALLS,
+            path="reward.judge",
+        )
     return Reward(judge, reward.spec, make_watch(judge, reward.watch))
 
 
 def serve(
-    config: ServeConfig, *, announce: Callable[[str], None] = server.say, ending: Callable[[], None] = lambda: None
+    config: ServeConfig,
+    *,
+    announce: Callable[[str], None] = server.say,
+    ending: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves until SIGINT or SIGTERM; what was accepted is answered before it returns.
 

@@ -33,11 +33,17 @@ class ShowConfig(Config):
     """What `prill show` does: show one verdict with what models were asked and answered."""
 
     id: Annotated[str, Meta(description="the trajectory whose verdict is wanted")]
-    verdicts: Annotated[Sequence[str | Path], Meta(min_length=1, description="verdict files: all that judged it are shown")]
-    trajectories: Annotated[Sequence[str | Path], Meta(description="trajectory files: goal, actions and answer")] = ()
-    transcripts: Annotated[str | Path | None, Meta(description="folder of transcripts (default: next to the verdict file)")] = (
-        None
-    )
+    verdicts: Annotated[
+        Sequence[str | Path],
+        Meta(min_length=1, description="verdict files: all that judged it are shown"),
+    ]
+    trajectories: Annotated[
+        Sequence[str | Path], Meta(description="trajectory files: goal, actions and answer")
+    ] = ()
+    transcripts: Annotated[
+        str | Path | None,
+        Meta(description="folder of transcripts (default: next to the verdict file)"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,8 @@ class VerdictEntry:
 
 @dataclass(frozen=True)
 class ShowResult:
-    """What is known of the verdicts on a trajectory; printed, it is one text in which nothing steers the terminal.
+    """What is known of the verdicts on a trajectory; printed, it is one text in which nothing
+    steers the terminal.
 
     Attributes:
         verdicts: The verdicts, each with the calls behind it.
@@ -108,9 +115,16 @@ def show(config: ShowConfig) -> ShowResult:
         if verdict is not None:
             folder = Path(config.transcripts or transcript_folder(file))
             transcript = read_transcript(folder, verdict)
-            entries.append(VerdictEntry(file, verdict, transcript, "" if transcript else _silence(verdict, folder)))
+            entries.append(
+                VerdictEntry(
+                    file, verdict, transcript, "" if transcript else _silence(verdict, folder)
+                )
+            )
     if not entries:
-        raise UsageError(f"no verdict has the id {config.id!r}{_nearest(config.id, ids)}", parameters=("verdicts",))
+        raise UsageError(
+            f"no verdict has the id {config.id!r}{_nearest(config.id, ids)}",
+            parameters=("verdicts",),
+        )
     return ShowResult(tuple(entries), _trajectory(config.id, map(str, config.trajectories)))
 
 
@@ -122,9 +136,15 @@ show_async = asynchronous(show)
 class JudgesConfig(Config):
     """What `prill judges` does: list the judges there are, or the options or a prompt of one."""
 
-    judge: Annotated[str | None, Meta(description="one judge, with its options (default: all, a line each)")] = None
-    prompt: Annotated[bool, Meta(description="print the prompt that the judge uses, ready to edit")] = False
-    prompt_name: Annotated[str | None, Meta(description="which one, of a judge with several (default: its main one)")] = None
+    judge: Annotated[
+        str | None, Meta(description="one judge, with its options (default: all, a line each)")
+    ] = None
+    prompt: Annotated[
+        bool, Meta(description="print the prompt that the judge uses, ready to edit")
+    ] = False
+    prompt_name: Annotated[
+        str | None, Meta(description="which one, of a judge with several (default: its main one)")
+    ] = None
 
     def check(self) -> None:
         """Refuses a prompt of no judge.
@@ -169,7 +189,10 @@ def judges(config: JudgesConfig | None = None) -> JudgesResult:
     """
     config = config or JudgesConfig()
     if config.judge is None:
-        rows = [{"name": name, "what": what, "options": _names(name)} for name, what in JUDGES.names().items()]
+        rows = [
+            {"name": name, "what": what, "options": _names(name)}
+            for name, what in JUDGES.names().items()
+        ]
         return JudgesResult("\n".join(_listing()), tuple(rows))
     if config.prompt or config.prompt_name:
         return JudgesResult(_prompt(config.judge, config.prompt_name))
@@ -178,16 +201,26 @@ def judges(config: JudgesConfig | None = None) -> JudgesResult:
 
 
 judges_async = asynchronous(judges)
-"""`judges` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`judges` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
 def _silence(verdict: Verdict, folder: Path) -> str:
     """Why a verdict has no transcript."""
     if not folder.is_dir():
-        why = f"{folder} is not there: none were kept, or they were moved (transcripts names another folder)"
+        why = (
+            f"{folder} is not there: none were kept, or they were moved (transcripts names "
+            "another folder)"
+        )
     else:
-        why = f"{folder} holds none of this verdict: it was made by a run that kept none, or its file there is cut"
-    return why if verdict.usage.calls else f"the verdict was made without a call to a model, or {why}"
+        why = (
+            f"{folder} holds none of this verdict: it was made by a run that kept none, or its "
+            "file there is cut"
+        )
+    return (
+        why if verdict.usage.calls else f"the verdict was made without a call to a model, or {why}"
+    )
 
 
 def _trajectory(id: str, files: Iterable[str]) -> Trajectory | None:
@@ -198,7 +231,9 @@ def _trajectory(id: str, files: Iterable[str]) -> Trajectory | None:
                 return item
             ids[item.id] = None
     if ids:
-        raise UsageError(f"no trajectory has the id {id!r}{_nearest(id, ids)}", parameters=("trajectories",))
+        raise UsageError(
+            f"no trajectory has the id {id!r}{_nearest(id, ids)}", parameters=("trajectories",)
+        )
     return None
 
 
@@ -240,17 +275,29 @@ def _entry_lines(entry: VerdictEntry) -> Iterator[str]:
 
 def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     info, usage = verdict.evaluator, verdict.usage
-    word = f"unscored ({verdict.unscored})" if verdict.success is None else "success" if verdict.success else "failure"
+    word = (
+        f"unscored ({verdict.unscored})"
+        if verdict.success is None
+        else "success"
+        if verdict.success
+        else "failure"
+    )
     score = "" if verdict.score is None else f", score {verdict.score:g}"
-    yield printable(f"{verdict.id}: {word}{score}, by {info.name}{f' ({info.model})' if info.model else ''}")
+    yield printable(
+        f"{verdict.id}: {word}{score}, by {info.name}{f' ({info.model})' if info.model else ''}"
+    )
     yield from _labelled("reason", verdict.reason)
     if (relation := get_relation(verdict)) is not None:
         yield f"fitted: {relation_words(relation)}"
     usd = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
     tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
-    yield f"cost: {usage.calls} calls, {tokens}, {usage.images} images, {usd}, {verdict.seconds:g} s"
+    yield (
+        f"cost: {usage.calls} calls, {tokens}, {usage.images} images, {usd}, {verdict.seconds:g} s"
+    )
     for step in verdict.steps or ():
-        yield printable(f"  action {step.index + 1}: {step.label}, reward {step.reward:g}: {step.reason}")
+        yield printable(
+            f"  action {step.index + 1}: {step.label}, reward {step.reward:g}: {step.reason}"
+        )
     for opinion in verdict.opinions or ():
         outcome = opinion.unscored or ("success" if opinion.success else "failure")
         score = "" if opinion.score is None else f", score {opinion.score:g}"
@@ -262,7 +309,9 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
         yield printable(f"  key point {number}: {point}")
     for criterion in findings.criteria:
         state = "" if criterion.step is None else f", by state {criterion.step}"
-        yield printable(f"  {criterion.met.replace('_', ' ')}{state}: {criterion.text} ({criterion.reason})")
+        yield printable(
+            f"  {criterion.met.replace('_', ' ')}{state}: {criterion.text} ({criterion.reason})"
+        )
     for effect in findings.side_effects:
         yield printable(f"  side effect: {effect}")
     if findings.not_executable is not None:
@@ -278,7 +327,10 @@ def _call_facts(call: Call) -> str:
         return f"{call.model}, nothing was sent: the reply to an equal call was kept"
     attempts = f", {call.attempts} attempts" if call.attempts > 1 else ""
     finish = f", finish {call.finish_reason}" if call.finish_reason else ""
-    return f"{call.model}, {call.prompt_tokens:,} + {call.completion_tokens:,} tokens, {call.seconds:g} s{attempts}{finish}"
+    return (
+        f"{call.model}, {call.prompt_tokens:,} + {call.completion_tokens:,} tokens, "
+        f"{call.seconds:g} s{attempts}{finish}"
+    )
 
 
 def _call_lines(call: Call) -> Iterator[str]:
@@ -288,7 +340,11 @@ def _call_lines(call: Call) -> Iterator[str]:
             if isinstance(part, str):
                 yield from _block(part)
             else:
-                digest = "unreadable" if part.sha256 is None else f"{part.size:,} bytes, sha256 {part.sha256}"
+                digest = (
+                    "unreadable"
+                    if part.sha256 is None
+                    else f"{part.size:,} bytes, sha256 {part.sha256}"
+                )
                 yield printable(f"    [image {part.path}, {digest}]")
     for name, text in (("thoughts", call.reasoning), ("reply", call.reply), ("error", call.error)):
         if text is not None:
@@ -312,7 +368,10 @@ def _listing() -> Iterator[str]:
         if options := _names(name):
             yield f"{'':<15}   {', '.join(options)}"
     yield ""
-    yield f"Around any judge: {', '.join(list_options(JudgeWrappers))}. A judge of your own: module:Object or file.py:Object."
+    yield (
+        f"Around any judge: {', '.join(list_options(JudgeWrappers))}. A judge of your own: "
+        "module:Object or file.py:Object."
+    )
 
 
 def _names(name: str) -> list[str]:
@@ -327,14 +386,20 @@ def _page(name: str, options: list[Option]) -> Iterator[str]:
     if asks_a_model(maker):
         yield ""
         yield "Options of its model:"
-        yield from (_line(option) for option in list_options(load_object(MODELS["NAME"][1])).values() if option.name != "model")
+        yield from (
+            _line(option)
+            for option in list_options(load_object(MODELS["NAME"][1])).values()
+            if option.name != "model"
+        )
     yield ""
     yield "Around it:"
     yield from map(_line, list_options(JudgeWrappers).values())
 
 
 def _line(option: Option) -> str:
-    default = "required" if option.required else f"default {json.dumps(option.default, default=str)}"
+    default = (
+        "required" if option.required else f"default {json.dumps(option.default, default=str)}"
+    )
     return f"  {option.name:<15} {option.type_name:<22} {default:<22} {option.description}".rstrip()
 
 

@@ -41,22 +41,36 @@ TABLE, CHART, FIGURES = "simulation.md", "simulation.svg", "simulation.json"
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationConfig(SimulationSpec):
-    """What `prill simulate-retries` does: draw what retries come to, by a judge's error rates or by its verdicts."""
+    """What `prill simulate-retries` does: draw what retries come to, by a judge's error rates or by
+    its verdicts.
+    """
 
-    output: Annotated[str | Path, Meta(description="folder for simulation.md, simulation.svg and simulation.json")]
-    recorded: Annotated[str | Path | None, Meta(description="attempts of a run or recording, instead of a success rate")] = None
+    output: Annotated[
+        str | Path, Meta(description="folder for simulation.md, simulation.svg and simulation.json")
+    ]
+    recorded: Annotated[
+        str | Path | None,
+        Meta(description="attempts of a run or recording, instead of a success rate"),
+    ] = None
     verdicts: Annotated[
-        str | Path | None, Meta(description="verdicts of your judge, instead of error rates; together with labels")
+        str | Path | None,
+        Meta(description="verdicts of your judge, instead of error rates; together with labels"),
     ] = None
     labels: Annotated[str | Path | None, Meta(description="labels of the same attempts")] = None
     calibration: Annotated[
-        str | Path | None, Meta(description="calibration of that judge; alone: its own record of how the judge errs")
+        str | Path | None,
+        Meta(description="calibration of that judge; alone: its own record of how the judge errs"),
     ] = None
     source: Annotated[
-        str | None, Meta(description="labels to use where there are several sources, such as human or oracle")
+        str | None,
+        Meta(description="labels to use where there are several sources, such as human or oracle"),
     ] = None
     truth: Annotated[
-        str, Meta(description="of several annotators: majority (a tie is undecided), unanimous, first (line), or a NAME")
+        str,
+        Meta(
+            description="of several annotators: majority (a tie is undecided), unanimous, first "
+            "(line), or a NAME"
+        ),
     ] = "majority"
 
     def check(self) -> None:
@@ -66,7 +80,10 @@ class SimulationConfig(SimulationSpec):
             UsageError: Verdicts come without labels, or labels without verdicts.
         """
         if (self.verdicts is None) != (self.labels is None):
-            raise UsageError("verdicts and labels go together: they tell how the judge errs", parameters=("verdicts", "labels"))
+            raise UsageError(
+                "verdicts and labels go together: they tell how the judge errs",
+                parameters=("verdicts", "labels"),
+            )
 
 
 @dataclass(frozen=True)
@@ -75,7 +92,8 @@ class SimulationResult:
 
     Args:
         outcomes: Success after each number of retries, for each way of retrying.
-        rates: Shares of the judge: false positives among failures, false negatives among successes, unscored among all.
+        rates: Shares of the judge: false positives among failures, false negatives among successes,
+            unscored among all.
         output: The folder with table, chart and figures.
     """
 
@@ -85,7 +103,9 @@ class SimulationResult:
 
     def to_pandas(self) -> Any:
         """A row for each way of retrying and number of retries."""
-        return data_frame([{"way": way, **row._asdict()} for way, rows in self.outcomes.items() for row in rows])
+        return data_frame(
+            [{"way": way, **row._asdict()} for way, rows in self.outcomes.items() for row in rows]
+        )
 
     def __str__(self) -> str:
         return "\n".join(simulation_lines(self.outcomes, self.rates))
@@ -112,7 +132,9 @@ def simulate_retries(config: SimulationConfig) -> SimulationResult:
     result = SimulationResult(simulate(config, judge, recorded), judge.rates, str(config.output))
     figures = {
         "settings": {part.name: getattr(config, part.name) for part in fields(SimulationSpec)},
-        "judge": dict(zip(("false_positives", "false_negatives", "unscored"), judge.rates, strict=True)),
+        "judge": dict(
+            zip(("false_positives", "false_negatives", "unscored"), judge.rates, strict=True)
+        ),
         "outcomes": {way: [row._asdict() for row in rows] for way, rows in result.outcomes.items()},
     }
     for name, text in (
@@ -125,7 +147,9 @@ def simulate_retries(config: SimulationConfig) -> SimulationResult:
 
 
 simulate_retries_async = asynchronous(simulate_retries)
-"""`simulate_retries` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+"""`simulate_retries` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
 
 
 def _judge(config: SimulationConfig) -> JudgeModel:
@@ -137,7 +161,9 @@ def _judge(config: SimulationConfig) -> JudgeModel:
 
 
 def _recorded(folder: Path) -> list[RecordedTruths]:
-    """The truths of a run's attempts by task: in their order where they were retries, else to be drawn from."""
+    """The truths of a run's attempts by task: in their order where they were retries, else to be
+    drawn from.
+    """
     Checksums(folder).check()
     found = list(_retried(folder) if (folder / RESULTS).exists() else _first_attempts(folder))
     if not found:

@@ -41,7 +41,7 @@ class SitesResult:
 
 def line_of_finding(finding: SiteFinding) -> str:
     """A finding in words."""
-    return f"{'missing' if finding.problem else 'ok':<8}{finding.what}{f': {finding.problem}' if finding.problem else ''}"
+    return f"{'missing' if finding.problem else 'ok':<8}{finding.what}{f': {finding.problem}' if finding.problem else ''}"  # noqa: E501
 
 
 async def check_sites_async(
@@ -61,7 +61,11 @@ async def check_sites_async(
     """
     found = []
     with tempfile.TemporaryDirectory(prefix="prill-check-") as folder:
-        run = Playing(images=Path(folder) / "images", workers=1, model=lambda model: shared_model(None, model, 16))
+        run = Playing(
+            images=Path(folder) / "images",
+            workers=1,
+            model=lambda model: shared_model(None, model, 16),
+        )
         async for finding in findings(config, run):
             found.append(finding)
             progress(finding)

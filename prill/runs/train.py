@@ -33,9 +33,15 @@ class PresetConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Every setting of a training, with any preset; what is not given is as the preset has it."""
+        """Every setting of a training, with any preset; what is not given is as the preset has
+        it.
+        """
         settings = list_options(TrainSpec).items()
-        return {name: replace(option, default=None, required=False) for name, option in settings if name != "trains"}
+        return {
+            name: replace(option, default=None, required=False)
+            for name, option in settings
+            if name != "trains"
+        }
 
 
 PresetLike = PresetConfig | str | Mapping[str, Any] | TrainSpec
@@ -43,21 +49,34 @@ PresetLike = PresetConfig | str | Mapping[str, Any] | TrainSpec
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Config):
-    """What each `prill train` does: train a model on rows; the same again goes on where a training broke off.
+    """What each `prill train` does: train a model on rows; the same again goes on where a training
+    broke off.
 
-    One of its kinds says what is trained: `TrainPolicyConfig`, `TrainCaptionerConfig`, `TrainRankerConfig`,
-    `TrainPlannerConfig`.
+    One of its kinds says what is trained: `TrainPolicyConfig`, `TrainCaptionerConfig`,
+    `TrainRankerConfig`, `TrainPlannerConfig`.
     """
 
     trains: ClassVar[Trained] = "policy"
 
-    rows: Annotated[str | Path, Meta(description="rows of prompt and completion (.jsonl), or gold trajectories of pages")]
-    output: Annotated[str | Path, Meta(description="folder for the weights, their card and checkpoints")]
-    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")]
-    resume: Annotated[bool, Meta(description="continue the training; else it becomes DIR.bak and a new one begins")] = True
-    gpus: Annotated[str | None, Meta(description="for a plan: these GPUs, such as 8xH200, and not those of this machine")] = (
-        None
-    )
+    rows: Annotated[
+        str | Path,
+        Meta(description="rows of prompt and completion (.jsonl), or gold trajectories of pages"),
+    ]
+    output: Annotated[
+        str | Path, Meta(description="folder for the weights, their card and checkpoints")
+    ]
+    preset: Annotated[
+        PresetLike,
+        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+    ]
+    resume: Annotated[
+        bool,
+        Meta(description="continue the training; else it becomes DIR.bak and a new one begins"),
+    ] = True
+    gpus: Annotated[
+        str | None,
+        Meta(description="for a plan: these GPUs, such as 8xH200, and not those of this machine"),
+    ] = None
 
     def spec(self) -> TrainSpec:
         """All settings of the training.
@@ -70,7 +89,10 @@ class TrainConfig(Config):
         """
         if isinstance(self.preset, TrainSpec):
             if self.preset.trains != self.trains:
-                raise UsageError(f"preset: trains a {self.preset.trains}, not a {self.trains}", parameters=("preset",))
+                raise UsageError(
+                    f"preset: trains a {self.preset.trains}, not a {self.trains}",
+                    parameters=("preset",),
+                )
             return self.preset
         preset = PresetConfig.read(self.preset, "preset")
         return training_spec(preset.name, trains=self.trains, **preset.options)
@@ -84,16 +106,20 @@ class TrainConfig(Config):
         return None, None
 
 
-_POLICY, _CAPTIONER = PresetConfig(DEFAULT_PRESETS["policy"]), PresetConfig(DEFAULT_PRESETS["captioner"])
+_POLICY, _CAPTIONER = (
+    PresetConfig(DEFAULT_PRESETS["policy"]),
+    PresetConfig(DEFAULT_PRESETS["captioner"]),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPolicyConfig(TrainConfig):
     """What `prill train policy` does: a policy from the rows of a filter."""
 
-    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
-        _POLICY
-    )
+    preset: Annotated[
+        PresetLike,
+        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+    ] = _POLICY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +127,10 @@ class TrainCaptionerConfig(TrainConfig):
     """What `prill train captioner` does: a captioner from rows of captions."""
 
     trains: ClassVar[Trained] = "captioner"
-    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
-        _CAPTIONER
-    )
+    preset: Annotated[
+        PresetLike,
+        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+    ] = _CAPTIONER
 
 
 @dataclass(frozen=True)
@@ -131,7 +158,8 @@ def train(
     say: Say = lambda *_: None,
     stop: threading.Event | None = None,
 ) -> TrainResult:
-    """Trains a model, and returns when that is done. The same call resumes from the last checkpoint.
+    """Trains a model, and returns when that is done. The same call resumes from the last
+    checkpoint.
 
     Args:
         config: What is trained, on what, and how.
@@ -149,7 +177,10 @@ def train(
     """
     spec = config.spec()
     if config.gpus is not None:
-        raise UsageError("gpus: is for a plan; a training takes the GPUs that its processes are given", parameters=("gpus",))
+        raise UsageError(
+            "gpus: is for a plan; a training takes the GPUs that its processes are given",
+            parameters=("gpus",),
+        )
     teacher, taught = config.teacher()
     folder = carry_out(
         spec,
@@ -184,4 +215,6 @@ def plan_train(config: TrainConfig, *, say: Say = lambda *_: None) -> Preflight:
         InputError: A row or a picture is broken.
     """
     devices = parse_devices(config.gpus) if config.gpus else None
-    return check_training(config.spec(), config.rows, config.output, say, teacher=config.teacher()[0], devices=devices)
+    return check_training(
+        config.spec(), config.rows, config.output, say, teacher=config.teacher()[0], devices=devices
+    )

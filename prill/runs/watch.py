@@ -17,7 +17,14 @@ from prill.io.outputs import check_output, content_of_line, write_output
 from prill.io.tables import data_frame
 from prill.refine.rewards.watch.live import read_scores
 from prill.refine.rewards.watch.page import headline, watch_page
-from prill.refine.rewards.watch.records import WatchRecord, get_name, of_verdicts, read_watch, to_opinion, whole_verdicts
+from prill.refine.rewards.watch.records import (
+    WatchRecord,
+    get_name,
+    of_verdicts,
+    read_watch,
+    to_opinion,
+    whole_verdicts,
+)
 from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import WatchLimits
 from prill.runs.base import asynchronous
@@ -32,11 +39,18 @@ class WatchConfig(WatchLimits):
 
     logs: Annotated[
         Sequence[str | Path],
-        Meta(min_length=1, description="observations of `prill serve` or `prill.reward`, or verdicts in order of time"),
+        Meta(
+            min_length=1,
+            description="observations of `prill serve` or `prill.reward`, or verdicts in order of "
+            "time",
+        ),
     ]
-    output: Annotated[str | Path | None, Meta(description="the page to write, such as watch.html")] = None
+    output: Annotated[
+        str | Path | None, Meta(description="the page to write, such as watch.html")
+    ] = None
     student: Annotated[
-        Sequence[str | Path], Meta(description="verdicts of a second judge on the same ids, for verdict files")
+        Sequence[str | Path],
+        Meta(description="verdicts of a second judge on the same ids, for verdict files"),
     ] = ()
 
 
@@ -55,7 +69,9 @@ class WatchResult:
     @property
     def alarms(self) -> tuple[str, ...]:
         """The names of the signs that are alarms at the end of some log."""
-        return tuple(dict.fromkeys(sign.name for _, report in self.reports for sign in report.alarms))
+        return tuple(
+            dict.fromkeys(sign.name for _, report in self.reports for sign in report.alarms)
+        )
 
     @property
     def page(self) -> str:
@@ -70,16 +86,24 @@ class WatchResult:
         """A pandas table with a row for each sign of each log."""
         signs = [(log, sign) for log, report in self.reports for sign in report.signs]
         columns = ["log", "sign", "state", "since", "words"]
-        return data_frame([(log, one.name, one.state, one.since, one.words) for log, one in signs], columns=columns)
+        return data_frame(
+            [(log, one.name, one.state, one.since, one.words) for log, one in signs],
+            columns=columns,
+        )
 
     def _repr_html_(self) -> str:
-        return f'<iframe srcdoc="{escape(self.page)}" style="width: 100%; height: 40em; border: 0"></iframe>'
+        return (
+            f'<iframe srcdoc="{escape(self.page)}" style="width: 100%; height: 40em; border: '
+            '0"></iframe>'
+        )
 
     def __str__(self) -> str:
         return "\n".join(_words(log, report) for log, report in self.reports)
 
 
-def watch(config: WatchConfig, *, progress: Callable[[str], None] = lambda log: None) -> WatchResult:
+def watch(
+    config: WatchConfig, *, progress: Callable[[str], None] = lambda log: None
+) -> WatchResult:
     """Looks through logs, and writes the page where one is asked for.
 
     Args:
@@ -100,7 +124,9 @@ def watch(config: WatchConfig, *, progress: Callable[[str], None] = lambda log: 
     reports = tuple((path, _report(path, config, opinions, problems, progress)) for path in logs)
     if not any(report.verdicts or report.rounds for _, report in reports):
         nothing = "; ".join(problems[:3]) if problems else "there is nothing in these files"
-        raise UsageError(f"{', '.join(logs)}: {f'no line could be read: {nothing}' if problems else nothing}")
+        raise UsageError(
+            f"{', '.join(logs)}: {f'no line could be read: {nothing}' if problems else nothing}"
+        )
     result = WatchResult(reports, tuple(problems))
     if config.output:
         write_output(config.output, result.page.encode())
@@ -117,7 +143,11 @@ def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
 
 
 def _report(
-    path: str, limits: WatchLimits, students: dict[str, Opinion], problems: list[str], progress: Callable[[str], None]
+    path: str,
+    limits: WatchLimits,
+    students: dict[str, Opinion],
+    problems: list[str],
+    progress: Callable[[str], None],
 ) -> WatchReport:
     tally = WatchTally(limits, read_scores(limits.reference))
     try:
@@ -135,18 +165,34 @@ def _records(path: str, students: dict[str, Opinion], problems: list[str]) -> It
     if content_of_line(first) == "verdicts":
         return of_verdicts(path, students, problems.append)
     if students:
-        raise UsageError(f"{path}: observations have the second judge in them already; it is for verdict files")
+        raise UsageError(
+            f"{path}: observations have the second judge in them already; it is for verdict files"
+        )
     return read_watch(path, problems.append)
 
 
 def _plain(report: WatchReport) -> dict[str, Any]:
-    table = {key: value for key, value in asdict(report).items() if key not in ("course", "lost", "trouble")}
-    return {**table, "usage": msgspec.to_builtins(report.usage), "alarms": [sign.name for sign in report.alarms]}
+    table = {
+        key: value
+        for key, value in asdict(report).items()
+        if key not in ("course", "lost", "trouble")
+    }
+    return {
+        **table,
+        "usage": msgspec.to_builtins(report.usage),
+        "alarms": [sign.name for sign in report.alarms],
+    }
 
 
 def _words(path: str, report: WatchReport) -> str:
     who = f" by {report.judge}" if report.judge else ""
-    lines = [f"{path}: {headline([(path, report)])}; {report.verdicts:,} verdicts, {report.unscored:,} unscored{who}"]
+    lines = [
+        (
+            f"{path}: {headline([(path, report)])}; {report.verdicts:,} verdicts, "
+            f"{report.unscored:,} "
+            f"unscored{who}"
+        )
+    ]
     for sign in report.signs:
         since = f" (since verdict {sign.since:,})" if sign.state in ("alarm", "notice") else ""
         lines.append(f"  {sign.state:<8} {sign.name:<13} {sign.words}{since}")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prill.config.registry import Option, OptionError, Registry, RegistryEntry, list_options, read_options
+from prill.config.registry import (
+    Option,
+    OptionError,
+    Registry,
+    RegistryEntry,
+    list_options,
+    read_options,
+)
 from prill.config.toml import read_table
 from prill.config.values import PartConfig
 from prill.errors import UsageError
@@ -13,7 +20,11 @@ from prill.protocols import Engine
 
 ENGINES = Registry(
     "engine",
-    {"ray": RegistryEntry("Ray, on this machine or on a cluster", "prill.scoring.ray_tasks:RayEngine")},
+    {
+        "ray": RegistryEntry(
+            "Ray, on this machine or on a cluster", "prill.scoring.ray_tasks:RayEngine"
+        )
+    },
     "prill.engines",
 )
 
@@ -35,8 +46,9 @@ EngineLike = EngineConfig | str | Mapping[str, Any] | Engine
 
 
 def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Engine:
-    """The engine of a name (or `module:Object`, `file.py:Object`), of a table `{name = "ray", …}`, or of a .toml or .json file
-    with one; an engine comes back as it is. `lax` as in `prill.config.registry.read_options`. Raises UsageError.
+    """The engine of a name (or `module:Object`, `file.py:Object`), of a table `{name = "ray", …}`,
+    or of a .toml or .json file with one; an engine comes back as it is. `lax` as in
+    `prill.config.registry.read_options`. Raises UsageError.
     """
     place = ""
     if isinstance(engine, EngineConfig):
@@ -48,14 +60,25 @@ def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Eng
         engine = {"name": engine}
     if not isinstance(engine, Mapping):
         if options:
-            raise UsageError(f"an engine that is made already takes no options ({', '.join(options)})", parameters=("engine",))
+            raise UsageError(
+                f"an engine that is made already takes no options ({', '.join(options)})",
+                parameters=("engine",),
+            )
         return engine
     table = dict(engine)
     name = table.pop("name", None)
     if not isinstance(name, str) or not name:
-        raise OptionError(f"{place}name is missing: name the engine, {', '.join(ENGINES.entries)} or module:Object", "engine")
+        raise OptionError(
+            f"{place}name is missing: name the engine, {', '.join(ENGINES.entries)} or "
+            "module:Object",
+            "engine",
+        )
     maker = ENGINES.maker(name)
-    made: Engine = maker(**read_options(maker, {**table, **options}, f"engine {name!r}", place=place, lax=lax))
+    made: Engine = maker(
+        **read_options(maker, {**table, **options}, f"engine {name!r}", place=place, lax=lax)
+    )
     if not (hasattr(made, "start") and hasattr(made, "run") and hasattr(made, "close")):
-        raise UsageError(f"{place}{name} gave a {type(made).__name__}: an engine has start, run and close")
+        raise UsageError(
+            f"{place}{name} gave a {type(made).__name__}: an engine has start, run and close"
+        )
     return made

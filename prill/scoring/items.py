@@ -44,7 +44,9 @@ class Stop(Protocol):
 
 
 def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequence[str]) -> str:
-    """`sha256:` over the evaluator and what it judges: the record (image folders aside) and the bytes of `screenshots`."""
+    """`sha256:` over the evaluator and what it judges: the record (image folders aside) and the
+    bytes of `screenshots`.
+    """
     digest = hashlib.sha256(_encode_sorted(info))
     record = msgspec.json.encode(trajectory)
     # As the record has it, not as pathlib would write it.
@@ -77,13 +79,15 @@ async def judge_items(
     later: Callable[[], None] = lambda: None,
     judge: Judge | None = None,
 ) -> None:
-    """Hands every item's verdict to `record`, in the same breath as it is there: nothing else runs in between.
+    """Hands every item's verdict to `record`, in the same breath as it is there: nothing else runs
+    in between.
 
-    The calls that led to it go into `log` just before: where there is a verdict, there is its transcript. `judge` makes the
-    verdicts, with their keys, where that is not to be done here.
+    The calls that led to it go into `log` just before: where there is a verdict, there is its
+    transcript. `judge` makes the verdicts, with their keys, where that is not to be done here.
 
-    Items that are done, by place, id and key, are passed over; `later` is called for each whose answers are still to come.
-    After a first error, or when `stop` is set, no item is begun; those under way are finished, then the error is raised.
+    Items that are done, by place, id and key, are passed over; `later` is called for each whose
+    answers are still to come. After a first error, or when `stop` is set, no item is begun; those
+    under way are finished, then the error is raised.
     """
     items, judge = iter(source), judge or partial(keyed_verdict, evaluator, faults=JudgeFaults())
 
@@ -129,42 +133,62 @@ def make_key(evaluator: Evaluator, trajectory: Trajectory) -> str:
 
 
 class JudgeFaults:
-    """What a judge raised that is not an error of prill: a bug, which costs its trajectory, not the run. Each is told once."""
+    """What a judge raised that is not an error of prill: a bug, which costs its trajectory, not the
+    run. Each is told once.
+    """
 
     def __init__(self) -> None:
         self._told: set[tuple[type[Exception], str, int]] = set()
 
     def verdict(self, info: EvaluatorInfo, trajectory: Trajectory, bug: Exception) -> Verdict:
-        """The trajectory's verdict: unscored, with the name of the exception; its words may quote a page, or a key."""
+        """The trajectory's verdict: unscored, with the name of the exception; its words may quote a
+        page, or a key.
+        """
         name = type(bug).__name__
         traceback = bug.__traceback__
         while traceback is not None and traceback.tb_next is not None:
             traceback = traceback.tb_next
-        place = ("", 0) if traceback is None else (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        place = (
+            ("", 0)
+            if traceback is None
+            else (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
+        )
         if (type(bug), *place) not in self._told:
             self._told.add((type(bug), *place))
             _log.error(
-                "the judge %r raised %s for %r, which is unscored (parse); what it raises there again is not shown",
+                "the judge %r raised %s for %r, which is unscored (parse); what it raises there "
+                "again is not shown",
                 info.name,
                 name,
                 trajectory.id,
                 exc_info=bug,
             )
-        return Verdict(id=trajectory.id, unscored="parse", reason=f"the judge {info.name!r} raised {name}", evaluator=info)
+        return Verdict(
+            id=trajectory.id,
+            unscored="parse",
+            reason=f"the judge {info.name!r} raised {name}",
+            evaluator=info,
+        )
 
 
-async def keyed_verdict(evaluator: Evaluator, trajectory: Trajectory, *, faults: JudgeFaults) -> Verdict:
-    """The judge's verdict. Its key is that of the content before: what changes meanwhile is judged again by the next run.
+async def keyed_verdict(
+    evaluator: Evaluator, trajectory: Trajectory, *, faults: JudgeFaults
+) -> Verdict:
+    """The judge's verdict. Its key is that of the content before: what changes meanwhile is judged
+    again by the next run.
 
-    What a user's own judge raises becomes an unscored verdict. Raises UsageError where it gives something else than a verdict:
-    a file that held it could not be read; EndpointError and its like, which are about the whole run.
+    What a user's own judge raises becomes an unscored verdict. Raises UsageError where it gives
+    something else than a verdict: a file that held it could not be read; EndpointError and its
+    like, which are about the whole run.
     """
     key = ""
     try:
         key = make_key(evaluator, trajectory)
         verdict = await evaluator(trajectory)
     except UnscoredError as failure:
-        verdict = Verdict(id=trajectory.id, unscored=failure.code, reason=str(failure), evaluator=evaluator.info)
+        verdict = Verdict(
+            id=trajectory.id, unscored=failure.code, reason=str(failure), evaluator=evaluator.info
+        )
     except PrillError:
         raise
     except Exception as bug:  # noqa: BLE001 - a judge's, whatever it is: the other trajectories are judged
@@ -174,7 +198,9 @@ async def keyed_verdict(evaluator: Evaluator, trajectory: Trajectory, *, faults:
 
 
 def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) -> None:
-    """Raises UsageError for what a user's own judge gave that is not a verdict about this trajectory, or cannot be written."""
+    """Raises UsageError for what a user's own judge gave that is not a verdict about this
+    trajectory, or cannot be written.
+    """
     try:
         if not isinstance(verdict, Verdict):
             raise TypeError(f"a {type(verdict).__name__}")
@@ -183,14 +209,15 @@ def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) 
             raise ValueError(f"one about {verdict.id!r}")
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"the judge {info.name!r} gave no sound verdict for {trajectory.id!r} ({error}); it is to give a "
+            f"the judge {info.name!r} gave no sound verdict for {trajectory.id!r} ({error}); it "
+            "is to give a "
             "prill.types.Verdict"
         ) from None
 
 
 def bad_key(info: EvaluatorInfo, line: BadLine) -> str:
     """The key of what is said of a line that is no trajectory."""
-    return f"sha256:{hashlib.sha256(_encode_sorted(info) + line.raw + line.problem.encode()).hexdigest()}"
+    return f"sha256:{hashlib.sha256(_encode_sorted(info) + line.raw + line.problem.encode()).hexdigest()}"  # noqa: E501
 
 
 def bad_verdict(info: EvaluatorInfo, line: BadLine, key: str) -> Verdict:

@@ -31,17 +31,26 @@ Task = Callable[[BinaryIO, BinaryIO], None]
 
 
 class Child:
-    """A process in a group of its own, so that Ctrl-C in a terminal is not for it. It ends with this one, however that ends.
+    """A process in a group of its own, so that Ctrl-C in a terminal is not for it. It ends with
+    this one, however that ends.
 
     What it prints goes to `log`, by default to standard error.
     """
 
     def __init__(self, task: Task, log: IO[bytes] | None = None) -> None:
         # It finds what this process finds.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        }
         command = [sys.executable, "-P", "-m", "prill.scoring"]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, process_group=0
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=environment,
+            process_group=0,
         )
         assert self.process.stdin is not None and self.process.stdout is not None
         self._to, self._from = self.process.stdin, self.process.stdout
@@ -58,7 +67,9 @@ class Child:
         return receive(self._from)
 
     def end(self, seconds: float = 0.0) -> int:
-        """Ends it, and all that it started, at once where it does not end within these seconds; its exit code."""
+        """Ends it, and all that it started, at once where it does not end within these seconds; its
+        exit code.
+        """
         with suppress(BrokenPipeError):
             self._to.close()
         if seconds:
@@ -103,7 +114,9 @@ def end_with(other: IO[bytes], before: Callable[[], None] = lambda: None) -> thr
 
 
 def main() -> None:
-    """Does what the first message says. What the task prints is no message, and what it reads is none either."""
+    """Does what the first message says. What the task prints is no message, and what it reads is
+    none either.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open() as nothing:
@@ -114,7 +127,9 @@ def main() -> None:
 
 
 class Processes:
-    """An engine of processes of this machine. In the place of one that dies comes another, which goes on in its shard."""
+    """An engine of processes of this machine. In the place of one that dies comes another, which
+    goes on in its shard.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -156,7 +171,8 @@ class Processes:
         return failed(
             part,
             PrillError(
-                f"{MAX_LOSSES} processes that judged have died at the same shard, the last with exit code {code}; the same "
+                f"{MAX_LOSSES} processes that judged have died at the same shard, the last with "
+                f"exit code {code}; the same "
                 "command resumes"
             ),
         )

@@ -1,7 +1,7 @@
 """The Ray engine: each shard is a task.
 
-Ray is driven by a process of its own. Where one of Ray's servers is lost, Ray ends the process that drives it, without any
-error that could be caught; so that is not the process that gathers verdicts.
+Ray is driven by a process of its own. Where one of Ray's servers is lost, Ray ends the process that
+drives it, without any error that could be caught; so that is not the process that gathers verdicts.
 """
 
 from __future__ import annotations
@@ -33,11 +33,20 @@ _OBJECT_STORE = 256 << 20  # bytes: what travels is where trajectories stand, no
 class RaySpec:
     """How many workers there are, what each one needs, and where they run."""
 
-    workers: Annotated[int | None, Meta(ge=1, description="processes that work (default: what there are cores for)")] = None
+    workers: Annotated[
+        int | None,
+        Meta(ge=1, description="processes that work (default: what there are cores for)"),
+    ] = None
     cpus: Annotated[float, Meta(gt=0, description="cores for each worker")] = 1.0
-    gpus: Annotated[float, Meta(ge=0, description="GPUs for each worker: for models that run in it")] = 0.0
+    gpus: Annotated[
+        float, Meta(ge=0, description="GPUs for each worker: for models that run in it")
+    ] = 0.0
     address: Annotated[
-        str | None, Meta(description="the cluster, auto or HOST:PORT (default: Ray is started on this machine, for this run)")
+        str | None,
+        Meta(
+            description="the cluster, auto or HOST:PORT (default: Ray is started on this machine, "
+            "for this run)"
+        ),
     ] = None
 
 
@@ -58,17 +67,20 @@ class RayEngine:
         self._driver: _Driver | None = None
 
     def start(self) -> int:
-        """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where none has place, and where
-        Ray did not start twice.
+        """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where
+        none has place, and where Ray did not start twice.
         """
         try:
             return self._start()
-        except NotStartedError:  # Ray gives a busy machine no more than half a minute; what it had to load then is there now
+        # Ray gives a busy machine no more than half a minute; what it had to load then is there now
+        except NotStartedError:
             return self._start()
 
     def _start(self) -> int:
         self.close()
-        self._driver = driver = _Driver(replace(self.spec, address=self.spec.address or _own_cluster()))
+        self._driver = driver = _Driver(
+            replace(self.spec, address=self.spec.address or _own_cluster())
+        )
         workers: int = driver.answer()
         driver.is_ready = True
         return workers
@@ -117,7 +129,8 @@ class _Driver:
         """Lets it end, at once where Ray has not started; safe to call twice."""
         if not self._is_over:
             self._is_over = True
-            # All of Ray that was started here: a worker that has not noticed yet must not judge what nobody gathers.
+            # All of Ray that was started here: a worker that has not noticed yet must not judge
+            # what nobody gathers.
             self.child.end(_TO_END if self.is_ready else 0.0)
             self._log.close()
 
@@ -128,12 +141,21 @@ class _Driver:
         with tempfile.NamedTemporaryFile(prefix="prill-ray-", suffix=".log", delete=False) as kept:
             self._log.seek(0)
             shutil.copyfileobj(self._log, kept)
-        what = "was lost: one of its servers was killed, or could not be reached" if self.is_ready else "did not start"
-        return PrillError(f"Ray {what}; what it wrote is in {kept.name}. The same command goes on where this run ended")
+        what = (
+            "was lost: one of its servers was killed, or could not be reached"
+            if self.is_ready
+            else "did not start"
+        )
+        return PrillError(
+            f"Ray {what}; what it wrote is in {kept.name}. The same command goes on where this "
+            "run ended"
+        )
 
 
 def drive(commands: BinaryIO, answers: BinaryIO) -> None:
-    """What the driver does: starts Ray, tells how many workers there will be, and has shards done."""
+    """What the driver does: starts Ray, tells how many workers there will be, and has shards
+    done.
+    """
     spec = receive(commands)
     if not isinstance(spec, RaySpec):
         return
@@ -157,9 +179,13 @@ def drive(commands: BinaryIO, answers: BinaryIO) -> None:
 
 
 def start(spec: RaySpec) -> int:
-    """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where none has place."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a worker without GPUs leaves CUDA's variables alone
-    # On a busy machine Ray's own helpers need more than the 30 seconds after which it would give up.
+    """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where
+    none has place.
+    """
+    # a worker without GPUs leaves CUDA's variables alone
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # On a busy machine Ray's own helpers need more than the 30 seconds after which it would give
+    # up.
     os.environ.setdefault("RAY_agent_register_timeout_ms", "300000")
     # What a run that is given up still asks of Ray would start it once more.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
@@ -172,8 +198,13 @@ def start(spec: RaySpec) -> int:
         # Workers wait for answers most of the time: more of them than cores is for the user to say.
         wanted = (spec.workers or 0) * spec.cpus
         settings["num_cpus"] = max(os.cpu_count() or 1, -int(-wanted // 1))
-        # Without "local", Ray would join a cluster that `ray start` has left on this machine, and refuse these settings.
-        settings |= {"address": "local", "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+        # Without "local", Ray would join a cluster that `ray start` has left on this machine, and
+        # refuse these settings.
+        settings |= {
+            "address": "local",
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE,
+        }
     try:
         ray.init(**settings)
     except Exception as error:  # Ray raises plain ones too: where it is not up in time, say
@@ -184,7 +215,8 @@ def start(spec: RaySpec) -> int:
         room = min(room, int(there.get("GPU", 0) / spec.gpus))
     if spec.workers is None and room < 1:
         raise UsageError(
-            f"there is no place for a worker of {spec.cpus:g} cores and {spec.gpus:g} GPUs: Ray has "
+            f"there is no place for a worker of {spec.cpus:g} cores and {spec.gpus:g} GPUs: Ray "
+            "has "
             f"{there.get('CPU', 0):g} cores and {there.get('GPU', 0):g} GPUs",
             parameters=("engine",),
         )
@@ -196,14 +228,18 @@ def run(spec: RaySpec, work: bytes, parts: Sequence[bytes]) -> Iterator[bytes]:
     import ray
 
     # A worker that dies is replaced, and the next one goes on in its shard.
-    task = ray.remote(num_cpus=spec.cpus, num_gpus=spec.gpus or None, max_retries=MAX_LOSSES - 1)(_work)
+    task = ray.remote(num_cpus=spec.cpus, num_gpus=spec.gpus or None, max_retries=MAX_LOSSES - 1)(
+        _work
+    )
     try:
         running = [task.remote(work, part) for part in parts]
         while running:
             [done], running = ray.wait(running)
             yield ray.get(done)
     except ray.exceptions.RayError as error:
-        raise PrillError(f"Ray gave up: {_first_line(error)}; the same command goes on where this run ended") from error
+        raise PrillError(
+            f"Ray gave up: {_first_line(error)}; the same command goes on where this run ended"
+        ) from error
 
 
 def _work(work: bytes, part: bytes) -> bytes:
@@ -217,11 +253,14 @@ def _no_start(spec: RaySpec, error: Exception) -> UsageError:
     if spec.address is not None:
         return UsageError(f"Ray at {spec.address}: {_first_line(error)}", parameters=("address",))
     return NotStartedError(
-        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when the machine is less busy, or "
+        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when "
+        "the machine is less busy, or "
         "have several processes judge, without an engine",
         parameters=("engine",),
     )
 
 
 def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )

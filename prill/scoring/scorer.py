@@ -1,5 +1,5 @@
-"""Scoring: many trajectories through one evaluator, in memory or from files, with resume and a clean stop; and what a run
-would need, found out without a single call.
+"""Scoring: many trajectories through one evaluator, in memory or from files, with resume and a
+clean stop; and what a run would need, found out without a single call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from prill.io.tables import Verdicts
 from prill.io.verdict_log import RETRIED, VerdictLog, VerdictStream, open_log
 from prill.protocols import Engine, Estimator, Evaluator, get_concurrency
 from prill.scoring.engines import make_engine
-from prill.scoring.items import JudgeFaults, KeyMade, judge_items, keyed_verdict, make_key, transcript_log
+from prill.scoring.items import (
+    JudgeFaults,
+    KeyMade,
+    judge_items,
+    keyed_verdict,
+    make_key,
+    transcript_log,
+)
 from prill.scoring.items import verdict_key as verdict_key  # here, too: what scores goes by it
 from prill.scoring.processes import Processes
 from prill.scoring.shards import Ended, JudgeShard, ShardedRun, Shards, gather_left_over
@@ -43,7 +50,9 @@ _read_verdict = msgspec.json.Decoder(Verdict).decode
 
 @dataclass(slots=True, kw_only=True)
 class RunTally:
-    """What every run that asks models counts: failures by reason, what it cost, and whether it was stopped."""
+    """What every run that asks models counts: failures by reason, what it cost, and whether it was
+    stopped.
+    """
 
     unscored: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -59,12 +68,13 @@ class RunTally:
 
 @dataclass(slots=True, kw_only=True)
 class Tally(RunTally):
-    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file, `soft`
-    scores that are neither 0 nor 1.
+    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those
+    already in the file, `soft` scores that are neither 0 nor 1.
 
-    `untranscribed` counts the verdicts whose transcript could not be written, `unknown_keys`, in the end, the keys of the
-    input that no trajectory has. `pending` have no verdict yet: their answers are still to come, in a batch. `lessons`, in the
-    end, say what models were found not to take, by other processes. `fitted` counts verdicts by what the judge was fitted on.
+    `untranscribed` counts the verdicts whose transcript could not be written, `unknown_keys`, in
+    the end, the keys of the input that no trajectory has. `pending` have no verdict yet: their
+    answers are still to come, in a batch. `lessons`, in the end, say what models were found not to
+    take, by other processes. `fitted` counts verdicts by what the judge was fitted on.
     """
 
     read: int = 0
@@ -108,18 +118,22 @@ async def score_async(
     """Judges trajectories in memory, or those of one file.
 
     Args:
-        trajectories: A list or another iterable of `Trajectory`, or the path of a trajectory file. Of a list, all are checked
-            before the first is judged. Broken lines (`BadLine`) become verdicts unscored with `input`.
+        trajectories: A list or another iterable of `Trajectory`, or the path of a trajectory file.
+            Of a list, all are checked before the first is judged. Broken lines (`BadLine`) become
+            verdicts unscored with `input`.
         judge: What `prill.judge(name, …)` or `prill.as_judge` makes.
-        concurrency: How many trajectories are judged at a time; None: as many as the judge's model takes calls.
+        concurrency: How many trajectories are judged at a time; None: as many as the judge's model
+            takes calls.
         transcripts: A folder to keep what models were asked and answered; None: it is not kept.
 
     Returns:
-        The verdicts in the order of the trajectories, or of the lines of the file. What could not be judged is unscored, with a
-        reason; where the judge itself raised, with the name of the exception, and its traceback is logged once.
+        The verdicts in the order of the trajectories, or of the lines of the file. What could not
+        be judged is unscored, with a reason; where the judge itself raised, with the name of the
+        exception, and its traceback is logged once.
 
     Raises:
-        InputError: A trajectory has a value of another type than its record says; the message names the field.
+        InputError: A trajectory has a value of another type than its record says; the message names
+            the field.
         UsageError: What is given is not a judge, or not trajectories.
         EndpointError: The judge's model cannot be asked at all.
     """
@@ -138,13 +152,18 @@ def score(
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> Verdicts:
-    """Judges trajectories in memory, or those of one file, for scripts and notebooks: `score_async`, waited for."""
+    """Judges trajectories in memory, or those of one file, for scripts and notebooks:
+    `score_async`, waited for.
+    """
     expect_judge(judge)
-    return wait_for(lambda: score_async(trajectories, judge, concurrency=concurrency, transcripts=transcripts))
+    return wait_for(
+        lambda: score_async(trajectories, judge, concurrency=concurrency, transcripts=transcripts)
+    )
 
 
 def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """The result of an asynchronous run, from a script or from a notebook where an event loop is running already.
+    """The result of an asynchronous run, from a script or from a notebook where an event loop is
+    running already.
 
     An interrupt ends the run in both.
     """
@@ -182,12 +201,14 @@ async def score_stream(
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> AsyncGenerator[Verdict]:
-    """Judges trajectories and gives each verdict when it is there; the input is read only as far as needed.
+    """Judges trajectories and gives each verdict when it is there; the input is read only as far as
+    needed.
 
     Args:
         trajectories: As for `score`.
         judge: As for `score`.
-        concurrency: How many trajectories are judged at a time; None: as many as the judge's model takes calls.
+        concurrency: How many trajectories are judged at a time; None: as many as the judge's model
+            takes calls.
         transcripts: A folder to keep what models were asked and answered; None: it is not kept.
 
     Yields:
@@ -201,7 +222,9 @@ async def score_stream(
     expect_judge(judge)
     at_once = concurrency or _concurrency(judge)
     with transcript_log(transcripts) as log:
-        async with aclosing(_stream(judge, enumerate(_items(trajectories)), at_once, log)) as verdicts:
+        async with aclosing(
+            _stream(judge, enumerate(_items(trajectories)), at_once, log)
+        ) as verdicts:
             async for _, verdict in verdicts:
                 yield verdict
 
@@ -236,8 +259,8 @@ async def score_files(
 ) -> Tally:
     """Judges trajectory files into a verdict file, and skips what it already holds.
 
-    Broken lines become verdicts unscored with `input`. A few trajectories more than `concurrency` are prepared ahead; the
-    model's own limit decides how many calls run.
+    Broken lines become verdicts unscored with `input`. A few trajectories more than `concurrency`
+    are prepared ahead; the model's own limit decides how many calls run.
 
     Args:
         paths: Trajectory files, or folders of them; `-` is standard input.
@@ -245,12 +268,14 @@ async def score_files(
         output: The verdict file. `-` is standard output, where nothing can be skipped.
         stop: After it is set, no further trajectory is begun. None: all are.
         progress: Called after every input; of several processes, soon after.
-        **options: `concurrency` (the most trajectories at a time; default: as many as the judge's model takes calls),
-            `processes` (how many processes judge, each a shard; the calls at once and budgets are divided among them; default
-            1), `engine` (workers of a cluster that judge instead, by name or made already; `prill.scoring.engines`), `limit`
-            (the most inputs to read, from the first on), `shard` (judge this share of them only; `prill.merge_verdicts` merges
-            shards), `resume` (keep the verdicts of the output; default True; False: rename it to `.bak`), `retry_unscored`
-            (judge unscored trajectories of the output again) and `transcripts` (a folder for what models were asked and
+        **options: `concurrency` (the most trajectories at a time; default: as many as the judge's
+            model takes calls), `processes` (how many processes judge, each a shard; the calls at
+            once and budgets are divided among them; default 1), `engine` (workers of a cluster that
+            judge instead, by name or made already; `prill.scoring.engines`), `limit` (the most
+            inputs to read, from the first on), `shard` (judge this share of them only;
+            `prill.merge_verdicts` merges shards), `resume` (keep the verdicts of the output;
+            default True; False: rename it to `.bak`), `retry_unscored` (judge unscored trajectories
+            of the output again) and `transcripts` (a folder for what models were asked and
             answered; a failure to write it costs no verdict; default: none are kept).
 
     Returns:
@@ -267,7 +292,8 @@ async def score_files(
     with closing(TrajectoryReader(paths, options.get("limit"), options.get("shard"))) as reader:
         check_output(output, "verdicts", reader.paths, continued=resume)
         items = iter(reader)
-        first = list(islice(items, 1))  # before the output is touched: raises when there is nothing to judge
+        # before the output is touched: raises when there is nothing to judge
+        first = list(islice(items, 1))
         retry = options.get("retry_unscored", False)
         with (
             open_log(output, judge.info, resume=resume, retry_unscored=retry) as log,
@@ -289,14 +315,19 @@ async def score_files(
     return tally
 
 
-def _engine(options: FileOptions, concurrency: int, output: str | os.PathLike[str]) -> Engine | None:
+def _engine(
+    options: FileOptions, concurrency: int, output: str | os.PathLike[str]
+) -> Engine | None:
     """Who judges the shards of a run; None: this process judges all."""
     processes, engine = options.get("processes", 1), options.get("engine")
     if engine is None:
         return Processes(min(processes, concurrency)) if min(processes, concurrency) > 1 else None
     expect_place(output, "verdicts of several machines")
     if processes > 1:
-        raise UsageError("an engine has workers of its own: give their number to it", parameters=("engine", "processes"))
+        raise UsageError(
+            "an engine has workers of its own: give their number to it",
+            parameters=("engine", "processes"),
+        )
     return make_engine(engine)
 
 
@@ -343,16 +374,24 @@ class _FileRun:
             self._tell()
 
         at_once = concurrency + max(1, concurrency // 8)
-        await judge_items(self.evaluator, source, at_once, self.stop, record, is_done, self.calls, later)
+        await judge_items(
+            self.evaluator, source, at_once, self.stop, record, is_done, self.calls, later
+        )
 
     async def judge_shards(
         self, engine: Engine, output: str | os.PathLike[str], concurrency: int, options: FileOptions
     ) -> None:
         """Has shards judged, and gathers them."""
         tally, info = self.tally, self.evaluator.info
-        run = ShardedRun(engine, self.evaluator, f"judge {info.name!r}", Shards(output, info), self.stop)
+        run = ShardedRun(
+            engine, self.evaluator, f"judge {info.name!r}", Shards(output, info), self.stop
+        )
         folder, paths = str(run.shards.folder), tuple(os.fspath(path) for path in self.reader.paths)
-        streams = [(path, str(run.shards.folder / f"{number}.stream")) for number, path in enumerate(paths) if is_stream(path)]
+        streams = [
+            (path, str(run.shards.folder / f"{number}.stream"))
+            for number, path in enumerate(paths)
+            if is_stream(path)
+        ]
         work = self._shard_work(folder, paths, tuple(streams), output, concurrency, options)
 
         def gather(line: bytes) -> None:
@@ -410,7 +449,10 @@ def _concurrency(judge: Evaluator) -> int:
 
 
 async def _stream(
-    evaluator: Evaluator, source: Iterable[tuple[int, Item]], concurrency: int, log: TranscriptLog | None
+    evaluator: Evaluator,
+    source: Iterable[tuple[int, Item]],
+    concurrency: int,
+    log: TranscriptLog | None,
 ) -> AsyncGenerator[tuple[int, Verdict]]:
     ready: asyncio.Queue[tuple[int, Verdict] | None] = asyncio.Queue()
     stop, faults = asyncio.Event(), JudgeFaults()
@@ -451,7 +493,9 @@ async def _stream(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`trajectories` would be judged, `done` have their verdict already, `problems` say what cannot be used, and why."""
+    """`trajectories` would be judged, `done` have their verdict already, `problems` say what cannot
+    be used, and why.
+    """
 
     trajectories: int
     done: int
@@ -466,7 +510,9 @@ def plan_files(
     keys: Mapping[str, str] | None = None,
     shard: Shard | None = None,
 ) -> Plan:
-    """The plan for some trajectory files, or a shard. `keys` maps ids to keys of verdicts that need not be made again."""
+    """The plan for some trajectory files, or a shard. `keys` maps ids to keys of verdicts that need
+    not be made again.
+    """
     count, done, problems, usage = 0, 0, [], Usage()
     with closing(TrajectoryReader(paths, limit, shard)) as reader:
         for place, item in reader:
@@ -484,8 +530,19 @@ def plan_files(
 
 
 def lasting_keys(path: str | os.PathLike[str], *, retry_unscored: bool) -> dict[str, str]:
-    """Id and key of the verdicts in a file that a run into it would leave as they are; empty when there is no file."""
-    if is_stdout(path) or is_stream(path) or not os.path.exists(path) or Path(path).stat().st_size == 0:
+    """Id and key of the verdicts in a file that a run into it would leave as they are; empty when
+    there is no file.
+    """
+    if (
+        is_stdout(path)
+        or is_stream(path)
+        or not os.path.exists(path)
+        or Path(path).stat().st_size == 0
+    ):
         return {}
     again = set(RETRIED)
-    return {v.id: v.key for v in read_verdicts(path) if v.unscored is None or not (retry_unscored or v.unscored in again)}
+    return {
+        v.id: v.key
+        for v in read_verdicts(path)
+        if v.unscored is None or not (retry_unscored or v.unscored in again)
+    }

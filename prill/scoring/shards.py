@@ -1,9 +1,10 @@
 """Shards of a long run: what each process judges, and how the results are gathered.
 
-A shard is a run of its own over the same input files. It takes every N-th line, passes over what the output holds already, and
-writes its records to a file of its own, of the same kind as the output, in a folder beside that. Whoever takes the place of a
-process that died resumes its shard, so nothing is judged twice. The run reads the shards as they grow, and appends what they
-hold to the output; what a run that broke off has left is gathered by the next one.
+A shard is a run of its own over the same input files. It takes every N-th line, passes over what
+the output holds already, and writes its records to a file of its own, of the same kind as the
+output, in a folder beside that. Whoever takes the place of a process that died resumes its shard,
+so nothing is judged twice. The run reads the shards as they grow, and appends what they hold to the
+output; what a run that broke off has left is gathered by the next one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,14 @@ from prill.transcripts.files import TranscriptLog, read_transcripts
 from prill.types import EvaluatorInfo, Usage, Verdict
 
 # What pickle raises for what cannot be pickled, or be made again from a pickle.
-UNPICKLABLE = (pickle.PickleError, TypeError, AttributeError, ValueError, LookupError, RecursionError)
+UNPICKLABLE = (
+    pickle.PickleError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    LookupError,
+    RecursionError,
+)
 _FORMAT = "prill shards 1"
 _MANIFEST, _STOP, _SKIPPED = "manifest.json", "stop", ".skipped"
 _STOP_EVERY = 0.5  # seconds between two looks for the file that says stop
@@ -50,7 +58,9 @@ _TELL_EVERY = 256  # trajectories that are passed over between two times that a 
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """A judge or a captioner, pickled, and the files of those modules of it that are no part of any package."""
+    """A judge or a captioner, pickled, and the files of those modules of it that are no part of any
+    package.
+    """
 
     name: str
     pickled: bytes
@@ -58,7 +68,9 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """What a worker gets: which shard of how many, who judges or captions, and the pictures to caption."""
+    """What a worker gets: which shard of how many, who judges or captions, and the pictures to
+    caption.
+    """
 
     number: int
     count: int
@@ -73,9 +85,10 @@ class Part(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Ended:
-    """What came of a shard, beside its file. `skipped` needed no work, `pending` have no answer yet, `unknown` counts keys that
-    no record has; `unreadable`: what is wrong with pictures; `dropped`: names of lines that could not be read before and now
-    can; `error`: what ends the run, pickled.
+    """What came of a shard, beside its file. `skipped` needed no work, `pending` have no answer
+    yet, `unknown` counts keys that no record has; `unreadable`: what is wrong with pictures;
+    `dropped`: names of lines that could not be read before and now can; `error`: what ends the run,
+    pickled.
     """
 
     number: int
@@ -119,14 +132,18 @@ def pack(thing: Any, name: str, packing: Packing) -> Setup:
     """The judge, or the captioner, for one shard. Raises UsageError for what cannot be pickled."""
     try:
         with packing_for(packing):
-            return Setup(name, pickle.dumps(thing), tuple(os.fsencode(file) for file in loaded_files()))
+            return Setup(
+                name, pickle.dumps(thing), tuple(os.fsencode(file) for file in loaded_files())
+            )
     except UNPICKLABLE as error:
         raise _unfit(name, str(error)) from None
 
 
 @lru_cache(4)
 def unpacked(setup: Setup) -> Any:
-    """What was packed: made once in each worker, so that its shards share connections and limits. Raises UsageError."""
+    """What was packed: made once in each worker, so that its shards share connections and limits.
+    Raises UsageError.
+    """
     try:
         for file in setup.files:
             load_file(Path(os.fsdecode(file)))
@@ -137,18 +154,25 @@ def unpacked(setup: Setup) -> Any:
 
 def _unfit(name: str, problem: str) -> UsageError:
     return UsageError(
-        f"{name} cannot be handed to other processes ({problem}); do it in one process, or make it of classes and functions "
+        f"{name} cannot be handed to other processes ({problem}); do it in one process, or make "
+        "it of classes and functions "
         "that stand in a module, which each machine needs",
         parameters=("processes", "engine"),
     )
 
 
 class Shards:
-    """The folder of a run's shards, beside its output; of an output that goes through a pipe, a temporary one."""
+    """The folder of a run's shards, beside its output; of an output that goes through a pipe, a
+    temporary one.
+    """
 
     def __init__(self, output: str | os.PathLike[str], maker: EvaluatorInfo | str) -> None:
-        self._temporary = TempFolder("prill-shards-") if is_stdout(output) or is_stream(output) else None
-        target = self._temporary.path / "output" if self._temporary else Path(os.path.realpath(output))
+        self._temporary = (
+            TempFolder("prill-shards-") if is_stdout(output) or is_stream(output) else None
+        )
+        target = (
+            self._temporary.path / "output" if self._temporary else Path(os.path.realpath(output))
+        )
         self.folder = target.with_name(target.name + ".shards")
         self._manifest = _Manifest(maker, target.name)
 
@@ -168,23 +192,33 @@ class Shards:
             there = msgspec.json.decode((self.folder / _MANIFEST).read_bytes(), type=_Manifest)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UsageError(
-                f"{self.folder}: is in the way, and no folder of shards; move it, or choose another output"
+                f"{self.folder}: is in the way, and no folder of shards; move it, or choose "
+                "another output"
             ) from None
         if there.maker != self._manifest.maker:
             raise UsageError(
-                f"{self.folder} holds shards of another judge, of a run that broke off; choose another output, or remove it",
+                f"{self.folder} holds shards of another judge, of a run that broke off; choose "
+                "another output, or remove it",
                 parameters=("output",),
             )
         return sorted(shard for shard in self.folder.glob("*.jsonl") if shard.stat().st_size)
 
     def is_there(self) -> bool:
-        """Whether a run of ours has left a folder. What else has that name is in the way of runs in shards alone."""
+        """Whether a run of ours has left a folder. What else has that name is in the way of runs in
+        shards alone.
+        """
         return (self.folder / _MANIFEST).exists()
 
     def _is_remains(self) -> bool:
-        """Whether a run was killed while it made the folder, or removed it: no manifest, and no shard."""
-        names = [file.name for file in self.folder.iterdir()] if self.folder.is_dir() else ["a file"]
-        return all(name == _STOP or name.endswith((".attempts", ".part", _SKIPPED)) for name in names)
+        """Whether a run was killed while it made the folder, or removed it: no manifest, and no
+        shard.
+        """
+        names = (
+            [file.name for file in self.folder.iterdir()] if self.folder.is_dir() else ["a file"]
+        )
+        return all(
+            name == _STOP or name.endswith((".attempts", ".part", _SKIPPED)) for name in names
+        )
 
     def begin(self) -> None:
         """An empty folder."""
@@ -204,7 +238,9 @@ class Shards:
             self._temporary = None
 
     def _clear(self) -> None:
-        """Removes what says whose the folder is last: where this is cut short, the next run goes on."""
+        """Removes what says whose the folder is last: where this is cut short, the next run goes
+        on.
+        """
         if self.folder.exists():
             for name in {file.name for file in self.folder.iterdir()} - {_MANIFEST}:
                 path = self.folder / name
@@ -226,7 +262,9 @@ def shard_path(folder: str | os.PathLike[str], number: int) -> Path:
 
 
 class StopFile:
-    """An event that the run sets for all of its workers; setting it here is for this worker alone."""
+    """An event that the run sets for all of its workers; setting it here is for this worker
+    alone.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._path = Path(folder) / _STOP
@@ -270,23 +308,37 @@ class _Growing:
 
 
 class _Known:
-    """What need not be judged: ids and keys of the output's verdicts, and of those of the shard, in a temporary database."""
+    """What need not be judged: ids and keys of the output's verdicts, and of those of the shard, in
+    a temporary database.
+    """
 
     def __init__(self, output: str | None, shard: Path, *, retry_unscored: bool) -> None:
         self._database = scratch_database(self)
-        self._database.execute("CREATE TABLE known (id TEXT PRIMARY KEY, key TEXT, here INT) WITHOUT ROWID")
+        self._database.execute(
+            "CREATE TABLE known (id TEXT PRIMARY KEY, key TEXT, here INT) WITHOUT ROWID"
+        )
         if output is not None:
-            self._add(output, lambda e: e.unscored is None or not (retry_unscored or e.unscored in RETRIED), here=False)
+            self._add(
+                output,
+                lambda e: e.unscored is None or not (retry_unscored or e.unscored in RETRIED),
+                here=False,
+            )
         self._add(shard, lambda entry: True, here=True)
         self._is_empty = not self._database.total_changes
 
     def _add(self, path: str | Path, lasts: Callable[[_Entry], bool], *, here: bool) -> None:
         if os.path.exists(path):
-            rows = ((e.id, e.key, here) for line in read_lines(path) if line.complete and lasts(e := _entry(line.data)))
+            rows = (
+                (e.id, e.key, here)
+                for line in read_lines(path)
+                if line.complete and lasts(e := _entry(line.data))
+            )
             self._database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", rows)
 
     def find(self, id: str) -> tuple[str, bool]:
-        """The key of its verdict, and whether the shard holds it; without a verdict an empty key."""
+        """The key of its verdict, and whether the shard holds it; without a verdict an empty
+        key.
+        """
         if self._is_empty:
             return "", False
         row = self._database.execute("SELECT key, here FROM known WHERE id = ?", (id,)).fetchone()
@@ -308,8 +360,8 @@ _entry = msgspec.json.Decoder(_Entry).decode
 
 @dataclass(frozen=True, slots=True)
 class JudgeShard:
-    """What a worker does: it judges its shard of some files. `streams` says where pipes among them are saved; `output` is the
-    verdict file that is there already.
+    """What a worker does: it judges its shard of some files. `streams` says where pipes among them
+    are saved; `output` is the verdict file that is there already.
     """
 
     folder: str
@@ -336,15 +388,21 @@ class JudgeShard:
         except PrillError as error:
             ended.fail(error, self.folder)
         except asyncio.CancelledError:  # the judge did that itself
-            ended.fail(RuntimeError("the judge was cancelled while it was at a trajectory"), self.folder)
+            ended.fail(
+                RuntimeError("the judge was cancelled while it was at a trajectory"), self.folder
+            )
         return msgspec.msgpack.encode(ended)
 
     async def _judge(self, todo: Part, ended: Ended) -> None:
         judge: Evaluator = unpacked(todo.setup)
         path, at_once = shard_path(self.folder, todo.number), todo.shard.share(self.concurrency)
         with ExitStack() as stack:
-            known = stack.enter_context(closing(_Known(self.output, path, retry_unscored=self.retry_unscored)))
-            reader = stack.enter_context(closing(TrajectoryReader(self.paths, self.limit, self.shard, todo.shard)))
+            known = stack.enter_context(
+                closing(_Known(self.output, path, retry_unscored=self.retry_unscored))
+            )
+            reader = stack.enter_context(
+                closing(TrajectoryReader(self.paths, self.limit, self.shard, todo.shard))
+            )
             log = stack.enter_context(VerdictLog(path, judge.info))
             calls = stack.enter_context(transcript_log(self.transcripts))
 
@@ -366,16 +424,23 @@ class JudgeShard:
                 ended.pending += 1
 
             at_a_time = at_once + max(1, at_once // 8)
-            await judge_items(judge, iter(reader), at_a_time, StopFile(self.folder), record, is_done, calls, later)
+            await judge_items(
+                judge, iter(reader), at_a_time, StopFile(self.folder), record, is_done, calls, later
+            )
             ended.untranscribed, ended.unknown = calls.lost if calls else 0, dict(reader.unknown)
         ended.lessons = unsupported_params(judge)
 
 
-def gather_left_over(log: VerdictLog, shards: Shards, calls: TranscriptLog | None, *, resume: bool) -> None:
-    """Takes into the log what a run in shards has left that broke off. Raises UsageError as `Shards.left_over` does."""
+def gather_left_over(
+    log: VerdictLog, shards: Shards, calls: TranscriptLog | None, *, resume: bool
+) -> None:
+    """Takes into the log what a run in shards has left that broke off. Raises UsageError as
+    `Shards.left_over` does.
+    """
     for shard in shards.left_over(resume=resume):
         folder = shard.with_suffix("")
-        if calls is not None and folder.exists():  # of an older version: now they go to their folder at once
+        # of an older version: now they go to their folder at once
+        if calls is not None and folder.exists():
             for transcript in read_transcripts(folder):
                 calls.append(transcript)
             shutil.rmtree(folder)
@@ -410,9 +475,10 @@ class ShardedRun:
     ) -> None:
         """Has all shards done, or as much as is begun before `stop` is set.
 
-        `gather` gets each line of a shard soon after it was written, `skipped` the number of trajectories passed over, `note`
-        what came of each shard. What workers have finished is gathered also where this raises: what a worker raised is raised
-        here when the others have ended. The engine is closed in the end.
+        `gather` gets each line of a shard soon after it was written, `skipped` the number of
+        trajectories passed over, `note` what came of each shard. What workers have finished is
+        gathered also where this raises: what a worker raised is raised here when the others have
+        ended. The engine is closed in the end.
         """
         shards, files, ended = self.shards, list[_Growing](), Counter[int]()
         shards.begin()
@@ -423,7 +489,11 @@ class ShardedRun:
             for number in range(workers):
                 packing = Packing(Shard(number + 1, workers), shards.folder, budgets)
                 some = () if pictures is None else tuple(pictures[number::workers])
-                found.append(msgspec.msgpack.encode(Part(number, workers, pack(self.thing, self.name, packing), some)))
+                found.append(
+                    msgspec.msgpack.encode(
+                        Part(number, workers, pack(self.thing, self.name, packing), some)
+                    )
+                )
                 files.append(_Growing(shard_path(shards.folder, number)))
             return found
 
@@ -431,7 +501,12 @@ class ShardedRun:
             for file in files:
                 for line in file.lines():
                     gather(line)
-            skipped(sum(ended[number] if number in ended else file.skipped() for number, file in enumerate(files)))
+            skipped(
+                sum(
+                    ended[number] if number in ended else file.skipped()
+                    for number, file in enumerate(files)
+                )
+            )
 
         try:
             for name, copy in streams:
@@ -450,7 +525,9 @@ class ShardedRun:
                 budget.take_back()
             shards.end()
 
-    async def _ends(self, work: Work, make_parts: Callable[[int], Sequence[bytes]]) -> AsyncGenerator[Ended | None]:
+    async def _ends(
+        self, work: Work, make_parts: Callable[[int], Sequence[bytes]]
+    ) -> AsyncGenerator[Ended | None]:
         """What came of each shard, as it ends; None every now and then."""
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
         executor, is_over, engine = ThreadPoolExecutor(1), threading.Event(), self.engine

@@ -41,11 +41,15 @@ class FairQueue(Generic[_T]):
         self._length += 1
 
     def first(self, may: Callable[[_T], bool] = lambda item: True) -> _T | None:
-        """The first of the client whose turn it is, among those clients whose first item may go; None when there is none."""
+        """The first of the client whose turn it is, among those clients whose first item may go;
+        None when there is none.
+        """
         return next((line[0] for line in self._lines.values() if may(line[0])), None)
 
     def pop(self) -> _T:
-        """Takes out the first of the client whose turn it is. Raises IndexError when nothing waits."""
+        """Takes out the first of the client whose turn it is. Raises IndexError when nothing
+        waits.
+        """
         if not self._lines:
             raise IndexError("nothing waits")
         client, line = next(iter(self._lines.items()))
@@ -54,8 +58,8 @@ class FairQueue(Generic[_T]):
         return item
 
     def remove(self, client: str, item: _T) -> None:
-        """Takes an item out, wherever it stands, and its client's next turn comes after all others; nothing happens where it
-        does not wait any more.
+        """Takes an item out, wherever it stands, and its client's next turn comes after all others;
+        nothing happens where it does not wait any more.
         """
         line = self._lines.get(client)
         if line is None or item not in line:
@@ -77,7 +81,9 @@ class _Waiting:
 
 
 class AdmissionQueue:
-    """Admits so many requests at a time, and so many bytes of them by what they say of their length. Raises BusyError."""
+    """Admits so many requests at a time, and so many bytes of them by what they say of their
+    length. Raises BusyError.
+    """
 
     def __init__(self, inside: int, outside: int, budget: ByteBudget | None = None) -> None:
         self._max_inside, self._max_outside = inside, outside
@@ -94,8 +100,12 @@ class AdmissionQueue:
         return len(self._waiting)
 
     @asynccontextmanager
-    async def admitted(self, client: str, deadline: float, size: int = 0) -> AsyncIterator[Reservation]:
-        """A place inside, while open, with the bytes that it holds. `deadline` is a time of the event loop."""
+    async def admitted(
+        self, client: str, deadline: float, size: int = 0
+    ) -> AsyncIterator[Reservation]:
+        """A place inside, while open, with the bytes that it holds. `deadline` is a time of the
+        event loop.
+        """
         if self.closed:
             raise BusyError("the service is ending", 30)
         if self.outside >= self._max_outside and not self._may_enter(client, size):

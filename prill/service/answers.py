@@ -26,7 +26,9 @@ INLINE = 64_000  # bytes of a request up to which it is read without a thread
 
 
 class ScoreItem(msgspec.Struct, forbid_unknown_fields=True):
-    """One trajectory: the record itself, or the path of a recorded one below the media root, with its id."""
+    """One trajectory: the record itself, or the path of a recorded one below the media root, with
+    its id.
+    """
 
     trajectory: dict[str, Any] | None = None
     path: str | None = None
@@ -69,8 +71,8 @@ class Item:
 
 
 class Scored(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """What became of one trajectory. `abstained`: there is no verdict, for the reason in `unscored`; `reward` is then null
-    unless the service was told to put a number in its place.
+    """What became of one trajectory. `abstained`: there is no verdict, for the reason in
+    `unscored`; `reward` is then null unless the service was told to put a number in its place.
     """
 
     id: str
@@ -128,12 +130,16 @@ def scored(answer: Answer) -> Scored:
 
 def unscored(id: str, code: UnscoredReason, words: str) -> Scored:
     """A trajectory that never reached the judge."""
-    return Scored(id=id, abstained=True, reward=None, success=None, score=None, unscored=code, reason=words)
+    return Scored(
+        id=id, abstained=True, reward=None, success=None, score=None, unscored=code, reason=words
+    )
 
 
 @dataclass(slots=True)
 class _Job:
-    """One that runs holds the memory of its request; one that is done has its results and their size."""
+    """One that runs holds the memory of its request; one that is done has its results and their
+    size.
+    """
 
     items: int
     held: Reservation
@@ -145,7 +151,9 @@ class _Job:
 
 @dataclass(slots=True)
 class Judging:
-    """Judges what requests bring: reads them, asks the judge, and counts where answers came from."""
+    """Judges what requests bring: reads them, asks the judge, and counts where answers came
+    from.
+    """
 
     judge_queue: JudgeQueue
     parser: RequestParser
@@ -164,22 +172,31 @@ class Judging:
         work: Callable[[bytes, RequestParser], _T],
         kept: Callable[[_T], Iterable[Trajectory]] | None = None,
     ) -> _T:
-        """What `work` makes of a request's body; in a thread where there is much to decode, or files may be read.
+        """What `work` makes of a request's body; in a thread where there is much to decode, or
+        files may be read.
 
-        The request then holds the memory that the decoded body may take, and afterwards that of the trajectories that `kept`
-        names: their pictures are files. Raises InputError and BusyError.
+        The request then holds the memory that the decoded body may take, and afterwards that of the
+        trajectories that `kept` names: their pictures are files. Raises InputError and BusyError.
         """
         parser = self.parser.for_request()
         if len(data) <= INLINE:
             _grow(held, check_values(data, self.max_values))
-            return await off_loop(lambda: work(data, parser)) if parser.media_root else work(data, parser)
+            return (
+                await off_loop(lambda: work(data, parser))
+                if parser.media_root
+                else work(data, parser)
+            )
         _grow(held, await off_loop(lambda: check_values(data, self.max_values), is_large=True))
         value = await off_loop(lambda: work(data, parser), is_large=True)
         if kept is not None:
-            held.resize(await off_loop(lambda: sum(map(trajectory_bytes, kept(value))), is_large=True))
+            held.resize(
+                await off_loop(lambda: sum(map(trajectory_bytes, kept(value))), is_large=True)
+            )
         return value
 
-    async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:
+    async def result(
+        self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False
+    ) -> Answer:
         """The reward of a trajectory. Raises BusyError, InputError and JudgeError."""
         answer = await self.judge_queue.result(trajectory, client, deadline, is_large=is_large)
         self.metrics.sources.labels(answer.source).inc()
@@ -188,8 +205,13 @@ class Judging:
     async def results(
         self, trajectories: Sequence[Trajectory], client: str, deadline: float, *, is_large: bool
     ) -> list[RewardResult]:
-        """Those of a batch, in order. Raises the first BusyError or JudgeError when all have ended."""
-        work = [self.result(trajectory, client, deadline, is_large=is_large) for trajectory in trajectories]
+        """Those of a batch, in order. Raises the first BusyError or JudgeError when all have
+        ended.
+        """
+        work = [
+            self.result(trajectory, client, deadline, is_large=is_large)
+            for trajectory in trajectories
+        ]
         answers = await asyncio.gather(*work, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -197,8 +219,8 @@ class Judging:
         return [answer.result for answer in answers if isinstance(answer, Answer)]
 
     async def score(self, data: bytes, held: Reservation, deadline: float) -> list[Scored]:
-        """The results of a request; an error of one item is its own. Raises BusyError, JudgeError where nothing at all
-        could be judged, and InputError for a request that is too large.
+        """The results of a request; an error of one item is its own. Raises BusyError, JudgeError
+        where nothing at all could be judged, and InputError for a request that is too large.
         """
         is_large, items = len(data) > INLINE, await self._items(data, held)
         del data  # what is judged has been read
@@ -212,7 +234,9 @@ class Judging:
         return _worded(items, outcomes)
 
     async def begin(self, data: bytes, held: Reservation) -> JobStatus:
-        """Begins a job. Raises BusyError when there are too many, or they hold too much, InputError as `score`."""
+        """Begins a job. Raises BusyError when there are too many, or they hold too much, InputError
+        as `score`.
+        """
         is_large, items = len(data) > INLINE, await self._items(data, held)
         self._make_room(held.size)
         id = secrets.token_urlsafe(12)
@@ -225,7 +249,9 @@ class Judging:
     def job(self, id: str) -> JobStatus:
         """How a job stands. Raises KeyError for one that there is not."""
         job = self._jobs[id]
-        return JobStatus(id, "running" if job.results is None else "done", job.items, job.finished, job.results)
+        return JobStatus(
+            id, "running" if job.results is None else "done", job.items, job.finished, job.results
+        )
 
     @property
     def jobs_running(self) -> int:
@@ -234,7 +260,9 @@ class Judging:
 
     async def finish_jobs(self) -> None:
         """Returns when no job is under way."""
-        if running := [job.task for job in self._jobs.values() if job.results is None and job.task is not None]:
+        if running := [
+            job.task for job in self._jobs.values() if job.results is None and job.task is not None
+        ]:
             await asyncio.wait(running)
 
     def check_count(self, items: int) -> None:
@@ -250,7 +278,9 @@ class Judging:
             self.check_count(len(request.items))
             return [_item(item, place, parser) for place, item in enumerate(request.items)]
 
-        return await self.read(data, held, read, lambda items: [item.trajectory for item in items if item.trajectory])
+        return await self.read(
+            data, held, read, lambda items: [item.trajectory for item in items if item.trajectory]
+        )
 
     async def _outcomes(
         self,
@@ -266,7 +296,9 @@ class Judging:
                 if item.trajectory is None:
                     assert item.failure is not None
                     return item.failure
-                return scored(await self.result(item.trajectory, client, deadline, is_large=is_large))
+                return scored(
+                    await self.result(item.trajectory, client, deadline, is_large=is_large)
+                )
             except InputError as error:
                 return unscored(item.id, "input", str(error))
             except (JudgeError, BusyError) as error:
@@ -280,7 +312,9 @@ class Judging:
         return await asyncio.gather(*map(one, items))
 
     def _make_room(self, size: int) -> None:
-        """For another job: an old one that is done goes. Jobs hold half of the memory at most, so that requests get in."""
+        """For another job: an old one that is done goes. Jobs hold half of the memory at most, so
+        that requests get in.
+        """
         running = [job for job in self._jobs.values() if job.results is None]
         if len(running) >= self.max_jobs:
             raise BusyError(f"{self.max_jobs} jobs are under way already", 10)
@@ -294,7 +328,9 @@ class Judging:
             job.finished += 1
 
         client, forever = job.held.client, float("inf")
-        outcomes = await self._outcomes(items, client, forever, is_large=is_large, finished=finished)
+        outcomes = await self._outcomes(
+            items, client, forever, is_large=is_large, finished=finished
+        )
         job.results = _worded(items, outcomes)
         job.held.release()
         job.size = len(msgspec.json.encode(job.results))
@@ -302,7 +338,11 @@ class Judging:
 
     def _forget_results(self, newest: _Job) -> None:
         """Of the oldest jobs that are done, while their results are too many bytes."""
-        done = [(id, job) for id, job in self._jobs.items() if job.results is not None and job is not newest]
+        done = [
+            (id, job)
+            for id, job in self._jobs.items()
+            if job.results is not None and job is not newest
+        ]
         size = newest.size + sum(job.size for _, job in done)
         for id, job in done:
             if size <= self.max_results:
@@ -322,7 +362,9 @@ def decode(data: bytes | msgspec.Raw, kind: type[_T]) -> _T:
 def _grow(held: Reservation, size: int) -> None:
     size = max(size, held.size)
     if not held.can_grow(size):
-        raise BusyError("other requests take all the memory there is; send fewer trajectories at once", 2)
+        raise BusyError(
+            "other requests take all the memory there is; send fewer trajectories at once", 2
+        )
     held.resize(size)
 
 
@@ -344,10 +386,16 @@ def _read_id(data: msgspec.Raw, place: int) -> str:
         id = msgspec.json.decode(head.trajectory, type=_Named).id if has_record else head.id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         id = None
-    return id if isinstance(id, str) and 0 < len(id.encode("utf-8", "replace")) <= MAX_ID else f"items[{place}]"
+    return (
+        id
+        if isinstance(id, str) and 0 < len(id.encode("utf-8", "replace")) <= MAX_ID
+        else f"items[{place}]"
+    )
 
 
-def _worded(items: Sequence[Item], outcomes: Sequence[Scored | JudgeError | BusyError]) -> list[Scored]:
+def _worded(
+    items: Sequence[Item], outcomes: Sequence[Scored | JudgeError | BusyError]
+) -> list[Scored]:
     return [
         outcome if isinstance(outcome, Scored) else unscored(item.id, "transport", str(outcome))
         for item, outcome in zip(items, outcomes, strict=True)

@@ -45,11 +45,12 @@ class Service:
     reward: Reward
 
     async def drain(self, seconds: float = float("inf")) -> None:
-        """Admits no more requests, and waits until every request inside and every job has its answer.
+        """Admits no more requests, and waits until every request inside and every job has its
+        answer.
 
         Args:
-            seconds: The longest wait, in seconds. After it, waiting requests are answered that the service ends, and judgements
-                under way are cancelled.
+            seconds: The longest wait, in seconds. After it, waiting requests are answered that the
+                service ends, and judgements under way are cancelled.
         """
         self.admission.close()
         try:
@@ -58,14 +59,18 @@ class Service:
                 await self.judging.finish_jobs()
         except TimeoutError:
             inside, jobs = self.admission.inside + self.admission.outside, self.judging.jobs_running
-            _log.warning("the grace period is over: %d requests and %d jobs are given up", inside, jobs)
+            _log.warning(
+                "the grace period is over: %d requests and %d jobs are given up", inside, jobs
+            )
             self.admission.turn_away()
             self.judge_queue.close()
         if self.reward.watch is not None:
             await off_loop(self.reward.watch.close)
 
 
-def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency: int | None = None) -> Service:
+def make_service(
+    reward: Reward, spec: ServiceSpec | None = None, *, concurrency: int | None = None
+) -> Service:
     """Builds the HTTP service of a reward, without starting it.
 
     Args:
@@ -88,7 +93,8 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
     except ImportError as missing:
         raise MissingExtraError(missing.name or "starlette", "serve") from None
     spec = spec or ServiceSpec()
-    if reward.spec.on_unscored == "raise":  # over HTTP the error is the status, which abstaining brings too
+    # over HTTP the error is the status, which abstaining brings too
+    if reward.spec.on_unscored == "raise":
         reward = Reward(reward.judge, replace(reward.spec, on_unscored="abstain"), reward.watch)
     tokens = spec.tokens()
     if reward.watch is not None:
@@ -99,9 +105,24 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
         metrics.judged(result, waited, took)
         _log_judgement(result, spec)
 
-    queue = JudgeQueue(reward, concurrency=concurrency, judge_seconds=spec.judge_timeout, budget=budget, judged=judged)
+    queue = JudgeQueue(
+        reward,
+        concurrency=concurrency,
+        judge_seconds=spec.judge_timeout,
+        budget=budget,
+        judged=judged,
+    )
     admission = AdmissionQueue(spec.queue, spec.door, budget)
-    judging = Judging(queue, _parser(spec), metrics, budget, spec.max_items, spec.max_values, spec.max_jobs, spec.max_results)
+    judging = Judging(
+        queue,
+        _parser(spec),
+        metrics,
+        budget,
+        spec.max_items,
+        spec.max_values,
+        spec.max_jobs,
+        spec.max_results,
+    )
     _add_gauges(metrics, queue, admission, judging, budget)
     guard = Guard(make_app(spec, judging, admission, metrics), spec, tokens, admission, metrics)
     return Service(guard, admission, queue, judging, metrics, reward)
@@ -109,17 +130,27 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
 
 def _parser(spec: ServiceSpec) -> RequestParser:
     root = None if spec.media_root is None else Path(spec.media_root)
-    return RequestParser(root, spec.max_images, spec.max_pixels, spec.max_image_bytes, spec.max_request_pixels)
+    return RequestParser(
+        root, spec.max_images, spec.max_pixels, spec.max_image_bytes, spec.max_request_pixels
+    )
 
 
-def _add_gauges(metrics: Metrics, queue: JudgeQueue, admission: AdmissionQueue, judging: Judging, budget: ByteBudget) -> None:
+def _add_gauges(
+    metrics: Metrics,
+    queue: JudgeQueue,
+    admission: AdmissionQueue,
+    judging: Judging,
+    budget: ByteBudget,
+) -> None:
     metrics.gauge("waiting", "Trajectories that wait for the judge", lambda: queue.waiting)
     metrics.gauge("in_flight", "Trajectories at the judge", lambda: queue.in_flight)
     metrics.gauge("hung", "Judgements that were given up and have not ended", lambda: queue.hung)
     metrics.gauge("requests_inside", "Requests inside", lambda: admission.inside)
     metrics.gauge("requests_outside", "Requests that wait at the door", lambda: admission.outside)
     metrics.gauge("jobs_running", "Jobs under way", lambda: judging.jobs_running)
-    metrics.gauge("held_bytes", "Bytes of memory for requests and jobs, estimated", lambda: budget.used)
+    metrics.gauge(
+        "held_bytes", "Bytes of memory for requests and jobs, estimated", lambda: budget.used
+    )
     metrics.gauge("concurrency", "Trajectories judged at a time at most", lambda: queue.concurrency)
 
 

@@ -1,7 +1,8 @@
 """The reward APIs of OpenRLHF, slime and NeMo-Gym.
 
-None of the three can say "no reward" in an answer of status 200 but NeMo-Gym, with its failure class. So the others get an
-error status for a trajectory without a verdict: their clients try again, and then leave the reward out.
+None of the three can say "no reward" in an answer of status 200 but NeMo-Gym, with its failure
+class. So the others get an error status for a trajectory without a verdict: their clients try
+again, and then leave the reward out.
 """
 
 from __future__ import annotations
@@ -34,16 +35,21 @@ class OpenRLHF(msgspec.Struct):
         labels = self.labels if self.labels is not None else [None] * len(self.query)
         if not len(self.query) == len(self.prompts) == len(labels):
             raise InputError(
-                f"query, prompts and labels differ in length: {len(self.query)}, {len(self.prompts)}, {len(labels)}"
+                f"query, prompts and labels differ in length: {len(self.query)}, "
+                f"{len(self.prompts)}, {len(labels)}"
             )
         made = []
         for text, prompt, label in zip(self.query, self.prompts, labels, strict=True):
-            made.append(parser.of_value(label) or parser.answered(prompt, text.removeprefix(prompt)))
+            made.append(
+                parser.of_value(label) or parser.answered(prompt, text.removeprefix(prompt))
+            )
         return made
 
 
 def openrlhf_answer(results: Sequence[RewardResult]) -> dict[str, Any]:
-    """`scores` are between 0 and 1, for its dynamic filtering; `extra_logs` has the same keys always."""
+    """`scores` are between 0 and 1, for its dynamic filtering; `extra_logs` has the same keys
+    always.
+    """
     numbers = [result.numbers for result in results]
     rewards = [_number(result) for result in results]
     scores = [
@@ -78,27 +84,34 @@ def _number(result: RewardResult) -> float:
 
 
 class NemoGym(msgspec.Struct):
-    """A request of NeMo-Gym: what was asked of the model, what it answered (as OpenAI's Responses), and the row's fields."""
+    """A request of NeMo-Gym: what was asked of the model, what it answered (as OpenAI's Responses),
+    and the row's fields.
+    """
 
     responses_create_params: dict[str, Any]
     response: dict[str, Any]
     trajectory: Any = None
 
     def made(self, parser: RequestParser) -> Trajectory:
-        """What the row's field `trajectory` stands for, or else the response with its calls. Raises InputError."""
-        return parser.of_value(self.trajectory) or _Responses(parser).trajectory(self.responses_create_params, self.response)
+        """What the row's field `trajectory` stands for, or else the response with its calls. Raises
+        InputError.
+        """
+        return parser.of_value(self.trajectory) or _Responses(parser).trajectory(
+            self.responses_create_params, self.response
+        )
 
 
 _CLASS, _ERROR = "_ng_failure_class", "_ng_failure_judge_error"
 
 
 def nemo_answer(row: dict[str, Any], result: RewardResult) -> dict[str, Any]:
-    """The row with its reward. A row without a verdict has the failure class that keeps it out of the metrics; the reward of 0
-    beside it is what the schema asks for.
+    """The row with its reward. A row without a verdict has the failure class that keeps it out of
+    the metrics; the reward of 0 beside it is what the schema asks for.
     """
     if result.reward is None:
         return nemo_failure(row, result.problem)
-    judged = {key: value for key, value in row.items() if key not in (_CLASS, _ERROR)}  # of a row that failed before
+    # of a row that failed before
+    judged = {key: value for key, value in row.items() if key not in (_CLASS, _ERROR)}
     return {**judged, "reward": result.reward, "reward_components": result.numbers}
 
 
@@ -108,13 +121,23 @@ def nemo_failure(row: dict[str, Any], words: str) -> dict[str, Any]:
 
 
 # Computer-use actions of OpenAI's Responses, in our words.
-_KINDS = {"keypress": "press", "double_click": "click", "drag": "swipe", "screenshot": "other", "wait": "wait", "move": "hover"}
-_VALUES = {"keypress": "keys", "type": "text"}  # what was typed or pressed; keys held during a click are part of its text
+_KINDS = {
+    "keypress": "press",
+    "double_click": "click",
+    "drag": "swipe",
+    "screenshot": "other",
+    "wait": "wait",
+    "move": "hover",
+}
+# what was typed or pressed; keys held during a click are part of its text
+_VALUES = {"keypress": "keys", "type": "text"}
 
 
 @dataclass(slots=True)
 class _Responses:
-    """Makes steps of the items of a response: a call is an action, what came back is what was seen next."""
+    """Makes steps of the items of a response: a call is an action, what came back is what was seen
+    next.
+    """
 
     parser: RequestParser
     images: int = 0
@@ -124,9 +147,19 @@ class _Responses:
         if not isinstance(items, list):
             raise InputError("response.output: expected the list of items that the model made")
         turns = [{"role": "user", "content": given}] if isinstance(given, str) else _objects(given)
-        goal = next((text for turn in reversed(turns) if turn.get("role", "user") == "user" and (text := _text(turn))), None)
+        goal = next(
+            (
+                text
+                for turn in reversed(turns)
+                if turn.get("role", "user") == "user" and (text := _text(turn))
+            ),
+            None,
+        )
         if goal is None:
-            raise InputError("responses_create_params.input holds no text of a user, so there is no goal to judge by")
+            raise InputError(
+                "responses_create_params.input holds no text of a user, so there is no goal to "
+                "judge by"
+            )
         seen = Observation(text=goal)
         for turn in turns:
             seen = self._find_image(turn, seen)
@@ -136,7 +169,11 @@ class _Responses:
         for item in _objects(items):
             kind = item.get("type")
             if kind == "reasoning":
-                thoughts += [part["text"] for part in _objects(item.get("summary")) if isinstance(part.get("text"), str)]
+                thoughts += [
+                    part["text"]
+                    for part in _objects(item.get("summary"))
+                    if isinstance(part.get("text"), str)
+                ]
             elif kind in ("computer_call", "function_call"):
                 for action in self._actions(item, seen):
                     steps.append(Step(seen, action, "\n".join(thoughts) or None))
@@ -147,18 +184,30 @@ class _Responses:
                 answer.append(text)
         words = answer[-1] if answer else None
         if words is not None or not steps:
-            steps.append(Step(seen, Action("answer", value=words or ""), "\n".join(thoughts) or None))
-        platform: Platform = "web" if any(item.get("type") == "computer_call" for item in _objects(items)) else "other"
+            steps.append(
+                Step(seen, Action("answer", value=words or ""), "\n".join(thoughts) or None)
+            )
+        platform: Platform = (
+            "web"
+            if any(item.get("type") == "computer_call" for item in _objects(items))
+            else "other"
+        )
         digest = compute_digest((goal, items))
         final = seen if words is None and steps else None
         task = Task(goal=goal, platform=platform)
-        return Trajectory(id=f"response-{digest}", task=task, steps=tuple(steps), final=final, answer=words)
+        return Trajectory(
+            id=f"response-{digest}", task=task, steps=tuple(steps), final=final, answer=words
+        )
 
     def _actions(self, item: dict[str, Any], seen: Observation) -> list[Action]:
-        """What one item did: a call of a computer has a list of actions, and had a single one in the tool's preview."""
+        """What one item did: a call of a computer has a list of actions, and had a single one in
+        the tool's preview.
+        """
         if item["type"] == "function_call":
             arguments = item.get("arguments")
-            words = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            words = (
+                arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            )
             return [Action("other", f"{item.get('name')}({words})", value=words)]
         size = self._size(seen)
         actions = _objects(item.get("actions")) or _objects([item.get("action")]) or [{}]
@@ -170,7 +219,8 @@ class _Responses:
         parts = [output] if isinstance(output, dict) else _objects(output)
         texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
         seen = Observation(
-            text="\n".join(texts) or None, url=next((u for p in parts if isinstance(u := p.get("current_url"), str)), None)
+            text="\n".join(texts) or None,
+            url=next((u for p in parts if isinstance(u := p.get("current_url"), str)), None),
         )
         return self._find_image({"content": parts}, seen)
 
@@ -179,10 +229,15 @@ class _Responses:
             address = part.get("image_url")
             if isinstance(address, str):
                 if not address.startswith("data:"):
-                    raise InputError("an image is named by an address, which is not fetched: send it inline, as a data URL")
+                    raise InputError(
+                        "an image is named by an address, which is not fetched: send it inline, "
+                        "as a data URL"
+                    )
                 self.images += 1
                 if self.images > self.parser.max_images:
-                    raise InputError(f"more than {self.parser.max_images} images, which is the limit here")
+                    raise InputError(
+                        f"more than {self.parser.max_images} images, which is the limit here"
+                    )
                 data = decoded_image(address, "image_url")
                 self.parser.check(data, "image_url")
                 seen = Observation(data, seen.text, seen.url)
@@ -226,4 +281,6 @@ def _text(turn: dict[str, Any]) -> str:
     content = turn.get("content")
     if isinstance(content, str):
         return content
-    return "\n".join(text for part in _objects(content) if isinstance(text := part.get("text"), str) and text)
+    return "\n".join(
+        text for part in _objects(content) if isinstance(text := part.get("text"), str) and text
+    )

@@ -22,17 +22,21 @@ from prill.service.last_resort import LastResort
 from prill.service.spec import ServiceSpec
 
 _HEAD_SECONDS = 20.0  # that a client may take to send the first lines of a request
-_KEEP_ALIVE = 75  # longer than the pools of the trainers' clients keep a connection, so that none is closed under a request
-_SEND_SECONDS = 30  # that a client may take to read the rest of its answer when its connection is to end
+# longer than the pools of the trainers' clients keep a connection, so that none is closed under a
+# request
+_KEEP_ALIVE = 75
+# that a client may take to read the rest of its answer when its connection is to end
+_SEND_SECONDS = 30
 _FORCED_SECONDS = 2.0  # from a second signal to the end
 _SPARE = 256  # connections beyond those that requests may wait on: for probes, metrics and the page
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that has to begin a request in time, and to be read from: otherwise half a line a minute would hold it for
-    ever, and an answer that nobody reads the end of the service.
+    """A connection that has to begin a request in time, and to be read from: otherwise half a line
+    a minute would hold it for ever, and an answer that nobody reads the end of the service.
 
-    What uvicorn itself would refuse in plain words, too many connections and what is no HTTP, is refused as all else is.
+    What uvicorn itself would refuse in plain words, too many connections and what is no HTTP, is
+    refused as all else is.
     """
 
     def __init__(self, *args: Any, service: Service, limit: int, **settings: Any) -> None:
@@ -46,16 +50,28 @@ class BoundedConnection(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Hands what came to the service, or to what refuses where there are too many connections."""
-        self.app = self._service.app if len(self.connections) < self._limit else self._service.app.crowded
+        """Hands what came to the service, or to what refuses where there are too many
+        connections.
+        """
+        self.app = (
+            self._service.app if len(self.connections) < self._limit else self._service.app.crowded
+        )
         super().data_received(data)
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is no HTTP."""
         body = problem("http", "this is no HTTP request that can be read")
-        headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
-        for part in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
+        for part in (
+            h11.Response(status_code=400, headers=headers),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
             self.transport.write(self.conn.send(part) or b"")
         self.transport.close()
 
@@ -77,7 +93,9 @@ class BoundedConnection(H11Protocol):
         self._end_unread()
 
     def _end_unread(self) -> None:
-        """A closed connection waits for what its client has not read, for ever where it never does."""
+        """A closed connection waits for what its client has not read, for ever where it never
+        does.
+        """
         if self._ending is not None:
             self._ending.cancel()
         self._ending = self.loop.call_later(_SEND_SECONDS, self.transport.abort)
@@ -92,7 +110,8 @@ class BoundedConnection(H11Protocol):
 
     def _end(self) -> None:
         self._ending = None
-        idle = self.timeout_keep_alive_task is not None  # between two requests: that has a limit of its own
+        # between two requests: that has a limit of its own
+        idle = self.timeout_keep_alive_task is not None
         if not idle and (self.cycle is None or self.cycle.response_complete):
             self.transport.abort()
 
@@ -108,7 +127,8 @@ class DrainingServer(uvicorn.Server):
         started: Callable[[], None],
         last: LastResort | None,
     ) -> None:
-        # Of the grace period, what is left to end connections that nobody reads from, and then the process.
+        # Of the grace period, what is left to end connections that nobody reads from, and then the
+        # process.
         spare = min(_SEND_SECONDS, spec.grace / 4)
         super().__init__(_settings(service, spec, spare))
         self._service, self._ending, self._begun, self._last = service, ending, started, last
@@ -118,7 +138,9 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts to listen, and says so."""
         await super().startup(sockets)
-        self._begun()  # not sooner: who reads the address may send a signal at once, and uvicorn listens to them only now
+        # not sooner: who reads the address may send a signal at once, and uvicorn listens to them
+        # only now
+        self._begun()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal to end."""
@@ -130,7 +152,8 @@ class DrainingServer(uvicorn.Server):
             self._service.admission.close()
             if self._last is not None:
                 self._last.end_within(self._forced_after)
-            asyncio.get_running_loop().call_soon_threadsafe(self._begin)  # it may be early: the server is still starting
+            # it may be early: the server is still starting
+            asyncio.get_running_loop().call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
         self._drain = asyncio.create_task(self._service.drain(self._drain_seconds))
@@ -152,5 +175,6 @@ def _settings(service: Service, spec: ServiceSpec, spare: float) -> uvicorn.Conf
         server_header=False,
         backlog=4096,
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=max(1, int(spare / 2)),  # from when all is answered: for clients that do not read it
+        # from when all is answered: for clients that do not read it
+        timeout_graceful_shutdown=max(1, int(spare / 2)),
     )

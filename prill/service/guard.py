@@ -1,6 +1,7 @@
 """Middleware: checks host, token, path and size before a request is read.
 
-Nothing of a request is read before it has a place, so that what waits costs a connection and no memory.
+Nothing of a request is read before it has a place, so that what waits costs a connection and no
+memory.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ from prill.service.metrics import Metrics
 from prill.service.spec import ServiceSpec, is_loopback
 
 CONTEXT = "prill.request"
-_OPEN = ("/healthz", "/readyz")  # for probes of a cluster, which have no token; they tell nothing but their answer
+# for probes of a cluster, which have no token; they tell nothing but their answer
+_OPEN = ("/healthz", "/readyz")
 _RETRY_AFTER = 5.0  # seconds
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-store",
     "content-security-policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
     ),
 }
 log = logging.getLogger("prill.service")
@@ -41,7 +44,9 @@ log = logging.getLogger("prill.service")
 
 @dataclass(slots=True)
 class RequestContext:
-    """Who asks, until when an answer is of use (a time of the event loop), and what was sent with the memory that it holds."""
+    """Who asks, until when an answer is of use (a time of the event loop), and what was sent with
+    the memory that it holds.
+    """
 
     client: str
     deadline: float
@@ -76,7 +81,9 @@ def refusal(status: int, code: str, message: str, after: float | None = None) ->
 
 
 class Guard:
-    """The application behind its guard. `holds` says for each path that brings work how long a request is held."""
+    """The application behind its guard. `holds` says for each path that brings work how long a
+    request is held.
+    """
 
     def __init__(
         self,
@@ -102,14 +109,18 @@ class Guard:
         await self._answered(scope, send, lambda noted: self._admit(scope, receive, noted))
 
     async def crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Turns away whoever comes while there are too many connections; theirs ends with the answer."""
+        """Turns away whoever comes while there are too many connections; theirs ends with the
+        answer.
+        """
 
         async def refuse(noted: Send) -> None:
             raise _RefusedError(503, "busy", "there are too many connections", closes=True)
 
         await self._answered(scope, send, refuse)
 
-    async def _answered(self, scope: Scope, send: Send, answer: Callable[[Send], Awaitable[None]]) -> None:
+    async def _answered(
+        self, scope: Scope, send: Send, answer: Callable[[Send], Awaitable[None]]
+    ) -> None:
         """Sends what `answer` sends, or the refusal that it raises, and notes it."""
         began, status = time.monotonic(), 0
 
@@ -130,7 +141,9 @@ class Guard:
             await refusal(503, "busy", str(busy), busy.after)(scope, _no_body, noted)
         finally:
             took = time.monotonic() - began
-            path = getattr(scope.get("route"), "path", None) or (scope["path"] if scope["path"] in self.holds else "other")
+            path = getattr(scope.get("route"), "path", None) or (
+                scope["path"] if scope["path"] in self.holds else "other"
+            )
             self.metrics.request(path, status, took)
             if self.spec.log != "quiet":
                 log.info("%s %s %d %.3f s", scope["method"], quote(scope["path"]), status, took)
@@ -139,9 +152,15 @@ class Guard:
         request, loop = Request(scope, receive), asyncio.get_running_loop()
         _check_framing(request.headers)
         self._check_host(request.headers)
-        token = None if scope["path"] in _OPEN else self._checked_token(request.headers, request.query_params)
+        token = (
+            None
+            if scope["path"] in _OPEN
+            else self._checked_token(request.headers, request.query_params)
+        )
         # From here on nobody meets the key, whatever writes addresses down.
-        query = [(name, value) for name, value in request.query_params.multi_items() if name != "key"]
+        query = [
+            (name, value) for name, value in request.query_params.multi_items() if name != "key"
+        ]
         scope["query_string"] = urlencode(query).encode()
         hold = self.holds.get(scope["path"])
         if hold is None or scope["method"] != "POST":
@@ -152,13 +171,19 @@ class Guard:
         async with self.admission.admitted(client, deadline, size) as held:
             try:
                 async with asyncio.timeout(self.spec.body_timeout):
-                    scope[CONTEXT] = RequestContext(client, deadline, held, await self._body(request, held))
+                    scope[CONTEXT] = RequestContext(
+                        client, deadline, held, await self._body(request, held)
+                    )
             except TimeoutError:
-                raise _RefusedError(408, "slow", f"the request did not come within {self.spec.body_timeout:g} s") from None
+                raise _RefusedError(
+                    408, "slow", f"the request did not come within {self.spec.body_timeout:g} s"
+                ) from None
             await self._while_there(scope, receive, send)
 
     async def _while_there(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers, unless the client hangs up before: then its place is free at once. Raises ClientDisconnect."""
+        """Answers, unless the client hangs up before: then its place is free at once. Raises
+        ClientDisconnect.
+        """
         answered = False
 
         async def noted(message: Message) -> None:
@@ -170,7 +195,10 @@ class Guard:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        work = asyncio.ensure_future(self.app(scope, receive, noted)), asyncio.ensure_future(hangs_up())
+        work = (
+            asyncio.ensure_future(self.app(scope, receive, noted)),
+            asyncio.ensure_future(hangs_up()),
+        )
         try:
             await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
             if not work[0].done() and not answered:
@@ -182,8 +210,9 @@ class Guard:
             await asyncio.gather(*work, return_exceptions=True)
 
     def _client(self, request: Request, token: int | None) -> str:
-        """Who takes turns with others: the holder of a token where there are several, else an address. No name that clients
-        give themselves: one that has two hundred would have two hundred turns.
+        """Who takes turns with others: the holder of a token where there are several, else an
+        address. No name that clients give themselves: one that has two hundred would have two
+        hundred turns.
         """
         if token is not None and len(self._tokens) > 1:
             return f"token {token}"
@@ -194,7 +223,9 @@ class Guard:
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise _RefusedError(415, "not_json", "send JSON, with Content-Type: application/json")
         if headers.get("content-encoding", "identity") != "identity":
-            raise _RefusedError(415, "packed", "send the request unpacked: compressed ones are not read")
+            raise _RefusedError(
+                415, "packed", "send the request unpacked: compressed ones are not read"
+            )
         length = headers.get("content-length", "")
         size = int(length[:20]) if length.isdecimal() else 0
         if size > self.spec.max_body:
@@ -202,9 +233,11 @@ class Guard:
         return size
 
     def _check_host(self, headers: Headers) -> None:
-        """Against pages whose own name was made to lead here: only this machine's names will do, while only it is served.
+        """Against pages whose own name was made to lead here: only this machine's names will do,
+        while only it is served.
 
-        Starlette's TrustedHostMiddleware takes a list of names; here every address of this machine's own network is one.
+        Starlette's TrustedHostMiddleware takes a list of names; here every address of this
+        machine's own network is one.
         """
         hosts = headers.getlist("host")
         if len(hosts) != 1:
@@ -228,14 +261,24 @@ class Guard:
             if scheme.lower() == "bearer":
                 shown = rest.strip()
         data = shown.encode("utf-8", "surrogateescape")
-        right = [number for number, token in enumerate(self._tokens) if hmac.compare_digest(data, token.encode())]
+        right = [
+            number
+            for number, token in enumerate(self._tokens)
+            if hmac.compare_digest(data, token.encode())
+        ]
         if right:
             return right[0]
-        raise _RefusedError(401, "token", "show the token: Authorization: Bearer …, or ?key=… where a client sends no headers")
+        raise _RefusedError(
+            401,
+            "token",
+            "show the token: Authorization: Bearer …, or ?key=… where a client sends no headers",
+        )
 
     def _too_large(self) -> _RefusedError:
         return _RefusedError(
-            413, "too_large", f"the request has more than {self.spec.max_body:,} bytes, which is the limit here"
+            413,
+            "too_large",
+            f"the request has more than {self.spec.max_body:,} bytes, which is the limit here",
         )
 
     async def _body(self, request: Request, held: Reservation) -> bytes:
@@ -262,7 +305,9 @@ def find_network(address: str) -> str:
 
 
 def _check_framing(headers: Headers) -> None:
-    """Two lengths of one body are two bodies to somebody on the way: the rest of it may be taken for another request."""
+    """Two lengths of one body are two bodies to somebody on the way: the rest of it may be taken
+    for another request.
+    """
     if "content-length" in headers and "transfer-encoding" in headers:
         words = "Content-Length together with Transfer-Encoding: a body has one length"
         raise _RefusedError(400, "http", words, closes=True)

@@ -24,19 +24,24 @@ from prill.types import Trajectory
 _T = TypeVar("_T")
 Source = Literal["judged", "shared", "remembered"]
 MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 4096, 16_000_000
-MAX_HUNG = 4  # judgements that were given up and have not ended, for each slot; with more, none is begun
+# judgements that were given up and have not ended, for each slot; with more, none is begun
+MAX_HUNG = 4
 MAX_WORDS = 1000  # characters of what is told of an error
 ENDING = "the service is ending"
 _JUDGE_SECONDS = 600.0
 
 
 class JudgeError(Exception):
-    """No verdict, and no reason that a verdict could carry: the endpoint is gone, or the judge has a bug."""
+    """No verdict, and no reason that a verdict could carry: the endpoint is gone, or the judge has
+    a bug.
+    """
 
 
 @dataclass(eq=False, slots=True)
 class _Work:
-    """One trajectory to judge, and who asked first; `waiters` counts the requests that want its result."""
+    """One trajectory to judge, and who asked first; `waiters` counts the requests that want its
+    result.
+    """
 
     key: str
     client: str
@@ -61,11 +66,12 @@ class Answer:
 class JudgeQueue:
     """Judges what requests bring, as many at a time as the judge's model takes calls.
 
-    Equal trajectories (by the key of verdict files) that are under way at the same time are judged once, and the latest
-    verdicts are remembered, so that a client that comes again after a 503 is answered at once. What could not be judged is not
-    remembered. A judgement that takes longer than `judge_seconds` is given up: it is unscored (`timeout`) and its slot is free.
-    `judged` is told every result with its seconds in the queue and at the judge. `budget` counts the bytes of what is still at
-    the judge when nobody waits for it any more, or it was given up.
+    Equal trajectories (by the key of verdict files) that are under way at the same time are judged
+    once, and the latest verdicts are remembered, so that a client that comes again after a 503 is
+    answered at once. What could not be judged is not remembered. A judgement that takes longer than
+    `judge_seconds` is given up: it is unscored (`timeout`) and its slot is free. `judged` is told
+    every result with its seconds in the queue and at the judge. `budget` counts the bytes of what
+    is still at the judge when nobody waits for it any more, or it was given up.
     """
 
     def __init__(
@@ -75,7 +81,9 @@ class JudgeQueue:
         concurrency: int | None = None,
         judge_seconds: float = _JUDGE_SECONDS,
         budget: ByteBudget | None = None,
-        judged: Callable[[RewardResult | BaseException, float, float], None] = lambda result, waited, took: None,
+        judged: Callable[
+            [RewardResult | BaseException, float, float], None
+        ] = lambda result, waited, took: None,
     ) -> None:
         self.reward = reward
         self.concurrency = concurrency or get_concurrency(reward.judge) or CONCURRENCY
@@ -86,7 +94,9 @@ class JudgeQueue:
         self._under_way: dict[str, _Work] = {}
         self._running: dict[asyncio.Task[RewardResult | BaseException], _Work] = {}
         self._hung: dict[asyncio.Task[RewardResult | BaseException], Reservation] = {}
-        self._remembered: BoundedCache[str, RewardResult] = BoundedCache(MAX_REMEMBERED, MAX_REMEMBERED_BYTES)
+        self._remembered: BoundedCache[str, RewardResult] = BoundedCache(
+            MAX_REMEMBERED, MAX_REMEMBERED_BYTES
+        )
         self._paces: deque[float] = deque(maxlen=50)
         self._closed = False
 
@@ -106,13 +116,19 @@ class JudgeQueue:
         return len(self._hung)
 
     def is_stalled(self, seconds: float) -> bool:
-        """Whether every slot has been taken for longer than that, or so many judgements hang that none is begun."""
+        """Whether every slot has been taken for longer than that, or so many judgements hang that
+        none is begun.
+        """
         now = time.monotonic()
         old = sum(now - work.began > seconds for work in self._running.values())
         return old >= self.concurrency or self._is_stuck
 
-    async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:
-        """The reward of a trajectory. Raises BusyError at the deadline, a time of the event loop, InputError and JudgeError."""
+    async def result(
+        self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False
+    ) -> Answer:
+        """The reward of a trajectory. Raises BusyError at the deadline, a time of the event loop,
+        InputError and JudgeError.
+        """
         if self._closed:
             raise JudgeError(ENDING)
         key = await _outcome(self._key(trajectory, is_large))
@@ -144,7 +160,9 @@ class JudgeQueue:
         return Answer(outcome, key, source)
 
     def close(self) -> None:
-        """Gives up all that waits or is at the judge: whoever waits for it is told that the service ends."""
+        """Gives up all that waits or is at the judge: whoever waits for it is told that the service
+        ends.
+        """
         self._closed = True
         for work in list(self._queue):
             self._queue.remove(work.client, work)
@@ -157,7 +175,9 @@ class JudgeQueue:
         screenshots = judge.screenshots(trajectory)
         # Files are read for the key: other requests go on meanwhile.
         if screenshots or is_large:
-            return await off_loop(lambda: verdict_key(judge.info, trajectory, screenshots), is_large=is_large)
+            return await off_loop(
+                lambda: verdict_key(judge.info, trajectory, screenshots), is_large=is_large
+            )
         return verdict_key(judge.info, trajectory, ())
 
     def _leave(self, work: _Work) -> None:
@@ -179,7 +199,10 @@ class JudgeQueue:
             work = self._queue.pop()
             work.began = time.monotonic()
             if self._is_stuck:
-                self._settle(work, self._timed_out(work, f"{len(self._hung)} judgements hang, so none is begun"))
+                self._settle(
+                    work,
+                    self._timed_out(work, f"{len(self._hung)} judgements hang, so none is begun"),
+                )
                 continue
             task = asyncio.create_task(_outcome(self._judge(work.trajectory)))
             self._running[task] = work
@@ -197,7 +220,9 @@ class JudgeQueue:
             held.release()
             return
         work = self._running.pop(task)
-        self._settle(work, JudgeError("the judgement was given up") if task.cancelled() else task.result())
+        self._settle(
+            work, JudgeError("the judgement was given up") if task.cancelled() else task.result()
+        )
         self._begin()
 
     def _too_long(self, task: asyncio.Task[RewardResult | BaseException], words: str) -> None:
@@ -205,7 +230,9 @@ class JudgeQueue:
             self._give_up(task, self._timed_out(self._running[task], words))
             self._begin()
 
-    def _give_up(self, task: asyncio.Task[RewardResult | BaseException], outcome: RewardResult | JudgeError) -> None:
+    def _give_up(
+        self, task: asyncio.Task[RewardResult | BaseException], outcome: RewardResult | JudgeError
+    ) -> None:
         work = self._running.pop(task)
         self._hung[task] = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
         task.cancel()  # a judge may not listen to it
@@ -233,11 +260,14 @@ class JudgeQueue:
 
     def _remember(self, key: str, result: RewardResult) -> None:
         if result.verdict.unscored is None:
-            with suppress(TypeError, ValueError):  # parts from a reward function of one's own may hold anything
+            # parts from a reward function of one's own may hold anything
+            with suppress(TypeError, ValueError):
                 self._remembered.put(key, result, len(msgspec.json.encode(result)))
 
     def _pace(self) -> float:
-        """When the queue should have moved: the time of what waits now, by the latest judgements, within a minute."""
+        """When the queue should have moved: the time of what waits now, by the latest judgements,
+        within a minute.
+        """
         if not self._paces:
             return 2.0
         mean = sum(self._paces) / len(self._paces)
@@ -255,6 +285,12 @@ async def _outcome(work: Awaitable[_T]) -> _T | BaseException:
 
 
 def _words(error: BaseException) -> str:
-    """What clients are told of a judge's error: our own words, and of others only their type, since theirs may quote a page."""
-    words = str(error) if isinstance(error, PrillError | JudgeError) else f"the judge raised {type(error).__name__}"
+    """What clients are told of a judge's error: our own words, and of others only their type, since
+    theirs may quote a page.
+    """
+    words = (
+        str(error)
+        if isinstance(error, PrillError | JudgeError)
+        else f"the judge raised {type(error).__name__}"
+    )
     return words[:MAX_WORDS].encode("utf-8", "replace").decode()

@@ -16,22 +16,28 @@ from prill.types import Trajectory
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
-# Measured with msgspec 0.22 and Python 3.11: `{"":0}` takes 101 bytes for each of the characters counted here, `[]` 36.
+# Measured with msgspec 0.22 and Python 3.11: `{"":0}` takes 101 bytes for each of the characters
+# counted here, `[]` 36.
 VALUE_BYTES = 100
 CLIENT_SHARE = 0.75  # of a budget that one client may hold, so that others still get in
 
 
 def count_values(data: bytes) -> int:
-    """How many JSON values a text holds at most: commas and opening brackets, those inside strings included."""
+    """How many JSON values a text holds at most: commas and opening brackets, those inside strings
+    included.
+    """
     return data.count(b",") + data.count(b"{") + data.count(b"[") + 1
 
 
 def check_values(data: bytes, limit: int) -> int:
-    """Estimated bytes of memory that a JSON text takes once it is decoded. Raises InputError for more than `limit` values."""
+    """Estimated bytes of memory that a JSON text takes once it is decoded. Raises InputError for
+    more than `limit` values.
+    """
     values = count_values(data)
     if values > limit:
         raise InputError(
-            f"up to {values:,} JSON values; the limit here is {limit:,} a request: send fewer trajectories at once"
+            f"up to {values:,} JSON values; the limit here is {limit:,} a request: send fewer "
+            "trajectories at once"
         )
     return len(data) + VALUE_BYTES * values
 
@@ -43,7 +49,9 @@ def trajectory_bytes(trajectory: Trajectory) -> int:
 
 
 class ByteBudget:
-    """Bytes that may be held at a time, and by one client. `released` is called whenever some become free."""
+    """Bytes that may be held at a time, and by one client. `released` is called whenever some
+    become free.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit, self.used = limit, 0
@@ -86,7 +94,9 @@ class Reservation:
     def can_grow(self, size: int) -> bool:
         """Whether it may become so large."""
         more = size - self.size
-        return more <= 0 or (self._budget.fits(more) and self._budget.within_share(self.client, more))
+        return more <= 0 or (
+            self._budget.fits(more) and self._budget.within_share(self.client, more)
+        )
 
     def resize(self, size: int) -> None:
         """Holds so many bytes from now on."""
@@ -138,9 +148,10 @@ def _threads(is_large: bool) -> ThreadPoolExecutor:
 
 
 async def off_loop(work: Callable[[], _V], *, is_large: bool = False) -> _V:
-    """What takes long, in a thread of the service's own: judges that hang may have taken all those of `asyncio.to_thread`.
+    """What takes long, in a thread of the service's own: judges that hang may have taken all those
+    of `asyncio.to_thread`.
 
-    There is one thread for all that is large: decoding a large body holds the interpreter, and two at a time would keep
-    everybody else from it for twice as long, and take twice the memory.
+    There is one thread for all that is large: decoding a large body holds the interpreter, and two
+    at a time would keep everybody else from it for twice as long, and take twice the memory.
     """
     return await asyncio.get_running_loop().run_in_executor(_threads(is_large), work)

@@ -23,9 +23,12 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 180.0,
 SCORE_BOUNDS = tuple(tenth / 10 for tenth in range(1, 11))
 _MAX_ID = 80  # characters of an id that are kept for the page
 _NO_ANSWER = frozenset({"transport", "timeout"})
-_ANSWERED = frozenset({None, "refusal", "truncated", "parse", "context"})  # the other reasons come before any call
+# the other reasons come before any call
+_ANSWERED = frozenset({None, "refusal", "truncated", "parse", "context"})
 _PROBE_EVERY, _PROBE_SECONDS = 10.0, 3.0
-_UNREADY = 30.0  # seconds after a judgement broke; then requests may try the judge again, or nobody would ever find it back
+# seconds after a judgement broke; then requests may try the judge again, or nobody would ever find
+# it back
+_UNREADY = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,9 @@ class Latest:
 
 @dataclass(slots=True)
 class JudgeHealth:
-    """How the latest judgements went; `trouble` says what is wrong, and is empty where nothing is."""
+    """How the latest judgements went; `trouble` says what is wrong, and is empty where nothing
+    is.
+    """
 
     started: float = field(default_factory=time.monotonic)
     trouble: str = ""
@@ -52,20 +57,26 @@ class JudgeHealth:
     finished: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
 
     def note(self, result: RewardResult | BaseException) -> None:
-        """One that broke is trouble until another succeeds; failures to answer are, once there are so many in a row that it is
-        not what they ask.
+        """One that broke is trouble until another succeeds; failures to answer are, once there are
+        so many in a row that it is not what they ask.
         """
         now = time.monotonic()
         self.finished.append(now)
         if isinstance(result, BaseException):
-            self.trouble, self.broke_at = f"the latest judgement broke: {type(result).__name__}", now
+            self.trouble, self.broke_at = (
+                f"the latest judgement broke: {type(result).__name__}",
+                now,
+            )
             return
         unscored = result.verdict.unscored
         if unscored in _ANSWERED:
             self.unanswered, self.trouble, self.answered_at = 0, "", now
         self.unanswered += unscored in _NO_ANSWER
         if unscored in _NO_ANSWER and self.unanswered >= LEAST_CALLS:
-            self.trouble, self.broke_at = f"the latest {self.unanswered:,} judgements had no answer ({unscored})", now
+            self.trouble, self.broke_at = (
+                f"the latest {self.unanswered:,} judgements had no answer ({unscored})",
+                now,
+            )
 
     @property
     def just_broke(self) -> bool:
@@ -85,7 +96,9 @@ class JudgeHealth:
 
 
 class Probe:
-    """Asks whether the judge's endpoint can be reached, once in so many seconds, however often that is wanted."""
+    """Asks whether the judge's endpoint can be reached, once in so many seconds, however often that
+    is wanted.
+    """
 
     def __init__(self, judge: Evaluator) -> None:
         self._judge, self._asking = judge, asyncio.Lock()
@@ -99,7 +112,9 @@ class Probe:
                     async with asyncio.timeout(_PROBE_SECONDS):
                         self._trouble = await why_unreachable(self._judge)
                 except TimeoutError:
-                    self._trouble = f"the judge's endpoint did not answer within {_PROBE_SECONDS:g} s"
+                    self._trouble = (
+                        f"the judge's endpoint did not answer within {_PROBE_SECONDS:g} s"
+                    )
                 self._asked_at = time.monotonic()
             return self._trouble
 
@@ -122,12 +137,16 @@ class Metrics:
         self.requests = counter("requests", "Requests answered", "path", "status")
         self.verdicts = counter("verdicts", "Verdicts made", "outcome")
         self.unscored = counter("unscored", "Trajectories without a verdict", "reason")
-        self.sources = counter("answers", "Answers by where they came from: judged, shared or remembered", "source")
+        self.sources = counter(
+            "answers", "Answers by where they came from: judged, shared or remembered", "source"
+        )
         self.broken = counter("judge_broken", "Judgements that ended in an error")
         self.request_seconds = times("request", "Seconds from a request to its answer")
         self.queue_seconds = times("queue", "Seconds that trajectories waited for the judge")
         self.judge_seconds = times("judge", "Seconds at the judge")
-        self.scores = Histogram("prill_score", "Scores of verdicts", buckets=SCORE_BOUNDS, registry=registry)
+        self.scores = Histogram(
+            "prill_score", "Scores of verdicts", buckets=SCORE_BOUNDS, registry=registry
+        )
         registry.register(_Spending(self))
 
     def gauge(self, name: str, words: str, value: Callable[[], float]) -> None:
@@ -149,24 +168,35 @@ class Metrics:
             self.broken.inc()
             return
         verdict = result.verdict
-        outcome = "unscored" if verdict.success is None else "success" if verdict.success else "failure"
+        outcome = (
+            "unscored" if verdict.success is None else "success" if verdict.success else "failure"
+        )
         self.verdicts.labels(outcome).inc()
         self.usage += verdict.usage
         if verdict.unscored is not None:
             self.unscored.labels(verdict.unscored).inc()
         if verdict.score is not None:
             self.scores.observe(verdict.score)
-        self.latest.append(Latest(time.time(), verdict.id[:_MAX_ID], outcome, verdict.score, result.reward, took))
+        self.latest.append(
+            Latest(time.time(), verdict.id[:_MAX_ID], outcome, verdict.score, result.reward, took)
+        )
 
     @property
     def spent(self) -> Usage:
-        """What all calls of models cost: those for rewards, for canaries and of the second judge."""
+        """What all calls of models cost: those for rewards, for canaries and of the second
+        judge.
+        """
         return self.usage if self.watch is None else self.usage + self.watch.spent
 
 
 def counts(metric: Counter | Histogram, suffix: str = "_total") -> dict[str, float]:
     """What a metric counted, by the value of its label; that of the empty one where it has none."""
-    samples = [sample for family in metric.collect() for sample in family.samples if sample.name.endswith(suffix)]
+    samples = [
+        sample
+        for family in metric.collect()
+        for sample in family.samples
+        if sample.name.endswith(suffix)
+    ]
     return {next(iter(sample.labels.values()), ""): sample.value for sample in samples}
 
 
@@ -184,22 +214,38 @@ class _Spending(Collector):
         tokens.add_metric(["completion"], usage.completion_tokens)
         yield tokens
         if usage.usd is not None:
-            yield CounterMetricFamily("prill_judge_usd", "What the models cost, in US dollars", value=usage.usd)
+            yield CounterMetricFamily(
+                "prill_judge_usd", "What the models cost, in US dollars", value=usage.usd
+            )
         if self._metrics.watch is not None:
             yield from _of_watch(self._metrics.watch.report())
 
 
 def _of_watch(report: WatchReport) -> Iterator[Metric]:
-    """What the watch found: an alarm for each sign, the figures behind them, and the canaries by what came of them."""
-    alarms = GaugeMetricFamily("prill_watch_alarm", "1 while a sign of a reward that goes wrong is an alarm", labels=["sign"])
+    """What the watch found: an alarm for each sign, the figures behind them, and the canaries by
+    what came of them.
+    """
+    alarms = GaugeMetricFamily(
+        "prill_watch_alarm",
+        "1 while a sign of a reward that goes wrong is an alarm",
+        labels=["sign"],
+    )
     for sign in report.signs:
         alarms.add_metric([sign.name], float(sign.state == "alarm"))
     yield alarms
-    for key, value in ((key, value) for sign in report.signs for key, value in sign.figures.items()):
+    for key, value in (
+        (key, value) for sign in report.signs for key, value in sign.figures.items()
+    ):
         yield GaugeMetricFamily(f"prill_watch_{key}", FIGURES[key], value=value)
-    canaries = CounterMetricFamily("prill_canaries", "Canaries judged, by what came of them", labels=["outcome"])
+    canaries = CounterMetricFamily(
+        "prill_canaries", "Canaries judged, by what came of them", labels=["outcome"]
+    )
     for outcome in ("right", "wrong", "unscored"):
         canaries.add_metric([outcome], sum(getattr(one, outcome) for one in report.rounds))
     yield canaries
-    yield CounterMetricFamily("prill_canary_rounds", "Rounds of canaries begun", value=len(report.rounds))
-    yield CounterMetricFamily("prill_watch_lost", "Verdicts that the watch had no time to note", value=report.lost)
+    yield CounterMetricFamily(
+        "prill_canary_rounds", "Rounds of canaries begun", value=len(report.rounds)
+    )
+    yield CounterMetricFamily(
+        "prill_watch_lost", "Verdicts that the watch had no time to note", value=report.lost
+    )

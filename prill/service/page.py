@@ -19,11 +19,15 @@ class Bar:
 
 
 def status_page(metrics: Metrics, judge: str, *, ending: bool = False) -> str:
-    """The page as HTML, with everything inside. Ids and names come from clients, and are shown as text."""
+    """The page as HTML, with everything inside. Ids and names come from clients, and are shown as
+    text.
+    """
     outcomes, spent, trouble = counts(metrics.verdicts), metrics.spent, metrics.health.trouble
     success, unscored = outcomes.get("success", 0), outcomes.get("unscored", 0)
     made = sum(outcomes.values())
-    notices = ["The service is ending: requests inside are answered, new ones are not."] if ending else []
+    notices = (
+        ["The service is ending: requests inside are answered, new ones are not."] if ending else []
+    )
     return render_page(
         "service/page.html",
         styles=("service/page.css", PAGE_CSS),

@@ -1,7 +1,7 @@
 """Parses requests into trajectories, inline or by reference below the media root.
 
-Paths are followed through links and must end inside the root. Images are read once, here: what is judged is what was checked.
-No address is ever fetched.
+Paths are followed through links and must end inside the root. Images are read once, here: what is
+judged is what was checked. No address is ever fetched.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class RequestParser:
-    """Reads the trajectories of a request from its JSON. Raises InputError that says what is wrong, and where."""
+    """Reads the trajectories of a request from its JSON. Raises InputError that says what is wrong,
+    and where.
+    """
 
     media_root: Path | None = None
     max_images: int = 200
@@ -53,8 +55,8 @@ class RequestParser:
         return replace(self, _seen=_Seen())
 
     def trajectory(self, record: Any, images: dict[str, str] | None = None) -> Trajectory:
-        """The trajectory of a record as in trajectories.jsonl. A screenshot is a data URL, a name in `images` (whose values are
-        base64), or a path below the media root.
+        """The trajectory of a record as in trajectories.jsonl. A screenshot is a data URL, a name
+        in `images` (whose values are base64), or a path below the media root.
         """
         if not isinstance(record, dict):
             raise InputError(f"a trajectory is a JSON object, got {type(record).__name__}")
@@ -68,7 +70,9 @@ class RequestParser:
             raise InputError(f"the text holds an unpaired surrogate: {error}") from None
         trajectory = decode_trajectory(line, root)
         check_id(trajectory.id)
-        return self._with_images(trajectory, root, {name: content for content, name in names.items()})
+        return self._with_images(
+            trajectory, root, {name: content for content, name in names.items()}
+        )
 
     def recorded(self, path: str, id: str | None = None) -> Trajectory:
         """One of a trajectory file below the media root: that with the id, or the only one."""
@@ -84,8 +88,9 @@ class RequestParser:
         return self._with_images(found, root, {})
 
     def of_value(self, value: Any) -> Trajectory | None:
-        """What a label or a row's field stands for: a record, the JSON of one, `file.jsonl#id`, or a table of path and id. None
-        where it is plainly something else, such as an answer to compare with.
+        """What a label or a row's field stands for: a record, the JSON of one, `file.jsonl#id`, or
+        a table of path and id. None where it is plainly something else, such as an answer to
+        compare with.
         """
         if isinstance(value, str) and value.lstrip().startswith("{"):
             try:
@@ -93,19 +98,34 @@ class RequestParser:
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                 raise InputError(f"the label begins like JSON and is none: {error}") from None
         if isinstance(value, str):
-            # What names a recording is never taken for an answer, also where it cannot be read: packed, or without an id.
+            # What names a recording is never taken for an answer, also where it cannot be read:
+            # packed, or without an id.
             file, _, name = value.partition("#")
-            return self.recorded(file, name or None) if file.endswith((".jsonl", ".jsonl.gz")) else None
+            return (
+                self.recorded(file, name or None)
+                if file.endswith((".jsonl", ".jsonl.gz"))
+                else None
+            )
         if not isinstance(value, dict):
             return None
         if "task" in value:
             return self.trajectory(value)
         place, id = value.get("path"), value.get("id")
-        return self.recorded(place, id if isinstance(id, str) else None) if isinstance(place, str) else None
+        return (
+            self.recorded(place, id if isinstance(id, str) else None)
+            if isinstance(place, str)
+            else None
+        )
 
     def answered(self, prompt: str | Sequence[Mapping[str, Any]], response: str) -> Trajectory:
-        """A prompt (a text, or a chat with images inside) and what was answered to it, as a trajectory of one step."""
-        images: list[Any] = [] if isinstance(prompt, str) else [image for turn in prompt for image in collect_pictures(turn)]
+        """A prompt (a text, or a chat with images inside) and what was answered to it, as a
+        trajectory of one step.
+        """
+        images: list[Any] = (
+            []
+            if isinstance(prompt, str)
+            else [image for turn in prompt for image in collect_pictures(turn)]
+        )
         if len(images) > self.max_images:
             raise InputError(f"more than {self.max_images} images, which is the limit here")
         for place, data in enumerate(images):
@@ -115,7 +135,10 @@ class RequestParser:
     def _below(self, path: str) -> tuple[Path, str]:
         """The media root, and the file that a path below it leads to; links are followed first."""
         if self.media_root is None:
-            raise InputError("paths are not served here: the service was started without a media root; send the content inline")
+            raise InputError(
+                "paths are not served here: the service was started without a media root; send "
+                "the content inline"
+            )
         root = Path(os.path.realpath(self.media_root))
         if "\0" in path or os.path.isabs(path):
             raise InputError(f"path {path!r}: give a path below the media root")
@@ -128,15 +151,20 @@ class RequestParser:
             raise InputError(f"path {path!r}: there is no such file below the media root")
         return root, file
 
-    def _with_images(self, trajectory: Trajectory, root: Path, inline: dict[str, str]) -> Trajectory:
+    def _with_images(
+        self, trajectory: Trajectory, root: Path, inline: dict[str, str]
+    ) -> Trajectory:
         count = 0
-        kept: dict[str, Observation] = {}  # an image lasts as long as an observation that names it; its bytes are not kept
+        # an image lasts as long as an observation that names it; its bytes are not kept
+        kept: dict[str, Observation] = {}
 
         def load(path: str, at: str) -> str:
             nonlocal count
             count += 1
             if count > self.max_images:
-                raise InputError(f"more than {self.max_images} images, which is the limit here - at `{at}`")
+                raise InputError(
+                    f"more than {self.max_images} images, which is the limit here - at `{at}`"
+                )
             if path not in kept:
                 content = inline.get(os.path.basename(path))
                 data = self._read(path, root, at) if content is None else _decoded(content, at)
@@ -160,17 +188,21 @@ class RequestParser:
         width, height = open_image(BytesIO(data), f"at `{at}`").size
         if width * height > self.max_pixels:
             raise InputError(
-                f"an image of {width}x{height} pixels; the limit here is {self.max_pixels / 1e6:g} megapixels - at `{at}`"
+                f"an image of {width}x{height} pixels; the limit here is "
+                f"{self.max_pixels / 1e6:g} megapixels - at `{at}`"
             )
         seen = self._seen
         seen.bytes, seen.pixels = seen.bytes + len(data), seen.pixels + width * height
         if seen.bytes > self.max_image_bytes:
             raise InputError(
-                f"the images of the request have more than {self.max_image_bytes:,} bytes, the limit here - at `{at}`"
+                f"the images of the request have more than {self.max_image_bytes:,} bytes, the "
+                f"limit here - at `{at}`"
             )
         if seen.pixels > self.max_request_pixels:
             most = f"{self.max_request_pixels / 1e6:g} megapixels"
-            raise InputError(f"the images of the request have more than {most}, the limit here - at `{at}`")
+            raise InputError(
+                f"the images of the request have more than {most}, the limit here - at `{at}`"
+            )
 
 
 def check_id(id: str) -> None:
@@ -188,7 +220,9 @@ def _only(file: str, path: str) -> Trajectory:
     items = read_trajectories(file, on_error="yield")
     found = next(items, None)
     if found is None or next(items, None) is not None:
-        raise InputError(f"{path} holds {'no trajectory' if found is None else 'several: name one with `id`'}")
+        raise InputError(
+            f"{path} holds {'no trajectory' if found is None else 'several: name one with `id`'}"
+        )
     if isinstance(found, BadLine):
         raise InputError(found.problem)
     return found
@@ -204,7 +238,8 @@ def _base64_of(text: str) -> str:
 
 
 def _decoded(text: str, at: str) -> bytes:
-    from pybase64 import b64decode  # the standard library's takes twenty times as long, and lets no other thread run
+    # the standard library's takes twenty times as long, and lets no other thread run
+    from pybase64 import b64decode
 
     try:
         return bytes(b64decode(text, validate=True))
@@ -213,14 +248,17 @@ def _decoded(text: str, at: str) -> bytes:
 
 
 def _without_inline(value: Any, images: dict[str, str], names: dict[str, str]) -> Any:
-    """The record with a name in place of every image that came along, one for each content, which go into `names`. Raises
-    InputError for an address.
+    """The record with a name in place of every image that came along, one for each content, which
+    go into `names`. Raises InputError for an address.
     """
     if isinstance(value, list):
         return [_without_inline(part, images, names) for part in value]
     if not isinstance(value, dict):
         return value
-    changed = {key: _without_inline(part, images, names) if key != "metadata" else part for key, part in value.items()}
+    changed = {
+        key: _without_inline(part, images, names) if key != "metadata" else part
+        for key, part in value.items()
+    }
     screenshot = changed.get("screenshot")
     if isinstance(screenshot, str) and screenshot:
         if screenshot in images:
@@ -228,10 +266,15 @@ def _without_inline(value: Any, images: dict[str, str], names: dict[str, str]) -
         elif screenshot.startswith("data:"):
             head, _, content = screenshot.partition(",")
             if not head.endswith(";base64"):
-                raise InputError("a data URL of a screenshot must be base64: data:image/png;base64,…")
+                raise InputError(
+                    "a data URL of a screenshot must be base64: data:image/png;base64,…"
+                )
             changed["screenshot"] = _named(content, names)
         elif "://" in screenshot:
-            raise InputError("screenshots are not fetched from addresses: send them inline (data:image/png;base64,…)")
+            raise InputError(
+                "screenshots are not fetched from addresses: send them inline "
+                "(data:image/png;base64,…)"
+            )
     return changed
 
 

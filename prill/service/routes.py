@@ -17,7 +17,15 @@ from prill.errors import InputError
 from prill.refine.rewards import RewardResult
 from prill.service.admission import AdmissionQueue, BusyError
 from prill.service.answers import INLINE, JobStatus, Judging, Results, ScoreRequest, decode, totals
-from prill.service.contracts import NemoGym, OpenRLHF, Slime, nemo_answer, nemo_failure, openrlhf_answer, slime_answer
+from prill.service.contracts import (
+    NemoGym,
+    OpenRLHF,
+    Slime,
+    nemo_answer,
+    nemo_failure,
+    openrlhf_answer,
+    slime_answer,
+)
 from prill.service.guard import CONTEXT, RequestContext, refusal
 from prill.service.judge_queue import JudgeError
 from prill.service.memory import off_loop
@@ -32,7 +40,9 @@ from prill.types import Trajectory
 _OF_INPUT = frozenset({"input", "no_evidence"})
 
 
-def make_app(spec: ServiceSpec, judging: Judging, admission: AdmissionQueue, metrics: Metrics) -> Starlette:
+def make_app(
+    spec: ServiceSpec, judging: Judging, admission: AdmissionQueue, metrics: Metrics
+) -> Starlette:
     """The application."""
     info = judging.judge_queue.reward.judge.info
     judge = info.name + (f" ({info.model})" if info.model else "")
@@ -40,7 +50,12 @@ def make_app(spec: ServiceSpec, judging: Judging, admission: AdmissionQueue, met
     status = _Status(spec, judging, admission, metrics, judge)
     described = (
         ("POST", "/v1/score", scores.score, describe("score", ScoreRequest, Results)),
-        ("POST", "/v1/jobs", scores.begin_job, describe("begin_job", ScoreRequest, JobStatus, status=202)),
+        (
+            "POST",
+            "/v1/jobs",
+            scores.begin_job,
+            describe("begin_job", ScoreRequest, JobStatus, status=202),
+        ),
         ("GET", "/v1/jobs/{job_id}", scores.job, describe("job", None, JobStatus, missing=True)),
         ("POST", "/get_reward", trainers.get_reward, describe("get_reward", OpenRLHF, None)),
         ("POST", "/rm", trainers.rm, describe("rm", Slime, None)),
@@ -48,13 +63,19 @@ def make_app(spec: ServiceSpec, judging: Judging, admission: AdmissionQueue, met
         ("GET", "/healthz", status.healthz, describe("healthz", None, None)),
         ("GET", "/readyz", status.readyz, describe("readyz", None, None, busy=True)),
     )
-    openapi = document(info.version, {path: {method.lower(): words} for method, path, _, words in described})
+    openapi = document(
+        info.version, {path: {method.lower(): words} for method, path, _, words in described}
+    )
 
     async def show_document(request: Request) -> Response:
         return _reply(openapi)
 
     routes = [Route(path, handler, methods=[method]) for method, path, handler, _ in described]
-    routes += [Route("/metrics", status.metrics), Route("/", status.page), Route("/openapi.json", show_document)]
+    routes += [
+        Route("/metrics", status.metrics),
+        Route("/", status.page),
+        Route("/openapi.json", show_document),
+    ]
     return Starlette(routes=routes, exception_handlers=_FAILURES)
 
 
@@ -79,7 +100,9 @@ async def _judge_failed(request: Request, error: Exception) -> Response:
 
 async def _not_here(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer = refusal(error.status_code, "not_here", f"{error.detail}: /openapi.json describes what there is")
+    answer = refusal(
+        error.status_code, "not_here", f"{error.detail}: /openapi.json describes what there is"
+    )
     answer.headers.update(error.headers or {})
     return answer
 
@@ -149,7 +172,11 @@ class _Trainers:
         [result] = await self._results(_context(request), single)
         if result.reward is None:
             return _without_reward(result)
-        return _reply(slime_answer(result, detail=request.query_params.get("detail", "") not in ("", "0", "false")))
+        return _reply(
+            slime_answer(
+                result, detail=request.query_params.get("detail", "") not in ("", "0", "false")
+            )
+        )
 
     async def verify(self, request: Request) -> Response:
         def both(data: bytes, parser: RequestParser) -> tuple[Trajectory, dict[str, Any]]:
@@ -161,7 +188,9 @@ class _Trainers:
         trajectory, row = await self._judging.read(data, context.held, both)
         del data
         try:
-            [result] = await self._judging.results([trajectory], context.client, context.deadline, is_large=is_large)
+            [result] = await self._judging.results(
+                [trajectory], context.client, context.deadline, is_large=is_large
+            )
             answer = nemo_answer(row, result)
         except JudgeError as error:
             answer = nemo_failure(row, str(error))
@@ -174,7 +203,9 @@ class _Trainers:
         is_large = len(data) > INLINE
         trajectories = await self._judging.read(data, context.held, work, lambda made: made)
         del data
-        return await self._judging.results(trajectories, context.client, context.deadline, is_large=is_large)
+        return await self._judging.results(
+            trajectories, context.client, context.deadline, is_large=is_large
+        )
 
 
 def _without_reward(result: RewardResult) -> Response:
@@ -185,7 +216,14 @@ def _without_reward(result: RewardResult) -> Response:
 class _Status:
     """How the service is: for probes, Prometheus and people."""
 
-    def __init__(self, spec: ServiceSpec, judging: Judging, admission: AdmissionQueue, metrics: Metrics, judge: str) -> None:
+    def __init__(
+        self,
+        spec: ServiceSpec,
+        judging: Judging,
+        admission: AdmissionQueue,
+        metrics: Metrics,
+        judge: str,
+    ) -> None:
         self._spec, self._judge_queue, self._admission, self._metrics, self._judge = (
             spec,
             judging.judge_queue,
@@ -214,7 +252,9 @@ class _Status:
 
     async def _trouble(self) -> str:
         if self._judge_queue.is_stalled(self._spec.longest_hold):
-            return f"no judgement has ended for {self._spec.longest_hold:g} s, and all slots are taken"
+            return (
+                f"no judgement has ended for {self._spec.longest_hold:g} s, and all slots are taken"
+            )
         if self._metrics.health.just_broke:
             return self._metrics.health.trouble
         if not self._metrics.health.just_answered and await self._probe.trouble():

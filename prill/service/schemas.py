@@ -16,7 +16,10 @@ _TRAJECTORY = {
     "id": "tea-1",
     "task": {"goal": "Put a box of tea into the cart", "platform": "web"},
     "steps": [
-        {"observation": {"text": "button 'Add to cart'"}, "action": {"kind": "click", "text": "click button 'Add to cart'"}}
+        {
+            "observation": {"text": "button 'Add to cart'"},
+            "action": {"kind": "click", "text": "click button 'Add to cart'"},
+        }
     ],
     "final": {"text": "Your cart: 1 box of tea"},
 }
@@ -27,14 +30,31 @@ _EXAMPLES: dict[str, Any] = {
         "prompts": ["What is shown?\n"],
         "labels": [json.dumps(_TRAJECTORY)],
     },
-    "Slime": {"prompt": "What is shown?", "response": "Your cart: 1 box of tea", "label": json.dumps(_TRAJECTORY)},
+    "Slime": {
+        "prompt": "What is shown?",
+        "response": "Your cart: 1 box of tea",
+        "label": json.dumps(_TRAJECTORY),
+    },
     "NemoGym": {
         "responses_create_params": {"input": "Put a box of tea into the cart"},
         "response": {
             "output": [
-                {"type": "function_call", "name": "add", "arguments": '{"what": "tea"}', "call_id": "1"},
-                {"type": "function_call_output", "call_id": "1", "output": "Your cart: 1 box of tea"},
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
+                {
+                    "type": "function_call",
+                    "name": "add",
+                    "arguments": '{"what": "tea"}',
+                    "call_id": "1",
+                },
+                {
+                    "type": "function_call_output",
+                    "call_id": "1",
+                    "output": "Your cart: 1 box of tea",
+                },
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": "Done."}],
+                },
             ]
         },
     },
@@ -44,13 +64,24 @@ _WORDS = {
         "Judge trajectories",
         "The results come in the order of the items; what is wrong with one is told in its result.",
     ),
-    "begin_job": ("Judge trajectories in the background", "The same request; ask for the result at /v1/jobs/{job_id}."),
+    "begin_job": (
+        "Judge trajectories in the background",
+        "The same request; ask for the result at /v1/jobs/{job_id}.",
+    ),
     "job": ("How a job stands", "Its results are there when it is done."),
-    "get_reward": ("OpenRLHF", "Its contract (remote_url). No verdict is an error status, never a reward."),
-    "rm": ("slime", "Its contract (remote_rm): the answer is the number; with ?detail=1 a table for its reward key."),
+    "get_reward": (
+        "OpenRLHF",
+        "Its contract (remote_url). No verdict is an error status, never a reward.",
+    ),
+    "rm": (
+        "slime",
+        "Its contract (remote_rm): the answer is the number; with ?detail=1 a table for its "
+        "reward key.",
+    ),
     "verify": (
         "NeMo-Gym",
-        "Its contract: the row comes back with `reward`, or with `_ng_failure_class` where there is no verdict.",
+        "Its contract: the row comes back with `reward`, or with `_ng_failure_class` where there "
+        "is no verdict.",
     ),
     "healthz": ("Whether the process lives", ""),
     "readyz": ("Whether the judge can be reached", ""),
@@ -72,12 +103,19 @@ _ANSWERS: dict[str, dict[str, Any]] = {
         "properties": {
             "rewards": {"type": "array", "items": {"type": "number"}},
             "scores": {"type": "array", "items": {"type": "number", "minimum": 0, "maximum": 1}},
-            "extra_logs": {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "number"}}},
+            "extra_logs": {
+                "type": "object",
+                "additionalProperties": {"type": "array", "items": {"type": "number"}},
+            },
         },
         "required": ["rewards", "scores", "extra_logs"],
     },
     "rm": {"anyOf": [{"type": "number"}, {"type": "object", "required": ["reward"]}]},
-    "verify": {"type": "object", "properties": {"reward": {"type": "number"}}, "required": ["reward"]},
+    "verify": {
+        "type": "object",
+        "properties": {"reward": {"type": "number"}},
+        "required": ["reward"],
+    },
     "healthz": {"type": "object"},
     "readyz": {"type": "object"},
 }
@@ -96,12 +134,20 @@ _REFUSED = {
 
 @cache
 def _schemas() -> dict[str, Any]:
-    """Every record with the records inside it, references resolved: each stands whole where it is used."""
+    """Every record with the records inside it, references resolved: each stands whole where it is
+    used.
+    """
     types = (ScoreRequest, ScoreItem, Results, JobStatus, OpenRLHF, Slime, NemoGym, Trajectory)
     _, parts = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     item = parts["ScoreItem"]["properties"]
-    item["trajectory"] = {"anyOf": [{"$ref": "#/components/schemas/Trajectory"}, {"type": "null"}], "default": None}
-    parts["ScoreRequest"]["properties"]["items"]["items"] = {"$ref": "#/components/schemas/ScoreItem"}  # read one by one
+    item["trajectory"] = {
+        "anyOf": [{"$ref": "#/components/schemas/Trajectory"}, {"type": "null"}],
+        "default": None,
+    }
+    # read one by one
+    parts["ScoreRequest"]["properties"]["items"]["items"] = {
+        "$ref": "#/components/schemas/ScoreItem"
+    }
     for name, example in _EXAMPLES.items():
         parts[name]["examples"] = [example]
     # A finished turn is a trajectory itself; descriptions are about Python after their first line.
@@ -118,23 +164,49 @@ def document(version: str, paths: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe(
-    name: str, request: type | None, answer: type | None, *, status: int = 200, missing: bool = False, busy: bool = False
+    name: str,
+    request: type | None,
+    answer: type | None,
+    *,
+    status: int = 200,
+    missing: bool = False,
+    busy: bool = False,
 ) -> dict[str, Any]:
     """An operation, for the document."""
     title, words = _WORDS[name]
     schema = {"$ref": f"#/components/schemas/{answer.__name__}"} if answer else _ANSWERS[name]
     responses: dict[str, Any] = {
-        str(status): {"description": "The answer", "content": {"application/json": {"schema": schema}}}
+        str(status): {
+            "description": "The answer",
+            "content": {"application/json": {"schema": schema}},
+        }
     }
-    wanted = ["400", "401", "403"] + (list(_REFUSED)[3:] if request else []) + (["404"] if missing else [])
+    wanted = (
+        ["400", "401", "403"]
+        + (list(_REFUSED)[3:] if request else [])
+        + (["404"] if missing else [])
+    )
     wanted += ["503"] if busy else []
     for code in wanted:
         description = "There is no such job" if code == "404" else _REFUSED[code]
-        responses[code] = {"description": description, "content": {"application/json": {"schema": _ERROR}}}
-    described: dict[str, Any] = {"summary": title, "description": words, "operationId": name, "responses": responses}
+        responses[code] = {
+            "description": description,
+            "content": {"application/json": {"schema": _ERROR}},
+        }
+    described: dict[str, Any] = {
+        "summary": title,
+        "description": words,
+        "operationId": name,
+        "responses": responses,
+    }
     if name == "job":
-        described["parameters"] = [{"name": "job_id", "in": "path", "required": True, "schema": {"type": "string"}}]
+        described["parameters"] = [
+            {"name": "job_id", "in": "path", "required": True, "schema": {"type": "string"}}
+        ]
     if request is not None:
-        content = {"schema": {"$ref": f"#/components/schemas/{request.__name__}"}, "example": _EXAMPLES[request.__name__]}
+        content = {
+            "schema": {"$ref": f"#/components/schemas/{request.__name__}"},
+            "example": _EXAMPLES[request.__name__],
+        }
         described["requestBody"] = {"required": True, "content": {"application/json": content}}
     return described

@@ -35,7 +35,8 @@ def serve(
     announce: Callable[[str], None] = say,
     ending: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serves a reward until SIGINT or SIGTERM. New requests then get 503, and the process ends when all others are answered.
+    """Serves a reward until SIGINT or SIGTERM. New requests then get 503, and the process ends when
+    all others are answered.
 
     A second signal ends it at once.
 
@@ -114,7 +115,8 @@ async def _serve(
             if waiting is not None:
                 waiting.cancel()
     if last is not None:
-        last.end_within(_LEFT_SECONDS, 0)  # all is answered: what is left are judgements that do not listen to their end
+        # all is answered: what is left are judgements that do not listen to their end
+        last.end_within(_LEFT_SECONDS, 0)
 
 
 def make_server(
@@ -124,8 +126,8 @@ def make_server(
     started: Callable[[], None] = lambda: None,
     last: LastResort | None = None,
 ) -> Any:
-    """The uvicorn server; its first signal drains. `started` is called when it runs and hears signals, and `last` ends the
-    process where nothing else does. Raises MissingExtraError.
+    """The uvicorn server; its first signal drains. `started` is called when it runs and hears
+    signals, and `last` ends the process where nothing else does. Raises MissingExtraError.
     """
     try:
         from prill.service.draining import DrainingServer
@@ -136,10 +138,15 @@ def make_server(
 
 
 def _without_words(record: logging.LogRecord) -> bool:
-    """An error that nobody caught is logged as where it happened: its message may quote what a client sent."""
+    """An error that nobody caught is logged as where it happened: its message may quote what a
+    client sent.
+    """
     if record.exc_info and record.exc_info[0] is not None:
         kind, _, places = record.exc_info
-        record.msg = f"{record.getMessage().strip()}: {kind.__name__}\n{''.join(traceback.format_tb(places))}"
+        record.msg = (
+            f"{record.getMessage().strip()}: "
+            f"{kind.__name__}\n{''.join(traceback.format_tb(places))}"
+        )
         record.args, record.exc_info, record.exc_text = (), None, None
     return True
 
@@ -154,6 +161,8 @@ def _listen(spec: ServiceSpec) -> socket.socket:
     except OSError as error:
         listening.close()
         raise UsageError(
-            f"{spec.host}:{spec.port} cannot be used ({error.strerror}); port 0 takes any that is free", parameters=("port",)
+            f"{spec.host}:{spec.port} cannot be used ({error.strerror}); port 0 takes any that is "
+            "free",
+            parameters=("port",),
         ) from None
     return listening

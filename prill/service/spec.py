@@ -22,61 +22,118 @@ _Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 class ServiceSpec(Config):
     """Where the service listens, how long it holds requests, and what it refuses.
 
-    How long a trainer's client waits is its own setting, and what it does after that is bad: OpenRLHF gives up after 180 s and
-    five tries a second apart, slime after 120 s and ten. So a request is held a little less long than its client waits.
+    How long a trainer's client waits is its own setting, and what it does after that is bad:
+    OpenRLHF gives up after 180 s and five tries a second apart, slime after 120 s and ten. So a
+    request is held a little less long than its client waits.
 
     Raises:
-        UsageError: The settings do not go together, `media_root` does not exist, or `max_held` is less than a request may take.
+        UsageError: The settings do not go together, `media_root` does not exist, or `max_held` is
+            less than a request may take.
     """
 
-    host: Annotated[str, Meta(description="address to listen at; any but this machine's own needs a token")] = "127.0.0.1"
+    host: Annotated[
+        str, Meta(description="address to listen at; any but this machine's own needs a token")
+    ] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535, description="port; 0: any that is free")] = 8700
-    token_env: Annotated[str | None, Meta(description="environment variable with the token that clients must show")] = None
-    token_file: Annotated[str | Path | None, Meta(description="file with it, or with several: one a line")] = None
-    media_root: Annotated[
-        str | Path | None, Meta(description="folder that requests may name recordings and images in; by default none")
+    token_env: Annotated[
+        str | None, Meta(description="environment variable with the token that clients must show")
     ] = None
-    queue: Annotated[int, Meta(ge=1, description="requests inside at most; more wait at the door, unread")] = 1024
-    door: Annotated[int, Meta(ge=1, description="requests waiting at the door at most; more get 503 at once")] = 4096
-    hold: Annotated[_Seconds, Meta(description="seconds that a request is held, then it gets 503")] = 300.0
-    hold_openrlhf: Annotated[_Seconds, Meta(description="the same for OpenRLHF, whose clients wait 180 s")] = 170.0
-    hold_slime: Annotated[_Seconds, Meta(description="the same for slime, whose clients wait 120 s")] = 110.0
+    token_file: Annotated[
+        str | Path | None, Meta(description="file with it, or with several: one a line")
+    ] = None
+    media_root: Annotated[
+        str | Path | None,
+        Meta(description="folder that requests may name recordings and images in; by default none"),
+    ] = None
+    queue: Annotated[
+        int, Meta(ge=1, description="requests inside at most; more wait at the door, unread")
+    ] = 1024
+    door: Annotated[
+        int, Meta(ge=1, description="requests waiting at the door at most; more get 503 at once")
+    ] = 4096
+    hold: Annotated[
+        _Seconds, Meta(description="seconds that a request is held, then it gets 503")
+    ] = 300.0
+    hold_openrlhf: Annotated[
+        _Seconds, Meta(description="the same for OpenRLHF, whose clients wait 180 s")
+    ] = 170.0
+    hold_slime: Annotated[
+        _Seconds, Meta(description="the same for slime, whose clients wait 120 s")
+    ] = 110.0
     judge_timeout: Annotated[
-        _Seconds, Meta(description="seconds that a judgement may take, then it is unscored (timeout) and its slot is free")
+        _Seconds,
+        Meta(
+            description="seconds that a judgement may take, then it is unscored (timeout) and its "
+            "slot is free"
+        ),
     ] = 600.0
-    grace: Annotated[_Seconds, Meta(description="seconds from SIGTERM to the end of the process, whatever waits then")] = 360.0
+    grace: Annotated[
+        _Seconds,
+        Meta(description="seconds from SIGTERM to the end of the process, whatever waits then"),
+    ] = 360.0
     max_body: Annotated[int, Meta(ge=1, description="bytes of a request at most")] = 32_000_000
     max_held: Annotated[
-        int, Meta(ge=1, description="bytes of memory for requests and jobs inside, estimated; more wait at the door")
+        int,
+        Meta(
+            ge=1,
+            description="bytes of memory for requests and jobs inside, estimated; more wait at "
+            "the door",
+        ),
     ] = 100_000_000
     max_values: Annotated[
-        int, Meta(ge=1, description="JSON values in a request at most; commas and brackets inside texts count, too")
+        int,
+        Meta(
+            ge=1,
+            description="JSON values in a request at most; commas and brackets inside texts "
+            "count, too",
+        ),
     ] = 400_000
-    body_timeout: Annotated[_Seconds, Meta(description="seconds that a client may take to send a request")] = 60.0
+    body_timeout: Annotated[
+        _Seconds, Meta(description="seconds that a client may take to send a request")
+    ] = 60.0
     max_items: Annotated[int, Meta(ge=1, description="trajectories in a request at most")] = 256
     max_images: Annotated[int, Meta(ge=0, description="images of a trajectory at most")] = 200
-    max_pixels: Annotated[int, Meta(ge=1, le=MAX_PIXELS, description="pixels of an image at most")] = 16_000_000
-    max_image_bytes: Annotated[int, Meta(ge=1, description="bytes of all images of a request at most")] = 512_000_000
-    max_request_pixels: Annotated[int, Meta(ge=1, description="pixels of all images of a request at most")] = 4_000_000_000
-    max_jobs: Annotated[int, Meta(ge=1, description="jobs kept at most, finished ones included")] = 256
+    max_pixels: Annotated[
+        int, Meta(ge=1, le=MAX_PIXELS, description="pixels of an image at most")
+    ] = 16_000_000
+    max_image_bytes: Annotated[
+        int, Meta(ge=1, description="bytes of all images of a request at most")
+    ] = 512_000_000
+    max_request_pixels: Annotated[
+        int, Meta(ge=1, description="pixels of all images of a request at most")
+    ] = 4_000_000_000
+    max_jobs: Annotated[
+        int, Meta(ge=1, description="jobs kept at most, finished ones included")
+    ] = 256
     max_results: Annotated[
-        int, Meta(ge=1, description="bytes of results of finished jobs kept at most; the oldest go first")
+        int,
+        Meta(
+            ge=1, description="bytes of results of finished jobs kept at most; the oldest go first"
+        ),
     ] = 16_000_000
     log: Annotated[
         Literal["quiet", "requests", "verdicts"],
-        Meta(description="on stderr: nothing, a line a request (no text, no keys), or verdicts with their reasons too"),
+        Meta(
+            description="on stderr: nothing, a line a request (no text, no keys), or verdicts "
+            "with their reasons too"
+        ),
     ] = "quiet"
 
     def check(self) -> None:
         """Refuses settings that do not go together."""
         if self.token_env and self.token_file:
-            raise UsageError("token_env and token_file: give one of them", parameters=("token_env", "token_file"))
+            raise UsageError(
+                "token_env and token_file: give one of them", parameters=("token_env", "token_file")
+            )
         if self.media_root is not None and not Path(self.media_root).is_dir():
-            raise UsageError(f"media_root {self.media_root}: no such folder", parameters=("media_root",))
+            raise UsageError(
+                f"media_root {self.media_root}: no such folder", parameters=("media_root",)
+            )
         needed = round((self.max_body + VALUE_BYTES * self.max_values) / CLIENT_SHARE)
         if self.max_held < needed:
             raise UsageError(
-                f"max_held is {self.max_held:,}; a request may take {needed:,}, by max_body and max_values: give as much",
+                f"max_held is {self.max_held:,}; a request may take {needed:,}, by max_body and "
+                "max_values: give as much",
                 parameters=("max_held", "max_body", "max_values"),
             )
 
@@ -97,12 +154,21 @@ class ServiceSpec(Config):
             UsageError: A token is missing, cannot be read or is too weak.
         """
         if self.token_env:
-            place, text = f"environment variable {self.token_env}", os.environ.get(self.token_env, "")
+            place, text = (
+                f"environment variable {self.token_env}",
+                os.environ.get(self.token_env, ""),
+            )
         elif self.token_file:
             try:
-                place, text = str(self.token_file), Path(self.token_file).read_text(encoding="utf-8")
+                place, text = (
+                    str(self.token_file),
+                    Path(self.token_file).read_text(encoding="utf-8"),
+                )
             except (OSError, ValueError) as error:
-                raise UsageError(f"{self.token_file}: the token cannot be read ({error})", parameters=("token_file",)) from None
+                raise UsageError(
+                    f"{self.token_file}: the token cannot be read ({error})",
+                    parameters=("token_file",),
+                ) from None
         elif self.is_loopback:
             return ()
         else:
@@ -112,7 +178,10 @@ class ServiceSpec(Config):
             )
         tokens = tuple(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
         if not tokens or not all(map(_is_good, tokens)):
-            raise UsageError(f"{place}: the token must have 16 characters or more, printable ASCII without spaces")
+            raise UsageError(
+                f"{place}: the token must have 16 characters or more, printable ASCII without "
+                "spaces"
+            )
         return tokens
 
 

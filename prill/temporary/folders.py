@@ -12,11 +12,14 @@ from pathlib import Path
 
 
 class TempFolder:
-    """Below the system's folder for temporary files; its name begins with `prefix`. Gone after `close`."""
+    """Below the system's folder for temporary files; its name begins with `prefix`. Gone after
+    `close`.
+    """
 
     def __init__(self, prefix: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        # Locked before it has its name: nobody ever finds it free while the owner lives, nor longer than that.
+        # Locked before it has its name: nobody ever finds it free while the owner lives, nor longer
+        # than that.
         self._lock = os.open(self.path / "lock.new", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         (self.path / "lock.new").rename(self.path / "lock")
@@ -38,7 +41,9 @@ def abandoned(prefix: str) -> list[Path]:
 
 @contextmanager
 def taken_over(folder: Path) -> Iterator[bool]:
-    """Whether its owner is dead and nobody else clears up; if so, nobody else will during the block."""
+    """Whether its owner is dead and nobody else clears up; if so, nobody else will during the
+    block.
+    """
     try:
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

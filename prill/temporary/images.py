@@ -16,21 +16,29 @@ if TYPE_CHECKING:
     Source = str | os.PathLike[str] | bytes | Image.Image
 
 _PREFIX = "prill-images-"
-_ENDINGS = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"GIF8": ".gif", b"RIFF": ".webp", b"BM": ".bmp"}
+_ENDINGS = {
+    b"\x89PNG": ".png",
+    b"\xff\xd8\xff": ".jpg",
+    b"GIF8": ".gif",
+    b"RIFF": ".webp",
+    b"BM": ".bmp",
+}
 
 
 class MemoryImage:
     """A file that is removed with the last reference to this object, or with the process.
 
-    Its name is the hash of its bytes, so that records of equal images are equal whichever process made them. A forked child
-    sees the files of its parent while the parent keeps them; what is pickled carries the bytes.
+    Its name is the hash of its bytes, so that records of equal images are equal whichever process
+    made them. A forked child sees the files of its parent while the parent keeps them; what is
+    pickled carries the bytes.
     """
 
     __slots__ = ("__weakref__", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        weakref.finalize(self, _remove, path, os.getpid()).atexit = False  # then the whole folder goes
+        # then the whole folder goes
+        weakref.finalize(self, _remove, path, os.getpid()).atexit = False
 
     def read(self) -> bytes | str:
         """The bytes, or the path where somebody has removed the file."""
@@ -51,8 +59,8 @@ _by_path: weakref.WeakValueDictionary[str, MemoryImage] = weakref.WeakValueDicti
 def image_file(source: Source) -> tuple[str, MemoryImage | None]:
     """The path of a screenshot, and what keeps its file when it came as bytes or as a PIL image.
 
-    Bytes are not looked at: whoever uses the image finds out whether they are one. Raises TypeError for anything else, and
-    ValueError for a PIL image that cannot be encoded.
+    Bytes are not looked at: whoever uses the image finds out whether they are one. Raises TypeError
+    for anything else, and ValueError for a PIL image that cannot be encoded.
     """
     if isinstance(source, str):
         return source, _by_path.get(source)
@@ -68,8 +76,12 @@ def in_memory(path: str) -> bool:
 
 
 def image_name(data: bytes) -> str:
-    """A file name made from an encoded image: 16 digits of its SHA-256, and the ending of its format."""
-    return _digest(data)[:16] + next((ending for start, ending in _ENDINGS.items() if data.startswith(start)), ".bin")
+    """A file name made from an encoded image: 16 digits of its SHA-256, and the ending of its
+    format.
+    """
+    return _digest(data)[:16] + next(
+        (ending for start, ending in _ENDINGS.items() if data.startswith(start)), ".bin"
+    )
 
 
 def _png(picture: object) -> bytes:
@@ -80,10 +92,16 @@ def _png(picture: object) -> bytes:
 
     if not isinstance(picture, Image.Image):
         kind = type(picture).__name__
-        raise TypeError(f"a screenshot is a path, the bytes of an encoded image or a PIL image, not {kind}")
+        raise TypeError(
+            f"a screenshot is a path, the bytes of an encoded image or a PIL image, not {kind}"
+        )
     out = io.BytesIO()
     try:
-        plain = picture if picture.mode in ("1", "I;16", "L", "LA", "P", "RGB", "RGBA") else picture.convert("RGB")
+        plain = (
+            picture
+            if picture.mode in ("1", "I;16", "L", "LA", "P", "RGB", "RGBA")
+            else picture.convert("RGB")
+        )
         plain.save(out, "PNG", compress_level=1)
     except (OSError, SyntaxError, SystemError) as error:
         raise ValueError(f"the screenshot cannot be encoded: {error}") from error
@@ -94,7 +112,8 @@ def _kept(data: bytes) -> MemoryImage:
     digest = _digest(data)
     with _lock:
         if (image := _by_digest.get(digest)) is None:
-            # Each file has a folder of its own: removing one can never meet the next of the same name.
+            # Each file has a folder of its own: removing one can never meet the next of the same
+            # name.
             path = os.path.join(_own_folder(), str(next(_numbers)), image_name(data))
             try:
                 os.mkdir(os.path.dirname(path))

@@ -23,11 +23,17 @@ class ScriptedModel:
     `seen` holds the messages of every call, in order.
 
     Args:
-        script: Replies, or a function that makes one of the messages. A reply is a text, a `Reply`, or an exception to raise.
+        script: Replies, or a function that makes one of the messages. A reply is a text, a `Reply`,
+            or an exception to raise.
         name: The model's name.
     """
 
-    def __init__(self, script: Iterable[Line] | Callable[[Sequence[Message]], Line], *, name: str = "scripted") -> None:
+    def __init__(
+        self,
+        script: Iterable[Line] | Callable[[Sequence[Message]], Line],
+        *,
+        name: str = "scripted",
+    ) -> None:
         self._play = script if callable(script) else None
         self._lines = [] if callable(script) else list(script)
         self._name = name
@@ -39,9 +45,15 @@ class ScriptedModel:
         return self._name
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
-        """The next reply; its fields are parsed by `form`, when that is given and the reply has none.
+        """The next reply; its fields are parsed by `form`, when that is given and the reply has
+        none.
 
         Raises:
             UsageError: There are no more replies.
@@ -57,12 +69,15 @@ class ScriptedModel:
 
     def _next(self) -> Line:
         if len(self.seen) > len(self._lines):
-            raise UsageError(f"the script has {len(self._lines)} lines, and call {len(self.seen)} was made")
+            raise UsageError(
+                f"the script has {len(self._lines)} lines, and call {len(self.seen)} was made"
+            )
         return self._lines[len(self.seen) - 1]
 
 
 class ReplayEnvironment:
-    """Shows the states of a recorded trajectory one after another, whatever is done. The episode ends with the last state.
+    """Shows the states of a recorded trajectory one after another, whatever is done. The episode
+    ends with the last state.
 
     `actions` holds what was done since the last reset, `closed` whether it was closed.
 
@@ -83,7 +98,9 @@ class ReplayEnvironment:
         """
         self.actions = []
         if not self.trajectory.observations:
-            raise EnvironmentFailedError(f"trajectory {self.trajectory.id} holds no state to replay")
+            raise EnvironmentFailedError(
+                f"trajectory {self.trajectory.id} holds no state to replay"
+            )
         return self.trajectory.observations[0]
 
     async def step(self, action: Action) -> tuple[Observation, bool]:

@@ -8,7 +8,12 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.models.calls import Call, ImageFile, Transcript, Turn, transcribed
-    from prill.transcripts.files import TranscriptLog, read_transcript, read_transcripts, transcript_folder
+    from prill.transcripts.files import (
+        TranscriptLog,
+        read_transcript,
+        read_transcripts,
+        transcript_folder,
+    )
 
 __all__ = [
     "Call",

@@ -1,7 +1,7 @@
 """A transcripts folder: one gzip JSON Lines file per run, readable while it is written.
 
-Every record is flushed as it is written, so a run that is killed loses nothing of what was recorded; the next one begins a
-file of its own, and nothing has to be mended.
+Every record is flushed as it is written, so a run that is killed loses nothing of what was
+recorded; the next one begins a file of its own, and nothing has to be mended.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def transcript_folder(verdicts: str | os.PathLike[str]) -> Path:
 def read_transcripts(folder: str | os.PathLike[str]) -> Iterator[Transcript]:
     """Reads the transcripts of a folder, oldest first.
 
-    A trajectory that was judged again has several transcripts: the last one counts. The incomplete last record of a killed run
-    is left out; so is, with a warning, the rest of a damaged file.
+    A trajectory that was judged again has several transcripts: the last one counts. The incomplete
+    last record of a killed run is left out; so is, with a warning, the rest of a damaged file.
 
     Args:
         folder: The folder. One that does not exist has no transcripts.
@@ -78,7 +78,8 @@ def read_transcript(folder: str | os.PathLike[str], verdict: Verdict) -> Transcr
 
 
 class TranscriptLog:
-    """Writes transcripts. The folder and the file appear with the first one. `lost` counts those that could not be written.
+    """Writes transcripts. The folder and the file appear with the first one. `lost` counts those
+    that could not be written.
 
     Args:
         folder: The folder.
@@ -94,13 +95,16 @@ class TranscriptLog:
         self._file, self._part = -1, self.folder
         self._packer = zlib.compressobj()
         if os.path.exists(self.folder) and not self.folder.is_dir():
-            raise UsageError(f"{self.folder}: is no folder; transcripts need one", parameters=("transcripts",))
+            raise UsageError(
+                f"{self.folder}: is no folder; transcripts need one", parameters=("transcripts",)
+            )
         if not resume:
             for part in self.folder.glob(_PARTS):
                 part.replace(part.with_name(part.name + ".bak"))
 
     def append(self, transcript: Transcript) -> None:
-        """Writes a transcript, which survives the process from then on. A failure is logged once, and costs no verdict.
+        """Writes a transcript, which survives the process from then on. A failure is logged once,
+        and costs no verdict.
 
         Args:
             transcript: The transcript.
@@ -110,14 +114,17 @@ class TranscriptLog:
             self._write(line)
         except (OSError, UnicodeEncodeError) as error:
             if not self.lost:
-                _log.warning("%s: a transcript cannot be written: %s; judging goes on", self.folder, error)
+                _log.warning(
+                    "%s: a transcript cannot be written: %s; judging goes on", self.folder, error
+                )
             self.lost += 1
 
     def close(self) -> None:
         """Ends the file."""
         if self._file < 0:
             return
-        with suppress(OSError):  # all records are there; what is missing is the end mark, which nobody needs
+        # all records are there; what is missing is the end mark, which nobody needs
+        with suppress(OSError):
             os.write(self._file, self._packer.flush())
             os.fsync(self._file)
         self._end_part()
@@ -125,14 +132,21 @@ class TranscriptLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _write(self, line: bytes) -> None:
         if self._file < 0:
             self._begin_part()
         try:
-            append_whole(self._file, self._packer.compress(line) + self._packer.flush(zlib.Z_SYNC_FLUSH))
+            append_whole(
+                self._file, self._packer.compress(line) + self._packer.flush(zlib.Z_SYNC_FLUSH)
+            )
         except OSError:
             # What comes later would be packed by what is missing here: it goes into another file.
             with suppress(OSError):
@@ -147,7 +161,9 @@ class TranscriptLog:
         for number in count(max((int(name) for name in names if name.isdecimal()), default=0) + 1):
             with suppress(FileExistsError):
                 self._part = self.folder / f"calls-{number:04}.jsonl.gz"
-                self._file = os.open(self._part, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+                self._file = os.open(
+                    self._part, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644
+                )
                 break
         self._packer = zlib.compressobj(_LEVEL, wbits=31)
 
@@ -166,9 +182,13 @@ def _read(folder: Path, beginning: bytes = b"") -> Iterator[Transcript]:
         try:
             for line in read_lines(part):
                 if line.complete and line.data.startswith(beginning):
-                    yield _with_paths(_decoded(line.data, f"{part}:{line.number}"), lambda path: _absolute(root, path))
+                    yield _with_paths(
+                        _decoded(line.data, f"{part}:{line.number}"),
+                        lambda path: _absolute(root, path),
+                    )
         except InputError as error:
-            if not isinstance(error.__cause__, EOFError):  # that one is a run that was killed: its records are all read
+            # that one is a run that was killed: its records are all read
+            if not isinstance(error.__cause__, EOFError):
                 _log.warning("%s", error)
 
 
@@ -176,7 +196,9 @@ def _decoded(data: bytes, place: str) -> Transcript:
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{place}: no transcript ({error}); the rest of the file is passed over") from None
+        raise InputError(
+            f"{place}: no transcript ({error}); the rest of the file is passed over"
+        ) from None
 
 
 def _absolute(root: str, path: str) -> str:
@@ -187,7 +209,12 @@ def _with_paths(transcript: Transcript, change: Callable[[str], str]) -> Transcr
     def moved(call: Call) -> Call:
         if all(isinstance(part, str) for turn in call.messages for part in turn.parts):
             return call
-        return replace(call, messages=tuple(Turn(turn.role, tuple(map(placed, turn.parts))) for turn in call.messages))
+        return replace(
+            call,
+            messages=tuple(
+                Turn(turn.role, tuple(map(placed, turn.parts))) for turn in call.messages
+            ),
+        )
 
     def placed(part: str | ImageFile) -> str | ImageFile:
         return part if isinstance(part, str) else replace(part, path=change(part.path))

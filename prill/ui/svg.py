@@ -10,15 +10,24 @@ Attribute = str | int | float | bool | None
 def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
     """One element. A child that is no Markup is escaped; None is left out.
 
-    `class_` is written class, other underscores become hyphens; an attribute that is None or False is left out.
+    `class_` is written class, other underscores become hyphens; an attribute that is None or False
+    is left out.
     """
-    written = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None and value is not False)
+    written = "".join(
+        _attribute(key, value)
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
     inside = "".join(escape(child) for child in children if child is not None)
     return Markup(f"<{name}{written}>{inside}</{name}>")
 
 
-def picture(title: str, size: tuple[float, float], *marks: Markup, font_size: int, **attributes: Attribute) -> str:
-    """An SVG file of its own, white behind its marks: no fonts, scripts or styles from elsewhere."""
+def picture(
+    title: str, size: tuple[float, float], *marks: Markup, font_size: int, **attributes: Attribute
+) -> str:
+    """An SVG file of its own, white behind its marks: no fonts, scripts or styles from
+    elsewhere.
+    """
     parts = [el("title", title), el("rect", width="100%", height="100%", fill="white"), *marks]
     drawn = el(
         "svg",

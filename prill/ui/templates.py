@@ -17,16 +17,26 @@ _LOOK = "ui/look.css"
 
 
 def render_page(
-    template: str, *, styles: Sequence[str] = (), scripts: Sequence[str] = (), images: str = "", **values: object
+    template: str,
+    *,
+    styles: Sequence[str] = (),
+    scripts: Sequence[str] = (),
+    images: str = "",
+    **values: object,
 ) -> str:
     """One HTML file with its styles and scripts inside, all named by their path in the package.
 
-    Its policy lets no script run but these, and nothing be fetched but images from the sources `images`.
+    Its policy lets no script run but these, and nothing be fetched but images from the sources
+    `images`.
     """
     from markupsafe import Markup
 
     style = "".join(map(read_part, (_LOOK, *styles)))
-    script = '(() => {{\n"use strict";\n{}}})();\n'.format("\n".join(map(read_part, scripts))) if scripts else ""
+    script = (
+        '(() => {{\n"use strict";\n{}}})();\n'.format("\n".join(map(read_part, scripts)))
+        if scripts
+        else ""
+    )
     policy = [
         "default-src 'none'",
         f"script-src '{_digest(script)}'" if script else "",
@@ -35,7 +45,11 @@ def render_page(
         "base-uri 'none'",
         "form-action 'none'",
     ]
-    own = {"style": Markup(style), "script": Markup(script), "policy": "; ".join(filter(None, policy))}
+    own = {
+        "style": Markup(style),
+        "script": Markup(script),
+        "policy": "; ".join(filter(None, policy)),
+    }
     return render(template, **own, **values)
 
 
@@ -81,5 +95,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(percent=percent, dollars=dollars, seconds=seconds, thousands=lambda number: f"{number:,}")
+    environment.filters.update(
+        percent=percent, dollars=dollars, seconds=seconds, thousands=lambda number: f"{number:,}"
+    )
     return environment

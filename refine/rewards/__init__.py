@@ -13,8 +13,21 @@ if TYPE_CHECKING:
     from prill.refine.rewards.inspect_ai import judge_scorer
     from prill.refine.rewards.loops import run_blocking
     from prill.refine.rewards.openenv import judge_rubric
-    from prill.refine.rewards.reward import Reward, RewardConfig, RewardResult, RewardSpec, make_reward
-    from prill.refine.rewards.serialization import IndexedTrajectories, from_value, get_column, reference, single_step, to_json
+    from prill.refine.rewards.reward import (
+        Reward,
+        RewardConfig,
+        RewardResult,
+        RewardSpec,
+        make_reward,
+    )
+    from prill.refine.rewards.serialization import (
+        IndexedTrajectories,
+        from_value,
+        get_column,
+        reference,
+        single_step,
+        to_json,
+    )
     from prill.refine.rewards.trl import TRLReward
     from prill.refine.rewards.verl import make_compute_score
     from prill.refine.rewards.watch.live import Watch

@@ -1,6 +1,7 @@
 """Rewards for ART's groups of trajectories, computed while they are gathered.
 
-groups = await art.gather_trajectory_groups(…, after_each=group_scorer(prill.reward("vlm", model="gpt-4o")))
+groups = await art.gather_trajectory_groups(…, after_each=group_scorer(prill.reward("vlm",
+model="gpt-4o")))
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ def group_scorer(
 ) -> Callable[[TrajectoryGroup], Awaitable[TrajectoryGroup | None]]:
     """Makes a function for ART's `after_each` that rewards the trajectories of a group.
 
-    A trajectory without a verdict leaves the group, whose metrics count it as `unscored`. A group of fewer than two is dropped.
+    A trajectory without a verdict leaves the group, whose metrics count it as `unscored`. A group
+    of fewer than two is dropped.
 
     Args:
         reward: The reward.
-        column: Where in the metadata the trajectory is (see `from_value`). None: the messages are judged.
+        column: Where in the metadata the trajectory is (see `from_value`). None: the messages are
+            judged.
         root: The folder that paths are relative to, as in `from_value`.
 
     Returns:
@@ -37,7 +40,9 @@ def group_scorer(
 
     async def score(group: Any) -> Any:
         items = [
-            await asyncio.to_thread(carried, one.metadata, column, one.messages(), root=root, place=f"trajectory {i}")
+            await asyncio.to_thread(
+                carried, one.metadata, column, one.messages(), root=root, place=f"trajectory {i}"
+            )
             for i, one in enumerate(group.trajectories)
         ]
         kept = []

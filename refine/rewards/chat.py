@@ -1,6 +1,7 @@
 """Converts a tool-calling conversation into a trajectory.
 
-What the user and the tools said is what was seen; each call of a tool, or a turn without one, is a step.
+What the user and the tools said is what was seen; each call of a tool, or a turn without one, is a
+step.
 """
 
 from __future__ import annotations
@@ -13,16 +14,26 @@ import msgspec
 
 from prill.errors import InputError
 from prill.io.store import BadLine, Item
-from prill.refine.rewards.serialization import collect_pictures, compute_digest, from_value, get_column, get_text
+from prill.refine.rewards.serialization import (
+    collect_pictures,
+    compute_digest,
+    from_value,
+    get_column,
+    get_text,
+)
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _LOOK = Action("other", "look at what was shown next")
 
 
-def chat_trajectory(messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, id: str | None = None) -> Trajectory:
-    """Converts a conversation in the chat format into a trajectory, with tool calls, and images given as data URLs.
+def chat_trajectory(
+    messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, id: str | None = None
+) -> Trajectory:
+    """Converts a conversation in the chat format into a trajectory, with tool calls, and images
+    given as data URLs.
 
-    A last turn of the agent that calls no tool is its answer. What was shown after the agent's last turn is the final state.
+    A last turn of the agent that calls no tool is its answer. What was shown after the agent's last
+    turn is the final state.
 
     Args:
         messages: The messages, oldest first.
@@ -33,7 +44,8 @@ def chat_trajectory(messages: Sequence[Mapping[str, Any]], *, goal: str | None =
         The trajectory.
 
     Raises:
-        InputError: There is no goal or no turn of the agent, an image is given by a URL, or a text holds an unpaired surrogate.
+        InputError: There is no goal or no turn of the agent, an image is given by a URL, or a text
+            holds an unpaired surrogate.
     """
     steps: list[Step] = []
     texts: list[str] = []
@@ -54,10 +66,15 @@ def chat_trajectory(messages: Sequence[Mapping[str, Any]], *, goal: str | None =
         thought = turn.get("reasoning_content") or (text if calls else None) or None
         answer = None if calls else text
         actions = [Action("other", call) for call in calls] or [Action("other", text)]
-        steps += [Step(seen if i == 0 else Observation(), action, thought) for i, action in enumerate(actions)]
+        steps += [
+            Step(seen if i == 0 else Observation(), action, thought)
+            for i, action in enumerate(actions)
+        ]
         texts, shown = [], []
     if goal is None:
-        raise InputError("the conversation holds no text of a user, so there is no goal to judge by")
+        raise InputError(
+            "the conversation holds no text of a user, so there is no goal to judge by"
+        )
     if not steps:
         raise InputError("the conversation holds no turn of the agent")
     steps += [Step(Observation(picture), _LOOK) for picture in shown[:-1]]
@@ -67,11 +84,17 @@ def chat_trajectory(messages: Sequence[Mapping[str, Any]], *, goal: str | None =
     else:
         answer = None
     return Trajectory(
-        id=id or _digest(goal, steps, final), task=Task(goal=goal), steps=tuple(steps), final=final, answer=answer
+        id=id or _digest(goal, steps, final),
+        task=Task(goal=goal),
+        steps=tuple(steps),
+        final=final,
+        answer=answer,
     )
 
 
-def chat_item(messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, place: str) -> Item:
+def chat_item(
+    messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, place: str
+) -> Item:
     """The same; a BadLine that says what is wrong where there is no trajectory."""
     try:
         return chat_trajectory(messages, goal=goal)
@@ -87,7 +110,9 @@ def carried(
     root: str | os.PathLike[str] | None = None,
     place: str,
 ) -> Item:
-    """What the row's column stands for (see `from_value`); without `column`, the conversation. Raises UsageError without it."""
+    """What the row's column stands for (see `from_value`); without `column`, the conversation.
+    Raises UsageError without it.
+    """
     if column is None:
         return chat_item(messages, place=place)
     return from_value(get_column(row, column), root=root, place=place)

@@ -1,4 +1,6 @@
-"""A Gymnasium wrapper that judges an episode when it ends: `judge_episodes(env, prill.reward("vlm", model=…))`."""
+"""A Gymnasium wrapper that judges an episode when it ends:
+`judge_episodes(env, prill.reward("vlm", model=…))`.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,22 @@ def judge_episodes(
     describe: Callable[[Any], Action] | None = None,
     replace: bool = True,
 ) -> gymnasium.Wrapper[Any, Any, Any, Any]:
-    """Wraps a Gymnasium environment so that a judge rewards each episode at its end, terminated or truncated.
+    """Wraps a Gymnasium environment so that a judge rewards each episode at its end, terminated or
+    truncated.
 
-    Every step has reward 0, and the last one the judge's reward. Without a verdict the last step has the environment's own
-    return, and `info["judge"]["reward"]` is None: the trainer should leave the episode out. `info["judge"]` of the last step
-    holds `reward`, `success`, `score`, `unscored`, `reason`, `env_return` and the parts of the reward.
+    Every step has reward 0, and the last one the judge's reward. Without a verdict the last step
+    has the environment's own return, and `info["judge"]["reward"]` is None: the trainer should
+    leave the episode out. `info["judge"]` of the last step holds `reward`, `success`, `score`,
+    `unscored`, `reason`, `env_return` and the parts of the reward.
 
     Args:
         env: The environment.
         reward: The reward.
-        goal: What the agent is asked, or a function of the first observation and info. None: the observation's or the info's
-            `goal`, `utterance` or `instruction`.
-        observe: Converts an observation and its info. None: a colour array of shape (height, width, 3) is a screenshot, a
-            string is text, a table is searched for both, and anything else is formatted as text, with the rendered image where
-            the environment renders arrays.
+        goal: What the agent is asked, or a function of the first observation and info. None: the
+            observation's or the info's `goal`, `utterance` or `instruction`.
+        observe: Converts an observation and its info. None: a colour array of shape (height, width,
+            3) is a screenshot, a string is text, a table is searched for both, and anything else is
+            formatted as text, with the rendered image where the environment renders arrays.
         describe: Converts an action. None: it is formatted as text.
         replace: Replace the environment's rewards. False: only add `info["judge"]`.
 
@@ -95,11 +99,15 @@ def judge_episodes(
             return Observation(_picture(picture), text=str(seen))
 
         def _trajectory(self, truncated: bool) -> Trajectory:
-            name = self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped).__name__
+            name = (
+                self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped).__name__
+            )
             task = Task(id=name, goal=self.goal)
             metadata = {"truncated": bool(truncated)}
             id = f"{name}#{self.episodes}"
-            return Trajectory(id=id, task=task, steps=tuple(self.steps), final=self.now, metadata=metadata)
+            return Trajectory(
+                id=id, task=task, steps=tuple(self.steps), final=self.now, metadata=metadata
+            )
 
     return JudgedEpisodes()
 
@@ -117,7 +125,9 @@ def _told(result: RewardResult, env_return: float) -> dict[str, Any]:
     }
 
 
-def _goal(goal: str | Callable[[Any, Mapping[str, Any]], str] | None, seen: Any, info: Mapping[str, Any]) -> str:
+def _goal(
+    goal: str | Callable[[Any, Mapping[str, Any]], str] | None, seen: Any, info: Mapping[str, Any]
+) -> str:
     if isinstance(goal, str):
         return goal
     if goal is not None:
@@ -126,11 +136,16 @@ def _goal(goal: str | Callable[[Any, Mapping[str, Any]], str] | None, seen: Any,
         for key in _GOALS if isinstance(table, Mapping) else ():
             if isinstance(found := table.get(key), str) and found:
                 return found
-    raise UsageError(f"neither the observation nor the info says the goal ({', '.join(_GOALS)}): give it as `goal`")
+    raise UsageError(
+        f"neither the observation nor the info says the goal ({', '.join(_GOALS)}): give it as "
+        "`goal`"
+    )
 
 
 def _observation(seen: Any) -> Observation | None:
-    """What can be told of an observation without rendering; None where it is neither picture, text nor a table of such."""
+    """What can be told of an observation without rendering; None where it is neither picture, text
+    nor a table of such.
+    """
     if isinstance(seen, Observation):
         return seen
     if isinstance(seen, str):
@@ -147,7 +162,9 @@ def _observation(seen: Any) -> Observation | None:
 
 
 def _picture(value: Any) -> Any:
-    """A PIL image of an array of bytes in three or four colours; None of any other array; all else as it is."""
+    """A PIL image of an array of bytes in three or four colours; None of any other array; all else
+    as it is.
+    """
     if not hasattr(value, "ndim"):
         return value
     if value.ndim != 3 or value.shape[2] not in (3, 4) or str(value.dtype) != "uint8":

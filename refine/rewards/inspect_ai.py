@@ -30,11 +30,13 @@ def judge_scorer(
 ) -> Scorer:
     """Makes an Inspect scorer from a judge. Its metrics are the mean and its standard error.
 
-    Without a verdict a sample is `Score.unscored` with the reason: the metrics leave it out and count it.
+    Without a verdict a sample is `Score.unscored` with the reason: the metrics leave it out and
+    count it.
 
     Args:
         judge: A reward, or what `prill.reward` takes.
-        column: Where in the sample's metadata the trajectory is (see `from_value`). None: the sample's messages are judged.
+        column: Where in the sample's metadata the trajectory is (see `from_value`). None: the
+            sample's messages are judged.
         root: The folder that paths are relative to, as in `from_value`.
         **options: Options for `prill.reward`.
 
@@ -52,7 +54,9 @@ def judge_scorer(
     reward = judge if isinstance(judge, Reward) else make_reward(judge, **options)
 
     @scorer(metrics=[mean(), stderr()], name="prill")  # type: ignore[untyped-decorator,unused-ignore]
-    def prill_scorer(judge: str = reward.judge.info.name, kind: str = str(reward.spec.kind)) -> Scorer:
+    def prill_scorer(
+        judge: str = reward.judge.info.name, kind: str = str(reward.spec.kind)
+    ) -> Scorer:
         async def score(state: TaskState, target: Target) -> Score:
             return await _score(reward, state, column, root)
 
@@ -62,24 +66,35 @@ def judge_scorer(
     return made
 
 
-async def _score(reward: Reward, state: TaskState, column: str | None, root: str | os.PathLike[str] | None) -> Score:
+async def _score(
+    reward: Reward, state: TaskState, column: str | None, root: str | os.PathLike[str] | None
+) -> Score:
     from inspect_ai.scorer import Score
 
     messages = [_plain(message) for message in state.messages]
     place = f"sample {state.sample_id}"
-    item = await _awaited(asyncio.to_thread, carried, state.metadata, column, messages, root=root, place=place)
+    item = await _awaited(
+        asyncio.to_thread, carried, state.metadata, column, messages, root=root, place=place
+    )
     result = await _awaited(reward.result, item)
     answer = getattr(item, "answer", None)
     if result.reward is None:
         reason = result.problem.partition(":")[0]
-        return Score.unscored(reason=reason, answer=answer, explanation=result.problem, metadata=result.numbers)
+        return Score.unscored(
+            reason=reason, answer=answer, explanation=result.problem, metadata=result.numbers
+        )
     return Score(
-        value=result.reward, answer=answer, explanation=result.problem or result.verdict.reason, metadata=result.numbers
+        value=result.reward,
+        answer=answer,
+        explanation=result.problem or result.verdict.reason,
+        metadata=result.numbers,
     )
 
 
 async def _awaited(function: Any, *given: Any, **named: Any) -> Any:
-    """The result of an async function, also where Inspect runs on trio: then on a loop of prill's own."""
+    """The result of an async function, also where Inspect runs on trio: then on a loop of prill's
+    own.
+    """
     import anyio
     import sniffio
 
@@ -93,8 +108,11 @@ def _plain(message: Any) -> dict[str, Any]:
     plain: dict[str, Any] = message.model_dump(exclude_none=True)
     content = plain.get("content")
     if isinstance(content, list):
-        plain["reasoning_content"] = "\n".join(part.get("reasoning", "") for part in content if part["type"] == "reasoning")
+        plain["reasoning_content"] = "\n".join(
+            part.get("reasoning", "") for part in content if part["type"] == "reasoning"
+        )
         plain["content"] = [
-            {"type": "image_url", "image_url": part["image"]} if part["type"] == "image" else part for part in content
+            {"type": "image_url", "image_url": part["image"]} if part["type"] == "image" else part
+            for part in content
         ]
     return plain

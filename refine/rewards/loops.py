@@ -15,9 +15,11 @@ _T = TypeVar("_T")
 
 
 def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
-    """Runs a coroutine from any thread, whether or not an event loop runs there. Connections stay open from call to call.
+    """Runs a coroutine from any thread, whether or not an event loop runs there. Connections stay
+    open from call to call.
 
-    A loop in the calling thread stands still meanwhile: async code awaits instead. An interrupt cancels the coroutine.
+    A loop in the calling thread stands still meanwhile: async code awaits instead. An interrupt
+    cancels the coroutine.
 
     Args:
         work: The coroutine.
@@ -40,13 +42,16 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 class LoopThread:
-    """An event loop that runs in a thread until it is stopped or the process ends; then its connections are closed."""
+    """An event loop that runs in a thread until it is stopped or the process ends; then its
+    connections are closed.
+    """
 
     def __init__(self, name: str) -> None:
         ready = threading.Event()
 
         def run() -> None:
-            with asyncio.Runner() as runner:  # its end cancels what still runs, and closes async generators
+            # its end cancels what still runs, and closes async generators
+            with asyncio.Runner() as runner:
                 self.loop = runner.get_loop()
                 ready.set()
                 self.loop.run_forever()

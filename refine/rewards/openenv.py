@@ -33,17 +33,19 @@ def judge_rubric(
 ) -> TrajectoryRubric:
     """Makes an OpenEnv `TrajectoryRubric` that rewards an episode once an observation is `done`.
 
-    Without a verdict the step raises, or gives the number of `on_unscored="value"`; it is never 0 by itself. Steps wait for the
-    judge.
+    Without a verdict the step raises, or gives the number of `on_unscored="value"`; it is never 0
+    by itself. Steps wait for the judge.
 
     Args:
         reward: The reward.
         goal: What the agent was asked. None: the first `goal` of an observation.
-        trajectory_of: Converts the pairs of action and observation. None: `episode_trajectory` does, with `goal`.
+        trajectory_of: Converts the pairs of action and observation. None: `episode_trajectory`
+            does, with `goal`.
         intermediate_reward: The reward of every other step.
 
     Returns:
-        The rubric. Its `compute_step_rewards` gives the rewards of a judge of steps, else the reward at the last step.
+        The rubric. Its `compute_step_rewards` gives the rewards of a judge of steps, else the
+        reward at the last step.
 
     Raises:
         MissingExtraError: openenv is not installed.
@@ -62,7 +64,8 @@ def judge_rubric(
             self._judged: Trajectory | None = None
 
         def score_trajectory(self, trajectory: Episode) -> float:
-            self.result = self._judged = None  # where this one has no verdict, that of an earlier one is none of its own
+            # where this one has no verdict, that of an earlier one is none of its own
+            self.result = self._judged = None
             item: Item
             try:
                 item = self._judged = convert(trajectory)
@@ -74,7 +77,9 @@ def judge_rubric(
 
         def compute_step_rewards(self) -> list[float]:
             if self.result is None or self._judged is None or self.result.reward is None:
-                raise UsageError("no episode was judged since the last reset: there are no rewards for its steps")
+                raise UsageError(
+                    "no episode was judged since the last reset: there are no rewards for its steps"
+                )
             if self.result.verdict.rewards is not None:
                 return list(self.result.verdict.rewards)
             return [0.0] * (len(self._trajectory) - 1) + [self.result.reward]
@@ -87,23 +92,34 @@ def judge_rubric(
 
 
 def episode_trajectory(episode: Episode, *, goal: str | None = None) -> Trajectory:
-    """A trajectory of pairs of an action and the observation after it, by the names that environments commonly use.
+    """A trajectory of pairs of an action and the observation after it, by the names that
+    environments commonly use.
 
-    Of an observation: `screenshot` (bytes, base64 or a data URL), `text`, `url`, `goal`; of an action: its fields. What was
-    seen before the first action is not among the pairs. Raises InputError where no goal is known.
+    Of an observation: `screenshot` (bytes, base64 or a data URL), `text`, `url`, `goal`; of an
+    action: its fields. What was seen before the first action is not among the pairs. Raises
+    InputError where no goal is known.
     """
     states = [_state(observation) for _, observation in episode]
-    goal = goal or next((str(observation.goal) for _, observation in episode if getattr(observation, "goal", None)), None)
+    goal = goal or next(
+        (str(observation.goal) for _, observation in episode if getattr(observation, "goal", None)),
+        None,
+    )
     if not goal:
         raise InputError("no goal is known: the observations have none, so give it to the rubric")
     seen = [Observation(), *states[:-1]]
-    steps = tuple(Step(before, _action(action)) for before, (action, _) in zip(seen, episode, strict=True))
-    return Trajectory(id="episode", task=Task(goal=goal), steps=steps, final=states[-1] if states else None)
+    steps = tuple(
+        Step(before, _action(action)) for before, (action, _) in zip(seen, episode, strict=True)
+    )
+    return Trajectory(
+        id="episode", task=Task(goal=goal), steps=steps, final=states[-1] if states else None
+    )
 
 
 def _state(observation: Any) -> Observation:
     text, url = getattr(observation, "text", None), getattr(observation, "url", None)
-    return Observation(_picture(getattr(observation, "screenshot", None)), text=text or None, url=url or None)
+    return Observation(
+        _picture(getattr(observation, "screenshot", None)), text=text or None, url=url or None
+    )
 
 
 def _picture(screenshot: Any) -> Any:
@@ -120,5 +136,9 @@ def _action(action: Any) -> Action:
         return Action("other", action)
     fields = action.model_dump(exclude={"metadata"}, exclude_none=True)
     texts = [value for value in fields.values() if isinstance(value, str)]
-    text = texts[0] if len(fields) == 1 and texts else msgspec.json.encode(fields, enc_hook=str).decode()
+    text = (
+        texts[0]
+        if len(fields) == 1 and texts
+        else msgspec.json.encode(fields, enc_hook=str).decode()
+    )
     return Action("other", text)

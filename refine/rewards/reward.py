@@ -4,7 +4,8 @@
     await reward(trajectory)          # 0.87, or None: no verdict, so no reward
     await reward.result(trajectory)   # the same with the verdict, and the parts of the number
 
-The adapters for trainers stand on this; what each of them sees in which case: docs/how-to/rewards.md.
+The adapters for trainers stand on this; what each of them sees in which case:
+docs/how-to/rewards.md.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from prill.types import Trajectory, UnscoredReason, Verdict
 
 _T = TypeVar("_T")
 COST = "cost_usd"  # the key of metadata that says what the agent's own calls cost
-_ERRORS: dict[str, type[UnscoredError]] = {kind.code: kind for kind in UnscoredError.__subclasses__()}
+_ERRORS: dict[str, type[UnscoredError]] = {
+    kind.code: kind for kind in UnscoredError.__subclasses__()
+}
 
 
 def success(trajectory: Trajectory, verdict: Verdict) -> float:
@@ -46,7 +49,10 @@ def success(trajectory: Trajectory, verdict: Verdict) -> float:
 def score(trajectory: Trajectory, verdict: Verdict) -> float:
     """The probability of success. Raises UsageError for the verdict of a judge that gives none."""
     if verdict.score is None:
-        raise UsageError(f"the judge {verdict.evaluator.name} gives no score: choose the reward `success`, or another judge")
+        raise UsageError(
+            f"the judge {verdict.evaluator.name} gives no score: choose the reward `success`, or "
+            "another judge"
+        )
     return verdict.score
 
 
@@ -59,39 +65,65 @@ KINDS: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSpec(Config):
-    """What a verdict is worth. The same options in Python, and next to the judge's own in a table of TOML or JSON.
+    """What a verdict is worth. The same options in Python, and next to the judge's own in a table
+    of TOML or JSON.
 
-    Penalties are taken off whatever the verdict was. What an agent cost is `cost_usd` in the trajectory's metadata; what it
-    changed unasked is told by the judge `rubric`.
+    Penalties are taken off whatever the verdict was. What an agent cost is `cost_usd` in the
+    trajectory's metadata; what it changed unasked is told by the judge `rubric`.
 
     Raises:
-        UsageError: The kind is not known, a number is not finite, or `value` does not fit `on_unscored`.
+        UsageError: The kind is not known, a number is not finite, or `value` does not fit
+            `on_unscored`.
     """
 
     kind: Annotated[
         str | RewardFunction,
-        Meta(description=f"{', '.join(KINDS)}, or module:function of your own: (trajectory, verdict) to number or None"),
+        Meta(
+            description=f"{', '.join(KINDS)}, or module:function of your own: (trajectory, "
+            "verdict) to number or None"
+        ),
     ] = "success"
-    discount: Annotated[float, Meta(gt=0, le=1, description="of the kind steps: a later step's reward counts for less")] = 1.0
+    discount: Annotated[
+        float,
+        Meta(gt=0, le=1, description="of the kind steps: a later step's reward counts for less"),
+    ] = 1.0
     length_penalty: Annotated[float, Meta(ge=0, description="taken off for every step")] = 0.0
-    cost_penalty: Annotated[float, Meta(ge=0, description="taken off for every US dollar that the agent cost")] = 0.0
-    side_effect_penalty: Annotated[float, Meta(ge=0, description="taken off for every change that nobody asked for")] = 0.0
+    cost_penalty: Annotated[
+        float, Meta(ge=0, description="taken off for every US dollar that the agent cost")
+    ] = 0.0
+    side_effect_penalty: Annotated[
+        float, Meta(ge=0, description="taken off for every change that nobody asked for")
+    ] = 0.0
     on_unscored: Annotated[
         Literal["abstain", "raise", "value"],
         Meta(description="where there is no verdict: no reward, an error, or the number `value`"),
     ] = "abstain"
-    value: Annotated[float | None, Meta(description="the reward where there is no verdict, for on_unscored value")] = None
+    value: Annotated[
+        float | None,
+        Meta(description="the reward where there is no verdict, for on_unscored value"),
+    ] = None
 
     def check(self) -> None:
         """Refuses options that do not go together."""
         if not (isinstance(self.kind, str) or callable(self.kind)):
-            raise UsageError(f"kind is {self.kind!r}: give {', '.join(KINDS)}, module:function, or a function")
+            raise UsageError(
+                f"kind is {self.kind!r}: give {', '.join(KINDS)}, module:function, or a function"
+            )
         if isinstance(self.kind, str) and self.kind not in KINDS and ":" not in self.kind:
             near = nearest(self.kind, KINDS)
-            raise UsageError(f"unknown kind of reward {self.kind!r}{near}; there are: {', '.join(KINDS)}, or module:function")
+            raise UsageError(
+                f"unknown kind of reward {self.kind!r}{near}; there are: {', '.join(KINDS)}, or "
+                "module:function"
+            )
         if (self.value is None) == (self.on_unscored == "value"):
             raise UsageError("give a value with on_unscored value, and only then")
-        numbers = (self.discount, self.length_penalty, self.cost_penalty, self.side_effect_penalty, self.value or 0.0)
+        numbers = (
+            self.discount,
+            self.length_penalty,
+            self.cost_penalty,
+            self.side_effect_penalty,
+            self.value or 0.0,
+        )
         if not all(math.isfinite(number) for number in numbers):
             raise UsageError("the numbers of a reward must be finite")
 
@@ -103,8 +135,8 @@ class RewardResult:
     Args:
         reward: The reward. None: there is none.
         verdict: The verdict.
-        parts: Always the same keys: `judge` is what the verdict is worth, and each penalty is a number of 0 or less. Without a
-            reward all are 0.
+        parts: Always the same keys: `judge` is what the verdict is worth, and each penalty is a
+            number of 0 or less. Without a reward all are 0.
         problem: Why there is no verdict, also where `on_unscored` puts a number in its place.
     """
 
@@ -115,8 +147,8 @@ class RewardResult:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """All that can be said in numbers, with the same keys always, for a trainer's logs; `unscored` is 1 where there is
-        no verdict, and the rest then means nothing.
+        """All that can be said in numbers, with the same keys always, for a trainer's logs;
+        `unscored` is 1 where there is no verdict, and the rest then means nothing.
         """
         verdict = self.verdict
         known = {"success": float(verdict.success or False), "judge_score": verdict.score or 0.0}
@@ -129,8 +161,9 @@ _NO_PARTS = {"judge": 0.0, "length_penalty": 0.0, "cost_penalty": 0.0, "side_eff
 class Reward:
     """A reward function: a trajectory in, a number or None out.
 
-    Usable from any number of event loops, one after another or at once: connections belong to the running loop. It can be
-    pickled before and after a call, if its judge can; judges made by name can.
+    Usable from any number of event loops, one after another or at once: connections belong to the
+    running loop. It can be pickled before and after a call, if its judge can; judges made by name
+    can.
 
     Args:
         judge: The judge.
@@ -138,7 +171,9 @@ class Reward:
         watch: Is told every verdict. None: nothing is.
     """
 
-    def __init__(self, judge: Evaluator, spec: RewardSpec | None = None, watch: Watch | None = None) -> None:
+    def __init__(
+        self, judge: Evaluator, spec: RewardSpec | None = None, watch: Watch | None = None
+    ) -> None:
         self.judge, self.spec, self.watch = judge, spec or RewardSpec(), watch
         _ = self._worth  # a function that is not there is told now, not after the first verdict
 
@@ -146,8 +181,14 @@ class Reward:
         return type(self), (self.judge, self.spec, self.watch)
 
     def raising(self) -> Reward:
-        """The same for a framework that takes nothing but numbers: what would be None is an error, or the number of `value`."""
-        spec = replace(self.spec, on_unscored="raise") if self.spec.on_unscored == "abstain" else self.spec
+        """The same for a framework that takes nothing but numbers: what would be None is an error,
+        or the number of `value`.
+        """
+        spec = (
+            replace(self.spec, on_unscored="raise")
+            if self.spec.on_unscored == "abstain"
+            else self.spec
+        )
         return Reward(self.judge, spec, self.watch)
 
     async def __call__(self, trajectory: Item) -> float | None:
@@ -191,7 +232,9 @@ class Reward:
             return self._without(verdict, nothing.code, str(nothing))
         reward = math.fsum(parts.values())
         if not math.isfinite(reward):
-            raise UsageError(f"the reward of {trajectory.id!r} is {reward}: its penalties are too large")
+            raise UsageError(
+                f"the reward of {trajectory.id!r} is {reward}: its penalties are too large"
+            )
         return RewardResult(reward, verdict, parts)
 
     def unscored(self, trajectory: Item, reason: UnscoredReason, words: str) -> RewardResult:
@@ -205,10 +248,15 @@ class Reward:
         Returns:
             What `result` gives for such an unscored verdict.
         """
-        return self._without(Verdict(id=trajectory.id, unscored=reason, reason=words, evaluator=self.judge.info), reason, words)
+        return self._without(
+            Verdict(id=trajectory.id, unscored=reason, reason=words, evaluator=self.judge.info),
+            reason,
+            words,
+        )
 
     async def results(self, trajectories: Sequence[Item]) -> list[RewardResult]:
-        """Computes the rewards of a batch, all at once; the judge's model bounds how many calls run.
+        """Computes the rewards of a batch, all at once; the judge's model bounds how many calls
+        run.
 
         Args:
             trajectories: The trajectories.
@@ -226,7 +274,9 @@ class Reward:
     async def _verdict(self, trajectory: Item) -> Verdict:
         if isinstance(trajectory, BadLine):
             message = trajectory.message
-            return Verdict(id=trajectory.id, unscored="input", reason=message, evaluator=self.judge.info)
+            return Verdict(
+                id=trajectory.id, unscored="input", reason=message, evaluator=self.judge.info
+            )
         return await self.judge(trajectory)
 
     def _parts(self, trajectory: Trajectory, verdict: Verdict) -> dict[str, float]:
@@ -236,7 +286,10 @@ class Reward:
         if worth is None:
             raise NoEvidenceError(f"the reward function gives none for {trajectory.id!r}")
         if not isinstance(worth, Real) or not math.isfinite(float(worth)):
-            raise UsageError(f"the reward function gave {worth!r} for {trajectory.id!r}: it is to give a finite number or None")
+            raise UsageError(
+                f"the reward function gave {worth!r} for {trajectory.id!r}: it is to give a "
+                "finite number or None"
+            )
         cost = _agent_cost(trajectory) if spec.cost_penalty else 0.0
         effects = _side_effects(verdict) if spec.side_effect_penalty else 0
         return {
@@ -258,13 +311,18 @@ class Reward:
         if not isinstance(kind, str):
             return kind
         if kind in KINDS:
-            known: dict[str, RewardFunction] = {"success": success, "score": score, "steps": self._discounted}
+            known: dict[str, RewardFunction] = {
+                "success": success,
+                "score": score,
+                "steps": self._discounted,
+            }
             return known[kind]
         made = load_object(kind)
         made = made() if inspect.isclass(made) else made
         if not callable(made):
             raise UsageError(
-                f"{kind}: a {type(made).__name__} is no reward function: (trajectory, verdict) to a number or None"
+                f"{kind}: a {type(made).__name__} is no reward function: (trajectory, verdict) to "
+                "a number or None"
             )
         function: RewardFunction = made
         return function
@@ -272,14 +330,25 @@ class Reward:
     def _discounted(self, trajectory: Trajectory, verdict: Verdict) -> float:
         if verdict.rewards is None:
             name = verdict.evaluator.name
-            raise UsageError(f"the judge {name} gives no rewards for steps: choose the judge `steps`, or the reward `success`")
+            raise UsageError(
+                f"the judge {name} gives no rewards for steps: choose the judge `steps`, or the "
+                "reward `success`"
+            )
         return math.fsum(reward * self.spec.discount**i for i, reward in enumerate(verdict.rewards))
 
 
 def _agent_cost(trajectory: Trajectory) -> float:
     cost = trajectory.metadata.get(COST)
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not math.isfinite(cost) or cost < 0:
-        raise NoEvidenceError(f"metadata of {trajectory.id!r} does not say what the agent cost: put US dollars into `{COST}`")
+    if (
+        isinstance(cost, bool)
+        or not isinstance(cost, int | float)
+        or not math.isfinite(cost)
+        or cost < 0
+    ):
+        raise NoEvidenceError(
+            f"metadata of {trajectory.id!r} does not say what the agent cost: put US dollars into "
+            f"`{COST}`"
+        )
     return float(cost)
 
 
@@ -287,12 +356,17 @@ def _side_effects(verdict: Verdict) -> int:
     # Only what goes through criteria looks for side effects: other findings are silent about them.
     if verdict.findings is None or not verdict.findings.criteria:
         name = verdict.evaluator.name
-        raise UsageError(f"the judge {name} does not look for side effects: choose the judge `rubric`, or no penalty for them")
+        raise UsageError(
+            f"the judge {name} does not look for side effects: choose the judge `rubric`, or no "
+            "penalty for them"
+        )
     return len(verdict.findings.side_effects)
 
 
 async def at_once(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The results in order. The first failure ends the rest and is raised; what ends a whole run goes before the others."""
+    """The results in order. The first failure ends the rest and is raised; what ends a whole run
+    goes before the others.
+    """
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]
@@ -302,12 +376,14 @@ async def at_once(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 
 SPEC = tuple(config_options(RewardSpec))
-_JUDGE_KEYS = ("judge", "name", "evaluator")  # `name` in files that describe a judge, `evaluator` in older ones
+# `name` in files that describe a judge, `evaluator` in older ones
+_JUDGE_KEYS = ("judge", "name", "evaluator")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig(RewardSpec):
-    """A reward with its judge: a table `[reward]` of a file, or the whole of a file that describes a reward.
+    """A reward with its judge: a table `[reward]` of a file, or the whole of a file that describes
+    a reward.
 
     In a table the judge is a table of its own, or a name with the judge's options next to it:
 
@@ -316,14 +392,22 @@ class RewardConfig(RewardSpec):
         kind = "score"
     """
 
-    judge: Annotated[JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")]
-    watch: Annotated[WatchSpec | None, Meta(description="what looks on while the reward is used")] = None
+    judge: Annotated[
+        JudgeLike, Meta(description="who judges: a name, FILE.toml, FILE.json or module:Object")
+    ]
+    watch: Annotated[
+        WatchSpec | None, Meta(description="what looks on while the reward is used")
+    ] = None
 
     @classmethod
     def normalized(cls, table: Mapping[str, Any]) -> dict[str, Any]:
         """The table with the judge in one place, whichever form it has."""
         table = super().normalized(table)
-        own = {key: table.pop(key) for key in list(table) if key in config_options(cls) and key != "judge"}
+        own = {
+            key: table.pop(key)
+            for key in list(table)
+            if key in config_options(cls) and key != "judge"
+        }
         given = [key for key in _JUDGE_KEYS if key in table]
         if not given or (given == ["judge"] and not isinstance(table["judge"], str)):
             return {**own, **table}  # what else stands there is no option of a reward
@@ -345,33 +429,41 @@ def make_reward(
     watch: WatchSpec | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Reward:
-    """Makes a reward from a judge's name, description or file, with the options of the reward next to the judge's own.
+    """Makes a reward from a judge's name, description or file, with the options of the reward next
+    to the judge's own.
 
-    A file that describes a judge also describes a reward: the fields of `RewardSpec` may stand in it or not.
+    A file that describes a judge also describes a reward: the fields of `RewardSpec` may stand in
+    it or not.
 
     Args:
         judge: What `prill.judge` takes, or the configuration of a reward.
         choose_captioner: As in `prill.judge`.
-        watch: Settings of the watch on the reward; in a file, the table `watch`. None: those of the file, else no watch.
+        watch: Settings of the watch on the reward; in a file, the table `watch`. None: those of the
+            file, else no watch.
         **options: The reward's options (the fields of `RewardSpec`) and the judge's.
 
     Returns:
         The reward: `number = await reward(trajectory)`.
 
     Raises:
-        OptionError: Neither the reward nor the judge has such an option, or it is of the wrong type.
+        OptionError: Neither the reward nor the judge has such an option, or it is of the wrong
+            type.
         UsageError: The judge cannot be made.
         MissingExtraError: An optional package that the judge needs is not installed.
     """
     place = ""
     if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
         judge, place = read_table(path), f"{path}: "
-    own = {name: options.pop(name) for name in SPEC if name in options} | ({} if watch is None else {"watch": watch})
+    own = {name: options.pop(name) for name in SPEC if name in options} | (
+        {} if watch is None else {"watch": watch}
+    )
     try:
         if isinstance(judge, RewardConfig):
             config = judge.but(**own)
         else:
-            table = RewardConfig.normalized(judge) if isinstance(judge, Mapping) else {"judge": judge}
+            table = (
+                RewardConfig.normalized(judge) if isinstance(judge, Mapping) else {"judge": judge}
+            )
             config = RewardConfig.read({**table, **own})
         made = make_judge(config.judge, choose_captioner=choose_captioner, **options)
         return Reward(made, config.spec, make_watch(made, config.watch))

@@ -1,7 +1,8 @@
 """Serialises trajectories for a trainer's rows: inline JSON, or a reference to a file.
 
-It goes as JSON text (`to_json`, with its images inside or below a folder), as the place of a recorded one (`reference`,
-`runs/a.jsonl#tea-1`), or it is made of the prompt and the completion (`single_step`). `from_value` reads all of them.
+It goes as JSON text (`to_json`, with its images inside or below a folder), as the place of a
+recorded one (`reference`, `runs/a.jsonl#tea-1`), or it is made of the prompt and the completion
+(`single_step`). `from_value` reads all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from prill.config.registry import nearest
 from prill.errors import InputError, UsageError
 from prill.io.images import read_image
 from prill.io.lines import Line, read_lines, resolve_folder
-from prill.io.store import BadLine, Item, decode_trajectory, encode_as, encode_trajectory, with_screenshots
+from prill.io.store import (
+    BadLine,
+    Item,
+    decode_trajectory,
+    encode_as,
+    encode_trajectory,
+    with_screenshots,
+)
 from prill.temporary.images import image_name
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -32,7 +40,13 @@ if TYPE_CHECKING:
     Picture = str | os.PathLike[str] | bytes | Image.Image
 
 COLUMN = "trajectory"
-_MIME = {".png": "image/png", ".jpg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".bmp": "image/bmp"}
+_MIME = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+}
 _DATA_URL = "data:image/"
 _SHOWN = 40  # characters of a value in messages
 
@@ -42,17 +56,23 @@ def to_json(trajectory: Trajectory, *, root: str | os.PathLike[str] | None = Non
 
     Args:
         trajectory: The trajectory.
-        root: A folder that holds its images: the line names them relative to it. None: the line holds them as data URLs.
+        root: A folder that holds its images: the line names them relative to it. None: the line
+            holds them as data URLs.
 
     Returns:
         The line, without a line feed.
 
     Raises:
-        InputError: An image is missing or not below `root`, or a text holds an unpaired surrogate, which JSON cannot carry.
+        InputError: An image is missing or not below `root`, or a text holds an unpaired surrogate,
+            which JSON cannot carry.
     """
     if root is not None:
         return encode_trajectory(trajectory, Path(root).resolve()).decode().rstrip("\n")
-    return encode_as(trajectory.id, with_screenshots(trajectory, lambda path, at: _data_url(path))).decode().rstrip("\n")
+    return (
+        encode_as(trajectory.id, with_screenshots(trajectory, lambda path, at: _data_url(path)))
+        .decode()
+        .rstrip("\n")
+    )
 
 
 def reference(path: str | os.PathLike[str], id: str) -> str:
@@ -68,13 +88,16 @@ def reference(path: str | os.PathLike[str], id: str) -> str:
     return f"{os.fspath(path)}#{id}"
 
 
-def from_value(value: object, *, root: str | os.PathLike[str] | None = None, place: str = "row") -> Item:
+def from_value(
+    value: object, *, root: str | os.PathLike[str] | None = None, place: str = "row"
+) -> Item:
     """Reads the trajectory that a value of a trainer's row stands for.
 
     Args:
         value: A trajectory, its record, the JSON of it, `path#id`, or a table of `path` and `id`.
-        root: The folder that relative paths start from, and that no path may leave. Images of a record lie below it or are data
-            URLs; those of a recorded file lie in that file's folder. None: the current folder, without that restriction.
+        root: The folder that relative paths start from, and that no path may leave. Images of a
+            record lie below it or are data URLs; those of a recorded file lie in that file's
+            folder. None: the current folder, without that restriction.
         place: Where the value stands, for messages.
 
     Returns:
@@ -105,7 +128,8 @@ def get_column(columns: Mapping[str, Any], name: str) -> Any:
         return columns[name]
     there = ", ".join(sorted(columns)) or "none"
     raise UsageError(
-        f"the batch has no column {name!r}{nearest(name, columns)}; its columns: {there}. Name the one that holds the "
+        f"the batch has no column {name!r}{nearest(name, columns)}; its columns: {there}. Name "
+        "the one that holds the "
         "trajectories, or None to judge the completion alone"
     )
 
@@ -117,12 +141,12 @@ def single_step(
 ) -> Trajectory:
     """Converts a prompt and its completion into a trajectory.
 
-    The goal is the last text of the user; the completion is the answer. The images of the prompt are what the agent saw: the
-    last one when it answered, each other one before.
+    The goal is the last text of the user; the completion is the answer. The images of the prompt
+    are what the agent saw: the last one when it answered, each other one before.
 
     Args:
-        prompt: A text, or chat messages. A message's content is a text, or parts, of which `text`, `image` and `image_url` are
-            read.
+        prompt: A text, or chat messages. A message's content is a text, or parts, of which `text`,
+            `image` and `image_url` are read.
         completion: A text, or chat messages.
         images: The images, oldest first. Empty: those of the prompt.
 
@@ -133,22 +157,41 @@ def single_step(
         InputError: The prompt holds no text of a user, or a text holds an unpaired surrogate.
     """
     turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-    goal = next((text for turn in reversed(turns) if _role(turn) == "user" and (text := get_text(turn))), None)
+    goal = next(
+        (text for turn in reversed(turns) if _role(turn) == "user" and (text := get_text(turn))),
+        None,
+    )
     if goal is None:
         raise InputError("the prompt holds no text of a user, so there is no goal to judge by")
     if isinstance(completion, str):
         answer = completion
     else:
-        answer = "\n".join(filter(None, (get_text(turn) for turn in completion if _role(turn) == "assistant")))
-    shown = [_picture(image) for image in images] or [picture for turn in turns for picture in collect_pictures(turn)]
-    before = [Step(Observation(picture), Action("other", "look at what was shown next")) for picture in shown[:-1]]
-    last = Step(Observation(shown[-1] if shown else None, text=goal), Action("answer", value=answer))
+        answer = "\n".join(
+            filter(None, (get_text(turn) for turn in completion if _role(turn) == "assistant"))
+        )
+    shown = [_picture(image) for image in images] or [
+        picture for turn in turns for picture in collect_pictures(turn)
+    ]
+    before = [
+        Step(Observation(picture), Action("other", "look at what was shown next"))
+        for picture in shown[:-1]
+    ]
+    last = Step(
+        Observation(shown[-1] if shown else None, text=goal), Action("answer", value=answer)
+    )
     states = (*(step.observation.screenshot for step in (*before, last)), goal, answer)
-    return Trajectory(id=f"completion-{compute_digest(states)}", task=Task(goal=goal), steps=(*before, last), answer=answer)
+    return Trajectory(
+        id=f"completion-{compute_digest(states)}",
+        task=Task(goal=goal),
+        steps=(*before, last),
+        answer=answer,
+    )
 
 
 def compute_digest(record: object) -> str:
-    """The beginning of a hash, for an id. Raises InputError for text with half a character, as broken emoji have it."""
+    """The beginning of a hash, for an id. Raises InputError for text with half a character, as
+    broken emoji have it.
+    """
     try:
         return hashlib.sha256(msgspec.json.encode(record)).hexdigest()[:16]
     except (UnicodeEncodeError, RecursionError) as error:
@@ -158,8 +201,8 @@ def compute_digest(record: object) -> str:
 class IndexedTrajectories:
     """The trajectories of a file by id, read only when they are asked for.
 
-    The file is read once for where each trajectory is. What is appended later is found, and so is everything after the file was
-    rewritten. Any number of threads may ask.
+    The file is read once for where each trajectory is. What is appended later is found, and so is
+    everything after the file was rewritten. Any number of threads may ask.
 
     Args:
         path: A trajectory file of JSON lines, not packed.
@@ -172,7 +215,9 @@ class IndexedTrajectories:
         self._reading = threading.Lock()
 
     def __getitem__(self, id: str) -> Trajectory:
-        """The trajectory. Raises InputError when there is none of that id, or it is broken; UsageError for an unusable file."""
+        """The trajectory. Raises InputError when there is none of that id, or it is broken;
+        UsageError for an unusable file.
+        """
         try:
             line = self._line(id)
             if line is None or _id(line) != id:  # it was appended since, or stands elsewhere now
@@ -182,9 +227,13 @@ class IndexedTrajectories:
             raise UsageError(f"{self.path}: {error.strerror}") from None
         if line is None:
             near = nearest(id, self._places)
-            raise InputError(f"{self.path}: no trajectory has the id {id!r}{near}; there are {len(self._places)}")
+            raise InputError(
+                f"{self.path}: no trajectory has the id {id!r}{near}; there are {len(self._places)}"
+            )
         if _id(line) != id:
-            raise InputError(f"{self.path}: the file was written again while it was read; begin again")
+            raise InputError(
+                f"{self.path}: the file was written again while it was read; begin again"
+            )
         try:
             return decode_trajectory(line, resolve_folder(self.path))
         except InputError as error:
@@ -200,7 +249,9 @@ class IndexedTrajectories:
             return file.readline()
 
     def _index(self) -> None:
-        """Notes the places, unless the file is still the one they were noted of; others wait meanwhile."""
+        """Notes the places, unless the file is still the one they were noted of; others wait
+        meanwhile.
+        """
         with self._reading:
             if self._version != _version(self.path):
                 self._note_places()
@@ -209,7 +260,9 @@ class IndexedTrajectories:
         version, places, offset = _version(self.path), dict[str, int](), 0
         forms: set[str] = {line.form for line in _first(self.path)}
         if not forms <= {"line", "crlf"}:
-            raise UsageError(f"{self.path}: not one JSON object a line; write it again with prill convert")
+            raise UsageError(
+                f"{self.path}: not one JSON object a line; write it again with prill convert"
+            )
         with self.path.open("rb") as file:
             for line in file:
                 if (id := _id(line)) is not None:
@@ -236,7 +289,9 @@ def _first(path: Path) -> list[Line]:
     """The first line. Raises UsageError for a packed file: in one, no place can be gone to."""
     with Path(path).open("rb") as file:
         if file.read(2) == b"\x1f\x8b":
-            raise UsageError(f"{path}: packed files have no places to go to; unpack it first (gunzip)")
+            raise UsageError(
+                f"{path}: packed files have no places to go to; unpack it first (gunzip)"
+            )
     for line in read_lines(path):
         return [line]
     raise UsageError(f"{path}: the file is empty")
@@ -254,17 +309,24 @@ def _recorded(path: Path) -> IndexedTrajectories:
 
 def _read(value: object, root: Path | None) -> Trajectory:
     if isinstance(value, bytes | str):
-        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)  # numpy has a str of its own
+        # numpy has a str of its own
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
         if text.lstrip().startswith("{"):
             return _record(_json(text), root)
         path, mark, id = text.partition("#")
         if not mark or not path or not id:
-            raise InputError(f"{text[:_SHOWN]!r} is neither the JSON of a trajectory nor path#id of a recorded one")
+            raise InputError(
+                f"{text[:_SHOWN]!r} is neither the JSON of a trajectory nor path#id of a recorded "
+                "one"
+            )
         return _referred(path, id, root)
     if isinstance(value, Mapping):
         return _record(value, root)
     kind = "nothing" if value is None else f"a {type(value).__name__}"
-    raise InputError(f"{kind} stands where a trajectory should: give its JSON (prill.refine.rewards.to_json), or path#id")
+    raise InputError(
+        f"{kind} stands where a trajectory should: give its JSON (prill.refine.rewards.to_json), "
+        "or path#id"
+    )
 
 
 def _json(text: str) -> Mapping[str, Any]:
@@ -287,7 +349,9 @@ def _record(record: Mapping[str, Any], root: Path | None) -> Trajectory:
             held.append(Observation(_bytes(path, at)))
             return held[-1].screenshot or ""
         if root is None:
-            raise InputError(f"the image {path[:_SHOWN]!r} is a path; say which folder images lie in - at `{at}`")
+            raise InputError(
+                f"the image {path[:_SHOWN]!r} is a path; say which folder images lie in - at `{at}`"
+            )
         return path
 
     record, urls = _without_urls(record)
@@ -297,16 +361,23 @@ def _record(record: Mapping[str, Any], root: Path | None) -> Trajectory:
     except (TypeError, UnicodeEncodeError) as error:
         raise InputError(f"the record cannot be written as JSON: {error}") from None
     trajectory = decode_trajectory(line, folder)
-    return with_screenshots(trajectory, lambda path, at: place(urls.get(os.path.relpath(path, folder), path), at))
+    return with_screenshots(
+        trajectory, lambda path, at: place(urls.get(os.path.relpath(path, folder), path), at)
+    )
 
 
 def _without_urls(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """The record with a name in the place of every data URL, and the URLs by these names: a URL is no path to be checked."""
+    """The record with a name in the place of every data URL, and the URLs by these names: a URL is
+    no path to be checked.
+    """
     urls: dict[str, str] = {}
 
     def walk(value: Any, key: str = "") -> Any:
         if isinstance(value, Mapping):
-            return {name: inner if name == "metadata" else walk(inner, name) for name, inner in value.items()}
+            return {
+                name: inner if name == "metadata" else walk(inner, name)
+                for name, inner in value.items()
+            }
         if isinstance(value, list | tuple):
             return [walk(inner) for inner in value]
         if key == "screenshot" and isinstance(value, str) and value.startswith(_DATA_URL):
@@ -344,7 +415,9 @@ def _data_url(path: str) -> str:
     data = read_image(path)
     mime = _MIME.get(Path(image_name(data)).suffix)
     if mime is None:
-        raise InputError(f"{path}: not an image of a kind that is known (PNG, JPEG, WebP, GIF, BMP)")
+        raise InputError(
+            f"{path}: not an image of a kind that is known (PNG, JPEG, WebP, GIF, BMP)"
+        )
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
@@ -373,7 +446,9 @@ def get_text(turn: Mapping[str, Any]) -> str:
 
 
 def collect_pictures(turn: Mapping[str, Any]) -> list[Picture]:
-    """The images inside a message's parts; those that the trainer keeps in a column of their own leave an empty part."""
+    """The images inside a message's parts; those that the trainer keeps in a column of their own
+    leave an empty part.
+    """
     content = turn.get("content")
     found: list[Picture] = []
     for part in content if isinstance(content, list | tuple) else ():
@@ -384,11 +459,19 @@ def collect_pictures(turn: Mapping[str, Any]) -> list[Picture]:
         url = url.get("url") if isinstance(url, Mapping) else url
         if isinstance(url, str):
             if not url.startswith(_DATA_URL):
-                raise InputError("the prompt names an image by a URL, which is not fetched; send it inside, as a data URL")
+                raise InputError(
+                    "the prompt names an image by a URL, which is not fetched; send it inside, as "
+                    "a data URL"
+                )
             found.append(_bytes(url, "image_url"))
-        elif picture is not None and not isinstance(picture, str | os.PathLike):  # a path in a prompt could name any file
+        # a path in a prompt could name any file
+        elif picture is not None and not isinstance(picture, str | os.PathLike):
             picture = picture.get("bytes") if isinstance(picture, Mapping) else picture
-            if not isinstance(picture, bytes) and not hasattr(picture, "getbands"):  # what every image of PIL has
-                raise InputError("an image of the prompt is neither bytes nor a picture; send it inside, as a data URL")
+            # what every image of PIL has
+            if not isinstance(picture, bytes) and not hasattr(picture, "getbands"):
+                raise InputError(
+                    "an image of the prompt is neither bytes nor a picture; send it inside, as a "
+                    "data URL"
+                )
             found.append(picture)
     return found

@@ -22,16 +22,17 @@ _log = logging.getLogger("prill.rewards")
 
 
 class TRLReward:
-    """A judge as a reward function for TRL's GRPO. None, where there is no verdict, leaves a sample out of its group's
-    baseline.
+    """A judge as a reward function for TRL's GRPO. None, where there is no verdict, leaves a sample
+    out of its group's baseline.
 
-    What is judged: the `trajectory` of each environment, where the trainer passes environments that have one; else the column
-    of the batch, which the rollout fills; with `column` None the prompt and the completion alone. It can be pickled, so a
-    trainer may pass it to another process.
+    What is judged: the `trajectory` of each environment, where the trainer passes environments that
+    have one; else the column of the batch, which the rollout fills; with `column` None the prompt
+    and the completion alone. It can be pickled, so a trainer may pass it to another process.
 
     Args:
         reward: The reward.
-        column: The column of the batch with the trajectories (see `from_value`). None: the completion alone is judged.
+        column: The column of the batch with the trajectories (see `from_value`). None: the
+            completion alone is judged.
         images: The column with the prompt's images.
         root: The folder that paths are relative to, as in `from_value`.
         name: The function's name in the trainer's logs.
@@ -60,7 +61,8 @@ class TRLReward:
         log_extra: Callable[[str, list[Any]], object] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Computes the rewards of a batch. Call it by keyword or, as ms-swift does, with the completions first.
+        """Computes the rewards of a batch. Call it by keyword or, as ms-swift does, with the
+        completions first.
 
         Logged are the share of unscored completions, what the judge cost, and its reasons.
 
@@ -99,16 +101,27 @@ class TRLReward:
         else:
             return self._completed(completions, prompts, columns)
         if len(values) != len(completions):
-            raise UsageError(f"there are {len(completions)} completions, and {len(values)} trajectories")
-        return [from_value(value, root=self.root, place=f"row {i}") for i, value in enumerate(values)]
+            raise UsageError(
+                f"there are {len(completions)} completions, and {len(values)} trajectories"
+            )
+        return [
+            from_value(value, root=self.root, place=f"row {i}") for i, value in enumerate(values)
+        ]
 
-    def _completed(self, completions: Sequence[Any], prompts: Sequence[Any] | None, columns: dict[str, Any]) -> list[Item]:
-        if prompts is None:  # ms-swift has the whole conversation in a column, the completion at its end
+    def _completed(
+        self, completions: Sequence[Any], prompts: Sequence[Any] | None, columns: dict[str, Any]
+    ) -> list[Item]:
+        # ms-swift has the whole conversation in a column, the completion at its end
+        if prompts is None:
             prompts = [_without_reply(messages) for messages in get_column(columns, "messages")]
         pictures = columns.get(self.images) or columns.get("image") or [()] * len(completions)
         items: list[Item] = []
-        for i, (prompt, completion, shown) in enumerate(zip(prompts, completions, pictures, strict=True)):
-            several = shown if isinstance(shown, list | tuple) else [shown] if shown is not None else []
+        for i, (prompt, completion, shown) in enumerate(
+            zip(prompts, completions, pictures, strict=True)
+        ):
+            several = (
+                shown if isinstance(shown, list | tuple) else [shown] if shown is not None else []
+            )
             try:
                 items.append(single_step(prompt, completion, several))
             except InputError as error:
@@ -128,11 +141,20 @@ class TRLReward:
             if None not in dollars:
                 log_metric(f"{name}/usd", sum(usd or 0.0 for usd in dollars))
         if log_extra is not None:
-            log_extra(f"{name}_reason", [result.problem or result.verdict.reason for result in results])
+            log_extra(
+                f"{name}_reason", [result.problem or result.verdict.reason for result in results]
+            )
         if problems:
             reasons = Counter(problem.partition(":")[0] for problem in problems)
             counts = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
-            _log.warning("%s: %d of %d unscored (%s); the first: %s", name, len(problems), len(results), counts, problems[0])
+            _log.warning(
+                "%s: %d of %d unscored (%s); the first: %s",
+                name,
+                len(problems),
+                len(results),
+                counts,
+                problems[0],
+            )
 
 
 def _without_reply(messages: Sequence[Any]) -> Sequence[Any]:

@@ -6,7 +6,8 @@ A module of yours makes it known:
 from prill.refine.rewards.verifiers import PrillJudge
 __all__ = ["PrillJudge"]
 
-TaskConfig(judges=[{"id": "prill_judge", "judge": "vlm", "model": "gpt-4o", "options": {"kind": "score"}}])
+TaskConfig(judges=[{"id": "prill_judge", "judge": "vlm", "model": "gpt-4o", "options": {"kind":
+"score"}}])
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def __getattr__(name: str) -> Any:
 
 @lru_cache(1)
 def _classes() -> dict[str, type[Any]]:
-    """The judge and its configuration: they derive from classes of verifiers, which is imported when they are asked for."""
+    """The judge and its configuration: they derive from classes of verifiers, which is imported
+    when they are asked for.
+    """
     try:
         import verifiers.v1 as vf
     except ModuleNotFoundError:
@@ -46,18 +49,27 @@ def _classes() -> dict[str, type[Any]]:
         options: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
         """Options of the judge and of the reward."""
         column: str | None = None
-        """The field of the task data that holds a trajectory; None: the trace's messages are judged."""
+        """The field of the task data that holds a trajectory; None: the trace's messages are
+        judged.
+        """
         root: str | None = None
         """The folder that recorded files and their images lie in."""
 
     class PrillJudge(vf.Judge[float, PrillJudgeConfig]):  # type: ignore[misc,unused-ignore]
-        """Judges a trace with its screenshots. A failure to judge is raised, so that the sample is tried again."""
+        """Judges a trace with its screenshots. A failure to judge is raised, so that the sample is
+        tried again.
+        """
 
         async def score(self, task: Any, trace: Any) -> float:
             messages = [message.model_dump() for message in trace.messages]
             row = task.model_dump() if self.config.column is not None else {}
             item = await asyncio.to_thread(
-                carried, row, self.config.column, messages, root=self.config.root, place=f"task {task.idx}"
+                carried,
+                row,
+                self.config.column,
+                messages,
+                root=self.config.root,
+                place=f"task {task.idx}",
             )
             result = await _make_reward(self.config).result(item)
             _record(self, trace, result)
@@ -70,17 +82,27 @@ def _classes() -> dict[str, type[Any]]:
 
 
 def _make_reward(config: Any) -> Reward:
-    """The reward that a configuration describes, made once: verifiers makes a judge for every sample."""
+    """The reward that a configuration describes, made once: verifiers makes a judge for every
+    sample.
+    """
     return _made(config.model_dump_json())
 
 
 @lru_cache(32)
 def _made(text: str) -> Reward:
     config = _classes()["PrillJudgeConfig"].model_validate_json(text)
-    # What was set cannot be told from the defaults after a way through a process, so they are compared.
-    given = {name for name in type(config).model_fields if getattr(config, name) != _default(config, name)}
+    # What was set cannot be told from the defaults after a way through a process, so they are
+    # compared.
+    given = {
+        name
+        for name in type(config).model_fields
+        if getattr(config, name) != _default(config, name)
+    }
     if unused := [name for name in _UNUSED if name in given]:
-        raise UsageError(f"{', '.join(unused)}: prill's judges do not use this; give `options` of the judge instead")
+        raise UsageError(
+            f"{', '.join(unused)}: prill's judges do not use this; give `options` of the judge "
+            "instead"
+        )
     options = dict(config.options)
     if "model" in given:
         options.setdefault("model", config.model)
@@ -96,15 +118,23 @@ def _default(config: Any, name: str) -> Any:
 
 
 def _record(judge: Any, trace: Any, result: RewardResult) -> None:
-    """Keeps the verdict with the trace as verifiers keeps a call of its own judges, tokens and all."""
+    """Keeps the verdict with the trace as verifiers keeps a call of its own judges, tokens and
+    all.
+    """
     import verifiers.v1 as vf
 
     verdict = result.verdict
     usage = vf.Usage(
-        prompt_tokens=verdict.usage.prompt_tokens, completion_tokens=verdict.usage.completion_tokens, cost=verdict.usage.usd
+        prompt_tokens=verdict.usage.prompt_tokens,
+        completion_tokens=verdict.usage.completion_tokens,
+        cost=verdict.usage.usd,
     )
     trace.record_judge_call(
         name=judge.reward_name,
-        request={"model": verdict.evaluator.model, "judge": verdict.evaluator.name, "trajectory": verdict.id},
+        request={
+            "model": verdict.evaluator.model,
+            "judge": verdict.evaluator.name,
+            "trajectory": verdict.id,
+        },
         response=vf.JudgeResponse(text=verdict.reason, parsed=dict(result.numbers), usage=usage),
     )

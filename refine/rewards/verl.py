@@ -4,8 +4,8 @@
     from prill.refine.rewards import compute_score_of
     compute_score = make_compute_score(prill.reward("vlm", model="gpt-4o"))
 
-`reward.custom_reward_function.path` names that file. The reward manager is to be `naive`: `rate_limited` turns every error and
-its own time-out into a reward of 0.
+`reward.custom_reward_function.path` names that file. The reward manager is to be `naive`:
+`rate_limited` turns every error and its own time-out into a reward of 0.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ def make_compute_score(
 ) -> ComputeScore:
     """Makes verl's `compute_score` from a reward.
 
-    verl cannot leave a sample out. Without a verdict the function raises, which ends the training; with `on_unscored="value"`
-    it returns that number, and `unscored` is 1.
+    verl cannot leave a sample out. Without a verdict the function raises, which ends the training;
+    with `on_unscored="value"` it returns that number, and `unscored` is 1.
 
     Args:
         reward: The reward.
-        key: Where in `extra_info` the trajectory is (see `from_value`): from the data set or the `extra_fields` of an agent
-            loop. None: the completion alone is judged.
+        key: Where in `extra_info` the trajectory is (see `from_value`): from the data set or the
+            `extra_fields` of an agent loop. None: the completion alone is judged.
         goal: Where in `extra_info` the goal is, if `key` is None.
         root: The folder that paths are relative to, as in `from_value`.
 
     Returns:
-        The coroutine function. It returns the reward as `score`, and numbers that verl logs, always under the same keys.
+        The coroutine function. It returns the reward as `score`, and numbers that verl logs, always
+        under the same keys.
     """
     reward = reward.raising()
 
-    # verl asks whether it is a coroutine function: an object with an async __call__ would be called in a thread.
+    # verl asks whether it is a coroutine function: an object with an async __call__ would be called
+    # in a thread.
     async def compute_score(
         data_source: str = "",
         solution_str: str = "",

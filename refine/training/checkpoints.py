@@ -27,7 +27,9 @@ def last_checkpoint(output: Path) -> Path | None:
 
 
 def drop_torn(output: Path) -> None:
-    """Removes checkpoints that a crash cut, files that were never finished, and what was sampled after the last checkpoint."""
+    """Removes checkpoints that a crash cut, files that were never finished, and what was sampled
+    after the last checkpoint.
+    """
     for path in _checkpoints(output):
         if not _is_whole(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -43,7 +45,8 @@ def drop_torn(output: Path) -> None:
 
 @contextmanager
 def saving_checkpoint(folder: Path, *, first: bool) -> Iterator[None]:
-    """A checkpoint that cannot be written is removed, so that the one before it is the last. Raises UsageError then.
+    """A checkpoint that cannot be written is removed, so that the one before it is the last. Raises
+    UsageError then.
 
     Once all is written, the process that is `first` notes how long each file is.
     """
@@ -63,7 +66,8 @@ def saving_checkpoint(folder: Path, *, first: bool) -> Iterator[None]:
 def expect_weights(saved: Path, numbers: int, output: Path) -> None:
     """Raises UsageError unless the files of weights in `saved` hold at least so many numbers.
 
-    A trainer that shares weights among processes may write a part of them, or nothing, without an error.
+    A trainer that shares weights among processes may write a part of them, or nothing, without an
+    error.
     """
     safetensors, there = import_module("safetensors"), 0
     for path in saved.glob("*.safetensors"):
@@ -73,8 +77,10 @@ def expect_weights(saved: Path, numbers: int, output: Path) -> None:
         last = last_checkpoint(output)
         kept = f"; {last.name} has them, and the same call saves them again" if last else ""
         raise UsageError(
-            f"{output}: the training ended, and {there:,} of {numbers:,} weights were gathered from its processes. With FSDP "
-            f"set fsdp_state_dict_type FULL_STATE_DICT, with DeepSpeed stage3_gather_16bit_weights_on_model_save true{kept}"
+            f"{output}: the training ended, and {there:,} of {numbers:,} weights were gathered "
+            "from its processes. With FSDP "
+            "set fsdp_state_dict_type FULL_STATE_DICT, with DeepSpeed "
+            f"stage3_gather_16bit_weights_on_model_save true{kept}"
         )
 
 
@@ -82,26 +88,35 @@ def keep_newest(output: Path, most: int) -> None:
     """Removes all but the newest checkpoints, by their steps: clocks may be set back."""
     with failures(output):
         for path in _checkpoints(output)[:-most]:
-            (path / _STATE).unlink(missing_ok=True)  # first, so that nobody takes what is left for whole
+            # first, so that nobody takes what is left for whole
+            (path / _STATE).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
 def expect_room(place: Path, output: Path) -> Iterator[None]:
-    """Raises UsageError where `place` cannot be written: it says from where the training in `output` will go on."""
+    """Raises UsageError where `place` cannot be written: it says from where the training in
+    `output` will go on.
+    """
     # What Python, torch and safetensors raise over a full disk.
     errors = (OSError, RuntimeError, import_module("safetensors").SafetensorError)
     try:
         yield
     except errors as error:
         last = last_checkpoint(output)
-        goes_on = f"the same call goes on from {last.name}" if last else "the same call begins again"
-        raise UsageError(f"{place}: cannot be written: {excerpt(str(error))}. Make room: then {goes_on}") from error
+        goes_on = (
+            f"the same call goes on from {last.name}" if last else "the same call begins again"
+        )
+        raise UsageError(
+            f"{place}: cannot be written: {excerpt(str(error))}. Make room: then {goes_on}"
+        ) from error
 
 
 def _checkpoints(output: Path) -> list[Path]:
     """Those that are there, by step."""
-    found = {path: _NAME.fullmatch(path.name) for path in (output / CHECKPOINTS).glob("checkpoint-*")}
+    found = {
+        path: _NAME.fullmatch(path.name) for path in (output / CHECKPOINTS).glob("checkpoint-*")
+    }
     steps = {path: int(match[1]) for path, match in found.items() if match and path.is_dir()}
     return sorted(steps, key=lambda path: steps[path])
 

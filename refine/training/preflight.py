@@ -17,7 +17,15 @@ from typing import Any
 from prill.config.registry import OptionError, nearest
 from prill.errors import UsageError
 from prill.models.local.torchvision import mend_torchvision
-from prill.refine.training.samples import Rows, Sample, check_pictures, encode, read_rows, split, texts
+from prill.refine.training.samples import (
+    Rows,
+    Sample,
+    check_pictures,
+    encode,
+    read_rows,
+    split,
+    texts,
+)
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import (
     KINDS_OF_TARGETS,
@@ -31,13 +39,31 @@ from prill.refine.training.weights import (
 
 # Told the name of a phase, how far it is, and how much there is.
 Say = Callable[[str, int, int], object]
-# Dense bfloat16 FLOP/s by the makers' data sheets, and the share of it that a training of this kind is expected to reach.
-_RATES = {"H200": 989e12, "H100": 989e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "4090": 165e12}
+# Dense bfloat16 FLOP/s by the makers' data sheets, and the share of it that a training of this kind
+# is expected to reach.
+_RATES = {
+    "H200": 989e12,
+    "H100": 989e12,
+    "B200": 2250e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "4090": 165e12,
+}
 _SHARE = 0.35
 # Bytes of memory by the same data sheets; of the H100 and A100 those of the larger SXM boards.
-_MEMORY = {"H200": 141e9, "H100": 80e9, "B200": 180e9, "A100": 80e9, "L40S": 48e9, "L4": 24e9, "4090": 24e9}
-# Bytes that a layer keeps for its backward pass, for each token and hidden unit: arXiv 2205.05198, equation 2, in 16 bits,
-# without the attention map, which fused attention never writes; and what is left of it when the layer is computed again.
+_MEMORY = {
+    "H200": 141e9,
+    "H100": 80e9,
+    "B200": 180e9,
+    "A100": 80e9,
+    "L40S": 48e9,
+    "L4": 24e9,
+    "4090": 24e9,
+}
+# Bytes that a layer keeps for its backward pass, for each token and hidden unit: arXiv 2205.05198,
+# equation 2, in 16 bits, without the attention map, which fused attention never writes; and what is
+# left of it when the layer is computed again.
 _KEPT, _KEPT_AGAIN = 34, 2
 _WORKING = 1.1  # what the allocator loses between pieces, and the library itself
 
@@ -60,13 +86,18 @@ def parse_devices(text: str) -> Devices:
     match = re.fullmatch(r"([1-9]\d{0,3})x(\w+)", text)
     if match is None or match[2] not in _MEMORY:
         names = ", ".join(_MEMORY)
-        raise OptionError(f"gpus: expected a number and a name such as 8xH200, got {text!r}; there are: {names}", "gpus")
+        raise OptionError(
+            f"gpus: expected a number and a name such as 8xH200, got {text!r}; there are: {names}",
+            "gpus",
+        )
     return Devices(int(match[1]), match[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What is known beforehand. `seconds` is None on a device whose speed is unknown; bytes and seconds are estimates."""
+    """What is known beforehand. `seconds` is None on a device whose speed is unknown; bytes and
+    seconds are estimates.
+    """
 
     rows: int
     learnt: int
@@ -122,12 +153,17 @@ def plan_training(
     say: Say = lambda *_: None,
     devices: Devices | None = None,
 ) -> TrainingPlan:
-    """Reads and measures everything. Raises UsageError for rows, pictures or settings with which the training would fail."""
+    """Reads and measures everything. Raises UsageError for rows, pictures or settings with which
+    the training would fail.
+    """
     read = read_rows(rows, pictures=spec.trains == "captioner")
     base = open_base(spec)
-    if not base.sees and (blind := next((sample for sample in read.samples if sample.images), None)):
+    if not base.sees and (
+        blind := next((sample for sample in read.samples if sample.images), None)
+    ):
         raise UsageError(
-            f"{rows}:{blind.line}: the row has a picture, and {spec.model} takes none; choose a model with "
+            f"{rows}:{blind.line}: the row has a picture, and {spec.model} takes none; choose a "
+            "model with "
             "vision, or rows of text",
             parameters=("model",),
         )
@@ -154,7 +190,9 @@ def plan_training(
 
 
 def check_settings(spec: TrainSpec) -> None:
-    """What can be said of the settings without rows and without weights. Raises UsageError, MissingExtraError."""
+    """What can be said of the settings without rows and without weights. Raises UsageError,
+    MissingExtraError.
+    """
     need_packages(spec)
     batches(spec, _processes(), pictured=False)
     if spec.report_to not in ("none", "all"):
@@ -164,12 +202,16 @@ def check_settings(spec: TrainSpec) -> None:
         if spec.report_to not in trackers:
             there = f"there are: {', '.join(['none', *trackers])}"
             near = nearest(spec.report_to, trackers)
-            raise OptionError(f"report_to: {spec.report_to!r} is not installed here{near}; {there}", "report_to")
+            raise OptionError(
+                f"report_to: {spec.report_to!r} is not installed here{near}; {there}", "report_to"
+            )
     if spec.targets not in KINDS_OF_TARGETS:
         try:
             re.compile(spec.targets)
         except re.error as error:
-            raise OptionError(f"targets: {spec.targets!r} is no regular expression: {error}", "targets") from None
+            raise OptionError(
+                f"targets: {spec.targets!r} is no regular expression: {error}", "targets"
+            ) from None
 
 
 def _processes() -> int:
@@ -178,15 +220,24 @@ def _processes() -> int:
 
 
 def _expect_fitting(
-    spec: TrainSpec, rows: Rows, fitting: Sequence[Sample], lengths: dict[int, tuple[int, int]], limit: int | None
+    spec: TrainSpec,
+    rows: Rows,
+    fitting: Sequence[Sample],
+    lengths: dict[int, tuple[int, int]],
+    limit: int | None,
 ) -> None:
     lost = len(rows.samples) - len(fitting)
     if not lost or (spec.overlong == "drop" and fitting):
         return
-    line, length = max(((sample.line, sum(lengths[sample.line])) for sample in rows.samples), key=lambda pair: pair[1])
+    line, length = max(
+        ((sample.line, sum(lengths[sample.line])) for sample in rows.samples),
+        key=lambda pair: pair[1],
+    )
     raise UsageError(
-        f"{rows.path}:{line}: {lost} of {len(rows.samples)} rows are longer than {limit} tokens, this one has {length}; "
-        "tokens of pictures are never cut, so raise max_length, lower max_pixels, or drop such rows",
+        f"{rows.path}:{line}: {lost} of {len(rows.samples)} rows are longer than {limit} tokens, "
+        f"this one has {length}; "
+        "tokens of pictures are never cut, so raise max_length, "
+        "lower max_pixels, or drop such rows",
         parameters=("max_length", "max_pixels", "overlong"),
     )
 
@@ -200,8 +251,12 @@ def _lengths(
         with model_failures(base.name):
             if sample.images:
                 both = texts(sample, base.reader, sees=True)
-                asked, said = (len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in both)
-                asked += _picture_tokens(base, [sizes[image] for image in sample.images]) - len(sample.images)
+                asked, said = (
+                    len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in both
+                )
+                asked += _picture_tokens(base, [sizes[image] for image in sample.images]) - len(
+                    sample.images
+                )
             else:
                 encoded = encode(sample, base.reader, sees=base.sees)
                 said = sum(label != -100 for label in encoded.labels)
@@ -212,7 +267,9 @@ def _lengths(
 
 
 def _picture_tokens(base: Base, sizes: Sequence[tuple[int, int]]) -> int:
-    counts = base.reader._get_num_multimodal_tokens(image_sizes=[(height, width) for width, height in sizes])
+    counts = base.reader._get_num_multimodal_tokens(
+        image_sizes=[(height, width) for width, height in sizes]
+    )
     return sum(counts.num_image_tokens)
 
 
@@ -230,9 +287,11 @@ def estimate_run(
     limit: int | None,
     devices: Devices | None = None,
 ) -> Preflight:
-    """What follows from the tokens of questions and answers, of all the rows that are learnt from or of some of them.
+    """What follows from the tokens of questions and answers, of all the rows that are learnt from
+    or of some of them.
 
-    With `devices` it is that of a training there, and not on this machine, whose disk it is all the same.
+    With `devices` it is that of a training there, and not on this machine, whose disk it is all the
+    same.
     """
     torch = import_module("torch")
     processes = devices.count if devices else _processes()
@@ -246,22 +305,28 @@ def estimate_run(
     checkpoint = trained * 12  # weights and AdamW's two moments, 4 bytes each
     again = on_gpu if spec.gradient_checkpointing is None else spec.gradient_checkpointing
     mean = fmean(tokens)
-    # Twice a parameter and token forward, as much for the gradients that pass through, as much again for those of the weights
-    # themselves, and once more forward where layers are computed again.
+    # Twice a parameter and token forward, as much for the gradients that pass through, as much
+    # again for those of the weights themselves, and once more forward where layers are computed
+    # again.
     passes = 4 + 2 * (spec.method == "full") + 2 * again
     flops = passes * parameters * mean * spec.batch
     device, rate = (devices.name, _RATES[devices.name] * _SHARE) if devices else _speed(on_gpu)
-    memory = _memory(spec, base, parameters, trained, micro * max(tokens), on_gpu=on_gpu, again=again)
+    memory = _memory(
+        spec, base, parameters, trained, micro * max(tokens), on_gpu=on_gpu, again=again
+    )
     shards = processes if _is_sharded(os.environ) else 1
     if on_gpu:
         capacity = devices.memory if devices else torch.cuda.get_device_properties(0).total_memory
         check_memory(spec, memory, capacity, shards=shards)
-    folder = next(folder for folder in (output.absolute(), *output.absolute().parents) if folder.exists())
+    folder = next(
+        folder for folder in (output.absolute(), *output.absolute().parents) if folder.exists()
+    )
     needed = checkpoint * (spec.keep_checkpoints + 1) + trained * 4
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UsageError(
-            f"{output}: checkpoints need about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; choose another disk, "
+            f"{output}: checkpoints need about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are "
+            "free; choose another disk, "
             "or keep fewer of them",
             parameters=("output", "keep_checkpoints"),
         )
@@ -310,48 +375,81 @@ def check_memory(spec: TrainSpec, needed: int, capacity: int, *, shards: int = 1
     advice = "train an adapter (method lora), or share the weights among more devices by FSDP"
     if spec.method != "full":
         advice = (
-            "give fewer rows at once (micro_batch), smaller pictures (max_pixels), or hold the model in 4 bits (method qlora)"
+            "give fewer rows at once (micro_batch), smaller pictures (max_pixels), or hold "
+            "the model in 4 bits (method qlora)"
         )
     raise UsageError(
-        f"the training needs about {needed / shards / 1e9:.0f} GB{each}, and the device has {capacity / 1e9:.0f} GB; {advice}",
+        f"the training needs about {needed / shards / 1e9:.0f} GB{each}, and the device has "
+        f"{capacity / 1e9:.0f} GB; {advice}",
         parameters=("method", "micro_batch", "max_pixels"),
     )
 
 
 def _is_sharded(environ: Mapping[str, str]) -> bool:
     """Whether `accelerate launch` was told to share the weights among devices."""
-    return any(environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true") for name in ("FSDP", "DEEPSPEED"))
+    return any(
+        environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true")
+        for name in ("FSDP", "DEEPSPEED")
+    )
 
 
 def batches(spec: TrainSpec, processes: int, pictured: bool) -> tuple[int, int]:
     """Rows at once in a process, and how many times that makes a batch."""
     if spec.batch % processes:
-        raise OptionError(f"batch: {spec.batch} rows cannot be shared evenly by {processes} processes", "batch")
+        raise OptionError(
+            f"batch: {spec.batch} rows cannot be shared evenly by {processes} processes", "batch"
+        )
     share = spec.batch // processes
     micro = spec.micro_batch or (1 if pictured else share)
     if share % micro:
-        raise OptionError(f"micro_batch: {micro} does not divide the {share} rows of a batch for each process", "micro_batch")
+        raise OptionError(
+            f"micro_batch: {micro} does not divide the {share} rows of a batch for each process",
+            "micro_batch",
+        )
     return micro, share // micro
 
 
 def _adapter_size(outline: Any, spec: TrainSpec) -> int:
     """The numbers of an adapter: rank times the inputs and outputs of each layer that gets one."""
-    return sum(spec.rank * (layer.in_features + layer.out_features) for layer in adapted(outline, spec.targets).values())
+    return sum(
+        spec.rank * (layer.in_features + layer.out_features)
+        for layer in adapted(outline, spec.targets).values()
+    )
 
 
-def _memory(spec: TrainSpec, base: Base, parameters: int, trained: int, tokens: int, *, on_gpu: bool, again: bool) -> int:
-    """Bytes at most: weights, gradients and AdamW's moments of what is trained, and what one micro-batch keeps."""
+def _memory(
+    spec: TrainSpec,
+    base: Base,
+    parameters: int,
+    trained: int,
+    tokens: int,
+    *,
+    on_gpu: bool,
+    again: bool,
+) -> int:
+    """Bytes at most: weights, gradients and AdamW's moments of what is trained, and what one
+    micro-batch keeps.
+    """
     torch = import_module("torch")
     size = 4 if weights_dtype(spec, on_gpu=on_gpu) == torch.float32 else 2
-    weights = parameters * (0.6 if spec.method == "qlora" else size)  # NF4 with its constants, and what stays in 16 bits
+    # NF4 with its constants, and what stays in 16 bits
+    weights = parameters * (0.6 if spec.method == "qlora" else size)
     text = base.config.get_text_config()
     layer = tokens * text.hidden_size * (4 if not on_gpu else 2) // 2
-    kept = text.num_hidden_layers * layer * _KEPT_AGAIN + layer * _KEPT if again else text.num_hidden_layers * layer * _KEPT
-    return int((weights + trained * 12 + (trained * 4 if spec.method != "full" else 0) + kept) * _WORKING)
+    kept = (
+        text.num_hidden_layers * layer * _KEPT_AGAIN + layer * _KEPT
+        if again
+        else text.num_hidden_layers * layer * _KEPT
+    )
+    return int(
+        (weights + trained * 12 + (trained * 4 if spec.method != "full" else 0) + kept) * _WORKING
+    )
 
 
 def _speed(on_gpu: bool) -> tuple[str, float | None]:
-    """The device in words, and the FLOP/s to expect of it: on a CPU measured with one product of matrices."""
+    """The device in words, and the FLOP/s to expect of it: on a CPU measured with one product of
+    matrices.
+    """
     torch = import_module("torch")
     if on_gpu:
         name = torch.cuda.get_device_name(0)

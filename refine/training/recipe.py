@@ -16,7 +16,10 @@ from prill.refine.training.trainer import TrainingWatch, make_trainer
 
 _ON_PAGES = "prill.papers.mind2web.training.recipes"
 # Where the recipes are that other packages have, looked up when one is first used.
-_RECIPES: Mapping[Trained, str] = {"ranker": f"{_ON_PAGES}:RankerRecipe", "planner": f"{_ON_PAGES}:PlannerRecipe"}
+_RECIPES: Mapping[Trained, str] = {
+    "ranker": f"{_ON_PAGES}:RankerRecipe",
+    "planner": f"{_ON_PAGES}:PlannerRecipe",
+}
 
 
 class RecipePlan(Protocol):
@@ -53,7 +56,14 @@ class Recipe(Protocol):
         ...
 
     def trainer(
-        self, spec: TrainSpec, plan: Any, folder: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher | None
+        self,
+        spec: TrainSpec,
+        plan: Any,
+        folder: Path,
+        watch: TrainingWatch,
+        *,
+        on_gpu: bool,
+        teacher: Teacher | None,
     ) -> Any:
         """A trainer of transformers' over the plan, with the model loaded."""
         ...
@@ -100,7 +110,14 @@ class RowRecipe:
         return plan_training(spec, rows, folder, say, devices)
 
     def trainer(
-        self, spec: TrainSpec, plan: TrainingPlan, folder: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher | None
+        self,
+        spec: TrainSpec,
+        plan: TrainingPlan,
+        folder: Path,
+        watch: TrainingWatch,
+        *,
+        on_gpu: bool,
+        teacher: Teacher | None,
     ) -> Any:
         """TRL's trainer over the rows."""
         return make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
@@ -111,7 +128,11 @@ class RowRecipe:
 
     def title(self, spec: TrainSpec) -> str:
         """What it does."""
-        return "A captioner: screens as text" if spec.trains == "captioner" else "A policy: what to do next"
+        return (
+            "A captioner: screens as text"
+            if spec.trains == "captioner"
+            else "A policy: what to do next"
+        )
 
     def tags(self, spec: TrainSpec) -> str:
         """The method and the library."""
@@ -121,8 +142,10 @@ class RowRecipe:
         """How many rows and pictures."""
         facts = plan.facts
         return (
-            f"on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the answers only. {facts.overlong:,} "
-            f"rows were too long\nand left out; {facts.held_out:,} rows of other tasks were kept apart."
+            f"on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the "
+            f"answers only. {facts.overlong:,} "
+            f"rows were too long\nand left out; {facts.held_out:,} rows of other tasks were kept "
+            "apart."
         )
 
     def table(self, figures: Mapping[str, Any]) -> str:
@@ -145,4 +168,6 @@ def recipe_for(trains: Trained) -> Recipe:
 def refuse_teacher(spec: TrainSpec, teacher: Teacher | None) -> None:
     """Raises UsageError for a policy where none is asked."""
     if teacher is not None:
-        raise UsageError(f"a {spec.trains} learns without a policy; leave it out", parameters=("policy",))
+        raise UsageError(
+            f"a {spec.trains} learns without a policy; leave it out", parameters=("policy",)
+        )

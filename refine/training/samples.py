@@ -1,7 +1,8 @@
 """Training samples: strict reading, split by task, tokens with masked prompts.
 
-A row is what TRL calls prompt and completion: `prompt` and `completion` are messages, `images` the pictures for the places in
-them, relative to the file. `task`, `trajectory` and `step` say where it comes from, and are optional.
+A row is what TRL calls prompt and completion: `prompt` and `completion` are messages, `images` the
+pictures for the places in them, relative to the file. `task`, `trajectory` and `step` say where it
+comes from, and are optional.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class _Row(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One row. Turns have parts, also where the file has plain text; `group` is what the row shares with those of its task."""
+    """One row. Turns have parts, also where the file has plain text; `group` is what the row shares
+    with those of its task.
+    """
 
     line: int
     prompt: tuple[dict[str, Any], ...]
@@ -97,7 +100,10 @@ def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
         try:
             sample = _sample(line.number, line.data, folder)
             if pictures and not sample.images:
-                raise ValueError("has no picture, and a captioner learns from pictures; give `images` and a place for each")
+                raise ValueError(
+                    "has no picture, and a captioner learns from pictures; give `images` and a "
+                    "place for each"
+                )
             samples.append(sample)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
             problems.append(f"{path}:{line.number}: {error}")
@@ -108,8 +114,11 @@ def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
     return Rows(Path(path), tuple(samples), digest.hexdigest())
 
 
-def check_pictures(rows: Rows, say: Callable[[int], object] = lambda done: None) -> tuple[dict[str, tuple[int, int]], str]:
-    """Width and height of every picture by its path, and the SHA-256 over the pictures' own. Each is opened and read wholly.
+def check_pictures(
+    rows: Rows, say: Callable[[int], object] = lambda done: None
+) -> tuple[dict[str, tuple[int, int]], str]:
+    """Width and height of every picture by its path, and the SHA-256 over the pictures' own. Each
+    is opened and read wholly.
 
     Raises UsageError that names the lines whose pictures cannot be read.
     """
@@ -137,32 +146,45 @@ _G = TypeVar("_G", bound=_Grouped)
 
 
 def split(samples: Sequence[_G], share: float) -> tuple[list[_G], list[_G]]:
-    """Rows to learn from and rows to evaluate on: no task is in both, and other rows do not move a task.
+    """Rows to learn from and rows to evaluate on: no task is in both, and other rows do not move a
+    task.
 
     Raises OptionError where there are too few tasks for that.
     """
-    groups = sorted({sample.group for sample in samples}, key=lambda group: hashlib.sha256(group.encode()).digest())
+    groups = sorted(
+        {sample.group for sample in samples},
+        key=lambda group: hashlib.sha256(group.encode()).digest(),
+    )
     count = min(max(1, round(share * len(groups))), len(groups) - 1) if share else 0
     if share and not count:
         raise OptionError(
-            f"held_out: all rows are of one task ({groups[0]}), so none can be kept apart; set it to 0", "held_out"
+            f"held_out: all rows are of one task ({groups[0]}), so none can be kept apart; set it "
+            "to 0",
+            "held_out",
         )
     apart = set(groups[:count])
     return [s for s in samples if s.group not in apart], [s for s in samples if s.group in apart]
 
 
 def texts(sample: Sample, reader: Any, *, sees: bool) -> tuple[str, str]:
-    """The prompt as the model will be asked it, and what follows up to the end of its turn, both by the chat template."""
+    """The prompt as the model will be asked it, and what follows up to the end of its turn, both by
+    the chat template.
+    """
     prompt, completion = turns(sample, sees=sees)
     asked = reader.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
     whole = reader.apply_chat_template(prompt + completion, tokenize=False)
     if not whole.startswith(asked):
-        raise UsageError("the model's chat template words a question differently once it is answered: it cannot be learnt so")
+        raise UsageError(
+            "the model's chat template words a question differently once it is answered: it "
+            "cannot be learnt so"
+        )
     return asked, whole.removeprefix(asked)
 
 
 def turns(sample: Sample, *, sees: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Prompt and completion in the form that chat templates of models with eyes (parts), or without (plain text), take."""
+    """Prompt and completion in the form that chat templates of models with eyes (parts), or without
+    (plain text), take.
+    """
     if sees:
         return list(sample.prompt), list(sample.completion)
     prompt, completion = (
@@ -173,33 +195,55 @@ def turns(sample: Sample, *, sees: bool) -> tuple[list[dict[str, Any]], list[dic
 
 
 def encode(sample: Sample, reader: Any, *, sees: bool) -> Encoded:
-    """A row without pictures as tokens: the prompt's, and the answer's up to the token that ends the turn."""
+    """A row without pictures as tokens: the prompt's, and the answer's up to the token that ends
+    the turn.
+    """
     tokenizer = getattr(reader, "tokenizer", reader)
-    asked, said = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts(sample, reader, sees=sees))
+    asked, said = (
+        tokenizer(text, add_special_tokens=False)["input_ids"]
+        for text in texts(sample, reader, sees=sees)
+    )
     return Encoded([*asked, *said], [-100] * len(asked) + ended(said, tokenizer))
 
 
 def ended(labels: Sequence[int], tokenizer: Any) -> list[int]:
-    """The labels without what a chat template writes behind the end of a turn, such as a newline: no model has to say it.
+    """The labels without what a chat template writes behind the end of a turn, such as a newline:
+    no model has to say it.
 
     Raises UsageError when there is no such end, for then the model would not learn to stop.
     """
     special = set(tokenizer.all_special_ids)
     last = next((i for i in reversed(range(len(labels))) if labels[i] in special), None)
-    if last is None or tokenizer.decode([label for label in labels[last + 1 :] if label != -100]).strip():
-        raise UsageError("the model's chat template ends an answer with no token of its own: a model would not learn to stop")
+    if (
+        last is None
+        or tokenizer.decode([label for label in labels[last + 1 :] if label != -100]).strip()
+    ):
+        raise UsageError(
+            "the model's chat template ends an answer with no token of its own: a model would not "
+            "learn to stop"
+        )
     return [*labels[: last + 1], *[-100] * (len(labels) - last - 1)]
 
 
 def _sample(number: int, data: bytes, folder: Path) -> Sample:
     row = msgspec.json.decode(data, type=_Row)
     images = tuple(str(folder / image) for image in row.images or ())
-    prompt, completion = [_parts(turn) for turn in row.prompt], [_parts(turn) for turn in row.completion]
-    if any(turn["role"] == "assistant" for turn in prompt[-1:]) or completion[0]["role"] != "assistant":
-        raise ValueError("the prompt must end before the assistant's turn, and the completion be that turn")
+    prompt, completion = (
+        [_parts(turn) for turn in row.prompt],
+        [_parts(turn) for turn in row.completion],
+    )
+    if (
+        any(turn["role"] == "assistant" for turn in prompt[-1:])
+        or completion[0]["role"] != "assistant"
+    ):
+        raise ValueError(
+            "the prompt must end before the assistant's turn, and the completion be that turn"
+        )
     if not "".join(part.get("text", "") for part in completion[0]["content"]).strip():
         raise ValueError("the completion is empty: there is nothing to learn")
-    places = sum(part["type"] == "image" for turn in (*prompt, *completion) for part in turn["content"])
+    places = sum(
+        part["type"] == "image" for turn in (*prompt, *completion) for part in turn["content"]
+    )
     if images and not places and all(isinstance(turn.content, str) for turn in row.prompt):
         # As TRL does: pictures of rows in plain text stand before the first words of the user.
         asked = next((turn for turn in prompt if turn["role"] == "user"), prompt[0])
@@ -216,7 +260,10 @@ def _sample(number: int, data: bytes, folder: Path) -> Sample:
 
 def _parts(turn: _Turn) -> dict[str, Any]:
     parts = [_Part("text", turn.content)] if isinstance(turn.content, str) else turn.content
-    content = [{"type": "image"} if part.type == "image" else {"type": "text", "text": part.text} for part in parts]
+    content = [
+        {"type": "image"} if part.type == "image" else {"type": "text", "text": part.text}
+        for part in parts
+    ]
     return {"role": turn.role, "content": content}
 
 

@@ -28,7 +28,8 @@ DEFAULT_PRESETS: dict[Trained, str] = {
 _PRESETS = ("prill.refine.training", "prill.papers.mind2web", "prill.papers.synapse")
 # What learns from recorded pages, with fresh candidates at each pass, and not from rows in a file.
 OF_PAGES: tuple[Trained, ...] = ("ranker", "planner")
-# What may differ between a training and the one that goes on with it: nothing of this changes the weights.
+# What may differ between a training and the one that goes on with it: nothing of this changes the
+# weights.
 _HARMLESS = frozenset(
     {
         "checkpoint_every",
@@ -46,86 +47,150 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSpec:
-    """Every setting of a training; each is checked when it is made. `training_spec` makes one from a preset.
+    """Every setting of a training; each is checked when it is made. `training_spec` makes one from
+    a preset.
 
-    `batch` is what a step of the optimiser sees, over all processes; how much of it is in memory at once, `micro_batch`, does
-    not change what is learnt.
+    `batch` is what a step of the optimiser sees, over all processes; how much of it is in memory at
+    once, `micro_batch`, does not change what is learnt.
 
     Raises:
         OptionError: A setting is out of bounds or does not fit another one.
     """
 
-    model: Annotated[str, Meta(min_length=1, description="folder of weights, name on the Hugging Face hub, or embedded")]
+    model: Annotated[
+        str,
+        Meta(
+            min_length=1, description="folder of weights, name on the Hugging Face hub, or embedded"
+        ),
+    ]
     trains: Annotated[Trained, Meta(description="what the rows teach")] = "policy"
-    engine: Annotated[Literal["trl", "swift"], Meta(description="TRL here, or ms-swift in its own environment")] = "trl"
-    engine_python: Annotated[str | None, Meta(description="swift: interpreter of the environment that has ms-swift")] = None
-    engine_options: Annotated[str, Meta(description="swift: further options of `swift sft`, as in a shell")] = ""
-    model_type: Annotated[str | None, Meta(description="swift: its name for the model (default: found by the model)")] = None
+    engine: Annotated[
+        Literal["trl", "swift"], Meta(description="TRL here, or ms-swift in its own environment")
+    ] = "trl"
+    engine_python: Annotated[
+        str | None, Meta(description="swift: interpreter of the environment that has ms-swift")
+    ] = None
+    engine_options: Annotated[
+        str, Meta(description="swift: further options of `swift sft`, as in a shell")
+    ] = ""
+    model_type: Annotated[
+        str | None, Meta(description="swift: its name for the model (default: found by the model)")
+    ] = None
     method: Annotated[
-        Literal["lora", "qlora", "full"], Meta(description="an adapter, one over weights of 4 bits, or all weights")
+        Literal["lora", "qlora", "full"],
+        Meta(description="an adapter, one over weights of 4 bits, or all weights"),
     ] = "lora"
     rank: Annotated[int, Meta(ge=1, description="rank of the adapter")] = 16
-    alpha: Annotated[int | None, Meta(ge=1, description="scale of the adapter (default: twice the rank)")] = None
+    alpha: Annotated[
+        int | None, Meta(ge=1, description="scale of the adapter (default: twice the rank)")
+    ] = None
     dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout before the adapter")] = 0.05
     targets: Annotated[
         str,
         Meta(
             min_length=1,
-            description="where the adapter goes: attention or language (layers of the language model), all (the eyes too), or "
+            description="where the adapter goes: attention or language (layers of the language "
+            "model), all (the eyes too), or "
             "a regular expression over the names of layers",
         ),
     ] = "language"
     learning_rate: Annotated[float, Meta(gt=0, description="highest learning rate")] = 1e-4
-    schedule: Annotated[Literal["linear", "cosine", "constant"], Meta(description="how the rate falls after the warm-up")] = (
-        "cosine"
-    )
-    warmup: Annotated[float, Meta(ge=0, lt=1, description="share of the steps in which the rate rises")] = 0.03
+    schedule: Annotated[
+        Literal["linear", "cosine", "constant"],
+        Meta(description="how the rate falls after the warm-up"),
+    ] = "cosine"
+    warmup: Annotated[
+        float, Meta(ge=0, lt=1, description="share of the steps in which the rate rises")
+    ] = 0.03
     weight_decay: Annotated[float, Meta(ge=0, description="AdamW's weight decay")] = 0.0
     beta1: Annotated[float, Meta(ge=0, lt=1, description="AdamW's first beta")] = 0.9
     beta2: Annotated[float, Meta(ge=0, lt=1, description="AdamW's second beta")] = 0.999
-    max_grad_norm: Annotated[float, Meta(ge=0, description="longer gradients are cut to it; 0: never")] = 1.0
+    max_grad_norm: Annotated[
+        float, Meta(ge=0, description="longer gradients are cut to it; 0: never")
+    ] = 1.0
     batch: Annotated[int, Meta(ge=1, description="rows of a step, over all processes")] = 16
     micro_batch: Annotated[
-        int | None, Meta(ge=1, description="rows at once in a process (default: 1 with pictures, else its share of a batch)")
+        int | None,
+        Meta(
+            ge=1,
+            description="rows at once in a process (default: 1 with pictures, else its share of a "
+            "batch)",
+        ),
     ] = None
     steps: Annotated[int | None, Meta(ge=1, description="steps in all (default: by epochs)")] = None
-    epochs: Annotated[float, Meta(gt=0, description="times that every row is seen, where steps are not given")] = 3.0
-    max_length: Annotated[int | None, Meta(ge=8, description="most tokens of a row (default: the model's window)")] = None
+    epochs: Annotated[
+        float, Meta(gt=0, description="times that every row is seen, where steps are not given")
+    ] = 3.0
+    max_length: Annotated[
+        int | None, Meta(ge=8, description="most tokens of a row (default: the model's window)")
+    ] = None
     overlong: Annotated[
-        Literal["drop", "error"], Meta(description="what happens to longer rows of a file; none is ever cut")
+        Literal["drop", "error"],
+        Meta(description="what happens to longer rows of a file; none is ever cut"),
     ] = "drop"
     max_pixels: Annotated[
-        int | None, Meta(ge=1, description="larger pictures are scaled down to it (default: the model's own limit)")
+        int | None,
+        Meta(
+            ge=1,
+            description="larger pictures are scaled down to it (default: the model's own limit)",
+        ),
     ] = None
-    negatives: Annotated[int, Meta(ge=1, description="ranker: wrong candidates that are drawn beside each right one")] = 5
+    negatives: Annotated[
+        int, Meta(ge=1, description="ranker: wrong candidates that are drawn beside each right one")
+    ] = 5
     draws: Annotated[
-        int, Meta(ge=1, description="planner: times that a step is seen in an epoch, each with other candidates")
+        int,
+        Meta(
+            ge=1,
+            description="planner: times that a step is seen in an epoch, "
+            "each with other candidates",
+        ),
     ] = 10
-    held_out: Annotated[float, Meta(ge=0, lt=1, description="share of the tasks kept apart to evaluate on")] = 0.0
+    held_out: Annotated[
+        float, Meta(ge=0, lt=1, description="share of the tasks kept apart to evaluate on")
+    ] = 0.0
     checkpoint_every: Annotated[
-        int | None, Meta(ge=1, description="steps between checkpoints and evaluations (default: a tenth, at most 500)")
+        int | None,
+        Meta(
+            ge=1,
+            description="steps between checkpoints and evaluations (default: a tenth, at most 500)",
+        ),
     ] = None
     keep_checkpoints: Annotated[int, Meta(ge=1, description="checkpoints that stay on disk")] = 2
     log_every: Annotated[int, Meta(ge=1, description="steps between two losses in the log")] = 10
-    samples: Annotated[int, Meta(ge=0, description="rows that are answered at each checkpoint, for people to read")] = 4
+    samples: Annotated[
+        int, Meta(ge=0, description="rows that are answered at each checkpoint, for people to read")
+    ] = 4
     sample_tokens: Annotated[int, Meta(ge=1, description="most tokens of such an answer")] = 128
     gradient_checkpointing: Annotated[
         bool | None, Meta(description="less memory for a third more work (default: on a GPU)")
     ] = None
     dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"], Meta(description="of the weights; auto: bfloat16 on a GPU, float32 on a CPU")
+        Literal["auto", "float32", "bfloat16"],
+        Meta(description="of the weights; auto: bfloat16 on a GPU, float32 on a CPU"),
     ] = "auto"
-    device: Annotated[Literal["auto", "cpu"], Meta(description="auto: a GPU where there is one")] = "auto"
+    device: Annotated[
+        Literal["auto", "cpu"], Meta(description="auto: a GPU where there is one")
+    ] = "auto"
     workers: Annotated[int, Meta(ge=0, description="processes that prepare pictures")] = 0
-    seed: Annotated[int, Meta(ge=0, description="of the adapter's start and the order of the rows")] = 0
+    seed: Annotated[
+        int, Meta(ge=0, description="of the adapter's start and the order of the rows")
+    ] = 0
     report_to: Annotated[str, Meta(description="trackio, wandb, tensorboard, … or none")] = "none"
-    trust_remote_code: Annotated[bool, Meta(description="run the Python code that the model's folder brings along")] = False
+    trust_remote_code: Annotated[
+        bool, Meta(description="run the Python code that the model's folder brings along")
+    ] = False
 
     def __post_init__(self) -> None:
-        read_options(TrainSpec, {field.name: getattr(self, field.name) for field in fields(self)}, "training")
+        read_options(
+            TrainSpec, {field.name: getattr(self, field.name) for field in fields(self)}, "training"
+        )
         self.engine_words()
         if self.trains in OF_PAGES and self.method != "full":
-            raise OptionError(f"method: a {self.trains} is trained in full, not as {self.method}; say full", "method")
+            raise OptionError(
+                f"method: a {self.trains} is trained in full, not as {self.method}; say full",
+                "method",
+            )
 
     def engine_words(self) -> list[str]:
         """The further options of the engine, as words.
@@ -136,7 +201,9 @@ class TrainSpec:
         try:
             return shlex.split(self.engine_options)
         except ValueError as error:
-            raise OptionError(f"engine_options: {error}, in {self.engine_options!r}", "engine_options") from None
+            raise OptionError(
+                f"engine_options: {error}, in {self.engine_options!r}", "engine_options"
+            ) from None
 
     @property
     def scale(self) -> int:
@@ -167,15 +234,21 @@ _Presets = dict[str, TrainingPreset]
 def presets() -> Mapping[str, TrainingPreset]:
     """The presets by name."""
     files = (resources.files(package) / "presets.toml" for package in _PRESETS)
-    return {name: preset for file in files for name, preset in msgspec.toml.decode(file.read_bytes(), type=_Presets).items()}
+    return {
+        name: preset
+        for file in files
+        for name, preset in msgspec.toml.decode(file.read_bytes(), type=_Presets).items()
+    }
 
 
-def training_spec(preset: str | None = None, *, trains: Trained = "policy", lax: bool = False, **options: Any) -> TrainSpec:
+def training_spec(
+    preset: str | None = None, *, trains: Trained = "policy", lax: bool = False, **options: Any
+) -> TrainSpec:
     """Makes the settings of a training from a preset.
 
     Args:
-        preset: A preset's name, or a TOML file of settings, which may name a `preset` to start from. None: the default for what
-            is trained.
+        preset: A preset's name, or a TOML file of settings, which may name a `preset` to start
+            from. None: the default for what is trained.
         trains: What is trained.
         lax: Read numbers and truth values from text, for the command line.
         **options: Settings that win over those of the preset.
@@ -197,7 +270,8 @@ def training_spec(preset: str | None = None, *, trains: Trained = "policy", lax:
         settings = {}
     if preset not in presets():
         raise UsageError(
-            f"{place}unknown preset {preset!r}{nearest(str(preset), presets())}; there are: {', '.join(presets())}, FILE.toml",
+            f"{place}unknown preset {preset!r}{nearest(str(preset), presets())}; there are: "
+            f"{', '.join(presets())}, FILE.toml",
             parameters=("preset",),
         )
     given = {**presets()[preset].settings, "trains": trains, **settings, **options}

@@ -1,8 +1,9 @@
 """Training by ms-swift in its own environment, for models such as CogAgent.
 
-`swift sft` gets the rows in the form that its loader reads, and the settings as its own options. What it writes comes back into
-the folder in the form of every training: the adapter, its record and checksums, and checkpoints from which the same call
-resumes. Options and defaults are those of ms-swift 4.6 (docs, Instruction/Command-line-parameters).
+`swift sft` gets the rows in the form that its loader reads, and the settings as its own options.
+What it writes comes back into the folder in the form of every training: the adapter, its record and
+checksums, and checkpoints from which the same call resumes. Options and defaults are those of
+ms-swift 4.6 (docs, Instruction/Command-line-parameters).
 """
 
 from __future__ import annotations
@@ -69,14 +70,25 @@ class SwiftPlan:
         return {"rows": self.rows.digest, "pictures": self.pictures_digest}
 
 
-def plan_swift(spec: TrainSpec, rows: str | os.PathLike[str], say: Say = lambda *_: None) -> SwiftPlan:
+def plan_swift(
+    spec: TrainSpec, rows: str | os.PathLike[str], say: Say = lambda *_: None
+) -> SwiftPlan:
     """Reads rows and pictures, and looks at the engine. Raises UsageError, OptionError."""
     if spec.trains not in ("policy", "captioner"):
-        raise OptionError(f"engine: swift trains policies and captioners; a {spec.trains} is trained by trl", "engine")
+        raise OptionError(
+            f"engine: swift trains policies and captioners; a {spec.trains} is trained by trl",
+            "engine",
+        )
     if spec.method == "qlora":
-        raise OptionError("method: qlora is for engine trl; engine_options can tell ms-swift (quant_bits 4)", "method")
+        raise OptionError(
+            "method: qlora is for engine trl; engine_options can tell ms-swift (quant_bits 4)",
+            "method",
+        )
     if spec.overlong == "error":
-        raise OptionError("overlong: ms-swift drops longer rows; count them by engine trl, or leave it at drop", "overlong")
+        raise OptionError(
+            "overlong: ms-swift drops longer rows; count them by engine trl, or leave it at drop",
+            "overlong",
+        )
     python = _interpreter(spec.engine_python)
     versions = _versions(python)
     read = read_rows(rows, pictures=spec.trains == "captioner")
@@ -85,11 +97,25 @@ def plan_swift(spec: TrainSpec, rows: str | os.PathLike[str], say: Say = lambda 
     processes = _processes()
     micro, accumulation = batches(spec, processes, pictured=bool(read.seen))
     steps = spec.steps or ceil(len(learnt) / spec.batch * spec.epochs)
-    return SwiftPlan(read, tuple(learnt), tuple(held_out), digest, python, versions, processes, micro, accumulation, steps)
+    return SwiftPlan(
+        read,
+        tuple(learnt),
+        tuple(held_out),
+        digest,
+        python,
+        versions,
+        processes,
+        micro,
+        accumulation,
+        steps,
+    )
 
 
-def fit_swift(spec: TrainSpec, plan: SwiftPlan, folder: Path, watch: TrainingWatch) -> dict[str, Any]:
-    """Runs `swift sft` from the last checkpoint on, brings back what it made, and gives the figures.
+def fit_swift(
+    spec: TrainSpec, plan: SwiftPlan, folder: Path, watch: TrainingWatch
+) -> dict[str, Any]:
+    """Runs `swift sft` from the last checkpoint on, brings back what it made, and gives the
+    figures.
 
     Raises EndpointError with its last lines where it fails, KeyboardInterrupt where it was stopped.
     """
@@ -120,11 +146,14 @@ def fit_swift(spec: TrainSpec, plan: SwiftPlan, folder: Path, watch: TrainingWat
     made = folder / CHECKPOINTS / f"checkpoint-{plan.steps}"
     if watch.stop.is_set() and last_checkpoint(folder) != made:
         last = last_checkpoint(folder)
-        resumed = f"the same call resumes from {last.name}" if last else "no checkpoint was written yet"
+        resumed = (
+            f"the same call resumes from {last.name}" if last else "no checkpoint was written yet"
+        )
         raise KeyboardInterrupt(f"stopped; {resumed}")
     if process.returncode or last_checkpoint(folder) != made:
         raise EndpointError(
-            f"ms-swift {plan.versions['ms-swift']} failed (status {process.returncode}; all of it is in {folder / ENGINE_LOG})"
+            f"ms-swift {plan.versions['ms-swift']} failed (status {process.returncode}; all of it "
+            f"is in {folder / ENGINE_LOG})"
             f"{_last_lines(folder / ENGINE_LOG, start)}"
         )
     _bring_back(made, folder)
@@ -144,15 +173,23 @@ def swift_rows(samples: tuple[Sample, ...]) -> bytes:
     form, lines = Swift(), []
     for sample in samples:
         row = {"prompt": list(sample.prompt), "completion": list(sample.completion)}
-        images = {"images": [os.path.abspath(image) for image in sample.images]} if sample.images else {}
-        lines.append(json.dumps(form.row("sft", {**row, **images}), ensure_ascii=False).encode() + b"\n")
+        images = (
+            {"images": [os.path.abspath(image) for image in sample.images]} if sample.images else {}
+        )
+        lines.append(
+            json.dumps(form.row("sft", {**row, **images}), ensure_ascii=False).encode() + b"\n"
+        )
     return b"".join(lines)
 
 
 def swift_options(spec: TrainSpec, plan: SwiftPlan, folder: Path, last: Path | None) -> list[str]:
     """The settings as words of `swift sft`; those that it decides by itself are left to it."""
     every = spec.checkpoint_every or max(1, min(500, ceil(plan.steps / 10)))
-    model = str(Path(spec.model).expanduser().resolve()) if Path(spec.model).expanduser().exists() else spec.model
+    model = (
+        str(Path(spec.model).expanduser().resolve())
+        if Path(spec.model).expanduser().exists()
+        else spec.model
+    )
     options: dict[str, object] = {
         "model": model,
         "model_type": spec.model_type,
@@ -208,7 +245,13 @@ def _adapter(spec: TrainSpec) -> dict[str, object]:
     if spec.targets == "attention":
         return {**rank, "target_regex": rf"(?!{EYES}$).*\.({'|'.join(ATTENTION)})"}
     frozen = spec.targets == "language"
-    return {**rank, "target_modules": "all-linear", "freeze_llm": False, "freeze_vit": frozen, "freeze_aligner": frozen}
+    return {
+        **rank,
+        "target_modules": "all-linear",
+        "freeze_llm": False,
+        "freeze_vit": frozen,
+        "freeze_aligner": frozen,
+    }
 
 
 def _interpreter(python: str | None) -> str:
@@ -218,7 +261,9 @@ def _interpreter(python: str | None) -> str:
         raise OptionError(f"engine_python: is missing; {_NEEDED}", "engine_python")
     found = shutil.which(Path(python).expanduser())
     if found is None:
-        raise OptionError(f"engine_python: {python} is not an interpreter; {_NEEDED}", "engine_python")
+        raise OptionError(
+            f"engine_python: {python} is not an interpreter; {_NEEDED}", "engine_python"
+        )
     return found
 
 
@@ -230,10 +275,18 @@ def _versions(python: str) -> dict[str, str]:
         "    except PackageNotFoundError:\n        pass\nprint(json.dumps(found))"
     )
     try:
-        done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=_MAX_START)
+        done = subprocess.run(
+            [python, "-I", "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_MAX_START,
+        )
         found: dict[str, str] = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
-        raise OptionError(f"engine_python: {python} does not run as a Python interpreter", "engine_python") from None
+        raise OptionError(
+            f"engine_python: {python} does not run as a Python interpreter", "engine_python"
+        ) from None
     if "ms-swift" not in found:
         raise OptionError(f"engine_python: {python} has no ms-swift; {_NEEDED}", "engine_python")
     return found
@@ -249,11 +302,19 @@ def _processes() -> int:
 
 def _environment(spec: TrainSpec) -> dict[str, str]:
     # Names of models mean Hugging Face's hub, as everywhere in prill.
-    there = {"USE_HF": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1", **os.environ, "PYTHONUNBUFFERED": "1"}
+    there = {
+        "USE_HF": "1",
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+    }
     return {**there, "CUDA_VISIBLE_DEVICES": ""} if spec.device == "cpu" else there
 
 
-def _follow(process: subprocess.Popen[bytes], folder: Path, steps: int, watch: TrainingWatch) -> None:
+def _follow(
+    process: subprocess.Popen[bytes], folder: Path, steps: int, watch: TrainingWatch
+) -> None:
     """Tells of each step that is logged, until the process ends or is to stop."""
     told = 0
     while True:
@@ -267,7 +328,9 @@ def _follow(process: subprocess.Popen[bytes], folder: Path, steps: int, watch: T
 
 
 def _logged(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
-    """Losses by step, on rows learnt from and on those kept apart; of steps that were done twice, the later."""
+    """Losses by step, on rows learnt from and on those kept apart; of steps that were done twice,
+    the later.
+    """
     learnt: dict[int, float] = {}
     held_out: dict[int, float] = {}
     for record in _records(folder / CHECKPOINTS / "logging.jsonl"):
@@ -297,13 +360,18 @@ def _last_lines(log: Path, start: int) -> str:
     with log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - _TAIL))
         text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", file.read().decode("utf-8", "replace"))
-    lines = ["".join(c if c.isprintable() else " " for c in line).rstrip()[:_LINE] for line in text.splitlines()]
+    lines = [
+        "".join(c if c.isprintable() else " " for c in line).rstrip()[:_LINE]
+        for line in text.splitlines()
+    ]
     shown = [line for line in lines if line.strip()][-_LINES:]
     return "; its last lines:\n  " + "\n  ".join(shown) if shown else "; it said nothing"
 
 
 def _bring_back(checkpoint: Path, folder: Path) -> None:
-    """Puts what is needed to load the adapter, or the model, into the folder; each file takes its place when it is whole."""
+    """Puts what is needed to load the adapter, or the model, into the folder; each file takes its
+    place when it is whole.
+    """
     with failures(folder):
         for path in sorted(checkpoint.iterdir()):
             if path.is_file() and not _OF_TRAINING.fullmatch(path.name):

@@ -24,14 +24,20 @@ from prill.io.outputs import expect_place, failures, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
-from prill.refine.training.checkpoints import drop_torn, expect_room, expect_weights, last_checkpoint
+from prill.refine.training.checkpoints import (
+    drop_torn,
+    expect_room,
+    expect_weights,
+    last_checkpoint,
+)
 from prill.refine.training.preflight import Devices, Preflight, Say, check_settings
 from prill.refine.training.recipe import Recipe, RecipePlan, RowRecipe, recipe_for
 from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
 from prill.refine.training.trainer import Progress, TrainingWatch, stopping_on_ctrl_c
 
-_SAVING = ".saving.part"  # where the weights are written, so that none stands under its name before all are whole
+# where the weights are written, so that none stands under its name before all are whole
+_SAVING = ".saving.part"
 _CARD = "README.md"
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 
@@ -48,13 +54,15 @@ def train(
     say: Say = lambda *_: None,
     stop: threading.Event | None = None,
 ) -> Path:
-    """Trains a model, and returns when that is done. The same call resumes from the last checkpoint.
+    """Trains a model, and returns when that is done. The same call resumes from the last
+    checkpoint.
 
     Ctrl-C in the main thread, or `stop`, ends the training after a step, with a checkpoint.
 
     Args:
         spec: What is trained, and how.
-        rows: The training rows, with prompt and completion. A ranker and a planner learn from gold trajectories instead.
+        rows: The training rows, with prompt and completion. A ranker and a planner learn from gold
+            trajectories instead.
         output: The folder for checkpoints and the result.
         resume: Continue what is in the folder. False: rename it to `.bak` and begin again.
         teacher: For a planner, the policy that will ask it. None: not needed for anything else.
@@ -74,9 +82,19 @@ def train(
     folder = Path(output)
     expect_place(folder, "a training")
     if is_stream(rows):
-        raise UsageError(f"{rows}: rows are read again when a training goes on; name a file", parameters=("rows",))
+        raise UsageError(
+            f"{rows}: rows are read again when a training goes on; name a file",
+            parameters=("rows",),
+        )
     if spec.engine == "swift":
-        return _by_swift(spec, rows, folder, TrainingWatch(progress, stop or threading.Event()), say, resume=resume)
+        return _by_swift(
+            spec,
+            rows,
+            folder,
+            TrainingWatch(progress, stop or threading.Event()),
+            say,
+            resume=resume,
+        )
     recipe, plan = _plan(spec, rows, folder, say, teacher, taught)
     about = _about(spec, plan)
     is_first = int(os.environ.get("RANK", "0")) == 0
@@ -91,12 +109,23 @@ def train(
         return folder
     try:
         figures = _fit(
-            spec, recipe, plan, folder, TrainingWatch(progress, stop or threading.Event()), say, teacher, on_gpu=on_gpu
+            spec,
+            recipe,
+            plan,
+            folder,
+            TrainingWatch(progress, stop or threading.Event()),
+            say,
+            teacher,
+            on_gpu=on_gpu,
         )
     finally:
         gc.collect()  # trainers are in circles of references, and the model with them
     if is_first:
-        _finish(folder, model_card(spec, recipe, plan, about, figures), {**about, "done": True, "figures": figures})
+        _finish(
+            folder,
+            model_card(spec, recipe, plan, about, figures),
+            {**about, "done": True, "figures": figures},
+        )
     return folder
 
 
@@ -104,12 +133,22 @@ def _finish(folder: Path, card: str, record: Mapping[str, Any]) -> None:
     """Writes what says that a training has ended, and checksums of what it made."""
     write_output(folder / _CARD, card.encode())
     write_output(folder / RECORD, _json(record))
-    written = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".md" and path.name[0] != ".")
+    written = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.is_file() and path.suffix != ".md" and path.name[0] != "."
+    )
     Checksums(folder).note(*(name for name in written if name not in (CHECKSUMS, ENGINE_LOG)))
 
 
 def _by_swift(
-    spec: TrainSpec, rows: str | os.PathLike[str], folder: Path, watch: TrainingWatch, say: Say, *, resume: bool
+    spec: TrainSpec,
+    rows: str | os.PathLike[str],
+    folder: Path,
+    watch: TrainingWatch,
+    say: Say,
+    *,
+    resume: bool,
 ) -> Path:
     """`train` by ms-swift."""
     plan = plan_swift(spec, rows, say)
@@ -179,10 +218,15 @@ def _plan(
     devices: Devices | None = None,
 ) -> tuple[Recipe, RecipePlan]:
     if spec.engine == "swift":
-        raise UsageError("a training by ms-swift is not measured beforehand; leave out the dry run", parameters=("engine",))
+        raise UsageError(
+            "a training by ms-swift is not measured beforehand; leave out the dry run",
+            parameters=("engine",),
+        )
     check_settings(spec)
     recipe = recipe_for(spec.trains)
-    return recipe, recipe.plan(spec, rows, folder, say, teacher=teacher, taught=taught, devices=devices)
+    return recipe, recipe.plan(
+        spec, rows, folder, say, teacher=teacher, taught=taught, devices=devices
+    )
 
 
 def _fit(
@@ -196,7 +240,9 @@ def _fit(
     *,
     on_gpu: bool,
 ) -> dict[str, Any]:
-    """Goes through all steps from the last checkpoint on, writes the adapter, and gives the figures."""
+    """Goes through all steps from the last checkpoint on, writes the adapter, and gives the
+    figures.
+    """
     started = time.monotonic()
     with stopping_on_ctrl_c(watch.stop), _memory_failures():
         trainer = recipe.trainer(spec, plan, folder, watch, on_gpu=on_gpu, teacher=teacher)
@@ -206,14 +252,20 @@ def _fit(
             place = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
             raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
         with expect_room(folder, folder):
-            _save(trainer, folder, plan.facts.parameters if spec.method == "full" else plan.facts.trained)
+            _save(
+                trainer,
+                folder,
+                plan.facts.parameters if spec.method == "full" else plan.facts.trained,
+            )
         figures = _figures(trainer, time.monotonic() - started) | recipe.figures(trainer, plan, say)
         trainer.accelerator.wait_for_everyone()
     return figures
 
 
 def _save(trainer: Any, folder: Path, numbers: int) -> None:
-    """Writes the weights, at least so many numbers: each file takes its place when all are whole."""
+    """Writes the weights, at least so many numbers: each file takes its place when all are
+    whole.
+    """
     first, saving = trainer.is_world_process_zero(), folder / _SAVING
     if first:
         shutil.rmtree(saving, ignore_errors=True)
@@ -226,7 +278,8 @@ def _save(trainer: Any, folder: Path, numbers: int) -> None:
     if not first:
         return
     expect_weights(saving, numbers, folder)
-    for name in sorted(path.name for path in saving.iterdir() if path.name != _CARD):  # the card is PEFT's
+    # the card is PEFT's
+    for name in sorted(path.name for path in saving.iterdir() if path.name != _CARD):
         if (saving / name).is_dir():  # of a model in pieces; what an earlier call left there
             shutil.rmtree(folder / name, ignore_errors=True)
         (saving / name).replace(folder / name)
@@ -255,18 +308,30 @@ def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
 
 
 def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
-    """Makes the folder ready to begin or to go on. Raises UsageError where something else is in the way, or is damaged."""
-    if folder.exists() and (not folder.is_dir() or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))):
-        raise UsageError(f"{folder}: holds something that is no training; choose another folder", parameters=("output",))
+    """Makes the folder ready to begin or to go on. Raises UsageError where something else is in the
+    way, or is damaged.
+    """
+    if folder.exists() and (
+        not folder.is_dir()
+        or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))
+    ):
+        raise UsageError(
+            f"{folder}: holds something that is no training; choose another folder",
+            parameters=("output",),
+        )
     with failures(folder):
         if _is_there(folder / RECORD) and not resume:
-            backups = (folder.with_name(f"{folder.name}.bak{'' if number == 1 else number}") for number in count(1))
+            backups = (
+                folder.with_name(f"{folder.name}.bak{'' if number == 1 else number}")
+                for number in count(1)
+            )
             folder.rename(next(backup for backup in backups if not backup.exists()))
         folder.mkdir(parents=True, exist_ok=True)
     there = read_record(folder)
     if there is not None and (changed := _changed(there, about)):
         raise UsageError(
-            f"{folder}: holds a training with other {changed}; choose another folder, or begin again",
+            f"{folder}: holds a training with other {changed}; choose another folder, or begin "
+            "again",
             parameters=("output", "resume"),
         )
     if there is None:
@@ -278,11 +343,17 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
 def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:
     """What differs between two trainings, in words; empty when one may go on with the other."""
     if there.get("data") != about["data"]:
-        return "rows or pictures" if "pictures" in about["data"] else "trajectories, or another policy"
+        return (
+            "rows or pictures" if "pictures" in about["data"] else "trajectories, or another policy"
+        )
     new = {field.name: field.default for field in fields(TrainSpec)}  # settings that came later
     of_old, of_new = {**new, **there.get("settings", {})}, about["settings"]
     lasting = TrainSpec(**of_new).lasting()
-    differing = [f"{name} ({of_old.get(name)} there, {now} here)" for name, now in lasting.items() if of_old.get(name) != now]
+    differing = [
+        f"{name} ({of_old.get(name)} there, {now} here)"
+        for name, now in lasting.items()
+        if of_old.get(name) != now
+    ]
     return f"settings: {', '.join(differing)}" if differing else ""
 
 
@@ -301,18 +372,38 @@ def _figures(trainer: Any, seconds: float) -> dict[str, Any]:
     log = trainer.state.log_history
     losses = [(row["step"], row["loss"]) for row in log if "loss" in row]
     held_out = [(row["step"], row["eval_loss"]) for row in log if "eval_loss" in row]
-    return {"steps": trainer.state.global_step, "seconds": round(seconds, 1), "losses": losses, "held_out_losses": held_out}
+    return {
+        "steps": trainer.state.global_step,
+        "seconds": round(seconds, 1),
+        "losses": losses,
+        "held_out_losses": held_out,
+    }
 
 
-def model_card(spec: TrainSpec, recipe: Recipe, plan: RecipePlan, about: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+def model_card(
+    spec: TrainSpec,
+    recipe: Recipe,
+    plan: RecipePlan,
+    about: Mapping[str, Any],
+    figures: Mapping[str, Any],
+) -> str:
     """What a person should know of the adapter: made of what, how, and with which losses."""
     facts, adapter = plan.facts, spec.method != "full"
     settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())
     versions = ", ".join(f"{package} {number}" for package, number in about["versions"].items())
     losses = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in _thinned(figures["losses"]))
-    kept = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in figures["held_out_losses"]) or "| - | none kept apart |"
-    data = "\n".join(f"| {name}{', SHA-256' * (name != 'policy')} | `{value}` |" for name, value in plan.digests.items())
-    front = [f"base_model: {spec.model}", "library_name: peft" if adapter else "library_name: transformers"]
+    kept = (
+        "\n".join(f"| {step} | {loss:.4f} |" for step, loss in figures["held_out_losses"])
+        or "| - | none kept apart |"
+    )
+    data = "\n".join(
+        f"| {name}{', SHA-256' * (name != 'policy')} | `{value}` |"
+        for name, value in plan.digests.items()
+    )
+    front = [
+        f"base_model: {spec.model}",
+        "library_name: peft" if adapter else "library_name: transformers",
+    ]
     what = f"An adapter (LoRA, rank {spec.rank}, on {spec.targets})" if adapter else "All weights"
     return f"""---
 {chr(10).join(front)}
@@ -384,7 +475,7 @@ It does what its rows did, mistakes included. {RowRecipe.caution}
 | setting | |
 |---|---|
 {settings}
-"""
+"""  # noqa: E501
 
 
 def _thinned(losses: list[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:
@@ -405,7 +496,8 @@ def _memory_failures() -> Iterator[None]:
         yield
     except import_module("torch").OutOfMemoryError as error:
         raise UsageError(
-            f"the training does not fit the memory of the device: {excerpt(str(error))}. Fewer rows at once, smaller pictures, "
+            f"the training does not fit the memory of the device: {excerpt(str(error))}. Fewer "
+            "rows at once, smaller pictures, "
             "gradient checkpointing, or method qlora need less",
             parameters=("micro_batch", "max_pixels", "gradient_checkpointing", "method"),
         ) from error

@@ -16,7 +16,13 @@ from types import FrameType
 from typing import Any
 
 from prill.io.images import open_checked
-from prill.refine.training.checkpoints import CHECKPOINTS, SAMPLES, expect_room, keep_newest, saving_checkpoint
+from prill.refine.training.checkpoints import (
+    CHECKPOINTS,
+    SAMPLES,
+    expect_room,
+    keep_newest,
+    saving_checkpoint,
+)
 from prill.refine.training.preflight import Preflight, TrainingPlan
 from prill.refine.training.samples import Sample, encode, ended, turns
 from prill.refine.training.spec import TrainSpec
@@ -37,23 +43,34 @@ class Progress:
 
 @dataclass
 class TrainingWatch:
-    """What the training is told and asked at each step. `stop` is set: end after this step, with a checkpoint."""
+    """What the training is told and asked at each step. `stop` is set: end after this step, with a
+    checkpoint.
+    """
 
     progress: Callable[[Progress], object] = lambda progress: None
     stop: threading.Event = field(default_factory=threading.Event)
 
 
-def make_trainer(spec: TrainSpec, plan: TrainingPlan, output: Path, watch: TrainingWatch, *, on_gpu: bool) -> Any:
-    """An SFTTrainer over the plan's rows, with the model loaded; its labels are those of `samples.ended`."""
+def make_trainer(
+    spec: TrainSpec, plan: TrainingPlan, output: Path, watch: TrainingWatch, *, on_gpu: bool
+) -> Any:
+    """An SFTTrainer over the plan's rows, with the model loaded; its labels are those of
+    `samples.ended`.
+    """
     trl, transformers = import_module("trl"), import_module("transformers")
     transformers.set_seed(spec.seed)  # the adapter's first numbers are drawn from it
-    settings = training_arguments(spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu)
+    settings = training_arguments(
+        spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu
+    )
     model = load_model(plan.base, spec, on_gpu=on_gpu)
-    trainer = saving_whole(trl.SFTTrainer if on_gpu else _scoring_answers(trl.SFTTrainer), spec.keep_checkpoints)(
+    trainer = saving_whole(
+        trl.SFTTrainer if on_gpu else _scoring_answers(trl.SFTTrainer), spec.keep_checkpoints
+    )(
         model=model,
         args=trl.SFTConfig(
             **settings,
-            max_length=None,  # longer rows were dropped: TRL's 1,024 would cut the tokens of pictures
+            # longer rows were dropped: TRL's 1,024 would cut the tokens of pictures
+            max_length=None,
             dataloader_num_workers=spec.workers if plan.has_pictures else 0,
         ),
         data_collator=_collator(plan) if plan.has_pictures else None,
@@ -73,17 +90,19 @@ def make_trainer(spec: TrainSpec, plan: TrainingPlan, output: Path, watch: Train
 
 
 def saving_whole(trainer: Any, keep: int) -> Any:
-    """The class of a trainer whose checkpoints are whole or not there, the newest `keep` of them; it writes no card and has
-    one GPU a process.
+    """The class of a trainer whose checkpoints are whole or not there, the newest `keep` of them;
+    it writes no card and has one GPU a process.
     """
 
     class Trainer(trainer):  # type: ignore[misc]
         def __init__(self, *, args: Any, **rest: Any) -> None:
-            # Without a launcher, transformers gives a batch of this size to each GPU that it sees: another training.
+            # Without a launcher, transformers gives a batch of this size to each GPU that it sees:
+            # another training.
             args._n_gpu = min(args.n_gpu, 1)
             super().__init__(args=args, **rest)
 
-            # What is written first is there once the checkpoint is whole; without the checkpoint it is dropped again.
+            # What is written first is there once the checkpoint is whole; without the checkpoint it
+            # is dropped again.
             self.before_checkpoint: Callable[[], object] = lambda: None
 
         def create_model_card(self, *args: Any, **kwargs: Any) -> None:
@@ -102,18 +121,30 @@ def saving_whole(trainer: Any, keep: int) -> Any:
 
 
 def _scoring_answers(trainer: Any) -> Any:
-    """TRL's class and loss, but the model says nothing of places where every row has words of its prompt, which are not learnt.
+    """TRL's class and loss, but the model says nothing of places where every row has words of its
+    prompt, which are not learnt.
 
-    On a CPU, TRL has every token scored: a third of the work where a small model learns short answers.
+    On a CPU, TRL has every token scored: a third of the work where a small model learns short
+    answers.
     """
     cross_entropy = import_module("torch.nn.functional").cross_entropy
 
     class Trainer(trainer):  # type: ignore[misc]
         def compute_loss(
-            self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+            self,
+            model: Any,
+            inputs: dict[str, Any],
+            return_outputs: bool = False,
+            num_items_in_batch: Any = None,
         ) -> Any:
-            bare = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-            if return_outputs or self.aux_loss_enabled or "logits_to_keep" not in signature(type(bare).forward).parameters:
+            bare = (
+                self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+            )
+            if (
+                return_outputs
+                or self.aux_loss_enabled
+                or "logits_to_keep" not in signature(type(bare).forward).parameters
+            ):
                 return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
             asked = dict(inputs)
             wanted = asked.pop("labels")[:, 1:]  # of the token before each
@@ -121,7 +152,9 @@ def _scoring_answers(trainer: Any) -> Any:
             places = learnt.any(dim=0).nonzero().flatten()  # where any row has an answer
             logits = model(**asked, use_cache=False, logits_to_keep=places).logits
             wanted = wanted[:, places].flatten()
-            loss = cross_entropy(logits.flatten(0, 1).float(), wanted, ignore_index=_IGNORED, reduction="sum")
+            loss = cross_entropy(
+                logits.flatten(0, 1).float(), wanted, ignore_index=_IGNORED, reduction="sum"
+            )
             if num_items_in_batch is None:
                 return loss / learnt.sum()
             # The count may be that of all processes, whose gradients are averaged.
@@ -133,7 +166,9 @@ def _scoring_answers(trainer: Any) -> Any:
 
 @contextmanager
 def stopping_on_ctrl_c(stop: threading.Event) -> Iterator[None]:
-    """First Ctrl-C (or TERM): end after this step, with a checkpoint. Second: at once. Only the main thread can be told."""
+    """First Ctrl-C (or TERM): end after this step, with a checkpoint. Second: at once. Only the
+    main thread can be told.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -154,7 +189,9 @@ def stopping_on_ctrl_c(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def training_arguments(spec: TrainSpec, facts: Preflight, output: Path, *, evaluates: bool, on_gpu: bool) -> dict[str, Any]:
+def training_arguments(
+    spec: TrainSpec, facts: Preflight, output: Path, *, evaluates: bool, on_gpu: bool
+) -> dict[str, Any]:
     """The settings in the words of transformers. `evaluates`: there are rows kept apart."""
     torch = import_module("torch")
     every = spec.checkpoint_every or max(1, min(500, ceil(facts.steps / 10)))
@@ -192,14 +229,20 @@ def training_arguments(spec: TrainSpec, facts: Preflight, output: Path, *, evalu
 
 
 def _dataset(plan: TrainingPlan, samples: Sequence[Sample]) -> Any:
-    """Text as tokens and labels; with pictures, the places of rows, which the collator opens when they are due."""
+    """Text as tokens and labels; with pictures, the places of rows, which the collator opens when
+    they are due.
+    """
     make = import_module("datasets").Dataset.from_dict
     if plan.has_pictures:
         # TRL takes rows for pictured by this column.
         place = {sample.line: index for index, sample in enumerate(plan.rows.samples)}
-        return make({"images": [list(s.images) for s in samples], "row": [place[s.line] for s in samples]})
+        return make(
+            {"images": [list(s.images) for s in samples], "row": [place[s.line] for s in samples]}
+        )
     encoded = [encode(sample, plan.base.reader, sees=plan.base.sees) for sample in samples]
-    return make({"input_ids": [row.input_ids for row in encoded], "labels": [row.labels for row in encoded]})
+    return make(
+        {"input_ids": [row.input_ids for row in encoded], "labels": [row.labels for row in encoded]}
+    )
 
 
 def _collator(plan: TrainingPlan) -> Any:
@@ -213,7 +256,9 @@ def _collator(plan: TrainingPlan) -> Any:
         def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
             rows = [samples[example["row"]] for example in examples]
             batch: dict[str, Any] = super().torch_call([_pictured(row) for row in rows])
-            batch["labels"] = torch.tensor([ended(labels, reader.tokenizer) for labels in batch["labels"].tolist()])
+            batch["labels"] = torch.tensor(
+                [ended(labels, reader.tokenizer) for labels in batch["labels"].tolist()]
+            )
             return batch
 
     return Collator(processor=reader, max_length=None, completion_only_loss=True)
@@ -221,11 +266,19 @@ def _collator(plan: TrainingPlan) -> Any:
 
 def _pictured(sample: Sample) -> dict[str, Any]:
     prompt, completion = turns(sample, sees=True)
-    return {"images": [open_checked(image) for image in sample.images], "prompt": prompt, "completion": completion}
+    return {
+        "images": [open_checked(image) for image in sample.images],
+        "prompt": prompt,
+        "completion": completion,
+    }
 
 
-def watched(trainer: Any, output: Path, watch: TrainingWatch, said: Callable[[Any, int], list[bytes]] | None) -> None:
-    """Has a trainer tell of its steps, end when it is told to, and write down at each checkpoint what the model has `said`."""
+def watched(
+    trainer: Any, output: Path, watch: TrainingWatch, said: Callable[[Any, int], list[bytes]] | None
+) -> None:
+    """Has a trainer tell of its steps, end when it is told to, and write down at each checkpoint
+    what the model has `said`.
+    """
     torch, transformers = import_module("torch"), import_module("transformers")
     trainer.remove_callback(transformers.PrinterCallback)  # it prints to standard output
     callback: Any = transformers.TrainerCallback
@@ -233,7 +286,9 @@ def watched(trainer: Any, output: Path, watch: TrainingWatch, said: Callable[[An
     class Callback(callback):  # type: ignore[misc]
         loss: float | None = None
 
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any
+        ) -> None:
             self.loss = (logs or {}).get("loss", self.loss)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
@@ -251,7 +306,11 @@ def watched(trainer: Any, output: Path, watch: TrainingWatch, said: Callable[[An
 
     def sample() -> None:
         # A model in pieces cannot answer in one process alone.
-        if said and trainer.is_world_process_zero() and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        if (
+            said
+            and trainer.is_world_process_zero()
+            and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled)
+        ):
             lines = said(trainer.accelerator.unwrap_model(trainer.model), trainer.state.global_step)
             with expect_room(output / SAMPLES, output), (output / SAMPLES).open("ab") as file:
                 file.write(b"".join(lines))
@@ -270,11 +329,26 @@ def _answers(model: Any, base: Base, samples: Sequence[Sample], most: int) -> li
             if sample.images:
                 asked = _filled(asked, sample.images)
             inputs = base.reader.apply_chat_template(
-                asked, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+                asked,
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
             ).to(model.device)
             with torch.inference_mode():
-                out = model.generate(**inputs, max_new_tokens=most, do_sample=False, temperature=None, top_p=None, top_k=None)
-            found.append(base.tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+                out = model.generate(
+                    **inputs,
+                    max_new_tokens=most,
+                    do_sample=False,
+                    temperature=None,
+                    top_p=None,
+                    top_k=None,
+                )
+            found.append(
+                base.tokenizer.decode(
+                    out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True
+                )
+            )
     finally:
         model.train(was_training)
     return found
@@ -284,11 +358,25 @@ def _filled(prompt: Sequence[dict[str, Any]], images: Sequence[str]) -> list[dic
     """The messages with the pictures in their places."""
     left = iter(images)
     return [
-        {**turn, "content": [{**p, "image": open_checked(next(left))} if p["type"] == "image" else p for p in turn["content"]]}
+        {
+            **turn,
+            "content": [
+                {**p, "image": open_checked(next(left))} if p["type"] == "image" else p
+                for p in turn["content"]
+            ],
+        }
         for turn in prompt
     ]
 
 
 def _sample_line(step: int, sample: Sample, said: str) -> bytes:
-    facts = {"step": step, "row": sample.origin, "line": sample.line, "images": [Path(i).name for i in sample.images]}
-    return json.dumps({**facts, "expected": sample.answer, "said": said}, ensure_ascii=False).encode() + b"\n"
+    facts = {
+        "step": step,
+        "row": sample.origin,
+        "line": sample.line,
+        "images": [Path(i).name for i in sample.images],
+    }
+    return (
+        json.dumps({**facts, "expected": sample.answer, "said": said}, ensure_ascii=False).encode()
+        + b"\n"
+    )

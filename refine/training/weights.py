@@ -24,8 +24,19 @@ from prill.refine.training.spec import TrainSpec
 # Parts of a model that look at pictures, and what joins them to the language model.
 EYES = r"(.*\.)?(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)(\..*)?"
 KINDS_OF_TARGETS = ("attention", "language", "all")
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "query_key_value", "qkv_proj", "c_attn", "out_proj", "dense")
-# Models whose code needs an old transformers, by the architecture in their config.json: what they are, and what they need.
+ATTENTION = (
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "query_key_value",
+    "qkv_proj",
+    "c_attn",
+    "out_proj",
+    "dense",
+)
+# Models whose code needs an old transformers, by the architecture in their config.json: what they
+# are, and what they need.
 _OF_THEIR_OWN = {
     "CogAgentForCausalLM": ("CogAgent", "transformers below 4.42"),
     "CogVLMForCausalLM": ("CogVLM", "transformers below 4.42"),
@@ -36,7 +47,8 @@ _OF_THEIR_OWN = {
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A model before its weights are loaded: its folder or name, its config and what prepares its input.
+    """A model before its weights are loaded: its folder or name, its config and what prepares its
+    input.
 
     `loads` names the class of transformers for what is no chat model.
     """
@@ -62,7 +74,11 @@ class Base:
         transformers = importlib.import_module("transformers")
         if self.loads:
             return getattr(transformers, self.loads)
-        return transformers.AutoModelForImageTextToText if self.sees else transformers.AutoModelForCausalLM
+        return (
+            transformers.AutoModelForImageTextToText
+            if self.sees
+            else transformers.AutoModelForCausalLM
+        )
 
     def outline(self, spec: TrainSpec) -> Any:
         """The model without weights, to count and to name its layers: it takes no memory."""
@@ -84,17 +100,23 @@ def need_packages(spec: TrainSpec) -> None:
 def open_base(spec: TrainSpec) -> Base:
     """The model's config and tokenizer or processor; weights are not loaded.
 
-    Raises UsageError for a model that cannot be trained here, EndpointError for one that cannot be read.
+    Raises UsageError for a model that cannot be trained here, EndpointError for one that cannot be
+    read.
     """
     name, config, reader, sees = _read(spec)
     if not getattr(reader, "chat_template", None):
         raise OptionError(
-            f"model: {name}: has no chat template, so nobody knows how to ask it; take an instruct model", "model"
+            f"model: {name}: has no chat template, so nobody knows how to ask it; take an "
+            "instruct model",
+            "model",
         )
     if sees and spec.max_pixels:
         size = dict(reader.image_processor.size)
         if "longest_edge" not in size:
-            raise OptionError(f"max_pixels: the pictures of {name} have a size of their own; leave it out", "max_pixels")
+            raise OptionError(
+                f"max_pixels: the pictures of {name} have a size of their own; leave it out",
+                "max_pixels",
+            )
         reader.image_processor.size = bounded_size(size, spec.max_pixels)
     return Base(name, config, reader, sees)
 
@@ -102,9 +124,10 @@ def open_base(spec: TrainSpec) -> Base:
 def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
     """An image processor's `size` with at most so many pixels a picture.
 
-    Qwen's family keeps areas under the names `shortest_edge` and `longest_edge`. Idefics3 and SmolVLM scale each picture
-    until its longer side is `longest_edge`, and have no shortest one: there the side of a square of that area is the limit.
-    The limit never grows: pictures would be larger in training than in play.
+    Qwen's family keeps areas under the names `shortest_edge` and `longest_edge`. Idefics3 and
+    SmolVLM scale each picture until its longer side is `longest_edge`, and have no shortest one:
+    there the side of a square of that area is the limit. The limit never grows: pictures would be
+    larger in training than in play.
     """
     if "shortest_edge" not in size:
         return {"longest_edge": min(size["longest_edge"], math.isqrt(max_pixels))}
@@ -112,52 +135,81 @@ def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
 
 
 def open_page_base(spec: TrainSpec) -> Base:
-    """The config and tokenizer of what is to be a ranker (an encoder) or a planner (an encoder with a decoder, as T5 is).
+    """The config and tokenizer of what is to be a ranker (an encoder) or a planner (an encoder with
+    a decoder, as T5 is).
 
     Raises what `open_base` raises.
     """
     name, config, reader, _ = _read(spec)
     transformers = importlib.import_module("transformers")
     kinds = {
-        "ranker": (transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, "AutoModelForSequenceClassification", "an encoder"),
-        "planner": (transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, "AutoModelForSeq2SeqLM", "an encoder with a decoder"),
+        "ranker": (
+            transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+            "AutoModelForSequenceClassification",
+            "an encoder",
+        ),
+        "planner": (
+            transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+            "AutoModelForSeq2SeqLM",
+            "an encoder with a decoder",
+        ),
     }
     known, loads, what = kinds[spec.trains]
     if type(config) not in known:
-        raise OptionError(f"model: {name} is a {config.model_type}; a {spec.trains} is {what} (docs/mind2web.md)", "model")
+        raise OptionError(
+            f"model: {name} is a {config.model_type}; a {spec.trains} is {what} (docs/mind2web.md)",
+            "model",
+        )
     if reader.pad_token_id is None:
-        raise OptionError(f"model: {name}: its tokenizer has no token to fill up a batch with", "model")
+        raise OptionError(
+            f"model: {name}: its tokenizer has no token to fill up a batch with", "model"
+        )
     if spec.trains == "ranker":
-        config.num_labels, config.problem_type = 1, "multi_label_classification"  # of one label: binary cross-entropy
+        # of one label: binary cross-entropy
+        config.num_labels, config.problem_type = 1, "multi_label_classification"
     return Base(name, config, reader, False, loads)
 
 
 def _read(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
-    """The model's folder or name, its config, its processor or tokenizer, and whether it sees images."""
+    """The model's folder or name, its config, its processor or tokenizer, and whether it sees
+    images.
+    """
     name = _ready(spec)
     transformers = importlib.import_module("transformers")
     with model_failures(name):
         raw, _ = transformers.PreTrainedConfig.get_config_dict(name)
         _refuse_old(name, raw, spec)
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=spec.trust_remote_code)
+        config = transformers.AutoConfig.from_pretrained(
+            name, trust_remote_code=spec.trust_remote_code
+        )
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
-        return name, config, reads.from_pretrained(name, trust_remote_code=spec.trust_remote_code), sees
+        return (
+            name,
+            config,
+            reads.from_pretrained(name, trust_remote_code=spec.trust_remote_code),
+            sees,
+        )
 
 
 def _ready(spec: TrainSpec) -> str:
     """The folder or name of the model, where all that is needed is there to read it."""
     need_packages(spec)
-    # TRL counts its users over the network unless this is set; huggingface_hub reads it when it is imported.
+    # TRL counts its users over the network unless this is set; huggingface_hub reads it when it is
+    # imported.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     mend_torchvision()
     name = str(folder_of_embedded()) if spec.model == "embedded" else spec.model
     if name.startswith((".", "/", "~")) or Path(name).exists():
         name = str(Path(name).expanduser())
         if not (Path(name) / "config.json").is_file():
-            raise OptionError(f"model: {name}: no folder with a model in it (a config.json and weights)", "model")
+            raise OptionError(
+                f"model: {name}: no folder with a model in it (a config.json and weights)", "model"
+            )
         if (Path(name) / "adapter_config.json").is_file():
-            raise OptionError(f"model: {name}: is an adapter; name the model that it belongs to", "model")
+            raise OptionError(
+                f"model: {name}: is an adapter; name the model that it belongs to", "model"
+            )
         expect_trained(Path(name))
     return name
 
@@ -176,11 +228,15 @@ def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
     if base.loads:  # a ranker's head is its own, whatever the encoder had
         settings |= {"config": base.config, "ignore_mismatched_sizes": True}
     with model_failures(base.name):
-        return base.family().from_pretrained(base.name, trust_remote_code=spec.trust_remote_code, **settings)
+        return base.family().from_pretrained(
+            base.name, trust_remote_code=spec.trust_remote_code, **settings
+        )
 
 
 def weights_dtype(spec: TrainSpec, *, on_gpu: bool) -> Any:
-    """Of the weights. All of them, when they are trained, are float32: steps of 1e-5 are lost in bfloat16."""
+    """Of the weights. All of them, when they are trained, are float32: steps of 1e-5 are lost in
+    bfloat16.
+    """
     torch = importlib.import_module("torch")
     if spec.dtype != "auto":
         return getattr(torch, spec.dtype)
@@ -188,7 +244,9 @@ def weights_dtype(spec: TrainSpec, *, on_gpu: bool) -> Any:
 
 
 def adapter_config(model: Any, spec: TrainSpec) -> Any:
-    """PEFT's description of the adapter; None where all weights are trained. Raises OptionError for targets not there."""
+    """PEFT's description of the adapter; None where all weights are trained. Raises OptionError for
+    targets not there.
+    """
     if spec.method == "full":
         return None
     peft = importlib.import_module("peft")
@@ -197,30 +255,51 @@ def adapter_config(model: Any, spec: TrainSpec) -> Any:
         chosen: dict[str, Any] = {"target_modules": "all-linear"}
     elif spec.targets in KINDS_OF_TARGETS:
         eyes = EYES if any(re.fullmatch(EYES, name) for name, _ in model.named_modules()) else None
-        chosen = {"target_modules": sorted({_kind_from_name(name) for name in found}), "exclude_modules": eyes}
+        chosen = {
+            "target_modules": sorted({_kind_from_name(name) for name in found}),
+            "exclude_modules": eyes,
+        }
     else:
         chosen = {"target_modules": spec.targets}
-    return peft.LoraConfig(r=spec.rank, lora_alpha=spec.scale, lora_dropout=spec.dropout, task_type="CAUSAL_LM", **chosen)
+    return peft.LoraConfig(
+        r=spec.rank,
+        lora_alpha=spec.scale,
+        lora_dropout=spec.dropout,
+        task_type="CAUSAL_LM",
+        **chosen,
+    )
 
 
 def _kind_from_name(name: str) -> str:
-    """The end of a layer's name that it shares with those of other blocks; a number alone would name blocks themselves."""
+    """The end of a layer's name that it shares with those of other blocks; a number alone would
+    name blocks themselves.
+    """
     *before, last = name.split(".")
     return f"{before[-1]}.{last}" if last.isdigit() and before else last
 
 
 def adapted(model: Any, targets: str) -> dict[str, Any]:
-    """The layers that get an adapter, by name; never the head. Raises OptionError when there are none."""
+    """The layers that get an adapter, by name; never the head. Raises OptionError when there are
+    none.
+    """
     torch = importlib.import_module("torch")
     head = model.get_output_embeddings()
-    linear = {name: part for name, part in model.named_modules() if isinstance(part, torch.nn.Linear) and part is not head}
+    linear = {
+        name: part
+        for name, part in model.named_modules()
+        if isinstance(part, torch.nn.Linear) and part is not head
+    }
     try:
         found = {name: part for name, part in linear.items() if _is_target(name, targets)}
     except re.error as error:
-        raise OptionError(f"targets: {targets!r} is no regular expression: {error}", "targets") from None
+        raise OptionError(
+            f"targets: {targets!r} is no regular expression: {error}", "targets"
+        ) from None
     if not found:
         some = ", ".join(list(linear)[:3])
-        raise OptionError(f"targets: {targets!r} fits no layer of this model; its layers are {some}, …", "targets")
+        raise OptionError(
+            f"targets: {targets!r} fits no layer of this model; its layers are {some}, …", "targets"
+        )
     return found
 
 
@@ -229,11 +308,15 @@ def _is_target(name: str, targets: str) -> bool:
         return re.fullmatch(targets, name) is not None
     if targets == "all":
         return True
-    return not re.fullmatch(EYES, name) and (targets == "language" or name.rpartition(".")[2] in ATTENTION)
+    return not re.fullmatch(EYES, name) and (
+        targets == "language" or name.rpartition(".")[2] in ATTENTION
+    )
 
 
 def silence_libraries() -> None:
-    """Turns off the bars and notices of transformers and datasets in this process, for who shows progress of their own."""
+    """Turns off the bars and notices of transformers and datasets in this process, for who shows
+    progress of their own.
+    """
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
@@ -257,12 +340,19 @@ def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:
         if architecture in _OF_THEIR_OWN:
             what, needs = _OF_THEIR_OWN[architecture]
             raise OptionError(
-                f"model: {name} is {what}, whose code needs {needs}; here is {transformers.__version__}. Train it in an "
-                "environment of its own, from rows in the format of ms-swift, or take a model that transformers knows itself "
+                f"model: {name} is {what}, whose code needs {needs}; here is "
+                f"{transformers.__version__}. Train it in an "
+                "environment of its own, from rows in the format of ms-swift, or take a model "
+                "that transformers knows itself "
                 "(docs/how-to/training.md)",
                 "model",
             )
-    if raw.get("auto_map") and raw.get("model_type") not in transformers.CONFIG_MAPPING and not spec.trust_remote_code:
+    if (
+        raw.get("auto_map")
+        and raw.get("model_type") not in transformers.CONFIG_MAPPING
+        and not spec.trust_remote_code
+    ):
         raise UsageError(
-            f"model: {name} brings Python code of its own; that is run only where you say so", parameters=("trust_remote_code",)
+            f"model: {name} brings Python code of its own; that is run only where you say so",
+            parameters=("trust_remote_code",),
         )

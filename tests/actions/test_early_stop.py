@@ -45,12 +45,22 @@ def test_typing_thrice_in_a_field_ends_it() -> None:
 
 @pytest.mark.parametrize(
     "gesture",
-    [Action("swipe", value="up"), Action("wait"), Action("click", point=(0.9, 0.5)), Action("scroll", point=(0.5, 0.5))],
+    [
+        Action("swipe", value="up"),
+        Action("wait"),
+        Action("click", point=(0.9, 0.5)),
+        Action("scroll", point=(0.5, 0.5)),
+    ],
 )
 def test_gestures_that_change_may_repeat(gesture: Action) -> None:
     assert EarlyStop()([Step(Observation(text=f"row {i}"), gesture) for i in range(9)]) is None
-    assert EarlyStop()([Step(Observation(screenshot=f"{i}.png"), gesture) for i in range(9)]) is None
-    still = [Step(Observation(screenshot=f"clock{i}.png", text="the last row"), gesture) for i in range(3)]
+    assert (
+        EarlyStop()([Step(Observation(screenshot=f"{i}.png"), gesture) for i in range(9)]) is None
+    )
+    still = [
+        Step(Observation(screenshot=f"clock{i}.png", text="the last row"), gesture)
+        for i in range(3)
+    ]
     assert EarlyStop()(still) == "the same action 3 times in a row"
     by_number = [Step(Observation(text=f"row {i}"), CART) for i in range(3)]
     assert EarlyStop()(by_number) is not None, "as in WebArena"
@@ -69,13 +79,25 @@ def test_nothing_done_yet_is_no_loop() -> None:
             Action("click", target="[3] button 'Menu' focused: True"),
             True,
         ),
-        (typed("a", "[5] textbox 'Search' focused: False"), typed("a", "[5] textbox 'Search' focused: True"), True),
+        (
+            typed("a", "[5] textbox 'Search' focused: False"),
+            typed("a", "[5] textbox 'Search' focused: True"),
+            True,
+        ),
         # On phones a field is often named by what it holds.
         (typed("a", "[5] textbox 'City'"), typed("b", "[5] textbox 'a'"), True),
         (typed("a", "[5]"), typed("a", "5"), True),
         # ... and numbers are places: the third entry of one list is not that of another.
-        (Action("click", target="[3] item 'Network'"), Action("click", target="[3] item 'Wi-Fi'"), False),
-        (Action("click", target="[3] item 'Same'"), Action("click", target="[4] item 'Same'"), False),
+        (
+            Action("click", target="[3] item 'Network'"),
+            Action("click", target="[3] item 'Wi-Fi'"),
+            False,
+        ),
+        (
+            Action("click", target="[3] item 'Same'"),
+            Action("click", target="[4] item 'Same'"),
+            False,
+        ),
         (Action("click", target="textbox #1"), Action("click", target="textbox #2"), False),
         (Action("click", point=(0.5, 0.5)), Action("click", point=(0.5, 0.5)), True),
         (Action("click", point=(0.5, 0.5)), Action("click", point=(0.5, 0.6)), False),
@@ -83,7 +105,11 @@ def test_nothing_done_yet_is_no_loop() -> None:
         # Agents that see pictures do not say into which field they type.
         (Action("type", value="Ann"), Action("type", value="Ghent"), False),
         (Action("type", value="Ann"), Action("type", value="Ann"), True),
-        (Action("type", value="Ann", point=(0.5, 0.5)), Action("type", value="Ghent", point=(0.5, 0.5)), True),
+        (
+            Action("type", value="Ann", point=(0.5, 0.5)),
+            Action("type", value="Ghent", point=(0.5, 0.5)),
+            True,
+        ),
         (Action("scroll", value="up"), Action("scroll", "scroll [up]", value="up"), True),
         (Action("scroll", value="up"), Action("scroll", value="down"), False),
         (Action("press", value="Enter"), Action("press", value="Tab"), False),
@@ -100,8 +126,16 @@ def test_actions_compare_by_target(one: Action, other: Action, same: bool) -> No
 
 async def play(actions: list[Action], **settings: object) -> Trajectory:
     task = Task(goal="g")
-    record = Trajectory(id="r", task=task, steps=tuple(steps(*[Action("wait")] * 60)), final=NOWHERE)
-    return await run_episode(ReplayPolicy(actions), ReplayEnvironment(record), task, id="e", early_stop=EarlyStop(**settings))  # type: ignore[arg-type]
+    record = Trajectory(
+        id="r", task=task, steps=tuple(steps(*[Action("wait")] * 60)), final=NOWHERE
+    )
+    return await run_episode(
+        ReplayPolicy(actions),
+        ReplayEnvironment(record),
+        task,
+        id="e",
+        early_stop=EarlyStop(**settings),
+    )  # type: ignore[arg-type]
 
 
 async def test_reason_is_recorded_no_answer() -> None:
@@ -116,7 +150,10 @@ async def test_reason_is_recorded_no_answer() -> None:
 
 async def test_thirty_steps_are_the_end() -> None:
     trajectory = await play([Action("click", point=(i / 100, 0.5)) for i in range(60)])
-    assert (len(trajectory.steps), trajectory.metadata) == (30, {"date": trajectory.metadata["date"], "ended_by": "max_steps"})
+    assert (len(trajectory.steps), trajectory.metadata) == (
+        30,
+        {"date": trajectory.metadata["date"], "ended_by": "max_steps"},
+    )
 
 
 async def test_agents_own_end_is_no_loop() -> None:

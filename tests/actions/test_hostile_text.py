@@ -14,7 +14,8 @@ from prill.errors import UnparsableError
 from prill.models.replies import ReplyFormat
 
 parse_reply = ReplyFormat("thoughts", "status", ("success", "failure")).parse
-BOUND = 5.0  # seconds; each takes a few hundredths, and minutes when time grows with the square of the length
+# seconds; each takes a few hundredths, and minutes when time grows with the square of the length
+BOUND = 5.0
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,10 @@ from prill.types import Action
             Action("swipe", point=(0.5, 0.2), end_point=(0.5, 0.5)),
             "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), Lift Point: (0.5000, 0.5000)",
         ),
-        (Action("type", value='it\'s "x"\nabc'), "Action Type: Type, Typed Text: 'it's \"x\"\nabc'"),
+        (
+            Action("type", value='it\'s "x"\nabc'),
+            "Action Type: Type, Typed Text: 'it's \"x\"\nabc'",
+        ),
         (Action("back"), "Action Type: GoBack"),
         (Action("home"), "Action Type: GoHome"),
         (Action("press", value="Enter"), "Action Type: Enter"),
@@ -48,13 +51,17 @@ def test_actions_written_as_they_are_read(action: Action, text: str) -> None:
 
 
 def test_directions_are_the_papers_swipes() -> None:
-    assert android_text(Action("swipe", value="up")).endswith("Touch Point: (0.5000, 0.5000), Lift Point: (0.5000, 0.2000)")
+    assert android_text(Action("swipe", value="up")).endswith(
+        "Touch Point: (0.5000, 0.5000), Lift Point: (0.5000, 0.2000)"
+    )
     assert finger_path(Action("scroll", value="down")) == SWIPES["up"]
     assert finger_path(Action("scroll", value="sideways")) is None
 
 
 def test_impossible_task_keeps_its_text() -> None:
-    assert android_text(parse_android("Action Type: TaskImpossible")) == "Action Type: TaskImpossible"
+    assert (
+        android_text(parse_android("Action Type: TaskImpossible")) == "Action Type: TaskImpossible"
+    )
     assert android_text(Action("answer", value="42")) == "Action Type: TaskComplete"
     assert android_text(Action("press", "press [Tab]", value="Tab")) == "press [Tab]"
     assert android_text(Action("click", "click [7]", target="7")) == "click [7]"
@@ -73,10 +80,16 @@ def test_swipe_from_edge_keeps_its_length(way: str, start: tuple[float, float]) 
 
 
 def test_finger_beyond_the_rule_swipes() -> None:
-    # Acceptance test of the matching rules: a lift .045 away is a swipe, .03 a tap; the describing rule is wider.
+    # Acceptance test of the matching rules: a lift .045 away is a swipe, .03 a tap; the describing
+    # rule is wider.
     assert dual_point((0.5, 0.5), (0.5, 0.545), swipe_beyond=TAP_DISTANCE).kind == "swipe"
     assert dual_point((0.5, 0.5), (0.5, 0.53), swipe_beyond=TAP_DISTANCE).kind == "click"
-    assert parse_android("Action Type: DualPoint, Touch Point: (0.5, 0.5), Lift Point: (0.5, 0.545)").kind == "click"
+    assert (
+        parse_android(
+            "Action Type: DualPoint, Touch Point: (0.5, 0.5), Lift Point: (0.5, 0.545)"
+        ).kind
+        == "click"
+    )
 
 
 def test_typed_lines_have_no_control_chars() -> None:

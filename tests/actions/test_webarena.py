@@ -1,4 +1,6 @@
-"""WebArena's action grammar as agents write it (the acceptance test T6 of arXiv 2404.06474's restatement), and log lines."""
+"""WebArena's action grammar as agents write it (the acceptance test T6 of arXiv 2404.06474's
+restatement), and log lines.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from hypothesis import strategies as st
 from prill.actions.webarena import UnreadableActionError, describe, parse_action, read_action
 from prill.types import Action
 
-PAGE = "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart'\n\t\t[164] searchbox 'Search' req: True"
+PAGE = (
+    "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart'\n\t\t[164] searchbox "
+    "'Search' req: True"
+)
 
 
 @pytest.mark.parametrize(
@@ -19,7 +24,8 @@ PAGE = "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart'\n\t\t
         ("click[7]", "click", "[7]", None),
         ("  click [7]\n", "click", "[7]", None),
         ("hover [3]", "hover", "[3]", None),
-        ("type [5] [tea]", "type", "[5]", "tea\n"),  # Enter is pressed unless the text says otherwise
+        # Enter is pressed unless the text says otherwise
+        ("type [5] [tea]", "type", "[5]", "tea\n"),
         ("type [5] [tea] [1]", "type", "[5]", "tea\n"),
         ("type [5][tea][0]", "type", "[5]", "tea"),
         ("type [5] [a [b] c] [0]", "type", "[5]", "a [b] c"),
@@ -44,7 +50,9 @@ PAGE = "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart'\n\t\t
         ("stop", "stop", None, ""),
     ],
 )
-def test_every_known_verb_is_read(text: str, kind: str, target: str | None, value: str | None) -> None:
+def test_every_known_verb_is_read(
+    text: str, kind: str, target: str | None, value: str | None
+) -> None:
     assert read_action(text) == Action(kind, text.strip(), target=target, value=value)
 
 
@@ -87,7 +95,10 @@ def test_any_text_is_action_or_unreadable(text: str) -> None:
     [
         ("click [7]", "click [7] where [7] is link 'Cart'"),
         ("hover [164]", "hover [164] where [164] is searchbox 'Search' req: True"),
-        ("type [164] [tea\npot]", "type [164] [tea pot] where [164] is searchbox 'Search' req: True"),
+        (
+            "type [164] [tea\npot]",
+            "type [164] [tea pot] where [164] is searchbox 'Search' req: True",
+        ),
         ("click [16]", "attempted to click [16], but no element on the page has that number"),
         ("scroll down", "scroll [down]"),
         ("press [ctrl+a]", "press [Control+a]"),
@@ -101,17 +112,32 @@ def test_description_has_the_logs_form(action: str, words: str) -> None:
     assert describe(read_action(action), PAGE) == words
 
 
-@pytest.mark.parametrize("text", ["click [7]", "hover [7]", "type [164] [a [b] c]", "scroll [up]", "go_forward", "stop [no]"])
+@pytest.mark.parametrize(
+    "text",
+    ["click [7]", "hover [7]", "type [164] [a [b] c]", "scroll [up]", "go_forward", "stop [no]"],
+)
 def test_action_repeated_from_log_is_same(text: str) -> None:
     action = read_action(text)
     repeated = read_action(describe(action, PAGE))
-    assert (repeated.kind, repeated.target, repeated.value) == (action.kind, action.target, action.value)
+    assert (repeated.kind, repeated.target, repeated.value) == (
+        action.kind,
+        action.target,
+        action.value,
+    )
     logged = parse_action(describe(action, PAGE))
-    assert (logged.kind, logged.value) == (action.kind, action.value.rstrip("\n") if action.value else action.value)
+    assert (logged.kind, logged.value) == (
+        action.kind,
+        action.value.rstrip("\n") if action.value else action.value,
+    )
 
 
 def test_description_without_element() -> None:
-    assert describe(Action("click", "tap at (0.5, 0.5)", point=(0.5, 0.5)), PAGE) == "tap at (0.5, 0.5)"
+    assert (
+        describe(Action("click", "tap at (0.5, 0.5)", point=(0.5, 0.5)), PAGE)
+        == "tap at (0.5, 0.5)"
+    )
     assert describe(Action("other", "I am lost"), PAGE) == "I am lost"
     assert describe(Action("other"), None) == "none"
-    assert describe(Action("click", target="[7] link 'Cart'"), None).startswith("attempted to click [7]")
+    assert describe(Action("click", target="[7] link 'Cart'"), None).startswith(
+        "attempted to click [7]"
+    )

@@ -47,7 +47,9 @@ async def window(browser: Chromium, url: str, width: int = 1280) -> AsyncIterato
 
 
 @asynccontextmanager
-async def opened(browser: Chromium, trajectories: Path, labels: Path, **options: object) -> AsyncIterator[Page]:
+async def opened(
+    browser: Chromium, trajectories: Path, labels: Path, **options: object
+) -> AsyncIterator[Page]:
     """The page for labels with its first card."""
     with LabelLog(labels, "me") as log:
         async with (
@@ -67,7 +69,9 @@ async def opened_captions(browser: Chromium, site: CaptionSite) -> AsyncIterator
 async def at(page: Page, number: int) -> None:
     """Waits until trajectory or caption `number` is shown, and the page takes keys again."""
     # Not wait_for_function: it evaluates strings, which the page's policy forbids.
-    await page.locator("#about").filter(has_text=re.compile(rf"^(Caption )?{number} of ")).wait_for()
+    await (
+        page.locator("#about").filter(has_text=re.compile(rf"^(Caption )?{number} of ")).wait_for()
+    )
     await idle(page)
 
 

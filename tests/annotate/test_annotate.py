@@ -1,4 +1,6 @@
-"""Labels by hand: the file is right at every moment, the server lets nobody else in, nothing is shown before its time."""
+"""Labels by hand: the file is right at every moment, the server lets nobody else in, nothing is
+shown before its time.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +17,46 @@ from prill.io.store import encode, read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.server import serving
-from prill.ui.annotate.session import LabelDecision, LabelSession, PairAgreement, Reveal, pair_agreement
+from prill.ui.annotate.session import (
+    LabelDecision,
+    LabelSession,
+    PairAgreement,
+    Reveal,
+    pair_agreement,
+)
 from prill.ui.annotate.worklist import Worklist
 
 aiohttp = pytest.importorskip("aiohttp")
 
 
-def label(id: str, success: bool | None, annotator: str | None = "me", source: str = "human", **more: Any) -> LabelRecord:
+def label(
+    id: str, success: bool | None, annotator: str | None = "me", source: str = "human", **more: Any
+) -> LabelRecord:
     return LabelRecord(id=id, success=success, annotator=annotator, source=source, **more)
 
 
 def write_trajectories(folder: Path, ids: Iterable[str] = "abc") -> Path:
-    """Two steps and a final state each; the first screen is a picture, the second an HTML page that calls itself one."""
+    """Two steps and a final state each; the first screen is a picture, the second an HTML page that
+    calls itself one.
+    """
     Image.new("RGB", (4, 4)).save(folder / "good.png")
     (folder / "fake.png").write_text("<script>alert(1)</script>")
     with (folder / "t.jsonl").open("w") as file:
         for id in ids:
             steps = [
-                {"observation": {"screenshot": "good.png", "text": "page é"}, "action": {"kind": "click", "point": [0.5, 0.5]}},
+                {
+                    "observation": {"screenshot": "good.png", "text": "page é"},
+                    "action": {"kind": "click", "point": [0.5, 0.5]},
+                },
                 {"observation": {"screenshot": "fake.png"}, "action": {"kind": "stop"}},
             ]
             final = {"screenshot": "missing.png"}
-            file.write(json.dumps({"id": id, "task": {"goal": f"goal {id}"}, "steps": steps, "final": final}) + "\n")
+            file.write(
+                json.dumps(
+                    {"id": id, "task": {"goal": f"goal {id}"}, "steps": steps, "final": final}
+                )
+                + "\n"
+            )
     return folder / "t.jsonl"
 
 
@@ -74,7 +94,9 @@ def test_log_keeps_lines_of_others(tmp_path: Path) -> None:
 
 def test_log_newest_own_label_counts(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
-    path.write_bytes(encode(label("a", True)) + encode(label("b", True)) + encode(label("a", False)))
+    path.write_bytes(
+        encode(label("a", True)) + encode(label("b", True)) + encode(label("a", False))
+    )
     with LabelLog(path, "me") as log:
         assert log.mine["a"].success is False
         log.put(label("a", None))
@@ -126,7 +148,9 @@ def test_log_cuts_a_torn_last_line(tmp_path: Path) -> None:
     assert [record.id for record in read_labels(path)] == ["a", "c"]
 
 
-VERDICT = Verdict(id="a", success=True, score=0.9, reason="seen", evaluator=EvaluatorInfo("vlm", "1", "m"))
+VERDICT = Verdict(
+    id="a", success=True, score=0.9, reason="seen", evaluator=EvaluatorInfo("vlm", "1", "m")
+)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +186,9 @@ def test_log_refuses_a_replaced_file(tmp_path: Path) -> None:
 
 def test_worklist_names_broken_lines(tmp_path: Path) -> None:
     path = write_trajectories(tmp_path, "ab")
-    path.write_text(path.read_text() + '{"id": "x"}\nnonsense\n' + path.read_text().splitlines()[0] + "\n")
+    path.write_text(
+        path.read_text() + '{"id": "x"}\nnonsense\n' + path.read_text().splitlines()[0] + "\n"
+    )
     worklist = Worklist([path])
     assert worklist.ids == ["a", "b"]
     assert [line.place.rpartition(":")[2] for line in worklist.broken] == ["3", "4", "5"]
@@ -174,7 +200,11 @@ def test_worklist_random_order_by_seed(tmp_path: Path) -> None:
     ids = [f"t{i}" for i in range(40)]
     path = write_trajectories(tmp_path, ids[:30])
     before = Worklist([path], order="random", seed=1)
-    assert before.ids == Worklist([path], order="random", seed=1).ids != Worklist([path], order="random", seed=2).ids
+    assert (
+        before.ids
+        == Worklist([path], order="random", seed=1).ids
+        != Worklist([path], order="random", seed=2).ids
+    )
     assert sorted(before.ids) == sorted(ids[:30])
     assert [before[i].id for i in range(30)] == before.ids
     assert Worklist([path], order="random", seed=1, limit=4).ids == before.ids[:4]
@@ -187,18 +217,31 @@ def test_worklist_random_order_by_seed(tmp_path: Path) -> None:
 
 
 def test_pair_agreement_by_hand() -> None:
-    # mine x theirs: 4 both success, 3 both failure, 2 only mine, 1 only theirs. Share 0.7; by chance
-    # 0.6 * 0.5 + 0.4 * 0.5 = 0.5; kappa (0.7 - 0.5) / (1 - 0.5) = 0.4.
-    cells = [(True, True)] * 4 + [(False, False)] * 3 + [(True, False)] * 2 + [(False, True), (None, True), (True, None)]
-    mine = {f"t{i}": label(f"t{i}", a) for i, (a, _) in enumerate(cells)} | {"only me": label("only me", True)}
-    theirs = {f"t{i}": label(f"t{i}", b) for i, (_, b) in enumerate(cells)} | {"only they": label("only they", True)}
+    # mine x theirs: 4 both success, 3 both failure, 2 only mine, 1 only theirs. Share 0.7; by
+    # chance 0.6 * 0.5 + 0.4 * 0.5 = 0.5; kappa (0.7 - 0.5) / (1 - 0.5) = 0.4.
+    cells = (
+        [(True, True)] * 4
+        + [(False, False)] * 3
+        + [(True, False)] * 2
+        + [(False, True), (None, True), (True, None)]
+    )
+    mine = {f"t{i}": label(f"t{i}", a) for i, (a, _) in enumerate(cells)} | {
+        "only me": label("only me", True)
+    }
+    theirs = {f"t{i}": label(f"t{i}", b) for i, (_, b) in enumerate(cells)} | {
+        "only they": label("only they", True)
+    }
     agreement = pair_agreement("anna", mine, theirs)
-    assert agreement == PairAgreement(annotator="anna", common=10, agreed=7, undecided=2, kappa=pytest.approx(0.4))
+    assert agreement == PairAgreement(
+        annotator="anna", common=10, agreed=7, undecided=2, kappa=pytest.approx(0.4)
+    )
 
 
 @pytest.mark.parametrize("cells", [[], [(True, True)] * 3, [(None, True)]])
 def test_pair_kappa_can_be_undefined(cells: list[tuple[Any, Any]]) -> None:
-    mine, theirs = ({f"t{i}": label(f"t{i}", cell[k]) for i, cell in enumerate(cells)} for k in (0, 1))
+    mine, theirs = (
+        {f"t{i}": label(f"t{i}", cell[k]) for i, cell in enumerate(cells)} for k in (0, 1)
+    )
     assert pair_agreement("anna", mine, theirs).kappa is None
 
 
@@ -206,7 +249,9 @@ def test_pair_kappa_can_be_undefined(cells: list[tuple[Any, Any]]) -> None:
 
 
 class Site:
-    """A session that is being served, and a client that asks as the page does unless told otherwise."""
+    """A session that is being served, and a client that asks as the page does unless told
+    otherwise.
+    """
 
     def __init__(self, session: LabelSession, url: str, http: aiohttp.ClientSession) -> None:
         self.session = session
@@ -222,7 +267,9 @@ class Site:
         sent = {"Content-Type": "application/json", "Origin": self.base, **headers}
         async with self.http.post(self.url + path, data=json.dumps(body), headers=sent) as answer:
             text = await answer.text()
-            return answer.status, json.loads(text) if answer.content_type == "application/json" else text
+            return answer.status, json.loads(
+                text
+            ) if answer.content_type == "application/json" else text
 
     async def json(self, path: str) -> Any:
         status, body = await self.get(path)
@@ -231,9 +278,19 @@ class Site:
 
 
 def sit(folder: Path, reveal: Reveal = "after") -> LabelSession:
-    earlier = [label("a", False, "anna", note="no"), label("b", True, "anna"), label("a", True, None, "oracle")]
+    earlier = [
+        label("a", False, "anna", note="no"),
+        label("b", True, "anna"),
+        label("a", True, None, "oracle"),
+    ]
     log = LabelLog(folder / "l.jsonl", "me")
-    return LabelSession(Worklist([write_trajectories(folder)]), log, earlier=earlier, verdicts=[VERDICT], reveal=reveal)
+    return LabelSession(
+        Worklist([write_trajectories(folder)]),
+        log,
+        earlier=earlier,
+        verdicts=[VERDICT],
+        reveal=reveal,
+    )
 
 
 @pytest.fixture
@@ -244,17 +301,32 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             yield Site(session, url, http)
 
 
-SUCCESS = {"choice": "success", "steps": [{"index": 1, "label": "reached"}, {"index": 0, "label": "towards"}], "note": " good "}
+SUCCESS = {
+    "choice": "success",
+    "steps": [{"index": 1, "label": "reached"}, {"index": 0, "label": "towards"}],
+    "note": " good ",
+}
 
 
 async def test_server_needs_the_token(site: Site) -> None:
     token = site.url.rsplit("/", 2)[1]
-    wrong = ["/", "", "/favicon.ico", f"/{token[:-1]}/", f"/{token}x/", f"/x/{token}/", f"//{token}/", f"/?token={token}"]
+    wrong = [
+        "/",
+        "",
+        "/favicon.ico",
+        f"/{token[:-1]}/",
+        f"/{token}x/",
+        f"/x/{token}/",
+        f"//{token}/",
+        f"/?token={token}",
+    ]
     for path in (*wrong, "/api/overview", f"/{'é' * 3}/"):
         async with site.http.get(site.base + path) as answer:
             assert answer.status == 403, path
             assert token not in await answer.text()
-    async with site.http.post(f"{site.base}/wrong/api/cards/0", json=SUCCESS, headers={"Origin": site.base}) as answer:
+    async with site.http.post(
+        f"{site.base}/wrong/api/cards/0", json=SUCCESS, headers={"Origin": site.base}
+    ) as answer:
         assert answer.status == 403
     assert (await site.get())[0] == 200
 
@@ -265,14 +337,23 @@ async def test_server_listens_on_loopback_only(site: Site) -> None:
     sockets = Path("/proc/net/tcp")
     if not sockets.exists():
         pytest.skip("this system does not list its sockets in /proc")
-    listening = {line.split()[1] for line in sockets.read_text().splitlines()[1:] if line.split()[3] == "0A"}
+    listening = {
+        line.split()[1] for line in sockets.read_text().splitlines()[1:] if line.split()[3] == "0A"
+    }
     assert f"0100007F:{port:04X}" in listening
     assert f"00000000:{port:04X}" not in listening
 
 
 async def test_server_refuses_other_host_names(site: Site) -> None:
     port = site.base.rpartition(":")[2]
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil.example:{port}", ""):
+    for host in (
+        "evil.example",
+        f"evil.example:{port}",
+        "127.0.0.1",
+        "127.0.0.1:1",
+        f"127.0.0.1.evil.example:{port}",
+        "",
+    ):
         assert (await site.get(headers={"Host": host}))[0] == 403, host
     assert (await site.get(headers={"Host": f"localhost:{port}"}))[0] == 200
 
@@ -329,7 +410,11 @@ async def test_server_headers_forbid_scripts(site: Site) -> None:
     for path in ("", "page.js", "api/overview", "pictures/0/0", "nothing"):
         async with site.http.get(site.url + path) as answer:
             policy = answer.headers["Content-Security-Policy"]
-            assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+            assert (
+                "default-src 'none'" in policy
+                and "frame-ancestors 'none'" in policy
+                and "unsafe" not in policy
+            )
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
             assert answer.headers["Referrer-Policy"] == "no-referrer"
 
@@ -345,7 +430,9 @@ async def test_server_label_on_disk_at_answer(site: Site, tmp_path: Path) -> Non
         ("unsure", None, "unsure"),
     ):
         assert (await site.post("api/cards/0", {"choice": choice}))[0] == 200
-        assert list(read_labels(tmp_path / "l.jsonl")) == [label("a", success, undecided=undecided)], "replaced, not added"
+        assert list(read_labels(tmp_path / "l.jsonl")) == [
+            label("a", success, undecided=undecided)
+        ], "replaced, not added"
 
 
 @pytest.mark.parametrize(
@@ -358,7 +445,10 @@ async def test_server_label_on_disk_at_answer(site: Site, tmp_path: Path) -> Non
         {"choice": "success", "steps": [{"index": 2, "label": "towards"}]},
         {"choice": "success", "steps": [{"index": -1, "label": "towards"}]},
         {"choice": "success", "steps": [{"index": 0, "label": "great"}]},
-        {"choice": "success", "steps": [{"index": 0, "label": "away"}, {"index": 0, "label": "away"}]},
+        {
+            "choice": "success",
+            "steps": [{"index": 0, "label": "away"}, {"index": 0, "label": "away"}],
+        },
     ],
 )
 async def test_server_refuses_what_is_no_decision(site: Site, body: object, tmp_path: Path) -> None:
@@ -382,14 +472,18 @@ async def test_others_shown_after_the_label_only(site: Site) -> None:
     assert (before["others"], before["verdicts"]) == (None, None)
     assert [pair["common"] for pair in (await site.json("api/overview"))["pairs"]] == [0]
     _, change = await site.post("api/cards/0", SUCCESS)
-    assert [(other["annotator"], other["success"], other["note"]) for other in change["card"]["others"]] == [
-        ("anna", False, "no")
-    ]
+    assert [
+        (other["annotator"], other["success"], other["note"]) for other in change["card"]["others"]
+    ] == [("anna", False, "no")]
     assert [verdict["reason"] for verdict in change["card"]["verdicts"]] == ["seen"]
-    assert change["pairs"] == [{"annotator": "anna", "common": 1, "agreed": 0, "undecided": 0, "kappa": 0.0}]
+    assert change["pairs"] == [
+        {"annotator": "anna", "common": 1, "agreed": 0, "undecided": 0, "kappa": 0.0}
+    ]
     assert (await site.json("api/cards/1"))["others"] is None
     _, undone = await site.post("api/undo", {})
-    assert (undone["card"]["others"], undone["card"]["verdicts"]) == (None, None), "it has no label any more"
+    assert (undone["card"]["others"], undone["card"]["verdicts"]) == (None, None), (
+        "it has no label any more"
+    )
 
 
 async def test_oracle_labels_are_never_shown(site: Site) -> None:
@@ -402,7 +496,12 @@ async def test_blind_and_show_verdicts_options(tmp_path: Path) -> None:
     blind = sit(tmp_path, "never")
     with blind.log:
         change = await blind.save(0, LabelDecision(choice="success"))
-        assert (change.card.others, change.card.verdicts, change.pairs, blind.overview().pairs) == (None, None, None, None)
+        assert (change.card.others, change.card.verdicts, change.pairs, blind.overview().pairs) == (
+            None,
+            None,
+            None,
+            None,
+        )
         assert [pair.common for pair in blind.pairs] == [1], "for the summary at the end"
         await blind.undo()
     session = sit(tmp_path, "before")
@@ -432,13 +531,18 @@ async def test_undo_restores_the_former_label(tmp_path: Path) -> None:
 
 
 async def test_repeated_request_is_saved_once(site: Site, tmp_path: Path) -> None:
-    """A page whose answer was lost asks again; one that shows an older label is told, whatever it wants to do."""
+    """A page whose answer was lost asks again; one that shows an older label is told, whatever it
+    wants to do.
+    """
     for _ in range(2):
         status, change = await site.post("api/cards/0", {**SUCCESS, "version": 0})
         assert (status, change["card"]["version"]) == (200, 1)
     assert site.session.written == 1
     status, refused = await site.post("api/cards/0", {"choice": "failure", "version": 0})
-    assert (status, refused) == (409, {"error": "It was saved as success on another page meanwhile."})
+    assert (status, refused) == (
+        409,
+        {"error": "It was saved as success on another page meanwhile."},
+    )
     assert (await site.post("api/cards/0", {"choice": "failure", "version": 1}))[0] == 200
     assert (await site.post("api/undo", {"version": 1}))[0] == 409, "a newer label has replaced it"
     assert (await site.post("api/undo", {"version": 2}))[1]["card"]["mine"]["choice"] == "success"
@@ -471,7 +575,11 @@ async def test_later_sitting_resumes_at_unlabelled(tmp_path: Path) -> None:
     session = sit(tmp_path)
     with session.log:
         assert session.overview().at == 1
-        assert [entry.choice for entry in session.overview().entries] == ["success", None, "success"]
+        assert [entry.choice for entry in session.overview().entries] == [
+            "success",
+            None,
+            "success",
+        ]
         assert (await session.save(1, LabelDecision(choice="unsure"))).next is None
 
 

@@ -1,4 +1,6 @@
-"""Captions looked through by a person: the page by keyboard, what it lets in, and the decisions on disk."""
+"""Captions looked through by a person: the page by keyboard, what it lets in, and the decisions on
+disk.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def opened(folder: Path) -> tuple[CaptionSite, CaptionLog]:
 
 
 def decided(folder: Path) -> dict[str, tuple[str | None, str | None]]:
-    return {line.image: (line.choice, line.caption) for line in read_decisions(folder / "d.jsonl").values()}
+    return {
+        line.image: (line.choice, line.caption)
+        for line in read_decisions(folder / "d.jsonl").values()
+    }
 
 
 async def test_decisions_are_on_disk_at_once(tmp_path: Path) -> None:
@@ -48,9 +53,15 @@ async def test_decisions_are_on_disk_at_once(tmp_path: Path) -> None:
     site, log = opened(tmp_path)
     assert (await site.save(0, CaptionDecision(choice="reject", caption="whatever"))).next == 1
     assert (await site.save(1, CaptionDecision(choice="accept", caption="a green page "))).next == 2
-    change = await site.save(2, CaptionDecision(choice="accept", caption="a blue page with a button"))
+    change = await site.save(
+        2, CaptionDecision(choice="accept", caption="a blue page with a button")
+    )
     assert change.next is None and change.card.decided == "mended"
-    now = {"red.png": ("rejected", None), "green.png": ("accepted", "a green page"), "blue.png": ("mended", change.card.text)}
+    now = {
+        "red.png": ("rejected", None),
+        "green.png": ("accepted", "a green page"),
+        "blue.png": ("mended", change.card.text),
+    }
     assert decided(tmp_path) == now, "before the log is closed"
     assert site.written == 3
     log.close()
@@ -59,7 +70,10 @@ async def test_decisions_are_on_disk_at_once(tmp_path: Path) -> None:
     log.close()
     captioner = FileCaptioner(str(tmp_path / "d.jsonl"))
     assert captioner.name == "anna", "the decisions are a caption file"
-    assert await captioner(Observation(screenshot=str(tmp_path / "blue.png"))) == "a blue page with a button"
+    assert (
+        await captioner(Observation(screenshot=str(tmp_path / "blue.png")))
+        == "a blue page with a button"
+    )
     with pytest.raises(NoEvidenceError, match="it was rejected"):
         await captioner(Observation(screenshot=str(tmp_path / "red.png")))
 
@@ -98,7 +112,9 @@ async def test_server_lets_only_the_page_write(tmp_path: Path) -> None:
             body = b'{"choice": "accept", "caption": "a page"}'
 
             async def post(target: str, **headers: str) -> int:
-                async with session.post(target, data=body, headers={"Content-Type": "application/json", **headers}) as answer:
+                async with session.post(
+                    target, data=body, headers={"Content-Type": "application/json", **headers}
+                ) as answer:
                     return int(answer.status)
 
             assert await post(f"{url}api/cards/0") == 403, "no Origin"
@@ -107,7 +123,12 @@ async def test_server_lets_only_the_page_write(tmp_path: Path) -> None:
             assert await post(f"{url}api/cards/0", Origin=origin, Host="evil.example") == 403
             assert await post(f"{url}api/cards/0", Origin=origin) == 200
             assert await post(f"{url}api/cards/9", Origin=origin) == 404
-            for path, status in (("pictures/0", 200), ("pictures/1", 404), ("captions.js", 200), ("captions.html", 404)):
+            for path, status in (
+                ("pictures/0", 200),
+                ("pictures/1", 404),
+                ("captions.js", 200),
+                ("captions.html", 404),
+            ):
                 async with session.get(f"{url}{path}") as answer:
                     assert answer.status == status, path
     assert list(decided(tmp_path)) == ["red.png"]

@@ -1,4 +1,6 @@
-"""Whatever stands in the files, it is text on the pages: nothing runs, nothing is asked of another server."""
+"""Whatever stands in the files, it is text on the pages: nothing runs, nothing is asked of another
+server.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +43,25 @@ PAYLOADS = [
     f'<img src=x onerror="{RUN}">',
     f"<img src={AWAY}>",
     f"'\"><svg onload={RUN}><animate onbegin={RUN} attributeName=x>",
-    f"<svg><use href='{AWAY}#a'/><foreignObject><iframe src='{AWAY}'></iframe></foreignObject></svg>",
+    (
+        f"<svg><use href='{AWAY}#a'/><foreignObject><iframe "
+        f"src='{AWAY}'></iframe></foreignObject></svg>"
+    ),
     f"javascript:{RUN}",
     f"data:text/html,<script>{RUN}</script>",
     f'<iframe srcdoc="<script>parent.{RUN}</script>"></iframe>',
-    f"<meta http-equiv=refresh content='0;url={AWAY}'><base href='{AWAY}/'><link rel=prefetch href={AWAY}>",
+    (
+        f"<meta http-equiv=refresh content='0;url={AWAY}'><base href='{AWAY}/'><link rel=prefetch "
+        f"href={AWAY}>"
+    ),
     f"<style>@import url({AWAY}); body {{ background: url({AWAY}) }}</style>",
     f"x; background: url({AWAY}); --x: url({AWAY})",
     f"' onmouseover='{RUN}' onfocus='{RUN}' autofocus x='",
     f'{{{{constructor.constructor("{RUN}")()}}}} ${{{RUN}}} <%= {RUN} %> #{{{RUN}}}',
-    f"<form action={AWAY}><button id=save>Save</button><input name=querySelector></form><a id=about href=javascript:{RUN}>",
+    (
+        f"<form action={AWAY}><button id=save>Save</button><input name=querySelector></form><a "
+        f"id=about href=javascript:{RUN}>"
+    ),
     "__proto__",
     "constructor",
     "\u202egnp.exe\u2066 \u200f\u061c \u2028\u2029 \u0000\u0007\ufeff\uffff",
@@ -62,11 +73,12 @@ PAYLOADS = [
 # How many there are of what could load, send or hide something: the same for every text.
 COUNTS = """() => Object.fromEntries([...document.querySelectorAll(
   "script, style, link, meta, base, iframe, object, embed, form, input, textarea, a, animate, use, foreignObject")]
-  .map((node) => node.tagName).sort().map((name, _, all) => [name, all.filter((other) => other === name).length]))"""
+  .map((node) => node.tagName).sort().map((name, _, all) => [name, all.filter((other) => other === name).length]))"""  # noqa: E501
 ACTIVE = """() => [...document.querySelectorAll("*")].flatMap((node) => [...node.attributes]
   .filter((one) => /^on|^(href|xlink:href|src|srcset|srcdoc|action|formaction|style|ping|data)$/.test(one.name))
-  .map((one) => `${one.name}=${one.value}`))"""
-# Marks for writing from right to left reach to the end of what isolates them: nothing that is not theirs may follow there.
+  .map((one) => `${one.name}=${one.value}`))"""  # noqa: E501
+# Marks for writing from right to left reach to the end of what isolates them: nothing that is not
+# theirs may follow there.
 REACHES = """() => {
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), found = [];
   while (walk.nextNode()) {
@@ -76,8 +88,15 @@ REACHES = """() => {
     if (!last) found.push(node.parentElement.outerHTML);
   }
   return found;
-}"""
-ALLOWED = {"href=data:,", "href=look.css", "href=page.css", "src=look.js", "src=page.js", "src=captions.js"}
+}"""  # noqa: E501
+ALLOWED = {
+    "href=data:,",
+    "href=look.css",
+    "href=page.css",
+    "src=look.js",
+    "src=page.js",
+    "src=captions.js",
+}
 
 
 class Watch:
@@ -92,7 +111,10 @@ class Watch:
         page.on("pageerror", lambda error: self.events.append(f"error {error}"))
         page.on("dialog", lambda dialog: self.events.append(f"dialog {dialog.message}"))
         page.on("console", lambda message: self.events.append(f"console {message.text}"))
-        page.on("framenavigated", lambda frame: self.events.append(f"went to {frame.url}") if frame.url != url else None)
+        page.on(
+            "framenavigated",
+            lambda frame: self.events.append(f"went to {frame.url}") if frame.url != url else None,
+        )
 
     async def is_untouched(self, title: str) -> None:
         """Nothing has run, and what the browser acts on is the page's own."""
@@ -100,13 +122,21 @@ class Watch:
         assert await self.page.title() == title
         for active in await self.page.evaluate(ACTIVE):
             name, _, value = active.partition("=")
-            own = value.startswith("pictures/") if name == "src" else name == "style" and "url" not in value
+            own = (
+                value.startswith("pictures/")
+                if name == "src"
+                else name == "style" and "url" not in value
+            )
             assert own or active in ALLOWED, active
         assert await self.page.evaluate(REACHES) == []
 
     def asked_only_home(self) -> None:
-        """Every request went to the server's own origin; pictures that are not there are the only complaints."""
-        assert self.requests and all(url.startswith(self.url) or url == "data:," for url in self.requests), self.requests
+        """Every request went to the server's own origin; pictures that are not there are the only
+        complaints.
+        """
+        assert self.requests and all(
+            url.startswith(self.url) or url == "data:," for url in self.requests
+        ), self.requests
         assert [event for event in self.events if "404" not in event and "415" not in event] == []
 
 
@@ -125,7 +155,8 @@ async def watched(browser: Chromium, url: str) -> AsyncIterator[Watch]:
 
 
 def hostile_run(i: int, text: str) -> dict[str, Any]:
-    # Other names are refused when the file is read: those that leave its folder, or hold a null character.
+    # Other names are refused when the file is read: those that leave its folder, or hold a null
+    # character.
     picture = text if ".." not in text and "\0" not in text else "absent.png"
     state = {"text": text, "caption": text, "url": text, "screenshot": picture}
     action = {"kind": "type", "text": text, "target": text, "value": text, "point": [0.5, 0.5]}
@@ -150,7 +181,9 @@ def hostile_run(i: int, text: str) -> dict[str, Any]:
 
 
 def session(folder: Path, annotator: str = "me") -> LabelSession:
-    """A trajectory a payload, and what a person and a judge of that name say of it; a file that has such a name, too."""
+    """A trajectory a payload, and what a person and a judge of that name say of it; a file that has
+    such a name, too.
+    """
     Image.new("RGB", (40, 30)).save(folder / 'a\' "quoted" name\\', "PNG")
     path = folder / "t\udcff'\"><img src=x onerror=window.owned=1>.jsonl"
     records = [hostile_run(i, text) for i, text in enumerate(PAYLOADS)]
@@ -160,10 +193,18 @@ def session(folder: Path, annotator: str = "me") -> LabelSession:
         file.write('{"id": "half", "task": {"goal": "\\ud83d"}, "steps": []}\n')
     ids = [str(record["id"]) for record in records]
     pairs = list(zip(ids, PAYLOADS, strict=True))
-    earlier = [LabelRecord(id=id, success=True, annotator=f"{text[:300]}~", note=text) for id, text in pairs]
+    earlier = [
+        LabelRecord(id=id, success=True, annotator=f"{text[:300]}~", note=text)
+        for id, text in pairs
+    ]
     judge = EvaluatorInfo("judge", "1", "m")
     verdicts = [
-        Verdict(id=id, success=False, reason=text, evaluator=replace(judge, name=text, version=text, model=text))
+        Verdict(
+            id=id,
+            success=False,
+            reason=text,
+            evaluator=replace(judge, name=text, version=text, model=text),
+        )
         for id, text in pairs
     ]
     log = LabelLog(folder / "l.jsonl", annotator)
@@ -179,7 +220,9 @@ async def test_labels_page_shows_all_runs_nothing(browser: Chromium, tmp_path: P
             for i, text in enumerate(PAYLOADS):
                 await at(page, i + 1)
                 assert await page.evaluate("document.getElementById('goal').textContent") == text
-                await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+                await page.evaluate(
+                    "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+                )
                 await page.locator("#text pre:not(:empty)").wait_for()
                 await watch.is_untouched("prill annotate")
                 await press(page, "ArrowRight", "End", "s", "e")
@@ -198,7 +241,9 @@ async def test_labels_page_shows_all_runs_nothing(browser: Chromium, tmp_path: P
                 await press(page, ".")
                 await idle(page)
     assert len(sitting.log.mine) == len(PAYLOADS)
-    assert all(count == counts[0] for count in counts), "what a text is changes what the page is made of"
+    assert all(count == counts[0] for count in counts), (
+        "what a text is changes what the page is made of"
+    )
 
 
 def hostile_captions(folder: Path) -> CaptionSite:
@@ -221,7 +266,10 @@ async def test_captions_page_shows_all_runs_nothing(browser: Chromium, tmp_path:
             for i, text in enumerate(PAYLOADS):
                 await at(page, i + 1)
                 await page.locator(f"#picture[src='pictures/{i}']").wait_for()
-                assert await page.evaluate("document.getElementById('image').textContent") == site.captions[i].image
+                assert (
+                    await page.evaluate("document.getElementById('image').textContent")
+                    == site.captions[i].image
+                )
                 if not i % 2:
                     shown = await page.evaluate("document.getElementById('caption').value")
                     assert shown == text
@@ -231,7 +279,9 @@ async def test_captions_page_shows_all_runs_nothing(browser: Chromium, tmp_path:
 
 
 async def test_policy_stops_what_gets_in(browser: Chromium, tmp_path: Path) -> None:
-    """Were markup ever put into the pages, their policy would neither run it nor send anything away."""
+    """Were markup ever put into the pages, their policy would neither run it nor send anything
+    away.
+    """
     sitting = session(tmp_path)
     with sitting.log:
         async with serving(sitting) as url:
@@ -243,15 +293,28 @@ async def test_policy_stops_what_gets_in(browser: Chromium, tmp_path: Path) -> N
             await at(page, 1)
             for text in PAYLOADS:
                 if "refresh" in text:
-                    continue  # no policy stops a page from being sent elsewhere, and this one was never told to
-                await page.evaluate("(text) => document.querySelector('main').insertAdjacentHTML('beforeend', text)", text)
-            inline = "const made = document.createElement('script'); made.textContent = code; document.body.append(made);"
+                    # no policy stops a page from being sent elsewhere, and this one was never told
+                    # to
+                    continue
+                await page.evaluate(
+                    "(text) => "
+                    "document.querySelector('main').insertAdjacentHTML('beforeend', text)",
+                    text,
+                )
+            inline = (
+                "const made = document.createElement('script'); made.textContent = code; "
+                "document.body.append(made);"
+            )
             await page.evaluate(f"(code) => {{ {inline} }}", RUN)
             opening = (
-                "new Promise((a, b) => { const s = new WebSocket('ws://attacker.invalid'); s.onopen = a; s.onerror = b; })"
+                "new Promise((a, b) => { const s = new WebSocket('ws://attacker.invalid'); "
+                "s.onopen = a; s.onerror = b; })"
             )
             for reach in (f"fetch('{AWAY}')", opening):
-                assert await page.evaluate(f"() => {reach}.then(() => 'sent', () => 'blocked')") == "blocked"
+                assert (
+                    await page.evaluate(f"() => {reach}.then(() => 'sent', () => 'blocked')")
+                    == "blocked"
+                )
             assert await page.evaluate("window.owned") is None
             assert page.url == url
             assert not [one for one in outside if not one.startswith((url, "data:"))]
@@ -259,12 +322,26 @@ async def test_policy_stops_what_gets_in(browser: Chromium, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("make", [session, hostile_captions])
-async def test_others_neither_read_nor_write(tmp_path: Path, make: Callable[[Path], LabelSession | CaptionSite]) -> None:
-    """Another site's page, a rebound name, a wrong token: refused on every path, with the file as before."""
+async def test_others_neither_read_nor_write(
+    tmp_path: Path, make: Callable[[Path], LabelSession | CaptionSite]
+) -> None:
+    """Another site's page, a rebound name, a wrong token: refused on every path, with the file as
+    before.
+    """
     site = make(tmp_path)
     written = Path(site.log.path)
     before = written.read_bytes()
-    paths = ["", "look.js", "common.js", "page.css", "api/overview", "api/cards/0", "pictures/0", "pictures/0/0", "texts/0/0"]
+    paths = [
+        "",
+        "look.js",
+        "common.js",
+        "page.css",
+        "api/overview",
+        "api/cards/0",
+        "pictures/0",
+        "pictures/0/0",
+        "texts/0/0",
+    ]
     body = json.dumps({"choice": "success"}).encode()
     with site.log:
         async with serving(site) as url, aiohttp.ClientSession() as http:
@@ -299,15 +376,24 @@ async def test_others_neither_read_nor_write(tmp_path: Path, make: Callable[[Pat
                         assert answer.status in (403, 415), headers
                     async with http.put(url + path, data=body, headers=headers) as answer:
                         assert answer.status in (403, 405, 415), headers
-                async with http.post(f"{base}/{token[:-1]}x/{path}", data=body, headers=own) as answer:
+                async with http.post(
+                    f"{base}/{token[:-1]}x/{path}", data=body, headers=own
+                ) as answer:
                     assert answer.status == 403
-            async with http.options(url + "api/cards/0", headers={"Origin": "http://attacker.invalid"}) as answer:
-                assert answer.status in (403, 415) and "Access-Control-Allow-Origin" not in answer.headers
+            async with http.options(
+                url + "api/cards/0", headers={"Origin": "http://attacker.invalid"}
+            ) as answer:
+                assert (
+                    answer.status in (403, 415)
+                    and "Access-Control-Allow-Origin" not in answer.headers
+                )
     assert written.read_bytes() == before
 
 
 async def test_other_site_neither_frames_nor_posts(browser: Chromium, tmp_path: Path) -> None:
-    """A page of another origin in the same browser that knows even the address: no frame, no form, no fetch, no picture."""
+    """A page of another origin in the same browser that knows even the address: no frame, no form,
+    no fetch, no picture.
+    """
     sitting = session(tmp_path)
     with sitting.log:
         async with serving(sitting) as url:
@@ -315,9 +401,10 @@ async def test_other_site_neither_frames_nor_posts(browser: Chromium, tmp_path: 
             page = await context.new_page()
             frame = f"<iframe src='{url}'></iframe><img src='{url}pictures/21/0'>"
             form = f"<form method=post enctype=text/plain action='{url}api/cards/0' target=f>"
-            form += """<input name='{"choice":"success","x":"' value='"}'></form><iframe name=f></iframe>"""
+            form += """<input name='{"choice":"success","x":"' value='"}'></form><iframe name=f></iframe>"""  # noqa: E501
             await page.route(
-                "http://attacker.invalid/**", lambda route: route.fulfill(body=frame + form, content_type="text/html")
+                "http://attacker.invalid/**",
+                lambda route: route.fulfill(body=frame + form, content_type="text/html"),
             )
             await page.goto("http://attacker.invalid/")
             sent = """async (url) => {
@@ -329,7 +416,7 @@ async def test_other_site_neither_frames_nor_posts(browser: Chromium, tmp_path: 
               }
               const read = await fetch(`${url}api/overview`).then((answer) => answer.text(), () => "blocked");
               return [read, document.images[0].naturalWidth];
-            }"""
+            }"""  # noqa: E501
             assert await page.evaluate(sent, url) == ["blocked", 0]
             for one in page.frames[1:]:
                 assert await one.locator("#goal").count() == 0

@@ -1,4 +1,6 @@
-"""Every decision is on disk, or the page says that it is not: by mouse, keys and both, whatever happens to page and server."""
+"""Every decision is on disk, or the page says that it is not: by mouse, keys and both, whatever
+happens to page and server.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,26 @@ SHOWN = """() => ({
   note: document.getElementById("note").value.trim(),
   state: document.getElementById("state").textContent,
   unsaved: document.getElementById("unsaved").hidden ? 0 : parseInt(document.getElementById("unsaved").textContent),
-})"""
-TITLES = {"towards": "Towards goal", "not_sure": "Not sure", "reached": "Goal reached", "away": "Away from goal"}
+})"""  # noqa: E501
+TITLES = {
+    "towards": "Towards goal",
+    "not_sure": "Not sure",
+    "reached": "Goal reached",
+    "away": "Away from goal",
+}
 
 
 def runs(folder: Path, count: int = RUNS) -> Path:
     Image.new("RGB", (40, 30), "#4477aa").save(folder / "s.png")
-    step = {"observation": {"screenshot": "s.png", "text": "a page"}, "action": {"kind": "click"}, "thought": "next"}
-    records = [{"id": f"r{i}", "task": {"goal": f"goal {i}"}, "steps": [step] * STEPS, "answer": "42"} for i in range(count)]
+    step = {
+        "observation": {"screenshot": "s.png", "text": "a page"},
+        "action": {"kind": "click"},
+        "thought": "next",
+    }
+    records = [
+        {"id": f"r{i}", "task": {"goal": f"goal {i}"}, "steps": [step] * STEPS, "answer": "42"}
+        for i in range(count)
+    ]
     return write(folder / "t.jsonl", *records)
 
 
@@ -64,12 +78,20 @@ def on_disk(labels: Path) -> dict[str, tuple[str, dict[int, str], str]]:
 
 
 def decision(record: LabelRecord) -> tuple[str, dict[int, str], str]:
-    choice = record.undecided if record.success is None else "success" if record.success else "failure"
-    return choice or "", {label.index: label.label for label in record.steps or ()}, record.note or ""
+    choice = (
+        record.undecided if record.success is None else "success" if record.success else "failure"
+    )
+    return (
+        choice or "",
+        {label.index: label.label for label in record.steps or ()},
+        record.note or "",
+    )
 
 
 async def label_by_mixture(page: Page, random: Random) -> tuple[str, dict[int, str], str]:
-    """One decision made with the mouse, with keys, or with both, and saved in one of the ways that the page names."""
+    """One decision made with the mouse, with keys, or with both, and saved in one of the ways that
+    the page names.
+    """
     choice, steps, note = random.choice(list(CHOICES)), {}, ""
 
     async def choose() -> None:
@@ -113,7 +135,12 @@ async def label_by_mixture(page: Page, random: Random) -> tuple[str, dict[int, s
     async def look_at_a_step() -> None:
         await page.click(f"#strip button:nth-child({random.randrange(STEPS) + 1})")
 
-    acts = [choose, *random.sample([label_a_step, label_a_step, write_note, unfold, look_at_a_step], random.randrange(5))]
+    acts = [
+        choose,
+        *random.sample(
+            [label_a_step, label_a_step, write_note, unfold, look_at_a_step], random.randrange(5)
+        ),
+    ]
     random.shuffle(acts)
     for act in acts:
         await act()
@@ -124,7 +151,9 @@ async def label_by_mixture(page: Page, random: Random) -> tuple[str, dict[int, s
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_runs_labelled_by_mouse_and_keys(browser: Chromium, tmp_path: Path, seed: int) -> None:
+async def test_runs_labelled_by_mouse_and_keys(
+    browser: Chromium, tmp_path: Path, seed: int
+) -> None:
     random, labels, made = Random(seed), tmp_path / "l.jsonl", {}
     async with opened(browser, runs(tmp_path), labels) as page:
         for i in range(RUNS):
@@ -168,7 +197,9 @@ async def test_enter_presses_what_tab_has_reached(browser: Chromium, tmp_path: P
         await press(page, "s")
         await page.focus("#choices .failure")
         await press(page, "Enter")
-        assert not on_disk(labels), "the success that was chosen before is not what the key points at"
+        assert not on_disk(labels), (
+            "the success that was chosen before is not what the key points at"
+        )
         assert await page.get_attribute("#choices .failure", "aria-pressed") == "true"
         await press(page, "Enter")
         await at(page, 2)
@@ -177,8 +208,12 @@ async def test_enter_presses_what_tab_has_reached(browser: Chromium, tmp_path: P
 
 @pytest.mark.parametrize("alert", [True, False])
 @pytest.mark.parametrize("width", [1280, 400])
-async def test_second_click_hits_the_same_control(browser: Chromium, tmp_path: Path, width: int, alert: bool) -> None:
-    """Nothing moves between the clicks of a double click, whatever the first one says or takes away."""
+async def test_second_click_hits_the_same_control(
+    browser: Chromium, tmp_path: Path, width: int, alert: bool
+) -> None:
+    """Nothing moves between the clicks of a double click, whatever the first one says or takes
+    away.
+    """
     with LabelLog(tmp_path / "l.jsonl", "me") as log:
         async with (
             serving(LabelSession(Worklist([runs(tmp_path, 1200)]), log)) as url,
@@ -187,19 +222,46 @@ async def test_second_click_hits_the_same_control(browser: Chromium, tmp_path: P
             if alert:
                 await press(page, "Enter")
                 await page.locator("#alert").filter(has_text="first").wait_for()
-            await page.locator("#choices .success").evaluate("(node) => node.scrollIntoView({ block: 'center' })")
+            await page.locator("#choices .success").evaluate(
+                "(node) => node.scrollIntoView({ block: 'center' })"
+            )
             before = await page.locator("#choices .success").bounding_box()
             await page.dblclick("#choices .success")
-            assert await page.locator("#choices [aria-pressed=true]").get_attribute("value") == "success"
+            assert (
+                await page.locator("#choices [aria-pressed=true]").get_attribute("value")
+                == "success"
+            )
             assert await page.locator("#choices .success").bounding_box() == before
 
 
 async def test_random_events_never_lie_about_disk(browser: Chromium, tmp_path: Path) -> None:
     """After each of 150 events the page shows what is on disk, or says that it does not."""
     random, labels, count = Random(7), tmp_path / "l.jsonl", 6
-    buttons = [*(f"#choices .{name}" for name in CHOICES), *(f"#labels .{name}" for name in LABELS), "#save", "#undo"]
-    buttons += ["#strip button:nth-child(1)", "#strip button:nth-child(3)", "#origin summary", "#unsaved", "#last .link"]
-    keys = [*CHOICES.values(), *LABELS.values(), "Enter", "Enter", "Enter", "z", ",", ".", "ArrowLeft", "ArrowRight"]
+    buttons = [
+        *(f"#choices .{name}" for name in CHOICES),
+        *(f"#labels .{name}" for name in LABELS),
+        "#save",
+        "#undo",
+    ]
+    buttons += [
+        "#strip button:nth-child(1)",
+        "#strip button:nth-child(3)",
+        "#origin summary",
+        "#unsaved",
+        "#last .link",
+    ]
+    keys = [
+        *CHOICES.values(),
+        *LABELS.values(),
+        "Enter",
+        "Enter",
+        "Enter",
+        "z",
+        ",",
+        ".",
+        "ArrowLeft",
+        "ArrowRight",
+    ]
     keys += ["Tab", " ", "Control+Enter", "Escape", "e", "p", "c"]
     async with opened(browser, runs(tmp_path, count), labels) as page:
         for _ in range(150):
@@ -214,9 +276,16 @@ async def test_random_events_never_lie_about_disk(browser: Chromium, tmp_path: P
             shown = await page.evaluate(SHOWN)
             saved = on_disk(labels).get(f"r{shown['number'] - 1}", (None, {}, ""))
             titles = [TITLES.get(saved[1].get(i, ""), "") for i in range(STEPS)]
-            same = (shown["choice"], shown["steps"][:STEPS], shown["note"]) == (saved[0], titles, saved[2])
+            same = (shown["choice"], shown["steps"][:STEPS], shown["note"]) == (
+                saved[0],
+                titles,
+                saved[2],
+            )
             said = "On disk" if saved[0] and same else "" if same else "Not saved yet"
-            assert shown["state"].startswith(said) and bool(shown["state"]) == bool(said), (shown, saved)
+            assert shown["state"].startswith(said) and bool(shown["state"]) == bool(said), (
+                shown,
+                saved,
+            )
             assert same or shown["unsaved"]
 
 
@@ -307,7 +376,9 @@ async def test_two_pages_never_overwrite_unseen(browser: Chromium, tmp_path: Pat
         await press(first, "s", "Enter")
         await at(first, 2)
         await press(second, "f", "Enter")
-        await second.locator("#alert").filter(has_text="saved as success on another page").wait_for()
+        await (
+            second.locator("#alert").filter(has_text="saved as success on another page").wait_for()
+        )
         assert "Not saved" in await second.inner_text("#alert")
         assert on_disk(labels)["r0"][0] == "success"
         assert await second.inner_text("#state") == "Not saved yet"
@@ -316,7 +387,9 @@ async def test_two_pages_never_overwrite_unseen(browser: Chromium, tmp_path: Pat
         assert on_disk(labels)["r0"][0] == "failure", "replaced knowingly"
         await press(first, "z")
         await first.locator("#alert").filter(has_text="Not taken back").wait_for()
-        assert on_disk(labels)["r0"][0] == "failure", "what the other page has saved is not taken back from here"
+        assert on_disk(labels)["r0"][0] == "failure", (
+            "what the other page has saved is not taken back from here"
+        )
         await press(second, "z")
         await at(second, 1)
         assert on_disk(labels)["r0"][0] == "success"
@@ -328,13 +401,18 @@ async def test_failed_save_is_shown_and_kept(
 ) -> None:
     labels = tmp_path / "l.jsonl"
     with LabelLog(labels, "me") as log:
-        async with serving(LabelSession(Worklist([runs(tmp_path, 2)]), log)) as url, window(browser, url) as page:
+        async with (
+            serving(LabelSession(Worklist([runs(tmp_path, 2)]), log)) as url,
+            window(browser, url) as page,
+        ):
 
             async def answer(route: Any) -> None:
                 if fault == "gone":
                     await route.abort()
                 elif fault == "stale":
-                    await route.fulfill(status=403, body="open the address that prill annotate printed")
+                    await route.fulfill(
+                        status=403, body="open the address that prill annotate printed"
+                    )
                 else:
                     await route.fulfill(status=200, body="<html>a proxy's page")
 
@@ -372,9 +450,22 @@ def full_disk() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def command(trajectories: Path, labels: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes], str]]:
+async def command(
+    trajectories: Path, labels: Path
+) -> AsyncIterator[tuple[subprocess.Popen[bytes], str]]:
     """`prill annotate` as a process of its own, and its address."""
-    argv = [sys.executable, "-m", "prill", "annotate", str(trajectories), "-o", str(labels), "--annotator", "me", "--json"]
+    argv = [
+        sys.executable,
+        "-m",
+        "prill",
+        "annotate",
+        str(trajectories),
+        "-o",
+        str(labels),
+        "--annotator",
+        "me",
+        "--json",
+    ]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -416,13 +507,23 @@ def captions(folder: Path, count: int) -> CaptionSite:
         Image.new("RGB", (20, 10), (i, 100, 200)).save(folder / f"{i:02}.png")
         # As models write it: a text field of a browser makes one kind of line end of both.
         text = f"page {i}\r\nwith two lines"
-        lines.append(Caption(id=image_id(str(folder / f"{i:02}.png")), captioner="vlm m", image=f"{i:02}.png", caption=text))
+        lines.append(
+            Caption(
+                id=image_id(str(folder / f"{i:02}.png")),
+                captioner="vlm m",
+                image=f"{i:02}.png",
+                caption=text,
+            )
+        )
     (folder / "c.jsonl").write_bytes(b"".join(map(encode, lines)))
     return open_site(str(folder / "c.jsonl"), str(folder / "d.jsonl"), "anna")[0]
 
 
 def decided(folder: Path) -> dict[str, tuple[str | None, str | None]]:
-    return {line.image: (line.choice, line.caption) for line in read_decisions(folder / "d.jsonl").values()}
+    return {
+        line.image: (line.choice, line.caption)
+        for line in read_decisions(folder / "d.jsonl").values()
+    }
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -447,7 +548,10 @@ async def test_captions_by_mouse_and_keys(browser: Chromium, tmp_path: Path, see
                 else:
                     await press(page, *(["Escape"] if typed else []), choice[0])
                 name = "rejected" if choice == "reject" else "mended" if typed else "accepted"
-                made[f"{i:02}.png"] = (name, None if choice == "reject" else text + " and more" * typed)
+                made[f"{i:02}.png"] = (
+                    name,
+                    None if choice == "reject" else text + " and more" * typed,
+                )
             await page.locator("#counts").filter(has_text=f"{count} done, 0 left").wait_for()
             assert await page.is_hidden("#unsaved")
     assert decided(tmp_path) == made
@@ -461,7 +565,9 @@ async def test_keys_work_after_a_click_on_captions(browser: Chromium, tmp_path: 
             await page.click("#reject")
             await at(page, 2)
             await press(page, "Enter", "Space")
-            assert len(decided(tmp_path)) == 1, "the button that was clicked does not take keys for the next caption"
+            assert len(decided(tmp_path)) == 1, (
+                "the button that was clicked does not take keys for the next caption"
+            )
             await press(page, "a")
             await at(page, 3)
             await page.click("#undo")
@@ -489,7 +595,9 @@ async def test_caption_left_unsaved_is_said(browser: Chromium, tmp_path: Path) -
             await at(page, 2)
             await press(page, "z")
             await at(page, 1)
-            assert (await page.input_value("#caption")).endswith("!"), "what was written is not lost by taking it back"
+            assert (await page.input_value("#caption")).endswith("!"), (
+                "what was written is not lost by taking it back"
+            )
             assert await page.inner_text("#state") == "Not saved yet"
             await press(page, "a")
             await at(page, 2)

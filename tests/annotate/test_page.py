@@ -16,14 +16,28 @@ from .conftest import at, opened, press, write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SAMPLES = Path(__file__).resolve().parents[2] / "datasets" / "samples" / "miniwob" / "trajectories.jsonl"
+SAMPLES = (
+    Path(__file__).resolve().parents[2] / "datasets" / "samples" / "miniwob" / "trajectories.jsonl"
+)
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 
 async def test_samples_labelled_by_keyboard(browser: Chromium, tmp_path: Path) -> None:
     labels = tmp_path / "l.jsonl"
     async with opened(browser, SAMPLES, labels) as page:
-        await press(page, "s", "t", "ArrowRight", "r", "ArrowLeft", "ArrowRight", "ArrowRight", "a", "a", "e")
+        await press(
+            page,
+            "s",
+            "t",
+            "ArrowRight",
+            "r",
+            "ArrowLeft",
+            "ArrowRight",
+            "ArrowRight",
+            "a",
+            "a",
+            "e",
+        )
         await page.keyboard.type("fits, sets nothing else")
         await press(page, "Escape", "Enter")
         await at(page, 2)
@@ -65,10 +79,14 @@ async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Pat
         await press(page, "u", "z")
         await at(page, 1)
         assert labels.read_bytes() == b""
-        assert await page.get_attribute("#choices .success", "aria-pressed") == "true", "the form is as it was"
+        assert await page.get_attribute("#choices .success", "aria-pressed") == "true", (
+            "the form is as it was"
+        )
         await press(page, "f", "Enter")
         await at(page, 2)
-        assert await page.get_attribute("#choices .unsure", "aria-pressed") == "true", "the draft has waited"
+        assert await page.get_attribute("#choices .unsure", "aria-pressed") == "true", (
+            "the draft has waited"
+        )
         await press(page, "g")
         await page.keyboard.type("5")
         await press(page, "Enter")
@@ -81,15 +99,26 @@ async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Pat
         assert await page.is_visible("#keys")
         await press(page, "s", "Escape")
         assert await page.is_hidden("#keys")
-    assert [(record.id, record.success) for record in read_labels(labels)] == [(ids[0], False), (ids[4], True)]
+    assert [(record.id, record.success) for record in read_labels(labels)] == [
+        (ids[0], False),
+        (ids[4], True),
+    ]
     assert next(read_labels(labels)).steps == (StepLabel(0, "towards"),)
 
 
 async def test_claims_folded_others_after_label(browser: Chromium, tmp_path: Path) -> None:
     id = Worklist([SAMPLES], limit=1).ids[0]
     anna = LabelRecord(id=id, success=False, annotator="anna", note="too late")
-    verdict = Verdict(id=id, success=True, score=0.9, reason="looks done", evaluator=EvaluatorInfo("vlm", "1", "m"))
-    async with opened(browser, SAMPLES, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]) as page:
+    verdict = Verdict(
+        id=id,
+        success=True,
+        score=0.9,
+        reason="looks done",
+        evaluator=EvaluatorInfo("vlm", "1", "m"),
+    )
+    async with opened(
+        browser, SAMPLES, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]
+    ) as page:
         body = await page.inner_text("body")
         assert "I selected" not in body and "next thing to do" not in body
         assert "too late" not in body and "looks done" not in body
@@ -99,7 +128,10 @@ async def test_claims_folded_others_after_label(browser: Chromium, tmp_path: Pat
         await press(page, "s", "Enter")
         await at(page, 2)
         last_line = await page.inner_text("#last")
-        assert "anna: Failure · too late" in last_line and "vlm 1, m: Success (score 0.90) · looks done" in last_line
+        assert (
+            "anna: Failure · too late" in last_line
+            and "vlm 1, m: Success (score 0.90) · looks done" in last_line
+        )
         assert await page.locator("#agreement td").all_inner_texts() == ["anna", "0 %", "1", "0.00"]
 
 
@@ -108,17 +140,28 @@ async def test_hostile_text_is_shown_never_run(browser: Chromium, tmp_path: Path
     action = {"kind": "click", "text": HOSTILE, "target": HOSTILE, "value": HOSTILE}
     record = {
         "id": HOSTILE,
-        "task": {"id": HOSTILE, "goal": HOSTILE, "site": HOSTILE, "earlier": [{"id": "e", "task": {"goal": HOSTILE}}]},
+        "task": {
+            "id": HOSTILE,
+            "goal": HOSTILE,
+            "site": HOSTILE,
+            "earlier": [{"id": "e", "task": {"goal": HOSTILE}}],
+        },
         "agent": HOSTILE,
         "steps": [{"observation": state, "action": action, "thought": HOSTILE}],
         "final": state,
         "answer": HOSTILE,
         "error": HOSTILE,
     }
-    path = write(tmp_path / "t.jsonl", record, {"id": "b", "task": {"goal": "next"}}, {"id": HOSTILE})
+    path = write(
+        tmp_path / "t.jsonl", record, {"id": "b", "task": {"goal": "next"}}, {"id": HOSTILE}
+    )
     anna = LabelRecord(id=HOSTILE, success=True, annotator=HOSTILE, note=HOSTILE)
-    verdict = Verdict(id=HOSTILE, success=True, reason=HOSTILE, evaluator=EvaluatorInfo(HOSTILE, HOSTILE, HOSTILE))
-    async with opened(browser, path, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]) as page:
+    verdict = Verdict(
+        id=HOSTILE, success=True, reason=HOSTILE, evaluator=EvaluatorInfo(HOSTILE, HOSTILE, HOSTILE)
+    )
+    async with opened(
+        browser, path, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]
+    ) as page:
         assert await page.inner_text("#goal") == HOSTILE
         await press(page, "c", "g", "Escape", "s", "Enter")
         await at(page, 2)
@@ -137,14 +180,21 @@ async def test_action_is_drawn_where_it_was_done(browser: Chromium, tmp_path: Pa
         {"observation": {"screenshot": "s.png"}, "action": swipe},
         {"observation": {"screenshot": "none.png"}, "action": {"kind": "tap", "point": [0, 0]}},
     ]
-    path = write(tmp_path / "t.jsonl", {"id": "a", "task": {"goal": "g"}, "steps": steps, "final": {"screenshot": "s.png"}})
+    path = write(
+        tmp_path / "t.jsonl",
+        {"id": "a", "task": {"goal": "g"}, "steps": steps, "final": {"screenshot": "s.png"}},
+    )
     async with opened(browser, path, tmp_path / "l.jsonl") as page:
         await page.wait_for_selector(".overlay .swipe")
         picture = await page.locator("#picture").bounding_box()
         ring = await page.locator(".overlay circle.start").bounding_box()
         assert picture is not None and ring is not None
-        assert ring["x"] + ring["width"] / 2 == pytest.approx(picture["x"] + picture["width"] / 4, abs=2)
-        assert ring["y"] + ring["height"] / 2 == pytest.approx(picture["y"] + picture["height"] / 2, abs=2)
+        assert ring["x"] + ring["width"] / 2 == pytest.approx(
+            picture["x"] + picture["width"] / 4, abs=2
+        )
+        assert ring["y"] + ring["height"] / 2 == pytest.approx(
+            picture["y"] + picture["height"] / 2, abs=2
+        )
         assert await page.locator(".overlay path.swipe").count() == 1
         await press(page, "ArrowRight")
         await page.wait_for_selector("#empty:not([hidden])")

@@ -1,4 +1,6 @@
-"""The same batches at Anthropic's API, by its own client against a server that is as strict as the real one."""
+"""The same batches at Anthropic's API, by its own client against a server that is as strict as the
+real one.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,14 @@ def trajectories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with (tmp_path / "t.jsonl").open("w") as file:
         for i in range(COUNT):
             state = {"screenshot": "a.png", "caption": f"order {i}"}
-            task = {"goal": f"Order {i}. truth={'success' if i % 2 else 'failure'}", "platform": "web"}
+            task = {
+                "goal": f"Order {i}. truth={'success' if i % 2 else 'failure'}",
+                "platform": "web",
+            }
             steps = [{"observation": state, "action": {"kind": "click", "text": "click [1]"}}]
-            file.write(json.dumps({"id": f"t{i}", "task": task, "steps": steps, "final": state}) + "\n")
+            file.write(
+                json.dumps({"id": f"t{i}", "task": task, "steps": steps, "final": state}) + "\n"
+            )
     return tmp_path / "t.jsonl"
 
 
@@ -52,8 +59,12 @@ async def carried_out(folder: Path, asked: Evaluator, output: Path, **settings: 
     """Everything until nothing is missing."""
     for i in range(9):
         with BatchFolder(folder) as batch:
-            await submit(batch, api="anthropic" if i == 0 else None)  # later files go where the first ones went
-            assert all(file.batch is None or file.batch.startswith("msgbatch_") for file in batch.manifest.files)
+            # later files go where the first ones went
+            await submit(batch, api="anthropic" if i == 0 else None)
+            assert all(
+                file.batch is None or file.batch.startswith("msgbatch_")
+                for file in batch.manifest.files
+            )
             while await fetch(batch):
                 pass
         tally = await collect(folder, asked, output, **settings)
@@ -68,7 +79,8 @@ def plain(path: Path) -> dict[str, Verdict]:
 
 @pytest.mark.parametrize("name", ["vlm", "webjudge"])
 async def test_verdicts_equal_those_online(name: str, trajectories: Path, tmp_path: Path) -> None:
-    async with serving(Faults(logprobs_form="missing")) as (server, url):  # online, too, Claude gives none
+    # online, too, Claude gives none
+    async with serving(Faults(logprobs_form="missing")) as (server, url):
         await score_files([trajectories], judge(url, name), tmp_path / "online.jsonl")
         before = server.images
         await write([trajectories], judge(url, name), tmp_path / "b")
@@ -79,7 +91,9 @@ async def test_verdicts_equal_those_online(name: str, trajectories: Path, tmp_pa
 
 
 async def test_expired_and_failed_as_at_openai(trajectories: Path, tmp_path: Path) -> None:
-    async with serving(Faults(batch_expired=0.3, batch_failed=0.3, batch_looks=2, logprobs_form="missing", seed=3)) as (_, url):
+    async with serving(
+        Faults(batch_expired=0.3, batch_failed=0.3, batch_looks=2, logprobs_form="missing", seed=3)
+    ) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         tally = await carried_out(tmp_path / "b", judge(url), tmp_path / "v.jsonl")
         assert 0 < tally.unscored["transport"] < COUNT
@@ -89,7 +103,9 @@ async def test_expired_and_failed_as_at_openai(trajectories: Path, tmp_path: Pat
 
 
 async def test_refused_field_is_learnt(trajectories: Path, tmp_path: Path) -> None:
-    async with serving(Faults(no_json_schema=True, no_json_object=True, logprobs_form="missing")) as (_, url):
+    async with serving(
+        Faults(no_json_schema=True, no_json_object=True, logprobs_form="missing")
+    ) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         await carried_out(tmp_path / "b", judge(url), tmp_path / "v.jsonl")
     assert all(v.success is (int(v.id[1:]) % 2 == 1) for v in plain(tmp_path / "v.jsonl").values())
@@ -126,9 +142,12 @@ async def test_batch_of_another_folder_is_not_kept(trajectories: Path, tmp_path:
             await submit(other, api="anthropic")
             theirs = other.manifest.files[0].batch
             entry = folder.manifest.files[0]
-            folder.update(replace(entry, api="anthropic", upload=now()))  # killed before its batch was made
+            # killed before its batch was made
+            folder.update(replace(entry, api="anthropic", upload=now()))
             await submit(folder)
-            assert folder.manifest.files[0].batch == theirs, "while it is under way, nobody can tell"
+            assert folder.manifest.files[0].batch == theirs, (
+                "while it is under way, nobody can tell"
+            )
             with pytest.raises(EndpointError, match=f"batch {theirs} is of other requests"):
                 await fetch(folder)
             await submit(folder)
@@ -140,20 +159,31 @@ async def test_batch_of_another_folder_is_not_kept(trajectories: Path, tmp_path:
 async def test_key_is_sent_and_never_kept(trajectories: Path, tmp_path: Path) -> None:
     async with serving(Faults(refuse_key=True)) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
-        with BatchFolder(tmp_path / "b") as folder, pytest.raises(EndpointError, match="HTTP 401: invalid API key") as caught:
+        with (
+            BatchFolder(tmp_path / "b") as folder,
+            pytest.raises(EndpointError, match="HTTP 401: invalid API key") as caught,
+        ):
             await submit(folder, api="anthropic")
     assert "sesame" not in str(caught.value) + (tmp_path / "b" / MANIFEST).read_text()
 
 
-async def test_missing_package_is_named(trajectories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_package_is_named(
+    trajectories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serving(Faults()) as (_, url):
         await write([trajectories], judge(url), tmp_path / "b")
         monkeypatch.setitem(sys.modules, "anthropic", None)
-        with BatchFolder(tmp_path / "b") as folder, pytest.raises(MissingExtraError, match=r"pip install .*\[anthropic\]"):
+        with (
+            BatchFolder(tmp_path / "b") as folder,
+            pytest.raises(MissingExtraError, match=r"pip install .*\[anthropic\]"),
+        ):
             await submit(folder, api="anthropic")
 
 
 def test_address_tells_the_api() -> None:
-    addresses = {"https://api.anthropic.com/v1/": "anthropic", "https://anthropic.com.example/v1": "openai"}
+    addresses = {
+        "https://api.anthropic.com/v1/": "anthropic",
+        "https://anthropic.com.example/v1": "openai",
+    }
     assert {url: detect_api(url) for url in addresses} == addresses
     assert detect_api("http://localhost:8000/v1") == "openai"

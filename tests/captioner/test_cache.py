@@ -75,7 +75,10 @@ def test_event_loops_share_the_file(tmp_path: Path, shot: Observation) -> None:
     inner = Counting()
     captioner = CachedCaptioner(inner, tmp_path / "cache.sqlite")
     texts: list[str] = []
-    threads = [threading.Thread(target=lambda: texts.append(asyncio.run(captioner(shot)))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: texts.append(asyncio.run(captioner(shot))))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -106,7 +109,10 @@ async def test_one_who_gives_up_stops_nobody(tmp_path: Path, shot: Observation) 
     asking[1].cancel()
     assert await asyncio.gather(*asking[2:]) == ["seen: pixels"] * 3
     assert len(inner.asked) == 2
-    assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*asking[:2], return_exceptions=True))
+    assert all(
+        isinstance(end, asyncio.CancelledError)
+        for end in await asyncio.gather(*asking[:2], return_exceptions=True)
+    )
     assert await captioner(shot) == "seen: pixels"
 
 
@@ -119,13 +125,17 @@ async def test_missing_image_is_an_input_error(tmp_path: Path) -> None:
 
 
 async def test_file_of_something_else_left_alone(tmp_path: Path, shot: Observation) -> None:
-    (tmp_path / "cache.sqlite").write_text("precious notes, and long enough to be taken for a header of some database")
+    (tmp_path / "cache.sqlite").write_text(
+        "precious notes, and long enough to be taken for a header of some database"
+    )
     with pytest.raises(UsageError, match=r"cache\.sqlite.*PRILL_CACHE_DIR"):
         await CachedCaptioner(Counting(), tmp_path / "cache.sqlite")(shot)
     assert (tmp_path / "cache.sqlite").read_text().startswith("precious")
 
 
-def test_default_path_is_the_cache_folder(tmp_path: Path, shot: Observation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_path_is_the_cache_folder(
+    tmp_path: Path, shot: Observation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "mine"))
     captioner = CachedCaptioner(Counting())
     assert asyncio.run(captioner(shot)) == "seen: pixels"
@@ -161,9 +171,16 @@ async def test_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path / "cache.sqlite")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     # Every image goes to two of the processes, so that the same row is written twice as well.
-    writers = [await asyncio.create_subprocess_exec(*command, *map(str, images[i % 2 :: 2]), env=environment) for i in range(4)]
+    writers = [
+        await asyncio.create_subprocess_exec(
+            *command, *map(str, images[i % 2 :: 2]), env=environment
+        )
+        for i in range(4)
+    ]
     assert [await writer.wait() for writer in writers] == [0] * 4
     inner = Counting()
     captioner = CachedCaptioner(inner, tmp_path / "cache.sqlite")
-    assert [await captioner(Observation(screenshot=str(image))) for image in images] == [f"seen: {i}" for i in range(40)]
+    assert [await captioner(Observation(screenshot=str(image))) for image in images] == [
+        f"seen: {i}" for i in range(40)
+    ]
     assert inner.asked == []

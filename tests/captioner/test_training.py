@@ -14,15 +14,29 @@ from PIL import ImageDraw
 
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog
-from prill.captioner.training import CAPTIONS, DECISIONS, TrainingSpec, TrainingTally, image_hashes, is_english, training_data
+from prill.captioner.training import (
+    CAPTIONS,
+    DECISIONS,
+    TrainingSpec,
+    TrainingTally,
+    image_hashes,
+    is_english,
+    training_data,
+)
 from prill.captioner.vision import VLMCaptioner
 from prill.errors import TruncatedError, UsageError
 from prill.protocols import Image, Message
 from prill.testing import ScriptedModel
 
 LONG = "# Page\n" + "- a button with the word Save on it, and a field that is empty\n" * 3
-ENGLISH = "Welcome to the shop. Your cart is empty: choose from all of our products and pay with your card."
-GERMAN = "Willkommen im Laden. Ihr Warenkorb ist leer, wählen Sie etwas aus und zahlen Sie nicht mit der Karte."
+ENGLISH = (
+    "Welcome to the shop. Your cart is empty: choose from all of our products and pay with "
+    "your card."
+)
+GERMAN = (
+    "Willkommen im Laden. Ihr Warenkorb ist leer, wählen Sie etwas aus und zahlen Sie nicht "
+    "mit der Karte."
+)
 
 
 def draw(path: Path, seed: int, word: str = "") -> str:
@@ -39,7 +53,11 @@ def draw(path: Path, seed: int, word: str = "") -> str:
 
 def write(folder: Path, states: Sequence[tuple[str, str]]) -> Path:
     rows = [
-        {"id": f"t{i}", "task": {"goal": "a secret goal"}, "final": {"screenshot": name, "text": text}}
+        {
+            "id": f"t{i}",
+            "task": {"goal": "a secret goal"},
+            "final": {"screenshot": name, "text": text},
+        }
         for i, (name, text) in enumerate(states)
     ]
     (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -79,22 +97,38 @@ async def test_rows_have_the_format_of_trl(tmp_path: Path) -> None:
     assert (prompt["role"], completion["role"]) == ("user", "assistant")
     assert [part["type"] for part in prompt["content"]] == ["image", "text"]
     assert "Describe this screenshot" in prompt["content"][1]["text"]
-    assert completion["content"] == [{"type": "text", "text": LONG.strip()}], "without the code block around it"
+    assert completion["content"] == [{"type": "text", "text": LONG.strip()}], (
+        "without the code block around it"
+    )
     assert row.keys() == {"images", "prompt", "completion"} and "secret goal" not in json.dumps(row)
     assert (tally.rows, dict(tally.dropped)) == (1, {})
 
 
 async def test_each_thing_left_out_says_why(tmp_path: Path) -> None:
-    names = [draw(tmp_path / f"{name}.png", i) for i, name in enumerate(("good", "cut", "no", "short", "spanish", "german"))]
+    names = [
+        draw(tmp_path / f"{name}.png", i)
+        for i, name in enumerate(("good", "cut", "no", "short", "spanish", "german"))
+    ]
     (tmp_path / "torn.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     near = draw(tmp_path / "near.png", 0, "typed")
     (tmp_path / "same.png").write_bytes((tmp_path / "good.png").read_bytes())
-    write(tmp_path, [*((name, GERMAN if name == "german.png" else ENGLISH) for name in (*names, "torn.png", near, "same.png"))])
+    write(
+        tmp_path,
+        [
+            *(
+                (name, GERMAN if name == "german.png" else ENGLISH)
+                for name in (*names, "torn.png", near, "same.png")
+            )
+        ],
+    )
     replies: dict[str, str | Exception] = {
         "cut.png": TruncatedError("cut", LONG),
         "no.png": "I'm sorry, but I can't describe this image. " + LONG,
         "short.png": "A page.",
-        "spanish.png": "# Página\n- Una lista de los productos con su precio, más el botón para comprar y los gastos del envío",
+        "spanish.png": (
+            "# Página\n- Una lista de los productos con su precio, más el botón para "
+            "comprar y los gastos del envío"
+        ),
     }
     eyes = captioner(replies)
     tally = await make(tmp_path, eyes)
@@ -115,17 +149,27 @@ async def test_each_thing_left_out_says_why(tmp_path: Path) -> None:
     asked = len(eyes.model.seen)
     again = await make(tmp_path, eyes, language="any", min_chars=1, near=-1)
     assert len(eyes.model.seen) == asked + 2, "only the two that were not asked about before"
-    assert again.rows == 5 and set(reasons(tmp_path).values()) == {"truncated", "refusal", "broken", "equal"}
+    assert again.rows == 5 and set(reasons(tmp_path).values()) == {
+        "truncated",
+        "refusal",
+        "broken",
+        "equal",
+    }
 
 
 async def test_decisions_of_people_are_honoured(tmp_path: Path) -> None:
-    names = [draw(tmp_path / f"{name}.png", i) for i, name in enumerate(("fine", "wrong", "mended", "short"))]
+    names = [
+        draw(tmp_path / f"{name}.png", i)
+        for i, name in enumerate(("fine", "wrong", "mended", "short"))
+    ]
     write(tmp_path, [(name, ENGLISH) for name in names])
     eyes = captioner({"short.png": "```\nA page.\n```"})
     assert (await make(tmp_path, eyes)).rows == 3
 
     def decided(name: str, choice: Any, text: str | None) -> Caption:
-        return Caption(id=image_id(str(tmp_path / name)), captioner="anna", caption=text, choice=choice)
+        return Caption(
+            id=image_id(str(tmp_path / name)), captioner="anna", caption=text, choice=choice
+        )
 
     with CaptionLog(tmp_path / "data" / DECISIONS, "anna") as log:
         log.append(decided("wrong.png", "rejected", None))
@@ -144,7 +188,12 @@ async def test_stopped_run_goes_on_without_rows(tmp_path: Path) -> None:
     write(tmp_path, [(draw(tmp_path / f"{i}.png", i), ENGLISH) for i in range(4)])
     stop, eyes = asyncio.Event(), captioner({})
     tally = await training_data(
-        [tmp_path / "t.jsonl"], eyes, tmp_path / "data", concurrency=1, stop=stop, progress=lambda tally: stop.set()
+        [tmp_path / "t.jsonl"],
+        eyes,
+        tmp_path / "data",
+        concurrency=1,
+        stop=stop,
+        progress=lambda tally: stop.set(),
     )
     assert (tally.asked.stopped, tally.asked.made, tally.rows) == (True, 1, 0)
     assert not (tmp_path / "data/rows.jsonl").exists()
@@ -171,14 +220,29 @@ async def test_folder_of_others_is_left_alone(tmp_path: Path) -> None:
     [
         (ENGLISH, True),
         (GERMAN, False),
-        ("Ajouter au panier. Votre commande est dans le panier pour vous, avec les produits et une carte.", False),
+        (
+            "Ajouter au panier. Votre commande est dans le panier pour vous, avec les produits et "
+            "une carte.",
+            False,
+        ),
         ("Добро пожаловать в наш магазин, ваша корзина пуста", False),
         ("商品", False),
         ("OK", None),
         ("Add Cart Orders Settings Price Shipping Review Rating Customer Refund", True),
-        ("Tervetuloa kauppaamme: ostoskärry tyhjä, lisää tuotteita ja siirry kassalle tästä näin", False),
-        ("RootWebArea 'カート'\n\t[2] link '注文履歴'\n\t[3] button '購入する'\n\t[4] StaticText '配送先'", False),
-        ("RootWebArea 'Shop'\n\t[2] link 'Your orders from this year'\n\t[3] button 'Go to the checkout now'", True),
+        (
+            "Tervetuloa kauppaamme: ostoskärry tyhjä, lisää tuotteita "
+            "ja siirry kassalle tästä näin",
+            False,
+        ),
+        (
+            "RootWebArea 'カート'\n\t[2] link '注文履歴'\n\t[3] button '購入する'\n\t[4] StaticText '配送先'",  # noqa: E501
+            False,
+        ),
+        (
+            "RootWebArea 'Shop'\n\t[2] link 'Your orders from this year'\n\t[3] button 'Go to the "
+            "checkout now'",
+            True,
+        ),
         ("Café Est: add the drinks that you like best to your order, and pay at the counter", True),
         ("", None),
     ],
@@ -189,7 +253,8 @@ def test_language_rule(text: str, english: bool | None) -> None:
 
 def test_looks_differ_with_pages_not_words(tmp_path: Path) -> None:
     bits = [
-        image_hashes(str(tmp_path / draw(tmp_path / f"{i}.png", *page))) for i, page in enumerate([(1,), (1, "typed"), (2,)])
+        image_hashes(str(tmp_path / draw(tmp_path / f"{i}.png", *page)))
+        for i, page in enumerate([(1,), (1, "typed"), (2,)])
     ]
     near, far = ((bits[0] ^ other).tolist() for other in bits[1:])
     assert sum(map(int.bit_count, near)) <= 10 < sum(map(int.bit_count, far))

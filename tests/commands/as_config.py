@@ -9,7 +9,9 @@ from prill.runs.rollout import RolloutConfig
 
 def config(*words: str) -> RolloutConfig:
     """What the command would be told."""
-    derived, rest = derive(RolloutConfig, list(words), COMMANDS["rollout"].words, prog="prill rollout", dry_run=True)
+    derived, rest = derive(
+        RolloutConfig, list(words), COMMANDS["rollout"].words, prog="prill rollout", dry_run=True
+    )
     made = derived.read(rest)[0]
     assert isinstance(made, RolloutConfig)
     return made

@@ -1,6 +1,8 @@
-"""Run by test_unwritable.py as a user who may read everything and write next to nothing: each command in one process.
+"""Run by test_unwritable.py as a user who may read everything and write next to nothing: each
+command in one process.
 
-Arguments: the folder to be in. Standard input: the commands, as JSON. Standard output: what came of each.
+Arguments: the folder to be in. Standard input: the commands, as JSON. Standard output: what came of
+each.
 """
 
 from __future__ import annotations

@@ -23,8 +23,12 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture
-def prill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Prill:
-    """Runs the command in this process, in `tmp_path`: the same function, without a second's start for each test."""
+def prill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Prill:
+    """Runs the command in this process, in `tmp_path`: the same function, without a second's start
+    for each test.
+    """
     monkeypatch.chdir(tmp_path)
     for name in os.environ.keys() - environment().keys():
         monkeypatch.delenv(name)
@@ -59,6 +63,11 @@ def write_trajectories(path: Path, count: int, **final: str) -> Path:
             goal = f"Order number {i}. truth={'success' if i % 3 == 0 else 'failure'}"
             task = {"id": f"k{i % 10}", "goal": goal, "platform": "web"}
             steps = [{"observation": {}, "action": {"kind": "click", "text": "click"}}]
-            record = {"id": f"t{i}", "task": task, "steps": steps, "final": {"caption": f"order {i}", **final}}
+            record = {
+                "id": f"t{i}",
+                "task": task,
+                "steps": steps,
+                "final": {"caption": f"order {i}", **final},
+            }
             file.write(json.dumps(record) + "\n")
     return path

@@ -1,4 +1,6 @@
-"""An environment and an agent that are never to be met: each reset and each answer leaves a line in `met`."""
+"""An environment and an agent that are never to be met: each reset and each answer leaves a line in
+`met`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prill.protocols import Message
-from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    LabelRecord,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+    Usage,
+    Verdict,
+)
 
 
 def note(what: str) -> None:
@@ -44,7 +56,9 @@ class Pages(Ungraded):
 class Agent:
     """A policy that can be taught, and takes lessons."""
 
-    def __init__(self, *, adapter: Path | None = None, mood: str = "calm", temper: float = 0.0) -> None: ...
+    def __init__(
+        self, *, adapter: Path | None = None, mood: str = "calm", temper: float = 0.0
+    ) -> None: ...
 
     def reset(self, task: Task) -> None:
         """Nothing is kept."""

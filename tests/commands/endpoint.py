@@ -15,8 +15,8 @@ from PIL import Image as Picture
 
 
 class Endpoint:
-    """An OpenAI-compatible endpoint in a thread: `answer` is given the last turn's text, and gives a reply, a message or a
-    status."""
+    """An OpenAI-compatible endpoint in a thread: `answer` is given the last turn's text, and gives
+    a reply, a message or a status."""
 
     def __init__(self, answer: Callable[[str], str | dict[str, object] | int]) -> None:
         self.turns: list[str] = []
@@ -32,7 +32,11 @@ class Endpoint:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 endpoint.bodies.append(body)
                 said = answer(endpoint.heard(body["messages"][-1]["content"]))
-                status, reply = (said, {"error": {"message": "no"}}) if isinstance(said, int) else (200, completion(said))
+                status, reply = (
+                    (said, {"error": {"message": "no"}})
+                    if isinstance(said, int)
+                    else (200, completion(said))
+                )
                 data = json.dumps(reply).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
@@ -60,7 +64,12 @@ class Endpoint:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -68,10 +77,23 @@ class Endpoint:
     @property
     def words(self) -> tuple[str, ...]:
         """The options that lead there."""
-        return "--model", "m", "--base-url", f"http://127.0.0.1:{self._server.server_port}/v1", "--retries", "0"
+        return (
+            "--model",
+            "m",
+            "--base-url",
+            f"http://127.0.0.1:{self._server.server_port}/v1",
+            "--retries",
+            "0",
+        )
 
 
 def completion(said: str | dict[str, object]) -> dict[str, object]:
     message = {"role": "assistant", **({"content": said} if isinstance(said, str) else said)}
-    choices = [{"index": 0, "finish_reason": message.pop("finish_reason", "stop"), "message": message}]
-    return {"object": "chat.completion", "choices": choices, "usage": {"prompt_tokens": 9, "completion_tokens": 9}}
+    choices = [
+        {"index": 0, "finish_reason": message.pop("finish_reason", "stop"), "message": message}
+    ]
+    return {
+        "object": "chat.completion",
+        "choices": choices,
+        "usage": {"prompt_tokens": 9, "completion_tokens": 9},
+    }

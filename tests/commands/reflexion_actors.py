@@ -1,8 +1,9 @@
-"""A language model by script that acts and draws lessons: it fails, and does at its next attempt what its last lesson says.
+"""A language model by script that acts and draws lessons: it fails, and does at its next attempt
+what its last lesson says.
 
-Its course of a task says how each attempt goes, S or F, for the lesson before it says so; where a course ends in a dot, the
-last lesson repeats the one before. `DIES_AT="play 3"` ends the process by SIGKILL at the third call to play; so do `judge` and
-`reflect`.
+Its course of a task says how each attempt goes, S or F, for the lesson before it says so; where a
+course ends in a dot, the last lesson repeats the one before. `DIES_AT="play 3"` ends the process by
+SIGKILL at the third call to play; so do `judge` and `reflect`.
 """
 
 from __future__ import annotations
@@ -28,14 +29,29 @@ from prill.types import Action, EvaluatorInfo, Trajectory, Verdict
 
 # Most are led astray by their second lesson. Long tasks have short courses.
 COURSES = {
-    **dict.fromkeys(("click-button", "click-link", "click-dialog-2", "click-test-2", "enter-text", "simple-arithmetic"), "FSF"),
-    **dict.fromkeys(("find-word", "read-table", "click-tab-2", "click-collapsible", "social-media"), "FSF"),
+    **dict.fromkeys(
+        (
+            "click-button",
+            "click-link",
+            "click-dialog-2",
+            "click-test-2",
+            "enter-text",
+            "simple-arithmetic",
+        ),
+        "FSF",
+    ),
+    **dict.fromkeys(
+        ("find-word", "read-table", "click-tab-2", "click-collapsible", "social-media"), "FSF"
+    ),
     **dict.fromkeys(("click-option", "enter-password", "login-user"), "FSS"),
     **dict.fromkeys(("enter-date", "click-checkboxes"), "FFS"),
     **dict.fromkeys(("email-inbox", "click-button-sequence"), "SFS"),
     **dict.fromkeys(("use-autocomplete-nodelay",), "FFF"),
     **dict.fromkeys(("search-engine",), "FF."),
-    **dict.fromkeys(("1001", "1005", "1013", "1014", "1015", "1016", "1017", "1018", "1019", "1020", "1022"), "FSF"),
+    **dict.fromkeys(
+        ("1001", "1005", "1013", "1014", "1015", "1016", "1017", "1018", "1019", "1020", "1022"),
+        "FSF",
+    ),
     **dict.fromkeys(("1002", "1021", "1009"), "FSS"),
     **dict.fromkeys(("1006", "1012"), "FFS"),
     **dict.fromkeys(("1023", "1024"), "SFS"),
@@ -82,7 +98,11 @@ def say(messages: Sequence[Message]) -> str:
     right = memory.rfind(RIGHT) > memory.rfind(WRONG) if memory else course[0] == "S"
     fresh = user.endswith("PREVIOUS ACTION:\nNone")
     page = user.partition("OBSERVATION:\n")[2].partition("\nURL:")[0]
-    action = _by_script(name, goal, page, right, fresh) if number is None else _on_shop(number, user, right, fresh)
+    action = (
+        _by_script(name, goal, page, right, fresh)
+        if number is None
+        else _on_shop(number, user, right, fresh)
+    )
     return f"So I do. ```{action}```"
 
 
@@ -98,7 +118,9 @@ def _by_script(name: str, goal: str, text: str, right: bool, fresh: bool) -> str
             move = _plays[name].send(page)
     except StopIteration:
         return "stop [done]"
-    number = next(number for number, line in numbered.items() if line.startswith(str(move.action.target)))
+    number = next(
+        number for number, line in numbered.items() if line.startswith(str(move.action.target))
+    )
     return str(write_action(move.action, number))
 
 
@@ -120,7 +142,9 @@ def _on_shop(number: int, user: str, right: bool, fresh: bool) -> str:
 
 
 class Actor(React):
-    """The actor by that script, as `--policy file.py:Actor` makes it. A call is 10 tokens and 2 of reply."""
+    """The actor by that script, as `--policy file.py:Actor` makes it. A call is 10 tokens and 2 of
+    reply.
+    """
 
     def __init__(self) -> None:
         super().__init__(_Metered(say))
@@ -130,7 +154,12 @@ class _Metered(ScriptedModel):
     ledger = Ledger(Price(1.0, 1.0))
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
         self.ledger.record(10, 2, 0)
         return await super().complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
@@ -149,7 +178,13 @@ class Umpire:
         """The verdict."""
         note("judge")
         right = COURSES[str(trajectory.task.site)][trajectory.metadata["attempt"]] == "S"
-        return Verdict(id=trajectory.id, success=right, score=float(right), reason="so it looks", evaluator=self.info)
+        return Verdict(
+            id=trajectory.id,
+            success=right,
+            score=float(right),
+            reason="so it looks",
+            evaluator=self.info,
+        )
 
 
 def note(kind: str) -> None:

@@ -1,4 +1,6 @@
-"""`prill agree --metric aitw`: predicted actions against the recorded ones, by the data set's own matching."""
+"""`prill agree --metric aitw`: predicted actions against the recorded ones, by the data set's own
+matching.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from prill.errors import UsageError
 from prill.io.store import write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
-# The recorded tap of the data set's example (y .7191, x .4154), and the box of the button below it, as recorded.
+# The recorded tap of the data set's example (y .7191, x .4154), and the box of the button below it,
+# as recorded.
 GOLD, HEIGHT, WIDTH = (0.4154, 0.7191), 0.0289 / 2.4, 0.4978 / 2.4
 BUTTON = [0.2511 + 0.7 * WIDTH, 0.7045 + 0.7 * HEIGHT, WIDTH, HEIGHT]
 
@@ -28,11 +31,21 @@ def swipe(y: float, x: float, to_y: float, to_x: float) -> Action:
     return Action("swipe", point=(x, y), end_point=(to_x, to_y))
 
 
-TYPED, DONE, UP, LEFT = Action("type", value="Green Tea"), Action("stop"), swipe(0.8, 0.5, 0.2, 0.5), swipe(0.5, 0.8, 0.5, 0.2)
+TYPED, DONE, UP, LEFT = (
+    Action("type", value="Green Tea"),
+    Action("stop"),
+    swipe(0.8, 0.5, 0.2, 0.5),
+    swipe(0.5, 0.8, 0.5, 0.2),
+)
 RECORDED = [tap(0.7191, 0.4154), UP, TYPED, DONE]
 
 
-def written(path: Path, *runs: tuple[str, str, Sequence[Action]], boxes: bool = False, error: str | None = None) -> str:
+def written(
+    path: Path,
+    *runs: tuple[str, str, Sequence[Action]],
+    boxes: bool = False,
+    error: str | None = None,
+) -> str:
     """Trajectories of (id, goal, actions); every step of one with boxes has the button."""
     items = [
         Trajectory(
@@ -55,27 +68,59 @@ def matched(predicted: str, recorded: str, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_figures_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the box, a swipe along the other axis, another text, the end; then nothing right, and one step not predicted."""
-    recorded = written(tmp_path / "r.jsonl", ("a", "tea", RECORDED), ("b", "milk", [UP, TYPED, DONE]), boxes=True)
+    """In the box, a swipe along the other axis, another text, the end; then nothing right, and one
+    step not predicted.
+    """
+    recorded = written(
+        tmp_path / "r.jsonl", ("a", "tea", RECORDED), ("b", "milk", [UP, TYPED, DONE]), boxes=True
+    )
     predicted = written(
         tmp_path / "p.jsonl",
         ("a", "tea", [tap(0.715, 0.70), LEFT, Action("type", value="coffee"), DONE]),
         ("b", "milk", [tap(0.5, 0.5), Action("other", "?")]),
     )
     found = matched(predicted, recorded, capsys)
-    assert (found["episodes"], found["steps"], found["clusters"], found["unpredicted_steps"]) == (2, 7, 2, 1)
-    values = {name: found[name]["value"] for name in ("action", "type", "text", "tap", "swipe", "partial", "complete")}
+    assert (found["episodes"], found["steps"], found["clusters"], found["unpredicted_steps"]) == (
+        2,
+        7,
+        2,
+        1,
+    )
+    values = {
+        name: found[name]["value"]
+        for name in ("action", "type", "text", "tap", "swipe", "partial", "complete")
+    }
     assert values == pytest.approx(
-        {"action": 3 / 7, "type": 5 / 7, "text": 0, "tap": 1, "swipe": 0, "partial": (3 / 4 + 0) / 2, "complete": 0}
+        {
+            "action": 3 / 7,
+            "type": 5 / 7,
+            "text": 0,
+            "tap": 1,
+            "swipe": 0,
+            "partial": (3 / 4 + 0) / 2,
+            "complete": 0,
+        }
     )
 
 
 @pytest.mark.parametrize(
     ("y", "x", "near", "boxed"),
-    [(0.715, 0.70, 0, 1), (0.715, 0.76, 0, 0), (0.75, 0.52, 1, 1), (0.62, 0.50, 1, 1), (0.60, 0.50, 0, 0), (0.80, 0.55, 0, 0)],
+    [
+        (0.715, 0.70, 0, 1),
+        (0.715, 0.76, 0, 0),
+        (0.75, 0.52, 1, 1),
+        (0.62, 0.50, 1, 1),
+        (0.60, 0.50, 0, 0),
+        (0.80, 0.55, 0, 0),
+    ],
 )
 def test_boxes_of_the_recorded_screen_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], y: float, x: float, near: float, boxed: float
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    y: float,
+    x: float,
+    near: float,
+    boxed: float,
 ) -> None:
     predicted = written(tmp_path / "p.jsonl", ("a", "g", [tap(y, x)]))
     for boxes, value in ((False, near), (True, boxed)):
@@ -84,7 +129,9 @@ def test_boxes_of_the_recorded_screen_count(
         assert (found["tap"]["value"], found["without_boxes"]) == (value, not boxes)
 
 
-def test_converted_episodes_bring_their_boxes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_converted_episodes_bring_their_boxes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The data set's own form, with a box of y, x, height and width: the tap matches through it."""
     step = {
         "episode_id": "e",
@@ -97,19 +144,30 @@ def test_converted_episodes_bring_their_boxes(tmp_path: Path, capsys: pytest.Cap
         "results/yx_lift": [0.7191, 0.4154],
     }
     (tmp_path / "general.json").write_text(json.dumps([step]), encoding="utf-8")
-    assert main(["convert", "aitw", str(tmp_path / "general.json"), "-o", str(tmp_path / "gold")]) == 0
+    assert (
+        main(["convert", "aitw", str(tmp_path / "general.json"), "-o", str(tmp_path / "gold")]) == 0
+    )
     predicted = written(tmp_path / "p.jsonl", ("e", "Buy tea", [tap(0.715, 0.70)]))
     found = matched(predicted, str(tmp_path / "gold/trajectories.jsonl"), capsys)
     assert (found["action"]["value"], found["without_boxes"]) == (1, 0)
 
 
 def test_intervals_draw_whole_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Sixty episodes of twenty tasks, all of a task right or all wrong: as uncertain as twenty episodes."""
-    runs = [(f"{task}-{run}", f"task {task}", task % 2 == 0) for task in range(20) for run in range(3)]
+    """Sixty episodes of twenty tasks, all of a task right or all wrong: as uncertain as twenty
+    episodes.
+    """
+    runs = [
+        (f"{task}-{run}", f"task {task}", task % 2 == 0) for task in range(20) for run in range(3)
+    ]
 
     def ends(goal_of: str) -> tuple[float, int]:
-        recorded = written(tmp_path / "r.jsonl", *((id, goal if goal_of == "task" else id, [UP]) for id, goal, _ in runs))
-        predicted = written(tmp_path / "p.jsonl", *((id, goal, [UP if right else LEFT]) for id, goal, right in runs))
+        recorded = written(
+            tmp_path / "r.jsonl",
+            *((id, goal if goal_of == "task" else id, [UP]) for id, goal, _ in runs),
+        )
+        predicted = written(
+            tmp_path / "p.jsonl", *((id, goal, [UP if right else LEFT]) for id, goal, right in runs)
+        )
         found = matched(predicted, recorded, capsys)
         assert found["action"]["value"] == 0.5 and found["action"]["interval"] == "bootstrap"
         return found["action"]["high"] - found["action"]["low"], found["clusters"]
@@ -138,15 +196,22 @@ def test_what_is_not_compared_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no recorded step has a prediction" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--steps"], ["--source", "human"], ["--truth", "first"], ["--trajectories", "t.jsonl"]])
-def test_options_of_verdicts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [["--steps"], ["--source", "human"], ["--truth", "first"], ["--trajectories", "t.jsonl"]],
+)
+def test_options_of_verdicts_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     one = written(tmp_path / "r.jsonl", ("a", "g", [UP]))
     assert main(["agree", one, one, "--metric", "aitw", *words]) == 2
     shown = capsys.readouterr().err
     assert f"{words[0][2:]} is about verdicts" in shown and f"({words[0]})" in shown
 
 
-def test_python_matches_as_the_command_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_matches_as_the_command_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recorded = written(tmp_path / "r.jsonl", ("a", "tea", RECORDED), boxes=True)
     predicted = written(tmp_path / "p.jsonl", ("a", "tea", [tap(0.715, 0.70), LEFT, TYPED, DONE]))
     assert main(["agree", predicted, recorded, "--metric", "aitw"]) == 0
@@ -158,7 +223,9 @@ def test_python_matches_as_the_command_does(tmp_path: Path, capsys: pytest.Captu
         _ = result.agreement
 
 
-def test_two_predictions_of_one_episode_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_predictions_of_one_episode_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = written(tmp_path / "r.jsonl", ("a", "g", [UP]))
     both = tmp_path / "both.jsonl"
     both.write_text(Path(one).read_text("utf-8") * 2, encoding="utf-8")

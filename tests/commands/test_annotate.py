@@ -1,4 +1,6 @@
-"""`prill annotate` as a process: what it prints, what it refuses, and what is left when it ends or is killed."""
+"""`prill annotate` as a process: what it prints, what it refuses, and what is left when it ends or
+is killed.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,26 @@ from .conftest import Prill, environment, write_trajectories
 @contextmanager
 def running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """The command in a process of its own, and the line that it announces itself with."""
-    command = [sys.executable, "-m", "prill", "annotate", "t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--json", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "prill",
+        "annotate",
+        "t.jsonl",
+        "-o",
+        "l.jsonl",
+        "--annotator",
+        "me",
+        "--json",
+        *words,
+    ]
     process = subprocess.Popen(
-        command, cwd=folder, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        cwd=folder,
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         assert process.stdout is not None
@@ -43,7 +62,9 @@ def post(url: str, index: int, choice: str) -> None:
     origin = url.rsplit("/", 2)[0]
     headers = {"Content-Type": "application/json", "Origin": origin}
     body = json.dumps({"choice": choice}).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"{url}api/cards/{index}", body, headers), timeout=10) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{url}api/cards/{index}", body, headers), timeout=10
+    ) as answer:
         assert answer.status == 200
 
 
@@ -61,11 +82,16 @@ def test_kill_keeps_labels_and_start_goes_on(tmp_path: Path) -> None:
         post(start["url"], 1, "unsure")
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert [(record.id, record.success) for record in read_labels(tmp_path / "l.jsonl")] == [("t0", True), ("t1", None)]
+    assert [(record.id, record.success) for record in read_labels(tmp_path / "l.jsonl")] == [
+        ("t0", True),
+        ("t1", None),
+    ]
     with running(tmp_path) as (process, again):
         assert (again["done"], again["left"]) == (2, 2)
         assert overview(again["url"])["at"] == 2
-        assert again["url"].split("/")[3] != start["url"].split("/")[3], "every start has its own token"
+        assert again["url"].split("/")[3] != start["url"].split("/")[3], (
+            "every start has its own token"
+        )
 
 
 def test_ctrl_c_gives_summary_without_token(tmp_path: Path) -> None:
@@ -85,22 +111,46 @@ def test_ctrl_c_gives_summary_without_token(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=20)
     assert process.returncode == 0
     summary = json.loads(out)
-    assert (summary["written"], summary["done"], summary["left"], summary["revised"]) == (3, 3, 1, 0)
+    assert (summary["written"], summary["done"], summary["left"], summary["revised"]) == (
+        3,
+        3,
+        1,
+        0,
+    )
     # By hand: 2 of 3 agree; by chance 1/3 * 2/3 + 2/3 * 1/3 = 4/9; kappa (2/3 - 4/9) / (5/9) = 0.4.
-    assert summary["pairs"] == [{"annotator": "anna", "common": 3, "agreed": 2, "undecided": 0, "kappa": pytest.approx(0.4)}]
+    assert summary["pairs"] == [
+        {"annotator": "anna", "common": 3, "agreed": 2, "undecided": 0, "kappa": pytest.approx(0.4)}
+    ]
     assert err.splitlines() == [
         "prill annotate: e.jsonl: 1 labels not made by people are left out",
-        "prill annotate: e.jsonl: 1 labels of me are left out: only those of the output are continued",
+        (
+            "prill annotate: e.jsonl: 1 labels of me are left out: only those of the output are "
+            "continued"
+        ),
     ]
     assert token not in out + err + (tmp_path / "l.jsonl").read_text()
 
 
 def test_annotator_name_has_controls_escaped(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
-    (tmp_path / "e.jsonl").write_bytes(encode(LabelRecord(id="t0", success=True, annotator="anna\x1b[2J")))
-    command = [sys.executable, "-m", "prill", "annotate", "t.jsonl", "-o", "l.jsonl", "--annotator", "me"]
+    (tmp_path / "e.jsonl").write_bytes(
+        encode(LabelRecord(id="t0", success=True, annotator="anna\x1b[2J"))
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "prill",
+        "annotate",
+        "t.jsonl",
+        "-o",
+        "l.jsonl",
+        "--annotator",
+        "me",
+    ]
     command += ["--earlier", "e.jsonl"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE
+    )
     assert process.stdout is not None
     process.stdout.readline()  # it listens
     process.stdout.readline()
@@ -126,13 +176,31 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
     [
         (("none.jsonl", "-o", "l.jsonl", "--annotator", "me"), "none.jsonl: no such file"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", " "), "annotator: is empty"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", "a\udcff"), "'a\\udcff': a name has no control characters, and is UTF-8"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", "a\x1b[2J"), "a name has no control characters"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", "a" * 201), "annotator: has 201 characters; at most 200"),
+        (
+            ("t.jsonl", "-o", "l.jsonl", "--annotator", "a\udcff"),
+            "'a\\udcff': a name has no control characters, and is UTF-8",
+        ),
+        (
+            ("t.jsonl", "-o", "l.jsonl", "--annotator", "a\x1b[2J"),
+            "a name has no control characters",
+        ),
+        (
+            ("t.jsonl", "-o", "l.jsonl", "--annotator", "a" * 201),
+            "annotator: has 201 characters; at most 200",
+        ),
         (("t.jsonl", "-o", "l.jsonl"), "--annotator"),
-        (("t.jsonl", "-o", "t.jsonl", "--annotator", "me"), "t.jsonl: this is an input too; choose another file (-o)"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--earlier", "none.jsonl"), "none.jsonl: no such file"),
-        (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--port", "99999"), "--port: Expected `int` <= 65535"),
+        (
+            ("t.jsonl", "-o", "t.jsonl", "--annotator", "me"),
+            "t.jsonl: this is an input too; choose another file (-o)",
+        ),
+        (
+            ("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--earlier", "none.jsonl"),
+            "none.jsonl: no such file",
+        ),
+        (
+            ("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--port", "99999"),
+            "--port: Expected `int` <= 65535",
+        ),
         (
             ("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--blind", "--show-verdicts"),
             "give one of them (--blind, --show-verdicts)",
@@ -141,7 +209,9 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
         (("t.jsonl", "-o", "t.jsonl/l.jsonl", "--annotator", "me"), "cannot be written"),
     ],
 )
-def test_bad_usage_is_told_without_a_server(prill: Prill, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_bad_usage_is_told_without_a_server(
+    prill: Prill, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
     write_trajectories(tmp_path / "t.jsonl", 2)
     before = (tmp_path / "t.jsonl").read_bytes()
     result = prill("annotate", *words)
@@ -153,7 +223,9 @@ def test_bad_usage_is_told_without_a_server(prill: Prill, tmp_path: Path, words:
 
 @pytest.mark.asyncio
 async def test_labels_from_python_are_those_of_the_command(tmp_path: Path) -> None:
-    """The same decision, once by the process and once by the coroutine, which leaves the event loop free."""
+    """The same decision, once by the process and once by the coroutine, which leaves the event loop
+    free.
+    """
     write_trajectories(tmp_path / "t.jsonl", 2)
     with running(tmp_path) as (process, start):
         post(start["url"], 0, "failure")
@@ -167,9 +239,16 @@ async def test_labels_from_python_are_those_of_the_command(tmp_path: Path) -> No
         await asyncio.to_thread(post, pages[0].url, 0, "failure")
         stop.set()
 
-    config = AnnotateConfig(trajectories=[tmp_path / "t.jsonl"], output=tmp_path / "python.jsonl", annotator="me")
-    result, _ = await asyncio.gather(annotate_async(config, stop=stop, opened=pages.append), decide())
-    ours, theirs = ([(r.id, r.success, r.annotator) for r in read_labels(tmp_path / n)] for n in ("python.jsonl", "l.jsonl"))
+    config = AnnotateConfig(
+        trajectories=[tmp_path / "t.jsonl"], output=tmp_path / "python.jsonl", annotator="me"
+    )
+    result, _ = await asyncio.gather(
+        annotate_async(config, stop=stop, opened=pages.append), decide()
+    )
+    ours, theirs = (
+        [(r.id, r.success, r.annotator) for r in read_labels(tmp_path / n)]
+        for n in ("python.jsonl", "l.jsonl")
+    )
     assert ours == theirs == [("t0", False, "me")]
     assert json.loads(out) == json.loads(json.dumps({**result.table(), "file": "l.jsonl"}))
     assert (pages[0].total, result.left, result.written) == (2, 1, 1)

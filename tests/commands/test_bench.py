@@ -1,4 +1,6 @@
-"""`prill papers bench` as users run it, on MiniWoB++ and the shop in the real Chromium: killed, resumed, with bad usage."""
+"""`prill papers bench` as users run it, on MiniWoB++ and the shop in the real Chromium: killed,
+resumed, with bad usage.
+"""
 
 from __future__ import annotations
 
@@ -60,10 +62,18 @@ WORDS = (
 
 @pytest.fixture(scope="module")
 def played(chromium: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of three trials whose first process died in the middle of its third attempt; the same command took it up."""
+    """A run of three trials whose first process died in the middle of its third attempt; the same
+    command took it up.
+    """
     folder = tmp_path_factory.mktemp("bench")
     env = environment() | {"PYTHONPATH": str(ROOT), "DIES_AT": "play 5"}
-    died = subprocess.run([sys.executable, "-m", "prill", *WORDS], cwd=folder, env=env, capture_output=True, check=False)
+    died = subprocess.run(
+        [sys.executable, "-m", "prill", *WORDS],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        check=False,
+    )
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert not (folder / "out" / "results.md").exists()
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
@@ -81,7 +91,11 @@ def rows(out: Path, kind: str) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_killed_run_plays_nothing_twice(played: Path) -> None:
-    recorded = [item for item in read_trajectories(played / "episodes" / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    recorded = [
+        item
+        for item in read_trajectories(played / "episodes" / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
     attempts = Counter((str(one.task.site), one.metadata["attempt"]) for one in recorded)
     needed = {(task, number): 1 for task in TASKS for number in range(COURSES[task].index("S") + 1)}
     assert attempts == needed
@@ -89,19 +103,33 @@ def test_a_killed_run_plays_nothing_twice(played: Path) -> None:
 
 @pytest.mark.slow
 def test_tables_are_those_of_the_courses(played: Path) -> None:
-    by_trials = {name: [share["success"] for share in row["success"]] for name, row in rows(played, "tasks").items()}
+    by_trials = {
+        name: [share["success"] for share in row["success"]]
+        for name, row in rows(played, "tasks").items()
+    }
     assert by_trials == {"click-test-2": [0, 1], "click-link": [0, 1], "click-checkboxes": [0, 1]}
     whole = json.loads((played / "results.json").read_bytes())
     assert (whole["trials"], whole["missing"], whole["agent"]) == ([1, 3], {}, "Actor")
-    assert rows(played, "categories")["all"]["attempts"] == whole["overall"]["attempts"] == 2 + 3 + 2
+    assert (
+        rows(played, "categories")["all"]["attempts"] == whole["overall"]["attempts"] == 2 + 3 + 2
+    )
 
 
 @pytest.mark.slow
 def test_calls_of_both_processes_are_counted(played: Path) -> None:
     usage = json.loads((played / "results.json").read_bytes())["usage"]
-    recorded = [item for item in read_trajectories(played / "episodes" / "trajectories.jsonl") if isinstance(item, Trajectory)]
-    calls = sum(len(one.steps) for one in recorded) + 4  # an action each, and a lesson after every failure
-    assert (usage["calls"], usage["prompt_tokens"], usage["usd"]) == (calls, 10 * calls, pytest.approx(12e-6 * calls))
+    recorded = [
+        item
+        for item in read_trajectories(played / "episodes" / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
+    # an action each, and a lesson after every failure
+    calls = sum(len(one.steps) for one in recorded) + 4
+    assert (usage["calls"], usage["prompt_tokens"], usage["usd"]) == (
+        calls,
+        10 * calls,
+        pytest.approx(12e-6 * calls),
+    )
     assert f"{calls} calls, {12 * calls} tokens" in (played / "results.md").read_text()
     assert (played / "results.svg").read_text().startswith("<svg")
 
@@ -112,44 +140,89 @@ def test_python_finds_what_the_command_has_played(played: Path) -> None:
     before = (played / "results.json").read_bytes()
     with chdir(played.parent):
         config = BenchConfig(
-            environment=MiniWobConfig(tasks=TASKS), policy=ACTOR, seeds=0, trials=3, output=played.relative_to(played.parent)
+            environment=MiniWobConfig(tasks=TASKS),
+            policy=ACTOR,
+            seeds=0,
+            trials=3,
+            output=played.relative_to(played.parent),
         )
         result = bench(config)
-    assert json.loads((played / "results.json").read_bytes()) == json.loads(before) == json.loads(json.dumps(result.table()))
+    assert (
+        json.loads((played / "results.json").read_bytes())
+        == json.loads(before)
+        == json.loads(json.dumps(result.table()))
+    )
     assert sorted(set(result.to_pandas().name)) == sorted(TASKS) and result.complete
 
 
 @pytest.mark.slow
 def test_another_number_of_trials_is_refused(played: Path, prill: Prill) -> None:
     done = prill(*WORDS[:-1], played, "--trials", "2")
-    assert done.returncode == 2 and "holds a run with other settings (retries); choose another folder" in done.stderr
+    assert (
+        done.returncode == 2
+        and "holds a run with other settings (retries); choose another folder" in done.stderr
+    )
 
 
 @pytest.mark.slow
 def test_the_shop_is_told_by_sites(chromium: None, prill: Prill) -> None:
-    done = prill("papers", "bench", "webarena", "--shop", "--policy", "scripted", "--tasks", "1001,1003,1022", "-o", "out")
+    done = prill(
+        "papers",
+        "bench",
+        "webarena",
+        "--shop",
+        "--policy",
+        "scripted",
+        "--tasks",
+        "1001,1003,1022",
+        "-o",
+        "out",
+    )
     assert done.returncode == 3, "the oracle of 1003 wants a model"
     assert "1 undecided" in done.stdout and "theirs" not in done.stdout
-    counts = {name: (row["tasks"], row["success"][0]["missing"]) for name, row in rows(Path("out"), "categories").items()}
+    counts = {
+        name: (row["tasks"], row["success"][0]["missing"])
+        for name, row in rows(Path("out"), "categories").items()
+    }
     assert counts == {"shopping": (2, 1), "reddit": (1, 0), "all": (3, 1)}
 
 
 @pytest.mark.slow
 def test_the_desk_is_told_with_progress(chromium: None, prill: Prill) -> None:
-    done = prill("papers", "bench", "airline", "--policy", "scripted", "--tasks", "find-booking", "--seeds", "6", "-o", "out")
+    done = prill(
+        "papers",
+        "bench",
+        "airline",
+        "--policy",
+        "scripted",
+        "--tasks",
+        "find-booking",
+        "--seeds",
+        "6",
+        "-o",
+        "out",
+    )
     assert done.returncode == 0, done.stderr
     (row,) = rows(Path("out"), "categories").values()
-    assert (row["success"][0]["success"], row["progress"], row["theirs"][3]["success"]) == (1, 1, 0.94)
+    assert (row["success"][0]["success"], row["progress"], row["theirs"][3]["success"]) == (
+        1,
+        1,
+        0.94,
+    )
 
 
 def chosen(*words: str) -> tuple[Played, list[str]]:
     """What is played, and whose figures stand next to it."""
     command = COMMANDS["papers bench"]
-    derived, rest = derive(load_object(command.config), [*words, "-o", "out"], command.words, prog="prill papers bench")
+    derived, rest = derive(
+        load_object(command.config), [*words, "-o", "out"], command.words, prog="prill papers bench"
+    )
     config, _ = derived.read(rest)
     assert isinstance(config, BenchConfig)
     made, papers = choose(config)
-    return Played(made.place.tasks, str(made.seeds), made.trials or 0), [paper.title for paper in papers]  # type: ignore[attr-defined]
+    return Played(made.place.tasks, str(made.seeds), made.trials or 0), [
+        paper.title for paper in papers
+    ]  # type: ignore[attr-defined]
 
 
 def test_an_agent_of_a_paper_has_its_settings() -> None:
@@ -160,7 +233,9 @@ def test_an_agent_of_a_paper_has_its_settings() -> None:
         5,
     )
     assert papers == ["structured reflection"]
-    args, papers = chosen("miniwob", "--policy", "step", "--tasks", "click-link", "--seeds", "3", "--trials", "2")
+    args, papers = chosen(
+        "miniwob", "--policy", "step", "--tasks", "click-link", "--seeds", "3", "--trials", "2"
+    )
     assert (args.tasks, args.seeds, args.trials, papers) == ("click-link", "3", 2, ["SteP"])
 
 
@@ -172,9 +247,18 @@ def test_the_desk_has_all_scenarios_for_anyone() -> None:
 
 def test_a_list_has_the_seeds_of_its_paper() -> None:
     args, papers = chosen("miniwob", "--policy", "react", "--tasks", "64")
-    assert (len(args.tasks.split(",")), args.seeds, args.trials, papers) == (64, "0-49", 1, ["Synapse"])
+    assert (len(args.tasks.split(",")), args.seeds, args.trials, papers) == (
+        64,
+        "0-49",
+        1,
+        ["Synapse"],
+    )
     args, papers = chosen("miniwob", "--policy", "synapse", "--tasks", "43")
-    assert (len(args.tasks.split(",")), args.seeds, papers) == (43, "0-49", ["structured reflection", "Synapse"])
+    assert (len(args.tasks.split(",")), args.seeds, papers) == (
+        43,
+        "0-49",
+        ["structured reflection", "Synapse"],
+    )
     args, papers = chosen("miniwob", "--policy", "react", "--tasks", "click-link,click-tab")
     assert (args.seeds, len(papers)) == ("0-4", 3)
 
@@ -186,8 +270,12 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
     assert chosen("webarena", "--policy", "step", "--configs", "own.json")[1] == []
     assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--beside", "none")[1] == []
     own = tmp_path / "own.json"
-    own.write_bytes(msgspec.json.encode({**msgspec.to_builtins(read_paper("step")), "title": "own"}))
-    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--beside", f"synapse,{own}")[1] == ["Synapse", "own"]
+    own.write_bytes(
+        msgspec.json.encode({**msgspec.to_builtins(read_paper("step")), "title": "own"})
+    )
+    assert chosen("miniwob", "--policy", "react", "--tasks", "45", "--beside", f"synapse,{own}")[
+        1
+    ] == ["Synapse", "own"]
 
 
 @pytest.mark.parametrize(
@@ -196,20 +284,30 @@ def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
         (("miniwob", "--tasks", "43"), "policy is missing"),
         (
             ("miniwob", "--policy", "react"),
-            "tasks is missing: react is not a paper's agent, so name a list (45, 43, 64), tasks, or all (--tasks)",
+            "tasks is missing: react is not a paper's agent, so name a list (45, 43, 64), tasks, "
+            "or all (--tasks)",
         ),
         (("miniwob", "--policy", "react", "--tasks", "44"), "tasks: there is no task 44"),
-        (("miniwob", "--policy", "react", "--tasks", "45", "--beside", "stepp"), "no figures 'stepp'"),
+        (
+            ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "stepp"),
+            "no figures 'stepp'",
+        ),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--beside", "step-webarena"),
             "are about webarena, not about miniwob",
         ),
-        (("miniwob", "--policy", "scripted", "--tasks", "click-link", "--trials", "2"), "takes no lessons"),
+        (
+            ("miniwob", "--policy", "scripted", "--tasks", "click-link", "--trials", "2"),
+            "takes no lessons",
+        ),
         (
             ("miniwob", "--policy", "react", "--tasks", "45", "--lessons.model", "M"),
             "there is no lesson to draw; give more trials (--lessons.model, --trials)",
         ),
-        (("webarena", "--policy", "scripted", "--shop", "--oracle", "none"), "there is no oracle here"),
+        (
+            ("webarena", "--policy", "scripted", "--shop", "--oracle", "none"),
+            "there is no oracle here",
+        ),
         (
             ("web", "--policy", "scripted", "--goal", "x"),
             "environment web: the benchmarks are miniwob, webarena,",
@@ -235,9 +333,13 @@ def test_bad_usage_is_one_clear_error(prill: Prill, words: tuple[str, ...], prob
 
 
 @pytest.mark.parametrize("name", ["results.md", "results.json", "results.svg"])
-def test_tables_that_cannot_be_written_are_told_first(name: str, prill: Prill, tmp_path: Path) -> None:
+def test_tables_that_cannot_be_written_are_told_first(
+    name: str, prill: Prill, tmp_path: Path
+) -> None:
     """Before anything is played, whatever stands in their place."""
     (tmp_path / "out" / name).mkdir(parents=True)
-    done = prill("papers", "bench", "miniwob", "--policy", "scripted", "--tasks", "click-link", "-o", "out")
+    done = prill(
+        "papers", "bench", "miniwob", "--policy", "scripted", "--tasks", "click-link", "-o", "out"
+    )
     assert done.returncode == 2 and f"{name}: cannot be written: it is a directory" in done.stderr
     assert not (tmp_path / "out/episodes").exists()

@@ -42,17 +42,47 @@ def folder(tmp_path: Path) -> Path:
 
 def detect_kind(body: dict[str, object]) -> str:
     text = json.dumps(body)
-    return "judge" if "response_format" in body else "lesson" if "do better at its next attempt" in text else "policy"
+    return (
+        "judge"
+        if "response_format" in body
+        else "lesson"
+        if "do better at its next attempt" in text
+        else "policy"
+    )
 
 
 def test_reflexion_has_one_budget_for_all_its_models(prill: Prill, folder: Path) -> None:
-    with Endpoint(lambda text: "```stop [9]```" if "OBJECTIVE" in text else answer(text)) as endpoint:
-        words = ("reflexion", "counter.py:Counter", "--tasks", "tasks.jsonl", "--policy", "react", "--judge", "modular")
-        words = (*words, "--judge.captioner", "text", "--attempts", "2", "-o", "out", "--prices", "p.toml", *endpoint.words)
+    with Endpoint(
+        lambda text: "```stop [9]```" if "OBJECTIVE" in text else answer(text)
+    ) as endpoint:
+        words = (
+            "reflexion",
+            "counter.py:Counter",
+            "--tasks",
+            "tasks.jsonl",
+            "--policy",
+            "react",
+            "--judge",
+            "modular",
+        )
+        words = (
+            *words,
+            "--judge.captioner",
+            "text",
+            "--attempts",
+            "2",
+            "-o",
+            "out",
+            "--prices",
+            "p.toml",
+            *endpoint.words,
+        )
         prill(*words, "--budget-usd", 8.5 * CALL)
         kinds = [detect_kind(body) for body in endpoint.bodies]
         assert len(kinds) == 9, kinds
-        assert kinds.count("policy") == 6 and kinds.count("judge") == 3, "the judge spends the same budget"
+        assert kinds.count("policy") == 6 and kinds.count("judge") == 3, (
+            "the judge spends the same budget"
+        )
         spent = json.loads((folder / "out" / "spending.json").read_text())
         assert spent["spent_usd"] == pytest.approx(9 * CALL) and spent["held_usd"] == 0
         verdicts = list(read_verdicts(folder / "out" / "verdicts.jsonl"))
@@ -66,11 +96,25 @@ def test_reflexion_has_one_budget_for_all_its_models(prill: Prill, folder: Path)
 
 def test_policy_without_money_has_not_begun(prill: Prill, folder: Path) -> None:
     with Endpoint(lambda text: "```stop [9]```") as endpoint:
-        words = ("rollout", "counter.py:Counter", "--tasks", "tasks.jsonl", "--policy", "react", "-o", "out", "--workers", 1)
+        words = (
+            "rollout",
+            "counter.py:Counter",
+            "--tasks",
+            "tasks.jsonl",
+            "--policy",
+            "react",
+            "-o",
+            "out",
+            "--workers",
+            1,
+        )
         words = (*words, "--prices", "p.toml", *endpoint.words)
         short = prill(*words, "--budget-usd", 1.5 * CALL)
         assert (short.returncode, len(endpoint.bodies)) == (3, 2)
-        assert "4 could not begin" in short.stderr and "the budget of $0.027 is used up" in short.stderr
+        assert (
+            "4 could not begin" in short.stderr
+            and "the budget of $0.027 is used up" in short.stderr
+        )
         recorded = [item for item in read_trajectories(folder / "out" / "trajectories.jsonl")]
         assert len(recorded) == 2 and not any(getattr(item, "error", "") for item in recorded)
         assert not list((folder / "out" / "partial").iterdir())
@@ -95,42 +139,85 @@ def test_judges_of_a_vote_have_one_budget(prill: Prill, folder: Path) -> None:
     write_trajectories(folder / "t.jsonl", 12)
     (folder / "vote.toml").write_text(VOTE)
     with Endpoint(lambda text: '{"thoughts": "fine", "status": "failure"}') as endpoint:
-        words = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "vote.toml", "--captioner", "given", "--prices", "p.toml")
+        words = (
+            "score",
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "vote.toml",
+            "--captioner",
+            "given",
+            "--prices",
+            "p.toml",
+        )
         words = (*words, "--concurrency", "1", *endpoint.words[2:])
         short = prill(*words, "--budget-usd", 4.5 * CALL)
         assert (short.returncode, len(endpoint.bodies)) == (3, 5), short.stderr
         assert {body["model"] for body in endpoint.bodies} == {"m", "mock"}
         assert "--budget-usd is of the whole run" in short.stderr
-        assert prill(*words, "--budget-usd", 4.5 * CALL).returncode == 3 and len(endpoint.bodies) == 5
+        assert (
+            prill(*words, "--budget-usd", 4.5 * CALL).returncode == 3 and len(endpoint.bodies) == 5
+        )
         (folder / "v.spending.json").write_text("{")
         damaged = prill(*words, "--budget-usd", 99)
         assert damaged.returncode == 2 and "v.spending.json: cannot be read" in damaged.stderr
-        (folder / "v.spending.json").unlink()  # an older run: its verdicts tell, without what was lost with the unscored
+        # an older run: its verdicts tell, without what was lost with the unscored
+        (folder / "v.spending.json").unlink()
         assert prill(*words, "--budget-usd", 4 * CALL).returncode == 3 and len(endpoint.bodies) == 5
         assert prill(*words).returncode == 0 and len(endpoint.bodies) > 5
         assert "were spent before" in prill(*words, "--budget-usd", 99).stderr
         whole = json.loads((folder / "v.spending.json").read_text())["spent_usd"]
-        assert whole == pytest.approx(len(endpoint.bodies) * CALL), "what was spent without a budget is in the verdicts"
+        assert whole == pytest.approx(len(endpoint.bodies) * CALL), (
+            "what was spent without a budget is in the verdicts"
+        )
         assert prill(*words, "--budget-usd", 99, "--no-resume").returncode == 0
-        assert json.loads((folder / "v.spending.json").read_text())["spent_usd"] == pytest.approx(24 * CALL)
+        assert json.loads((folder / "v.spending.json").read_text())["spent_usd"] == pytest.approx(
+            24 * CALL
+        )
 
 
 def test_budget_of_a_judge_file_is_shared_by_its_parts(prill: Prill, folder: Path) -> None:
     write_trajectories(folder / "t.jsonl", 12)
     (folder / "vote.toml").write_text(f"budget_usd = {4.5 * CALL}\n{VOTE}")
     with Endpoint(lambda text: '{"thoughts": "fine", "status": "failure"}') as endpoint:
-        words = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "vote.toml", "--captioner", "given", "--prices", "p.toml")
+        words = (
+            "score",
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "vote.toml",
+            "--captioner",
+            "given",
+            "--prices",
+            "p.toml",
+        )
         assert prill(*words, "--concurrency", "1", *endpoint.words[2:]).returncode == 3
         assert len(endpoint.bodies) == 5
 
 
 @pytest.mark.parametrize(
     ("more", "model"),
-    [(("--captioner", "vlm", "--captioner.model", "gpt-4o-nix"), "gpt-4o-nix"), (("--model", "gpt-4o-nix"), "gpt-4o-nix")],
+    [
+        (("--captioner", "vlm", "--captioner.model", "gpt-4o-nix"), "gpt-4o-nix"),
+        (("--model", "gpt-4o-nix"), "gpt-4o-nix"),
+    ],
 )
-def test_model_without_a_price_is_named_beforehand(prill: Prill, folder: Path, more: tuple[str, ...], model: str) -> None:
+def test_model_without_a_price_is_named_beforehand(
+    prill: Prill, folder: Path, more: tuple[str, ...], model: str
+) -> None:
     write_trajectories(folder / "t.jsonl", 2)
-    words = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--base-url", "http://127.0.0.1:9/v1")
+    words = (
+        "score",
+        "t.jsonl",
+        "-o",
+        "v.jsonl",
+        "--judge",
+        "modular",
+        "--base-url",
+        "http://127.0.0.1:9/v1",
+    )
     given = () if "--model" in more else ("--model", "m")
     result = prill(*words, "--prices", "p.toml", "--budget-usd", "1", *given, *more)
     assert result.returncode == 2 and f"a budget needs a price for {model}" in result.stderr
@@ -140,28 +227,78 @@ def test_model_without_a_price_is_named_beforehand(prill: Prill, folder: Path, m
 @pytest.mark.parametrize("amount", ["nan", "-1", "inf", "much"])
 def test_budget_that_is_none_is_one_error(prill: Prill, folder: Path, amount: str) -> None:
     write_trajectories(folder / "t.jsonl", 2)
-    result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", "m", "--budget-usd", amount)
+    result = prill(
+        "score",
+        "t.jsonl",
+        "-o",
+        "v.jsonl",
+        "--judge",
+        "modular",
+        "--model",
+        "m",
+        "--budget-usd",
+        amount,
+    )
     assert result.returncode == 2
-    assert re.fullmatch(rf"prill score: --budget-usd: expected [^\n]*, got '{amount}'\n", result.stderr, re.IGNORECASE)
+    assert re.fullmatch(
+        rf"prill score: --budget-usd: expected [^\n]*, got '{amount}'\n",
+        result.stderr,
+        re.IGNORECASE,
+    )
 
 
 def test_killed_processes_spend_no_more_than_the_budget_and_one_call(folder: Path) -> None:
-    """kill -9 of a run of two processes again and again: what the endpoint charges, answers that nobody got included."""
+    """kill -9 of a run of two processes again and again: what the endpoint charges, answers that
+    nobody got included.
+    """
     write_trajectories(folder / "t.jsonl", 150)
     chance, budget = random.Random(3), 40.0
     with MockServer(latency=0.03, server_error=0.05, drop=0.05, seed=3) as server:
-        words = ["t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "given", "--model", "m"]
-        words += ["--base-url", server.base_url, "--prices", "p.toml", "--budget-usd", str(budget), "--max-tokens", "200"]
-        command = [sys.executable, "-m", "prill", "score", *words, "--processes", "2", "--concurrency", "4"]
+        words = [
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "modular",
+            "--captioner",
+            "given",
+            "--model",
+            "m",
+        ]
+        words += [
+            "--base-url",
+            server.base_url,
+            "--prices",
+            "p.toml",
+            "--budget-usd",
+            str(budget),
+            "--max-tokens",
+            "200",
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "prill",
+            "score",
+            *words,
+            "--processes",
+            "2",
+            "--concurrency",
+            "4",
+        ]
         for _ in range(2):
             known = server.stats().requests
-            running = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, env=environment())
+            running = subprocess.Popen(
+                command, cwd=folder, stderr=subprocess.DEVNULL, env=environment()
+            )
             until = known + chance.randrange(3, 30)
             while server.stats().requests < until and running.poll() is None:
                 time.sleep(0.01)
             running.kill()
             running.wait()
-        last = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment(), check=False)
+        last = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, env=environment(), check=False
+        )
         stats = server.stats()
     assert last.returncode == 3, last.stderr
     assert "budget" in {verdict.unscored for verdict in read_verdicts(folder / "v.jsonl")}

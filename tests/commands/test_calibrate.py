@@ -21,12 +21,16 @@ JUDGE = EvaluatorInfo("vlm", "1", "m")
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """300 verdicts with scores that are too low, one unscored, of 100 tasks; human labels, and an oracle's."""
+    """300 verdicts with scores that are too low, one unscored, of 100 tasks; human labels, and an
+    oracle's.
+    """
     dice = random.Random(1)
     verdicts, labels, runs = [], [], []
     for i in range(300):
         chance = dice.random()
-        verdicts.append(Verdict(id=str(i), success=chance**3 >= 0.5, score=chance**3, evaluator=JUDGE))
+        verdicts.append(
+            Verdict(id=str(i), success=chance**3 >= 0.5, score=chance**3, evaluator=JUDGE)
+        )
         labels.append(LabelRecord(id=str(i), success=dice.random() < chance))
         labels.append(LabelRecord(id=str(i), success=True, source="oracle"))
         runs.append(Trajectory(id=str(i), task=Task(id=f"k{i // 3}", goal="g")))
@@ -40,15 +44,29 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def test_calibration_is_told_and_written(files: tuple[Path, Path, Path], prill: Prill) -> None:
     verdicts, labels, trajectories = files
-    words = ("--source", "human", "--trajectories", trajectories, "--target-precision", "0.7", "--plot", "c.svg")
+    words = (
+        "--source",
+        "human",
+        "--trajectories",
+        trajectories,
+        "--target-precision",
+        "0.7",
+        "--plot",
+        "c.svg",
+    )
     done = prill("calibrate", verdicts, labels, "-o", "c.json", *words)
     assert done.returncode == 0, done.stderr
     assert "299 scored runs" in done.stdout
     assert "left out 1 unscored" in done.stdout
     assert "5 folds by task" in done.stdout
-    assert re.search(r"Method: (platt|isotonic) \(Brier score held out: platt 0\.\d+, isotonic 0\.\d+; ", done.stdout)
+    assert re.search(
+        r"Method: (platt|isotonic) \(Brier score held out: platt 0\.\d+, isotonic 0\.\d+; ",
+        done.stdout,
+    )
     assert "Warning" not in done.stdout
-    before, after = next(line for line in done.stdout.splitlines() if line.startswith("Brier")).split()[-2:]
+    before, after = next(
+        line for line in done.stdout.splitlines() if line.startswith("Brier")
+    ).split()[-2:]
     assert float(after) < float(before)
     made = json.loads(Path("c.json").read_text())
     assert made["evaluator"]["name"] == "vlm"
@@ -60,22 +78,46 @@ def test_calibration_alone_tells_the_errors(files: tuple[Path, Path, Path], pril
     assert prill("calibrate", *files[:2], "-o", "c.json", "--source", "human").returncode == 0
     made = json.loads(Path("c.json").read_text())
     known = made["held_out"]
-    assert len(known["successes"]) == made["successes"] and len(known["failures"]) == 299 - made["successes"]
+    assert (
+        len(known["successes"]) == made["successes"]
+        and len(known["failures"]) == 299 - made["successes"]
+    )
     assert known["unscored_successes"] + known["unscored_failures"] == made["unscored"] == 1
-    wrong = [sum(score >= 0.5 for score in known["failures"]), sum(score < 0.5 for score in known["successes"])]
+    wrong = [
+        sum(score >= 0.5 for score in known["failures"]),
+        sum(score < 0.5 for score in known["successes"]),
+    ]
     rates = (wrong[0] / len(known["failures"]), wrong[1] / len(known["successes"]))
-    done = prill("simulate-retries", "--calibration", "c.json", "--runs", 40, "--tasks", 10, "-o", "sim")
+    done = prill(
+        "simulate-retries", "--calibration", "c.json", "--runs", 40, "--tasks", 10, "-o", "sim"
+    )
     assert done.returncode == 0, done.stderr
-    assert f"judge: false positives {rates[0]:.1%}, false negatives {rates[1]:.1%}, unscored 0.3%\n" in done.stdout
+    assert (
+        f"judge: false positives {rates[0]:.1%}, false negatives {rates[1]:.1%}, unscored 0.3%\n"
+        in done.stdout
+    )
     del made["held_out"]
     Path("old.json").write_text(json.dumps(made))
     old = prill("simulate-retries", "--calibration", "old.json", "-o", "sim")
     assert (old.returncode, old.stderr.count("\n")) == (2, 1)
-    assert "is of an earlier version" in old.stderr and "make it again with `prill calibrate`" in old.stderr
+    assert (
+        "is of an earlier version" in old.stderr
+        and "make it again with `prill calibrate`" in old.stderr
+    )
 
 
 def test_costs_choose_the_threshold(files: tuple[Path, Path, Path], prill: Prill) -> None:
-    words = ("--source", "human", "--cost-fp", "1", "--cost-fn", "4", "--method", "isotonic", "--json")
+    words = (
+        "--source",
+        "human",
+        "--cost-fp",
+        "1",
+        "--cost-fn",
+        "4",
+        "--method",
+        "isotonic",
+        "--json",
+    )
     done = prill("calibrate", *files[:2], "-o", "c.json", *words)
     found = json.loads(done.stdout)
     assert found["calibration"]["threshold"] == 0.2
@@ -92,20 +134,52 @@ def test_scores_of_zero_and_one_give_a_note(files: tuple[Path, Path, Path], pril
 
 def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) -> None:
     verdicts, labels, trajectories = files
-    trajectories.write_text(re.sub(r'"k(\d+)"', lambda match: f'"k{int(match[1]) % 12}"', trajectories.read_text()))
-    done = prill("calibrate", verdicts, labels, "-o", "c.json", "--source", "human", "--trajectories", trajectories)
-    assert (done.returncode, "Warning: 12 tasks; of fewer than 20" in done.stdout) == (0, True), done.stderr
+    trajectories.write_text(
+        re.sub(r'"k(\d+)"', lambda match: f'"k{int(match[1]) % 12}"', trajectories.read_text())
+    )
+    done = prill(
+        "calibrate",
+        verdicts,
+        labels,
+        "-o",
+        "c.json",
+        "--source",
+        "human",
+        "--trajectories",
+        trajectories,
+    )
+    assert (done.returncode, "Warning: 12 tasks; of fewer than 20" in done.stdout) == (0, True), (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--source", "human", "--target-precision", "0.999"], "no threshold has a precision of at least 0.999"),
-        (["--source", "human", "--target-precision", "7"], "--target-precision: Expected `float` < 1.0, got '7'"),
-        (["--source", "human", "--target-precision", "high"], "--target-precision: Expected `float`, got 'high'"),
-        (["--source", "human", "--cost-fp", "1"], "go together: only their ratio matters (--cost-fp, --cost-fn)"),
-        (["--source", "human", "--cost-fp", "one", "--cost-fn", "1"], "--cost-fp: Expected `float`, got 'one'"),
-        (["--source", "human", "--cost-fp", "1", "--cost-fn", "0"], "--cost-fn: Expected `float` > 0.0, got '0'"),
+        (
+            ["--source", "human", "--target-precision", "0.999"],
+            "no threshold has a precision of at least 0.999",
+        ),
+        (
+            ["--source", "human", "--target-precision", "7"],
+            "--target-precision: Expected `float` < 1.0, got '7'",
+        ),
+        (
+            ["--source", "human", "--target-precision", "high"],
+            "--target-precision: Expected `float`, got 'high'",
+        ),
+        (
+            ["--source", "human", "--cost-fp", "1"],
+            "go together: only their ratio matters (--cost-fp, --cost-fn)",
+        ),
+        (
+            ["--source", "human", "--cost-fp", "one", "--cost-fn", "1"],
+            "--cost-fp: Expected `float`, got 'one'",
+        ),
+        (
+            ["--source", "human", "--cost-fp", "1", "--cost-fn", "0"],
+            "--cost-fn: Expected `float` > 0.0, got '0'",
+        ),
         (
             ["--source", "human", "--cost-fp", "1", "--cost-fn", "2", "--target-precision", "0.5"],
             "choose a precision or the costs",
@@ -126,7 +200,17 @@ def test_impossible_calibration_is_an_error(
 def test_trajectories_must_match_verdicts(files: tuple[Path, Path, Path], prill: Prill) -> None:
     verdicts, labels, trajectories = files
     trajectories.write_text(trajectories.read_text().replace('{"id":"', '{"id":"x'))
-    done = prill("calibrate", verdicts, labels, "-o", "c.json", "--source", "human", "--trajectories", trajectories)
+    done = prill(
+        "calibrate",
+        verdicts,
+        labels,
+        "-o",
+        "c.json",
+        "--source",
+        "human",
+        "--trajectories",
+        trajectories,
+    )
     assert (done.returncode, "others than those judged" in done.stderr) == (2, True), done.stderr
 
 
@@ -134,11 +218,28 @@ def test_python_calibrates_as_the_command_does(
     files: tuple[Path, Path, Path], prill: Prill, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verdicts, labels, trajectories = files
-    words = ("--source", "human", "--trajectories", trajectories, "--cost-fp", "1", "--cost-fn", "4", "--plot", "c.svg")
+    words = (
+        "--source",
+        "human",
+        "--trajectories",
+        trajectories,
+        "--cost-fp",
+        "1",
+        "--cost-fn",
+        "4",
+        "--plot",
+        "c.svg",
+    )
     done = prill("calibrate", verdicts, labels, "-o", "c.json", *words)
     capsys.readouterr()
     config = library.CalibrateConfig(
-        verdicts=verdicts, labels=labels, output="p.json", source="human", trajectories=trajectories, cost_fp=1, cost_fn=4
+        verdicts=verdicts,
+        labels=labels,
+        output="p.json",
+        source="human",
+        trajectories=trajectories,
+        cost_fp=1,
+        cost_fn=4,
     )
     result = library.calibrate(config)
     assert capsys.readouterr() == ("", ""), "the library prints nothing"

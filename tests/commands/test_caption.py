@@ -1,4 +1,6 @@
-"""`prill caption`, and `prill score` by its files: each picture once, nothing asked twice, no goal in any request."""
+"""`prill caption`, and `prill score` by its files: each picture once, nothing asked twice, no goal
+in any request.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,18 @@ VERDICT = '{"thoughts": "seen", "status": "success"}'
 
 
 def write(folder: Path, shots: Sequence[Sequence[str]], lines: Sequence[str] = ()) -> Path:
-    """A trajectory for each list of pictures, and lines as they are. A picture is named by its colour and what follows `-`."""
+    """A trajectory for each list of pictures, and lines as they are. A picture is named by its
+    colour and what follows `-`.
+    """
     rows = []
     for i, names in enumerate(shots):
         for name in names:
             if name.partition("-")[0] in ("red", "blue", "green", "black"):
                 Picture.new("RGB", (8, 8), name.partition("-")[0]).save(folder / f"{name}.png")
         *before, last = [{"screenshot": f"{name}.png"} for name in names]
-        steps = [{"observation": state, "action": {"kind": "click", "text": "click"}} for state in before]
+        steps = [
+            {"observation": state, "action": {"kind": "click", "text": "click"}} for state in before
+        ]
         task = {"goal": GOAL, "platform": "web"}
         rows.append(json.dumps({"id": f"t{i}", "task": task, "steps": steps, "final": last}))
     (folder / "t.jsonl").write_text("".join(f"{row}\n" for row in (*rows, *lines)))
@@ -59,10 +65,22 @@ def test_captions_once_then_score_by_file(prill: Prill, tmp_path: Path) -> None:
     )
     assert len(captioner.turns) == 4 and len(captioner.pictures) == 4
     with Endpoint(lambda text: VERDICT) as judge:
-        words = ["score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "c.jsonl", *judge.words]
+        words = [
+            "score",
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "modular",
+            "--captioner",
+            "c.jsonl",
+            *judge.words,
+        ]
         assert prill(*words).returncode == 0
     assert judge.pictures == [], "no picture is looked at again"
-    assert len(judge.turns) == 3 and all("a page in one colour" in turn and GOAL in turn for turn in judge.turns)
+    assert len(judge.turns) == 3 and all(
+        "a page in one colour" in turn and GOAL in turn for turn in judge.turns
+    )
     assert GOAL not in json.dumps(captioner.bodies)
     verdicts = list(read_verdicts(tmp_path / "v.jsonl"))
     assert [verdict.success for verdict in verdicts] == [True] * 3
@@ -72,7 +90,10 @@ def test_captions_once_then_score_by_file(prill: Prill, tmp_path: Path) -> None:
 def test_state_without_caption_is_no_evidence(prill: Prill, tmp_path: Path) -> None:
     write(tmp_path, [["red"], ["blue"]])
     with Endpoint(lambda text: "red all over") as captioner:
-        assert prill("caption", "t.jsonl", "-o", "c.jsonl", "--limit", 1, *captioner.words).returncode == 0
+        assert (
+            prill("caption", "t.jsonl", "-o", "c.jsonl", "--limit", 1, *captioner.words).returncode
+            == 0
+        )
     with Endpoint(lambda text: VERDICT) as judge:
         (tmp_path / "judge.toml").write_text('name = "modular"\ncaptioner = "c.jsonl"\n')
         done = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "judge.toml", *judge.words)
@@ -90,7 +111,9 @@ def test_resume_asks_nothing_twice(prill: Prill, tmp_path: Path) -> None:
         prill(*command, "--limit", 1)
         whole = (tmp_path / "c.jsonl").read_bytes()
         (tmp_path / "c.jsonl").write_bytes(whole[:-20])
-        assert prill(*command).returncode == 0, "a torn line is cut off, and its picture asked about again"
+        assert prill(*command).returncode == 0, (
+            "a torn line is cut off, and its picture asked about again"
+        )
         before = len(captioner.turns)
         done = prill(*command)
     assert before == len(captioner.turns) == 4
@@ -104,7 +127,19 @@ def test_other_settings_need_another_file(prill: Prill, tmp_path: Path) -> None:
         prill("caption", "t.jsonl", "-o", "c.jsonl", *captioner.words)
         done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--max-tokens", 9, *captioner.words)
         assert done.returncode == 2 and "captions of another captioner" in done.stderr
-        assert prill("caption", "t.jsonl", "-o", "c.jsonl", "--max-tokens", 9, "--no-resume", *captioner.words).returncode == 0
+        assert (
+            prill(
+                "caption",
+                "t.jsonl",
+                "-o",
+                "c.jsonl",
+                "--max-tokens",
+                9,
+                "--no-resume",
+                *captioner.words,
+            ).returncode
+            == 0
+        )
     assert (tmp_path / "c.jsonl.bak").exists()
     assert captioner.bodies[-1]["max_tokens"] == 9
 
@@ -117,11 +152,16 @@ def test_failures_are_states_and_counted(prill: Prill, tmp_path: Path) -> None:
         command = ["caption", "t.jsonl", "-o", "c.jsonl", "--concurrency", 1, *captioner.words]
         done = prill(*command)
         assert done.returncode == 3
-        assert "without a caption: input 2, refusal 1" in done.stderr and "1 lines are no trajectories" in done.stderr
+        assert (
+            "without a caption: input 2, refusal 1" in done.stderr
+            and "1 lines are no trajectories" in done.stderr
+        )
         assert done.stderr.count("gone.png is missing") == 1
         lines = {line.image: line.unscored for line in read_captions(tmp_path / "c.jsonl")}
         assert lines == {"red.png": "refusal", "torn.png": "input", "blue.png": None}
-        assert prill(*command).returncode == 3 and len(captioner.turns) == 2, "a refusal is asked again only when told so"
+        assert prill(*command).returncode == 3 and len(captioner.turns) == 2, (
+            "a refusal is asked again only when told so"
+        )
         replies.append("a red page")
         prill(*command, "--retry-unscored")
     assert captions(tmp_path / "c.jsonl")["red.png"] == "a red page"
@@ -129,22 +169,47 @@ def test_failures_are_states_and_counted(prill: Prill, tmp_path: Path) -> None:
 
 def test_cut_caption_is_flagged_to_the_judge(prill: Prill, tmp_path: Path) -> None:
     write(tmp_path, [["red"]])
-    with Endpoint(lambda text: {"content": "the upper half", "finish_reason": "length"}) as captioner:
+    with Endpoint(
+        lambda text: {"content": "the upper half", "finish_reason": "length"}
+    ) as captioner:
         done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--max-tokens", 5, *captioner.words)
     assert done.returncode == 0 and "1 captions were cut" in done.stderr
     (line,) = read_captions(tmp_path / "c.jsonl")
     assert (line.caption, line.truncated) == ("the upper half", True)
     with Endpoint(lambda text: VERDICT) as judge:
-        prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "c.jsonl", *judge.words)
+        prill(
+            "score",
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "modular",
+            "--captioner",
+            "c.jsonl",
+            *judge.words,
+        )
     assert CUT in judge.turns[0]
 
 
 def test_score_captions_with_a_model_of_its_own(prill: Prill, tmp_path: Path) -> None:
     write(tmp_path, [["red"]])
     with Endpoint(lambda text: VERDICT if GOAL in text else "all red") as endpoint:
-        words = ["score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "vlm", *endpoint.words]
+        words = [
+            "score",
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "modular",
+            "--captioner",
+            "vlm",
+            *endpoint.words,
+        ]
         assert "captioner.model is missing" in prill(*words).stderr
-        assert "a budget needs a price for eyes" in prill(*words, "--captioner.model", "eyes", "--budget-usd", "1").stderr
+        assert (
+            "a budget needs a price for eyes"
+            in prill(*words, "--captioner.model", "eyes", "--budget-usd", "1").stderr
+        )
         assert prill(*words, "--captioner.model", "eyes").returncode == 0
     assert Counter(body["model"] for body in endpoint.bodies) == {"eyes": 1, "m": 1}
 
@@ -156,7 +221,10 @@ def test_python_does_what_the_command_does(prill: Prill, tmp_path: Path) -> None
         said = prill("caption", "t.jsonl", "-o", "c.jsonl", *words)
         table = {"model": captioner.words[1], "base_url": captioner.words[3], "max_tokens": 9}
         config = package.CaptionConfig(
-            trajectories=["t.jsonl"], output="p.jsonl", captioner={"name": "vlm", **table}, concurrency=1
+            trajectories=["t.jsonl"],
+            output="p.jsonl",
+            captioner={"name": "vlm", **table},
+            concurrency=1,
         )
         result = package.caption(config)
     assert str(result).replace("p.jsonl", "c.jsonl") == said.stderr.splitlines()[-1]
@@ -174,16 +242,30 @@ def test_python_does_what_the_command_does(prill: Prill, tmp_path: Path) -> None
         (["-o", "c.jsonl", "--captioner", "eye"], "unknown captioner"),
     ],
 )
-def test_bad_usage_is_said_before_asking(prill: Prill, tmp_path: Path, words: list[str], message: str) -> None:
+def test_bad_usage_is_said_before_asking(
+    prill: Prill, tmp_path: Path, words: list[str], message: str
+) -> None:
     write(tmp_path, [["red"]])
-    model = [] if "--captioner" in words else ["--model", "m", "--base-url", "http://127.0.0.1:9/v1"]
+    model = (
+        [] if "--captioner" in words else ["--model", "m", "--base-url", "http://127.0.0.1:9/v1"]
+    )
     done = prill("caption", "t.jsonl", *words, *model)
     assert done.returncode == 2 and message in done.stderr, done.stderr
 
 
 def test_killed_run_goes_on(tmp_path: Path) -> None:
     write(tmp_path, [["red", "blue", "green", "black"]])
-    command = [sys.executable, "-m", "prill", "caption", "t.jsonl", "-o", "c.jsonl", "--concurrency", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "prill",
+        "caption",
+        "t.jsonl",
+        "-o",
+        "c.jsonl",
+        "--concurrency",
+        "1",
+    ]
     running: list[subprocess.Popen[bytes]] = []
 
     def answer(text: str) -> str:
@@ -194,11 +276,22 @@ def test_killed_run_goes_on(tmp_path: Path) -> None:
 
     with Endpoint(answer) as captioner:
         running.append(
-            subprocess.Popen([*command, *captioner.words], cwd=tmp_path, env=environment(), stderr=subprocess.DEVNULL)
+            subprocess.Popen(
+                [*command, *captioner.words],
+                cwd=tmp_path,
+                env=environment(),
+                stderr=subprocess.DEVNULL,
+            )
         )
         running[0].wait()
         assert len(captions(tmp_path / "c.jsonl")) == 2
-        done = subprocess.run([*command, *captioner.words], cwd=tmp_path, env=environment(), capture_output=True, check=False)
+        done = subprocess.run(
+            [*command, *captioner.words],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     assert len(captioner.turns) == 5, "only what was under way is asked again"
     assert len(captions(tmp_path / "c.jsonl")) == 4
@@ -206,25 +299,54 @@ def test_killed_run_goes_on(tmp_path: Path) -> None:
 
 def test_training_data_by_command(prill: Prill, tmp_path: Path) -> None:
     write(tmp_path, [["red", "blue"], ["red-again"]])
-    described = "# Page\n- A page that is all of one colour, with nothing on it that could be read or pressed by the user"
+    described = (
+        "# Page\n- A page that is all of one colour, with nothing on it that could be "
+        "read or pressed by the user"
+    )
     with Endpoint(lambda text: described) as captioner:
-        command = ["caption", "t.jsonl", "-o", "data", "--for-training", "--near", "-1", *captioner.words]
+        command = [
+            "caption",
+            "t.jsonl",
+            "-o",
+            "data",
+            "--for-training",
+            "--near",
+            "-1",
+            *captioner.words,
+        ]
         done = prill(*command)
         assert done.returncode == 0, done.stderr
         assert "2 rows -> data/rows.jsonl; pictures left out: equal 1" in done.stderr
         rows = (tmp_path / "data/rows.jsonl").read_bytes()
         assert prill(*command).returncode == 0 and len(captioner.turns) == 2
-    assert (tmp_path / "data/rows.jsonl").read_bytes() == rows, "the same command gives the same rows"
+    assert (tmp_path / "data/rows.jsonl").read_bytes() == rows, (
+        "the same command gives the same rows"
+    )
     assert GOAL not in json.dumps(captioner.bodies)
     done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--near", 3, *captioner.words)
-    assert done.returncode == 2 and "near: options of training data only (--for-training)" in done.stderr
+    assert (
+        done.returncode == 2
+        and "near: options of training data only (--for-training)" in done.stderr
+    )
 
 
 def test_annotate_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
     write(tmp_path, [["red", "blue"]])
-    described = "# Page\n- A page that is all of one colour, with nothing on it that could be read or pressed by the user"
+    described = (
+        "# Page\n- A page that is all of one colour, with nothing on it that could be "
+        "read or pressed by the user"
+    )
     with Endpoint(lambda text: described) as captioner:
-        command = ["caption", "t.jsonl", "-o", "data", "--for-training", "--near", "-1", *captioner.words]
+        command = [
+            "caption",
+            "t.jsonl",
+            "-o",
+            "data",
+            "--for-training",
+            "--near",
+            "-1",
+            *captioner.words,
+        ]
         prill(*command)
         words = [
             sys.executable,
@@ -237,14 +359,18 @@ def test_annotate_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
             "anna",
             "--json",
         ]
-        page = subprocess.Popen(words, cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE)
+        page = subprocess.Popen(
+            words, cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE
+        )
         try:
             assert page.stdout is not None
             start = json.loads(page.stdout.readline())
             assert (start["done"], start["left"]) == (0, 2)
             headers = {"Content-Type": "application/json", "Origin": start["url"].rsplit("/", 2)[0]}
             body = json.dumps({"choice": "accept", "caption": "a red page"}).encode()
-            with urllib.request.urlopen(urllib.request.Request(f"{start['url']}api/cards/0", body, headers), timeout=30):
+            with urllib.request.urlopen(
+                urllib.request.Request(f"{start['url']}api/cards/0", body, headers), timeout=30
+            ):
                 page.send_signal(signal.SIGINT)
             summary = json.loads(page.communicate(timeout=60)[0])
         finally:
@@ -258,6 +384,8 @@ def test_annotate_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
         for line in (tmp_path / "data/rows.jsonl").read_text().splitlines()
     ]
     assert sorted(texts) == sorted([described, "a red page"])
-    refused = prill("annotate", "t.jsonl", "--captions", "data/captions.jsonl", "--annotator", "anna")
+    refused = prill(
+        "annotate", "t.jsonl", "--captions", "data/captions.jsonl", "--annotator", "anna"
+    )
     assert refused.returncode == 2 and "of trajectories only" in refused.stderr
     assert "name trajectories" in prill("annotate", "--annotator", "anna").stderr

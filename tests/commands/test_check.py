@@ -28,7 +28,8 @@ def test_good_files_give_exit_code_0(prill: Prill, tmp_path: Path) -> None:
 def test_check_names_broken_lines(prill: Prill, tmp_path: Path) -> None:
     with write_trajectories(tmp_path / "t.jsonl", 2).open("a") as file:
         file.write(
-            '{"id": "x", "task": {}}\n{"id": "\\u001b[2J", "task": {"goal": "g"}, "final": {"screenshot": "no\x7f.png"}}\n'
+            '{"id": "x", "task": {}}\n{"id": "\\u001b[2J", "task": {"goal": "g"}, "final": '
+            '{"screenshot": "no\x7f.png"}}\n'
         )
     done = prill("check", "t.jsonl")
     assert done.returncode == 3
@@ -55,7 +56,10 @@ def test_nothing_readable_gives_2(content: bytes | None, prill: Prill, tmp_path:
 def test_twenty_problems_are_shown(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_bytes(LABEL + b'{"id": 1, "success": true}\n' * 25)
     done = prill("check", "l.jsonl")
-    assert (done.stdout.count("$.id"), done.stdout.splitlines()[-1]) == (20, "  … and 5 more problems")
+    assert (done.stdout.count("$.id"), done.stdout.splitlines()[-1]) == (
+        20,
+        "  … and 5 more problems",
+    )
     (report,) = json.loads(prill("check", "l.jsonl", "--json").stdout)
     assert (len(report.pop("problems")), report) == (
         25,
@@ -81,7 +85,10 @@ def test_schema_is_printed_on_demand(kind: str, prill: Prill) -> None:
 @pytest.mark.parametrize("words", [(), ("t.jsonl", "--schema", "labels")])
 def test_check_takes_files_or_schema(words: tuple[str, ...], prill: Prill) -> None:
     done = prill("check", *words)
-    assert (done.returncode, "give either files to check or the kind of a schema (--schema)" in done.stderr) == (2, True)
+    assert (
+        done.returncode,
+        "give either files to check or the kind of a schema (--schema)" in done.stderr,
+    ) == (2, True)
 
 
 def test_check_and_score_agree_on_ids(prill: Prill, tmp_path: Path) -> None:
@@ -89,19 +96,26 @@ def test_check_and_score_agree_on_ids(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     write_trajectories(tmp_path / "a/one.jsonl", 2)
     write_trajectories(tmp_path / "two.jsonl", 3)
-    (tmp_path / "three.jsonl").write_text('{"id": "x", "task": {}}\n{"id": "x", "task": {"goal": "g"}}\n')
+    (tmp_path / "three.jsonl").write_text(
+        '{"id": "x", "task": {}}\n{"id": "x", "task": {"goal": "g"}}\n'
+    )
     for files in (["a", "two.jsonl"], ["three.jsonl", "two.jsonl"], ["two.jsonl", "two.jsonl"]):
         reports = json.loads(prill("check", *files, "--json").stdout)
         prill("score", *files, "--judge", "always-success", "-o", f"v{files[0][:3]}.jsonl")
-        unscored = [v for v in read_verdicts(tmp_path / f"v{files[0][:3]}.jsonl") if v.unscored == "input"]
+        unscored = [
+            v for v in read_verdicts(tmp_path / f"v{files[0][:3]}.jsonl") if v.unscored == "input"
+        ]
         assert sum(report["broken"] for report in reports) == len(unscored) > 0
-        assert sorted(problem for report in reports for problem in report["problems"]) == sorted(v.reason for v in unscored)
+        assert sorted(problem for report in reports for problem in report["problems"]) == sorted(
+            v.reason for v in unscored
+        )
 
 
 def test_folders_of_folders_are_checked(prill: Prill, tmp_path: Path) -> None:
     for name in ("runs/a", "runs/b/c"):
         (tmp_path / name).mkdir(parents=True)
-        write_trajectories(tmp_path / name / "trajectories.jsonl", 2)  # runs of their own: the same ids are no fault
+        # runs of their own: the same ids are no fault
+        write_trajectories(tmp_path / name / "trajectories.jsonl", 2)
     (tmp_path / "runs/loop").symlink_to(tmp_path / "runs")
     done = prill("check", "runs")
     assert (done.returncode, done.stdout.count("trajectories, 2 good lines\n")) == (0, 2)
@@ -109,7 +123,9 @@ def test_folders_of_folders_are_checked(prill: Prill, tmp_path: Path) -> None:
     assert prill("check", "bare").returncode == 2
 
 
-def test_check_in_python_is_that_of_the_command(prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_in_python_is_that_of_the_command(
+    prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "l.jsonl").write_bytes(LABEL + b'{"id": 1, "success": true}\n')
     result = check(CheckConfig(files=["l.jsonl"]))

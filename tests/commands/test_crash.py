@@ -1,4 +1,6 @@
-"""kill -9 at random moments, and an endpoint that fails in every way: nothing lost, nothing wrong."""
+"""kill -9 at random moments, and an endpoint that fails in every way: nothing lost, nothing
+wrong.
+"""
 
 import random
 import subprocess
@@ -24,12 +26,32 @@ def test_killed_run_has_every_id_once(tmp_path: Path) -> None:
     out = tmp_path / "v.jsonl"
     chance = random.Random(7)
     with MockServer(latency=0.05) as server:
-        words = ["t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", "m", "--base-url", server.base_url]
-        command = [sys.executable, "-m", "prill", "score", *words, "--concurrency", str(CONCURRENCY)]
+        words = [
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "modular",
+            "--model",
+            "m",
+            "--base-url",
+            server.base_url,
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "prill",
+            "score",
+            *words,
+            "--concurrency",
+            str(CONCURRENCY),
+        ]
         before = repeated = 0
         kept = b""
         for _ in range(10):
-            running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL, env=environment())
+            running = subprocess.Popen(
+                command, cwd=tmp_path, stderr=subprocess.DEVNULL, env=environment()
+            )
             goal = before + chance.randrange(1, 190)
             while not out.exists() or out.read_bytes().count(b"\n") < goal:
                 assert running.poll() is None, "the run ended before it was killed"
@@ -46,14 +68,21 @@ def test_killed_run_has_every_id_once(tmp_path: Path) -> None:
             repeated = again
         # whatever a crash in the middle of a write may leave
         out.write_bytes(out.read_bytes() + b'{"id":"t1999","success":tr')
-        assert subprocess.run(command, cwd=tmp_path, stderr=subprocess.DEVNULL, env=environment(), check=False).returncode == 0
+        assert (
+            subprocess.run(
+                command, cwd=tmp_path, stderr=subprocess.DEVNULL, env=environment(), check=False
+            ).returncode
+            == 0
+        )
         stats = server.stats()
     assert out.read_bytes().startswith(kept)
     verdicts = {verdict.id: verdict.success for verdict in read_verdicts(out)}
     assert out.read_bytes().count(b"\n") == len(verdicts) == COUNT
     assert all(verdicts[f"t{i}"] == (i % 3 == 0) for i in range(COUNT))
     assert stats.requests - COUNT <= 10 * CONCURRENCY
-    assert {transcript.id for transcript in read_transcripts(tmp_path / "v.transcripts")} == verdicts.keys()
+    assert {
+        transcript.id for transcript in read_transcripts(tmp_path / "v.transcripts")
+    } == verdicts.keys()
 
 
 def counted(server: MockServer) -> int:
@@ -83,10 +112,30 @@ FAULTS = {
 def test_failing_endpoint_no_wrong_verdict(prill: Prill, tmp_path: Path, retries: int) -> None:
     write_trajectories(tmp_path / "t.jsonl", 600)
     with MockServer(seed=3, latency=0.01, **FAULTS) as server:
-        words = ("-o", "v.jsonl", "--judge", "modular", "--model", "m", "--base-url", server.base_url)
-        result = prill("score", "t.jsonl", *words, "--concurrency", 64, "--timeout", 2, "--retries", retries)
+        words = (
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "modular",
+            "--model",
+            "m",
+            "--base-url",
+            server.base_url,
+        )
+        result = prill(
+            "score", "t.jsonl", *words, "--concurrency", 64, "--timeout", 2, "--retries", retries
+        )
         outcomes = server.stats().outcomes
-    assert set(outcomes) >= {"ok", "rate_limit", "server_error", "drop", "stall", "garbage", "cut", "unsuccessful"}
+    assert set(outcomes) >= {
+        "ok",
+        "rate_limit",
+        "server_error",
+        "drop",
+        "stall",
+        "garbage",
+        "cut",
+        "unsuccessful",
+    }
     verdicts = {verdict.id: verdict for verdict in read_verdicts(tmp_path / "v.jsonl")}
     assert len(verdicts) == 600
     judged = {id: v.success for id, v in verdicts.items() if v.unscored is None}

@@ -1,4 +1,6 @@
-"""State that commands take up, damaged in every way: the same figures, or one clear error that names the file."""
+"""State that commands take up, damaged in every way: the same figures, or one clear error that
+names the file.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,11 @@ HUGE = 70_000_000  # bytes: more than a line may have
 
 @dataclass(frozen=True)
 class Case:
-    """A command that reads or resumes `state`, a file, and what it gives: its output and these files.
+    """A command that reads or resumes `state`, a file, and what it gives: its output and these
+    files.
 
-    `remakes`: what is lost is made again, so that only files and exit code are the same. `tells`: what is said where the state
-    is damaged, where it is not an error.
+    `remakes`: what is lost is made again, so that only files and exit code are the same. `tells`:
+    what is said where the state is damaged, where it is not an error.
     """
 
     state: str
@@ -44,7 +47,10 @@ class Case:
 def orders(folder: Path) -> None:
     write_orders(folder / "t.jsonl", 4)
     judge = EvaluatorInfo("j", "1")
-    verdicts = [Verdict(id=f"t{i}", success=i % 2 == 0, score=0.9 - i / 10, evaluator=judge) for i in range(4)]
+    verdicts = [
+        Verdict(id=f"t{i}", success=i % 2 == 0, score=0.9 - i / 10, evaluator=judge)
+        for i in range(4)
+    ]
     (folder / "v.jsonl").write_bytes(b"".join(map(encode, verdicts)))
     (folder / "a.jsonl").write_bytes(b"".join(map(encode, verdicts[:2])))
     (folder / "b.jsonl").write_bytes(b"".join(map(encode, verdicts[2:])))
@@ -52,26 +58,49 @@ def orders(folder: Path) -> None:
 
 def watched(folder: Path, prill: Prill, url: str) -> Case:
     opinion = Opinion(judge="judge", success=True, score=0.8)
-    records = [WatchRecord(kind="verdict", at="", id=f"r{i}", verdict=opinion, student=opinion) for i in range(60)]
+    records = [
+        WatchRecord(kind="verdict", at="", id=f"r{i}", verdict=opinion, student=opinion)
+        for i in range(60)
+    ]
     (folder / "log.jsonl").write_bytes(b"".join(map(encode, records)))
     return Case("log.jsonl", ("watch", "log.jsonl", "--json"))
 
 
 def merged(folder: Path, prill: Prill, url: str) -> Case:
-    return Case("a.jsonl", ("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl"), ("out.jsonl",), ("out.jsonl",))
+    return Case(
+        "a.jsonl",
+        ("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl"),
+        ("out.jsonl",),
+        ("out.jsonl",),
+    )
 
 
 def merged_into(folder: Path, prill: Prill, url: str) -> Case:
     assert prill("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl").returncode == 0
-    return Case("out.jsonl", ("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl"), ("out.jsonl",), remakes=True)
+    return Case(
+        "out.jsonl",
+        ("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl"),
+        ("out.jsonl",),
+        remakes=True,
+    )
 
 
 def conversed(folder: Path, prill: Prill, url: str) -> Case:
     def task(id: str, count: int) -> dict[str, object]:
-        about = {"annotation_id": id, "website": "shop", "domain": "d", "subdomain": "s", "confirmed_task": f"buy tea {id}"}
+        about = {
+            "annotation_id": id,
+            "website": "shop",
+            "domain": "d",
+            "subdomain": "s",
+            "confirmed_task": f"buy tea {id}",
+        }
         act = {"operation": {"op": "CLICK", "value": ""}, "cleaned_html": "<a/>"}
         acts = [{"action_uid": f"{id}{k}", **act} for k in range(count)]
-        return {**about, "action_reprs": [f"[link]  {id} {k} -> CLICK" for k in range(count)], "actions": acts}
+        return {
+            **about,
+            "action_reprs": [f"[link]  {id} {k} -> CLICK" for k in range(count)],
+            "actions": acts,
+        }
 
     (folder / "in.json").write_text(json.dumps([task("one", 9), task("two", 2)]))
     words = ("papers", "conversations", "in.json", "-o", "c.json")
@@ -89,17 +118,41 @@ def calibrated(folder: Path, prill: Prill, url: str) -> Case:
     labels = [LabelRecord(id=f"c{i}", success=i % 3 > 0) for i in range(60)]
     (folder / "cl.jsonl").write_bytes(b"".join(map(encode, labels)))
     judge = EvaluatorInfo("j", "1")
-    verdicts = [Verdict(id=f"c{i}", success=True, score=(i % 10) / 10, evaluator=judge) for i in range(60)]
+    verdicts = [
+        Verdict(id=f"c{i}", success=True, score=(i % 10) / 10, evaluator=judge) for i in range(60)
+    ]
     (folder / "cv.jsonl").write_bytes(b"".join(map(encode, verdicts)))
     assert prill("calibrate", "cv.jsonl", "cl.jsonl", "-o", "cal.json").returncode == 0
-    return Case("cal.json", ("simulate-retries", "--calibration", "cal.json", "--runs", 40, "--tasks", 10, "-o", "sim"))
+    return Case(
+        "cal.json",
+        ("simulate-retries", "--calibration", "cal.json", "--runs", 40, "--tasks", 10, "-o", "sim"),
+    )
 
 
 def captioned(folder: Path, prill: Prill, url: str) -> Case:
-    lines = [{"id": f"sha256:{n}", "captioner": "c", "image": "a.png", "caption": "A shop"} for n in range(3)]
+    lines = [
+        {"id": f"sha256:{n}", "captioner": "c", "image": "a.png", "caption": "A shop"}
+        for n in range(3)
+    ]
     (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    words = ("score", "t.jsonl", "-o", "f.jsonl", "--judge", "modular", "--model", "m", "--base-url", url)
-    return Case("captions.jsonl", (*words, "--captioner", "captions.jsonl"), (), ("f.jsonl", "f.transcripts"))
+    words = (
+        "score",
+        "t.jsonl",
+        "-o",
+        "f.jsonl",
+        "--judge",
+        "modular",
+        "--model",
+        "m",
+        "--base-url",
+        url,
+    )
+    return Case(
+        "captions.jsonl",
+        (*words, "--captioner", "captions.jsonl"),
+        (),
+        ("f.jsonl", "f.transcripts"),
+    )
 
 
 def replied(folder: Path, prill: Prill, url: str) -> Case:
@@ -122,9 +175,24 @@ def replied(folder: Path, prill: Prill, url: str) -> Case:
 
 
 def transcribed(folder: Path, prill: Prill, url: str) -> Case:
-    words = ("score", "t.jsonl", "-o", "s.jsonl", "--judge", "modular", "--model", "m", "--base-url", url)
+    words = (
+        "score",
+        "t.jsonl",
+        "-o",
+        "s.jsonl",
+        "--judge",
+        "modular",
+        "--model",
+        "m",
+        "--base-url",
+        url,
+    )
     assert prill(*words).returncode == 0
-    return Case("s.transcripts/calls-0001.jsonl.gz", ("show", "t1", "--verdicts", "s.jsonl"), tells="s.transcripts holds none")
+    return Case(
+        "s.transcripts/calls-0001.jsonl.gz",
+        ("show", "t1", "--verdicts", "s.jsonl"),
+        tells="s.transcripts holds none",
+    )
 
 
 CASES: dict[str, Callable[[Path, Prill, str], Case]] = {
@@ -150,7 +218,10 @@ def damages(data: bytes) -> Iterator[tuple[str, Callable[[Path], object]]]:
     for number in range(12):
         place = len(data) * (2 * number + 1) // 24
         flipped = data[:place] + bytes([data[place] ^ (1 << number % 8)]) + data[place + 1 :]
-        yield f"bit {number % 8} of byte {place} flipped", lambda path, flipped=flipped: path.write_bytes(flipped)
+        yield (
+            f"bit {number % 8} of byte {place} flipped",
+            lambda path, flipped=flipped: path.write_bytes(flipped),
+        )
     yield "zeros", lambda path: path.write_bytes(bytes(len(data)))
     yield "UTF-16", lambda path: path.write_bytes(data.decode("latin-1").encode("utf-16"))
     yield "not UTF-8", lambda path: path.write_bytes(data.replace(b'"', b'\xff"', 3))
@@ -174,11 +245,17 @@ def url() -> Iterator[str]:
 
 def outcome(case: Case, done: subprocess.CompletedProcess[str]) -> tuple[object, ...]:
     said = () if case.remakes else (done.stdout,)
-    return done.returncode, *said, *(Path(name).read_bytes() if os.path.isfile(name) else None for name in case.gives)
+    return (
+        done.returncode,
+        *said,
+        *(Path(name).read_bytes() if os.path.isfile(name) else None for name in case.gives),
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_damage_is_named_or_without_effect(name: str, prill: Prill, tmp_path: Path, url: str) -> None:
+def test_damage_is_named_or_without_effect(
+    name: str, prill: Prill, tmp_path: Path, url: str
+) -> None:
     orders(tmp_path)
     case = CASES[name](tmp_path, prill, url)
     whole, state = tmp_path.parent / f"{tmp_path.name}-whole", Path(case.state)
@@ -189,7 +266,9 @@ def test_damage_is_named_or_without_effect(name: str, prill: Prill, tmp_path: Pa
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         shutil.copytree(whole, tmp_path, symlinks=True, dirs_exist_ok=True)
         for path in map(Path, case.fresh):
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(
+                missing_ok=True
+            )
 
     restored()
     expected = outcome(case, prill(*case.words))

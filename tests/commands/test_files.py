@@ -1,4 +1,6 @@
-"""Files are safe from every command: what they read, what they write, and what they refuse to write over."""
+"""Files are safe from every command: what they read, what they write, and what they refuse to write
+over.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,28 @@ def files(tmp_path: Path) -> dict[str, bytes]:
     write_trajectories(tmp_path / "t.jsonl", 60)
     ids = [f"t{i}" for i in range(60)]
     labels = [LabelRecord(id=id, success=i % 3 == 0) for i, id in enumerate(ids)]
-    verdicts = [Verdict(id=id, success=i % 2 == 0, score=i / 60, evaluator=JUDGE) for i, id in enumerate(ids)]
+    verdicts = [
+        Verdict(id=id, success=i % 2 == 0, score=i / 60, evaluator=JUDGE)
+        for i, id in enumerate(ids)
+    ]
     differing = Disagreement(
-        kind="false positive", id="t1", goal=None, label=False, score=1.0, unscored=None, reason="", annotators=()
+        kind="false positive",
+        id="t1",
+        goal=None,
+        label=False,
+        score=1.0,
+        unscored=None,
+        reason="",
+        annotators=(),
     )
     contents = {
         "l.jsonl": b"".join(map(encode, labels)),
         "v.jsonl": b"".join(map(encode, verdicts)),
         "d.jsonl": encode(differing),
-        "r.html": b'<!doctype html>\n<meta charset="utf-8">\n<meta name="generator" content="prill report">\n',
+        "r.html": (
+            b'<!doctype html>\n<meta charset="utf-8">\n<meta name="generator" '
+            b'content="prill report">\n'
+        ),
         "c.svg": b"<svg xmlns='http://www.w3.org/2000/svg'></svg>",
         "table.csv": b"id,success,score,unscored\n",
         "red.json": b'{"attacks_version":"1","effects":[]}\n',
@@ -59,8 +74,14 @@ WRITERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
     "score again": (("score", "t.jsonl", *FAIL, "--no-resume", "-o"), {"v.jsonl"}),
     "fit": (("fit", "t.jsonl", "l.jsonl", "--kind", "prior", "-o"), {"prior.json"}),
     "calibrate": (("calibrate", "v.jsonl", "l.jsonl", "-o"), {"calibration.json"}),
-    "calibrate, plotted": (("calibrate", "v.jsonl", "l.jsonl", "-o", "new.json", "--plot"), {"c.svg"}),
-    "report": (("report", "t.jsonl", "--verdicts", "v.jsonl", "--labels", "l.jsonl", "-o"), {"r.html"}),
+    "calibrate, plotted": (
+        ("calibrate", "v.jsonl", "l.jsonl", "-o", "new.json", "--plot"),
+        {"c.svg"},
+    ),
+    "report": (
+        ("report", "t.jsonl", "--verdicts", "v.jsonl", "--labels", "l.jsonl", "-o"),
+        {"r.html"},
+    ),
     "table": (("table", "v.jsonl", "--format", "csv", "-o"), {"table.csv"}),
     "agree": (("agree", "v.jsonl", "l.jsonl", "--disagreements"), {"d.jsonl"}),
     "annotate": (("annotate", "t.jsonl", "--annotator", "ada", "-o"), {"l.jsonl"}),
@@ -69,13 +90,18 @@ WRITERS: dict[str, tuple[tuple[str, ...], set[str]]] = {
 INTO_FOLDERS = {
     "redteam": (("redteam", "t.jsonl", "l.jsonl", *FAIL, "-o"), "redteam.json"),
     "redteam's verdicts": (("redteam", "t.jsonl", "l.jsonl", *FAIL, "-o"), "before.jsonl"),
-    "rollout": (("rollout", "miniwob", "--policy", "scripted", "--tasks", "click-test", "-o"), "trajectories.jsonl"),
+    "rollout": (
+        ("rollout", "miniwob", "--policy", "scripted", "--tasks", "click-test", "-o"),
+        "trajectories.jsonl",
+    ),
     "convert": (("convert", "agent-eval-refine", ".", "-o"), "labels.jsonl"),
 }
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_no_command_destroys_a_file(writer: str, prill: Prill, files: dict[str, bytes], tmp_path: Path) -> None:
+def test_no_command_destroys_a_file(
+    writer: str, prill: Prill, files: dict[str, bytes], tmp_path: Path
+) -> None:
     words, own = WRITERS[writer]
     for name in files.keys() - own:
         done = prill(*words, name)
@@ -86,10 +112,16 @@ def test_no_command_destroys_a_file(writer: str, prill: Prill, files: dict[str, 
 
 
 @pytest.mark.parametrize("writer", INTO_FOLDERS)
-def test_no_folder_is_written_over(writer: str, prill: Prill, files: dict[str, bytes], tmp_path: Path) -> None:
+def test_no_folder_is_written_over(
+    writer: str, prill: Prill, files: dict[str, bytes], tmp_path: Path
+) -> None:
     words, name = INTO_FOLDERS[writer]
     (tmp_path / "out").mkdir()
-    for other in ("t.jsonl", "l.jsonl", "notes.txt") if name != "trajectories.jsonl" else ("v.jsonl", "l.jsonl"):
+    for other in (
+        ("t.jsonl", "l.jsonl", "notes.txt")
+        if name != "trajectories.jsonl"
+        else ("v.jsonl", "l.jsonl")
+    ):
         shutil.copy(tmp_path / other, tmp_path / "out" / name)
         done = prill(*words, "out")
         assert done.returncode == 2, (other, done.stderr)
@@ -98,7 +130,9 @@ def test_no_folder_is_written_over(writer: str, prill: Prill, files: dict[str, b
 
 
 @pytest.mark.parametrize("writer", [name for name in WRITERS if name != "annotate"])
-def test_folders_of_outputs_are_made(writer: str, prill: Prill, files: dict[str, bytes], tmp_path: Path) -> None:
+def test_folders_of_outputs_are_made(
+    writer: str, prill: Prill, files: dict[str, bytes], tmp_path: Path
+) -> None:
     words, own = WRITERS[writer]
     assert prill(*words, "deep/er/out").returncode == 0
     for name in own - {"v.jsonl"}:
@@ -107,7 +141,9 @@ def test_folders_of_outputs_are_made(writer: str, prill: Prill, files: dict[str,
 
 
 @pytest.mark.parametrize("writer", [name for name in WRITERS if name != "annotate"])
-def test_a_dash_is_standard_output(writer: str, prill: Prill, files: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_dash_is_standard_output(
+    writer: str, prill: Prill, files: dict[str, bytes], tmp_path: Path
+) -> None:
     words, _ = WRITERS[writer]
     done, again = prill(*words, "-"), prill(*words, "out")
     assert (done.returncode, again.returncode) == (0, 0), done.stderr
@@ -115,7 +151,9 @@ def test_a_dash_is_standard_output(writer: str, prill: Prill, files: dict[str, b
         verdicts = [json.loads(line)["id"] for line in done.stdout.splitlines()]
         assert verdicts == [f"t{i}" for i in range(60)]
     else:
-        assert done.stdout.encode() == (tmp_path / "out").read_bytes(), "nothing else is printed there"
+        assert done.stdout.encode() == (tmp_path / "out").read_bytes(), (
+            "nothing else is printed there"
+        )
     assert not (tmp_path / "-").exists()
 
 
@@ -123,7 +161,10 @@ def test_a_dash_is_standard_output(writer: str, prill: Prill, files: dict[str, b
 def test_what_needs_a_place_takes_no_dash(verb: str, prill: Prill, files: dict[str, bytes]) -> None:
     words = WRITERS["annotate"][0] if verb == "annotate" else INTO_FOLDERS[verb][0]
     done = prill(*words, "-")
-    assert (done.returncode, "cannot go through a pipe; name a place on disk (-o)" in done.stderr) == (2, True)
+    assert (
+        done.returncode,
+        "cannot go through a pipe; name a place on disk (-o)" in done.stderr,
+    ) == (2, True)
 
 
 READERS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -140,13 +181,19 @@ READERS: dict[str, tuple[tuple[str, ...], str]] = {
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("reader", READERS)
 def test_a_dash_is_standard_input(
-    reader: str, packed: bool, prill: Prill, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+    reader: str,
+    packed: bool,
+    prill: Prill,
+    files: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words, name = READERS[reader]
     data = gzip.compress(files[name]) if packed else files[name]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     piped = prill(*words)
-    direct = prill(*(name if word == "-" and place < 3 else word for place, word in enumerate(words)))
+    direct = prill(
+        *(name if word == "-" and place < 3 else word for place, word in enumerate(words))
+    )
     assert (piped.returncode, piped.returncode) == (0, direct.returncode), piped.stderr
     assert steady(piped.stdout) == steady(direct.stdout.replace(name, "-"))
 
@@ -162,7 +209,14 @@ def test_pipes_of_a_shell_are_inputs(files: dict[str, bytes], tmp_path: Path) ->
         f"cat t.jsonl | gzip | {prill} score /dev/stdin {' '.join(FAIL)} -o /dev/stdout"
         f" | {prill} agree <(cat /dev/stdin) <(gzip -c l.jsonl) --json --trajectories t.jsonl"
     )
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert sum(json.loads(done.stdout)["confusion"].values()) == 60
 
@@ -171,7 +225,9 @@ def test_a_reader_that_goes_is_no_error(files: dict[str, bytes], tmp_path: Path)
     ours, theirs = os.pipe()
     os.close(ours)
     command = [sys.executable, "-m", "prill", "table", "v.jsonl"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(), stdout=theirs, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), stdout=theirs, stderr=subprocess.PIPE, check=False
+    )
     os.close(theirs)
     assert (done.returncode, done.stderr) == (1, b"")
 
@@ -204,12 +260,20 @@ def test_folders_are_inputs_of_all(prill: Prill, files: dict[str, bytes], tmp_pa
     ):
         done = prill(*words)
         assert done.returncode == 0, done.stderr
-        assert done.stderr.count(f"prill {words[0]}: runs: not read as trajectories: l.jsonl (labels)") == 1
+        assert (
+            done.stderr.count(f"prill {words[0]}: runs: not read as trajectories: l.jsonl (labels)")
+            == 1
+        )
     assert len(list(read_verdicts(tmp_path / "new.jsonl"))) == 60
-    agreement = json.loads(prill("agree", "v.jsonl", "l.jsonl", "--trajectories", "runs", "--json").stdout)
+    agreement = json.loads(
+        prill("agree", "v.jsonl", "l.jsonl", "--trajectories", "runs", "--json").stdout
+    )
     assert agreement["clustered_by"] == "task"
     checked = prill("check", "runs").stdout
-    assert checked == "runs/l.jsonl: labels, 60 good lines\nruns/t.jsonl: trajectories, 60 good lines\n"
+    assert (
+        checked
+        == "runs/l.jsonl: labels, 60 good lines\nruns/t.jsonl: trajectories, 60 good lines\n"
+    )
     assert prill("score", "runs", *FAIL, "-o", "runs/t.jsonl").returncode == 2
 
 
@@ -217,14 +281,22 @@ def test_score_speaks_of_unknown_keys(prill: Prill, tmp_path: Path) -> None:
     records = [{"id": str(i), "task": {"goal": "g"}, "anwser": "x", "zzz": 1} for i in range(3)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     done = prill("score", "t.jsonl", *FAIL, "-o", "v.jsonl")
-    note = "2 unknown keys in the trajectories, kept as metadata that no judge sees: `anwser` 3 times (did you mean 'answer'?)"
+    note = (
+        "2 unknown keys in the trajectories, kept as metadata that no judge sees: `anwser` 3 "
+        "times (did you mean 'answer'?)"
+    )
     assert done.stderr.count(f"prill score: {note}, `zzz` 3 times\n") == 1
 
 
-def test_beginning_anew_keeps_every_backup(prill: Prill, files: dict[str, bytes], tmp_path: Path) -> None:
+def test_beginning_anew_keeps_every_backup(
+    prill: Prill, files: dict[str, bytes], tmp_path: Path
+) -> None:
     (tmp_path / "link.jsonl").symlink_to("v.jsonl")
     for _ in range(3):
         assert prill("score", "t.jsonl", *FAIL, "--no-resume", "-o", "link.jsonl").returncode == 0
     assert (tmp_path / "v.jsonl.bak").read_bytes() == files["v.jsonl"]
-    assert all(len(list(read_verdicts(tmp_path / name))) == 60 for name in ("v.jsonl", "v.jsonl.bak2", "v.jsonl.bak3"))
+    assert all(
+        len(list(read_verdicts(tmp_path / name))) == 60
+        for name in ("v.jsonl", "v.jsonl.bak2", "v.jsonl.bak3")
+    )
     assert (tmp_path / "link.jsonl").is_symlink()

@@ -1,4 +1,6 @@
-"""`prill filter` as a user meets it: a folder of rows with manifest and page, figures, and one clear error for bad input."""
+"""`prill filter` as a user meets it: a folder of rows with manifest and page, figures, and one
+clear error for bad input.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Terse:
     async def act(self, observation): ...
     def demonstrate(self, trajectory, index):
         return [Message("user", (trajectory.task.goal,))], trajectory.steps[index].action.kind + self.sign
-"""
+"""  # noqa: E501
 JUDGE = {"name": "vlm", "version": "1", "model": "m"}
 
 
@@ -33,10 +35,15 @@ def write(path: Path, *records: dict[str, Any]) -> Path:
     return path
 
 
-def trajectory(id: str, task: str = "k", *, number: int = 7, image: str | None = None) -> dict[str, Any]:
+def trajectory(
+    id: str, task: str = "k", *, number: int = 7, image: str | None = None
+) -> dict[str, Any]:
     state = {"text": PAGE, **({"screenshot": image} if image else {})}
     steps = [
-        {"observation": state, "action": {"kind": "click", "text": f"click [{number}]", "target": f"[{number}]"}},
+        {
+            "observation": state,
+            "action": {"kind": "click", "text": f"click [{number}]", "target": f"[{number}]"},
+        },
         {"observation": state, "action": {"kind": "stop", "text": "stop [4]", "value": "4"}},
     ]
     return {
@@ -57,9 +64,22 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """A good attempt, two bad ones and one that is unscored, with verdicts in v.jsonl and labels in l.jsonl."""
-    attempts = [trajectory("a"), trajectory("b", number=9), trajectory("c", "other"), trajectory("d")]
-    write(tmp_path / "v.jsonl", said("a", True, 0.9), said("b", False, 0.2), said("c", True, 0.6), said("d", None))
+    """A good attempt, two bad ones and one that is unscored, with verdicts in v.jsonl and labels in
+    l.jsonl.
+    """
+    attempts = [
+        trajectory("a"),
+        trajectory("b", number=9),
+        trajectory("c", "other"),
+        trajectory("d"),
+    ]
+    write(
+        tmp_path / "v.jsonl",
+        said("a", True, 0.9),
+        said("b", False, 0.2),
+        said("c", True, 0.6),
+        said("d", None),
+    )
     write(tmp_path / "l.jsonl", *({"id": id, "success": id == "a"} for id in "abcd"))
     return write(tmp_path / "t.jsonl", *attempts)
 
@@ -70,7 +90,10 @@ def test_folder_has_rows_manifest_and_page(prill: Prill, runs: Path, tmp_path: P
     assert done.stdout.splitlines() == [
         "4 of 8 steps kept, of 2 of 4 attempts",
         "In no row, for want of a verdict: timeout 1",
-        "By the labels, 1 of 2 labelled attempts that were kept truly succeeded: 0.500 [0.095, 0.905]",
+        (
+            "By the labels, 1 of 2 labelled attempts that were kept truly succeeded: 0.500 [0.095, "
+            "0.905]"
+        ),
         "  lost      2  judged a failure",
         "  lost      2  unscored: timeout",
     ]
@@ -79,33 +102,76 @@ def test_folder_has_rows_manifest_and_page(prill: Prill, runs: Path, tmp_path: P
     ]  # fmt: skip
     manifest = json.loads((tmp_path / "rows/manifest.json").read_text())
     assert sorted(manifest["files"]) == sorted(path.name for path in (tmp_path / "rows").iterdir())
-    assert [Path(file["path"]).name for file in manifest["inputs"]] == ["t.jsonl", "v.jsonl", "l.jsonl"]
-    assert (manifest["unscored"], manifest["steps_kept"], manifest["judge"]["name"]) == ({"timeout": 1}, 4, "vlm")
+    assert [Path(file["path"]).name for file in manifest["inputs"]] == [
+        "t.jsonl",
+        "v.jsonl",
+        "l.jsonl",
+    ]
+    assert (manifest["unscored"], manifest["steps_kept"], manifest["judge"]["name"]) == (
+        {"timeout": 1},
+        4,
+        "vlm",
+    )
     page = (tmp_path / "rows/report.html").read_text()
     assert "<b>things" not in page and "judged a failure" in page and "<svg" in page
 
 
 def test_all_kinds_go_into_one_folder(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    done = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", "--rows", "sft,kto,dpo", "--format", "llama-factory")
+    done = prill(
+        "filter",
+        runs,
+        "--verdicts",
+        "v.jsonl",
+        "-o",
+        "rows",
+        "--rows",
+        "sft,kto,dpo",
+        "--format",
+        "llama-factory",
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == "4 sft, 6 kto, 1 dpo rows -> rows\n"
     assert [row["label"] for row in lines(tmp_path / "rows/kto.jsonl")] == [True] * 4 + [False] * 2
     (pair,) = lines(tmp_path / "rows/dpo.jsonl")
     assert (pair["trajectory"], pair["chosen"]["content"]) == ("a", "click [7]")
-    assert set(json.loads((tmp_path / "rows/dataset_info.json").read_text())) == {"prill_sft", "prill_kto", "prill_dpo"}
+    assert set(json.loads((tmp_path / "rows/dataset_info.json").read_text())) == {
+        "prill_sft",
+        "prill_kto",
+        "prill_dpo",
+    }
 
 
 def test_policy_gives_prompt_and_language(prill: Prill, runs: Path, tmp_path: Path) -> None:
     words = ("--policy", "react", "--no-policy.reasoning")
     assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", *words).returncode == 0
     first, last, *_ = lines(tmp_path / "rows/sft.jsonl")
-    assert [row["completion"][0]["content"] for row in (first, last)] == ["```click [7]```", "```stop [4]```"]
+    assert [row["completion"][0]["content"] for row in (first, last)] == [
+        "```click [7]```",
+        "```stop [4]```",
+    ]
     assert "OBSERVATION:" in first["prompt"][-1]["content"]
     assert first["prompt"][2]["role"] == "assistant", "its worked examples"
     policy = json.loads((tmp_path / "rows/manifest.json").read_text())["policy"]
-    assert (policy["name"], policy["options"], list(policy["prompts"])) == ("react", {"reasoning": False}, ["web"])
-    refused = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "other", "--policy", "replay", "--policy.trajectories=[]")
-    assert (refused.returncode, "those that do: react, screen, cogagent" in refused.stderr) == (2, True)
+    assert (policy["name"], policy["options"], list(policy["prompts"])) == (
+        "react",
+        {"reasoning": False},
+        ["web"],
+    )
+    refused = prill(
+        "filter",
+        runs,
+        "--verdicts",
+        "v.jsonl",
+        "-o",
+        "other",
+        "--policy",
+        "replay",
+        "--policy.trajectories=[]",
+    )
+    assert (refused.returncode, "those that do: react, screen, cogagent" in refused.stderr) == (
+        2,
+        True,
+    )
 
 
 def test_own_policy_teaches_by_name(prill: Prill, runs: Path, tmp_path: Path) -> None:
@@ -121,13 +187,20 @@ def test_options_come_from_a_file(prill: Prill, runs: Path, tmp_path: Path) -> N
     places = f'trajectories = ["{runs}"]\nverdicts = "v.jsonl"\noutput = "rows"\n[filter]\n'
     (tmp_path / "c.toml").write_text(f"{places}threshold = 0.7\n")
     done = prill("filter", "c.toml", "--json")
-    assert (json.loads(done.stdout)["threshold"], json.loads(done.stdout)["rows"]) == (0.7, {"sft": 2})
+    assert (json.loads(done.stdout)["threshold"], json.loads(done.stdout)["rows"]) == (
+        0.7,
+        {"sft": 2},
+    )
     assert json.loads((tmp_path / "rows/manifest.json").read_text())["filter"]["threshold"] == 0.7
     flagged = prill("filter", "c.toml", "--threshold", "0.1", "--json")
     assert json.loads(flagged.stdout)["rows"] == {"sft": 6}
     (tmp_path / "c.toml").write_text(f"{places}treshold = 0.7\n")
     done = prill("filter", "c.toml")
-    assert (done.returncode, "c.toml: filter.treshold" in done.stderr, "did you mean 'threshold'" in done.stderr) == (
+    assert (
+        done.returncode,
+        "c.toml: filter.treshold" in done.stderr,
+        "did you mean 'threshold'" in done.stderr,
+    ) == (
         2,
         True,
         True,
@@ -135,14 +208,32 @@ def test_options_come_from_a_file(prill: Prill, runs: Path, tmp_path: Path) -> N
 
 
 def test_python_does_what_the_command_does(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    said = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", "--labels", "l.jsonl", "--policy.history", "2")
+    said = prill(
+        "filter",
+        runs,
+        "--verdicts",
+        "v.jsonl",
+        "-o",
+        "rows",
+        "--labels",
+        "l.jsonl",
+        "--policy.history",
+        "2",
+    )
     config = package.FilterConfig(
-        trajectories=[runs], verdicts="v.jsonl", output="again", labels="l.jsonl", policy={"name": "plain", "history": 2}
+        trajectories=[runs],
+        verdicts="v.jsonl",
+        output="again",
+        labels="l.jsonl",
+        policy={"name": "plain", "history": 2},
     )
     result = package.filter(config)
     assert str(result).splitlines()[:3] == said.stdout.splitlines()[:3]
     assert (tmp_path / "again/sft.jsonl").read_bytes() == (tmp_path / "rows/sft.jsonl").read_bytes()
-    about = [json.loads((tmp_path / folder / "manifest.json").read_text()) for folder in ("rows", "again")]
+    about = [
+        json.loads((tmp_path / folder / "manifest.json").read_text())
+        for folder in ("rows", "again")
+    ]
     assert about[0] == about[1] and about[0]["policy"]["options"] == {"history": 2}
     assert list(result.to_pandas()["why"]).count("judged a failure") == 2
 
@@ -165,7 +256,18 @@ def test_images_are_found_from_the_folder(prill: Prill, tmp_path: Path) -> None:
 
 
 def test_the_same_again_is_the_same(prill: Prill, runs: Path, tmp_path: Path) -> None:
-    words = ("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", "--rows", "sft,kto", "--per-task", "1")
+    words = (
+        "filter",
+        runs,
+        "--verdicts",
+        "v.jsonl",
+        "-o",
+        "rows",
+        "--rows",
+        "sft,kto",
+        "--per-task",
+        "1",
+    )
     assert prill(*words).returncode == 0
     before = {path.name: path.read_bytes() for path in (tmp_path / "rows").iterdir()}
     assert prill(*words).returncode == 0
@@ -176,22 +278,41 @@ def test_the_same_again_is_the_same(prill: Prill, runs: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--threshold", "0.95"], "no step is left of 8 in 4 attempts: score below 0.95 6, unscored: timeout 2"),
-        (["--precision", "0.9"], "needs a calibration of the judge, which `prill calibrate` makes (--calibration)"),
+        (
+            ["--threshold", "0.95"],
+            "no step is left of 8 in 4 attempts: score below 0.95 6, unscored: timeout 2",
+        ),
+        (
+            ["--precision", "0.9"],
+            "needs a calibration of the judge, which `prill calibrate` makes (--calibration)",
+        ),
         (["--level", "step"], "has no rewards of steps"),
         (["--rows", "sft,ppo"], "rows"),
-        (["--rows", "kto", "--keep-all"], "kto needs steps that the judge kept and steps that it rejected: there are 6 and 0"),
-        (["--rows", "dpo", "--per-task", "1", "--seed", "3", "--policy", "cogagent"], "no kept step"),
-        (["--policy", "cogagent"], "no kept step gives a row; steps that give no row: nothing to show 4"),
+        (
+            ["--rows", "kto", "--keep-all"],
+            "kto needs steps that the judge kept and steps that it rejected: there are 6 and 0",
+        ),
+        (
+            ["--rows", "dpo", "--per-task", "1", "--seed", "3", "--policy", "cogagent"],
+            "no kept step",
+        ),
+        (
+            ["--policy", "cogagent"],
+            "no kept step gives a row; steps that give no row: nothing to show 4",
+        ),
         (["--format", "trll"], "did you mean 'trl'?"),
         (["--policy.histroy", "2"], "did you mean '--policy.history'?"),
     ],
 )
-def test_bad_input_is_one_clear_error(prill: Prill, runs: Path, tmp_path: Path, words: list[str], message: str) -> None:
+def test_bad_input_is_one_clear_error(
+    prill: Prill, runs: Path, tmp_path: Path, words: list[str], message: str
+) -> None:
     done = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", *words)
     assert done.returncode == 2
     assert message in done.stderr and done.stderr.count("\n") == 1
-    assert not (tmp_path / "rows").exists() and not list(tmp_path.glob(".*part")), "nothing half done is left"
+    assert not (tmp_path / "rows").exists() and not list(tmp_path.glob(".*part")), (
+        "nothing half done is left"
+    )
 
 
 def test_verdicts_must_be_of_these(prill: Prill, runs: Path, tmp_path: Path) -> None:

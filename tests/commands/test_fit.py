@@ -23,12 +23,17 @@ Prill = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """30 tasks, a success and a failure each; labels of people, and of an oracle that always says failure."""
+    """30 tasks, a success and a failure each; labels of people, and of an oracle that always says
+    failure.
+    """
     runs, labels = [], []
     for i in range(30):
         for success in (True, False):
             steps = [
-                {"observation": {"caption": "a shop"}, "action": {"kind": "click", "target": f"{k if success else 0}"}}
+                {
+                    "observation": {"caption": "a shop"},
+                    "action": {"kind": "click", "target": f"{k if success else 0}"},
+                }
                 for k in range(3 if success else 9)
             ]
             final = {"caption": "the order was placed" if success else "the cart is empty"}
@@ -54,15 +59,30 @@ def test_fit_gives_a_card_and_a_usable_judge(files: tuple[Path, Path], prill: Pr
     assert json.loads(compared.stdout)["confusion"] == {"tp": 30, "fp": 0, "tn": 30, "fn": 0}
 
 
-def test_python_fits_as_the_command_does(files: tuple[Path, Path], prill: Prill, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_fits_as_the_command_does(
+    files: tuple[Path, Path], prill: Prill, capsys: pytest.CaptureFixture[str]
+) -> None:
     with files[0].open("a") as file:
         file.write('{"id": "x"}\n')
-    words = ("--source", "human", "--harden", "--families", "stop-early,answer-short", "--out-of-fold", "held.jsonl")
+    words = (
+        "--source",
+        "human",
+        "--harden",
+        "--families",
+        "stop-early,answer-short",
+        "--out-of-fold",
+        "held.jsonl",
+    )
     done = prill("fit", *files, "-o", "m.json", *words)
     capsys.readouterr()
     families = ["stop-early", "answer-short"]
     config = library.FitConfig(
-        trajectories=[files[0]], labels=files[1], output="p.json", source="human", harden=True, families=families
+        trajectories=[files[0]],
+        labels=files[1],
+        output="p.json",
+        source="human",
+        harden=True,
+        families=families,
     )
     result = library.fit(config.but(out_of_fold="p.jsonl"))
     assert capsys.readouterr() == ("", ""), "the library prints nothing"
@@ -72,11 +92,18 @@ def test_python_fits_as_the_command_does(files: tuple[Path, Path], prill: Prill,
     assert [problem.partition(": ")[0] for problem in result.broken] == [f"{files[0]}:61"]
     rows = {row["runs"]: row for row in result.table().to_rows()}
     assert rows["all (5 folds by task)"]["kappa"] == result.model.card.all_runs.kappa
-    assert {"all, were it not hardened", "those not cut off", "site0, fitted on the others"} <= rows.keys()
+    assert {
+        "all, were it not hardened",
+        "those not cut off",
+        "site0, fitted on the others",
+    } <= rows.keys()
 
 
 def test_json_card_has_hashes_and_fits_equal(files: tuple[Path, Path], prill: Prill) -> None:
-    shown = [prill("fit", *files, "-o", f"{i}.json", "--source", "human", "--kind", "prior", "--json") for i in range(2)]
+    shown = [
+        prill("fit", *files, "-o", f"{i}.json", "--source", "human", "--kind", "prior", "--json")
+        for i in range(2)
+    ]
     card = json.loads(shown[0].stdout)
     assert [len(digest) for digest in card["data"]] == [64, 64]
     assert (card["runs"], card["seed"], card["folds"]) == (60, 0, 5)
@@ -84,7 +111,9 @@ def test_json_card_has_hashes_and_fits_equal(files: tuple[Path, Path], prill: Pr
 
 
 def test_evidence_only_is_part_of_the_file(files: tuple[Path, Path], prill: Prill) -> None:
-    assert prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only").returncode == 0
+    assert (
+        prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only").returncode == 0
+    )
     model = json.loads(Path("m.json").read_text())
     assert model["evidence_only"] is True
     assert set(model["words"]) == {"state", "state before"}
@@ -92,14 +121,26 @@ def test_evidence_only_is_part_of_the_file(files: tuple[Path, Path], prill: Pril
 
 
 def test_hardened_fit_shows_cost_and_families(files: tuple[Path, Path], prill: Prill) -> None:
-    words = ("fit", *files, "-o", "m.json", "--source", "human", "--harden", "--families", "stop-early,answer-short")
+    words = (
+        "fit",
+        *files,
+        "-o",
+        "m.json",
+        "--source",
+        "human",
+        "--harden",
+        "--families",
+        "stop-early,answer-short",
+    )
     done = prill(*words)
     assert done.returncode == 0, done.stderr
     assert "Judge: student, hardened" in done.stdout
     assert "all, were it not hardened" in done.stdout
     assert "fitted without that family" in done.stdout and "stop-early" in done.stdout
     assert json.loads(Path("m.json").read_text())["hardened"] is True
-    refused = prill("fit", *files, "-o", "n.json", "--source", "human", "--harden", "--families", "luck")
+    refused = prill(
+        "fit", *files, "-o", "n.json", "--source", "human", "--harden", "--families", "luck"
+    )
     assert (refused.returncode, "no family of attacks 'luck'" in refused.stderr) == (2, True)
 
 
@@ -107,13 +148,20 @@ def test_out_of_fold_scores_are_calibrated(files: tuple[Path, Path], prill: Pril
     words = ("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
     assert prill(*words).returncode == 0
     held = [json.loads(line) for line in Path("held.jsonl").read_text().splitlines()]
-    assert [row["id"] for row in held] == [json.loads(line)["id"] for line in files[0].read_text().splitlines()]
-    assert prill("calibrate", "held.jsonl", files[1], "-o", "c.json", "--source", "human").returncode == 0
+    assert [row["id"] for row in held] == [
+        json.loads(line)["id"] for line in files[0].read_text().splitlines()
+    ]
+    assert (
+        prill("calibrate", "held.jsonl", files[1], "-o", "c.json", "--source", "human").returncode
+        == 0
+    )
     judge = ("--judge", "student", "--model", "m.json", "--calibration", "c.json")
     done = prill("score", files[0], "-o", "v.jsonl", *judge)
     assert done.returncode == 0, done.stderr
     scored = [json.loads(line) for line in Path("v.jsonl").read_text().splitlines()]
-    assert {row["evaluator"]["model"] for row in held} == {row["evaluator"]["model"] for row in scored}
+    assert {row["evaluator"]["model"] for row in held} == {
+        row["evaluator"]["model"] for row in scored
+    }
 
 
 def test_demo_shows_a_judge_that_is_good(prill: Prill) -> None:
@@ -121,7 +169,10 @@ def test_demo_shows_a_judge_that_is_good(prill: Prill) -> None:
     runs, labels = samples / "trajectories.jsonl", samples / "labels.jsonl"
     assert prill("fit", runs, labels, "-o", "m.json", "--out-of-fold", "held.jsonl").returncode == 0
     told = prill("agree", "held.jsonl", labels, "--trajectories", runs).stdout
-    values = {name: float(re.search(rf"^{name} +([\d.]+)", told, re.MULTILINE)[1]) for name in ("accuracy", "AUC")}
+    values = {
+        name: float(re.search(rf"^{name} +([\d.]+)", told, re.MULTILINE)[1])
+        for name in ("accuracy", "AUC")
+    }
     # 0.722 and 0.751 by scikit-learn 1.9; a judge that always says failure is at 0.512 and 0.5.
     assert values["accuracy"] > 0.68 and values["AUC"] > 0.7, told
 
@@ -144,7 +195,9 @@ def test_broken_line_is_named_rest_is_fitted(files: tuple[Path, Path], prill: Pr
         (["--source", "human", "-o", "/dev/null/m.json"], "/dev/null/m.json: cannot be written"),
     ],
 )
-def test_impossible_fit_is_an_error(words: list[str], message: str, files: tuple[Path, Path], prill: Prill) -> None:
+def test_impossible_fit_is_an_error(
+    words: list[str], message: str, files: tuple[Path, Path], prill: Prill
+) -> None:
     done = prill("fit", *files, "-o", "m.json", *words)
     assert done.returncode == 2
     assert message in done.stderr
@@ -176,18 +229,26 @@ def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], pril
     assert f"Warning: {caution}" in prill("agree", "v.jsonl", *compared).stdout
     assert json.loads(prill("agree", "v.jsonl", *compared, "--json").stdout)["fitted"]["run"] == 60
     against = prill("agree", "held.jsonl", *compared, "--against", "v.jsonl").stdout
-    assert "Warning: the other, student, was fitted on" in against and against.count("Warning: ") == 1
+    assert (
+        "Warning: the other, student, was fitted on" in against and against.count("Warning: ") == 1
+    )
     page = ("--labels", *compared, "-o", "r.html")
     shown = prill("report", files[0], "--verdicts", "v.jsonl", *page, "--json")
-    assert json.loads(shown.stdout)["fitted"] == {"student": {"run": 60, "task": 0, "other": 0, "unknown": 0}}
+    assert json.loads(shown.stdout)["fitted"] == {
+        "student": {"run": 60, "task": 0, "other": 0, "unknown": 0}
+    }
     assert caution in shown.stderr
     text = Path("r.html").read_text(encoding="utf-8")
-    assert "60 of which it was fitted on: that says nothing of other runs" in text and caution in text
+    assert (
+        "60 of which it was fitted on: that says nothing of other runs" in text and caution in text
+    )
     assert "better than the best constant" not in text
     assert "fitted: on this very run" in prill("show", "0True", "--verdicts", "v.jsonl").stdout
     calibrated = prill("calibrate", "v.jsonl", *compared, "-o", "c.json")
     assert f"Warning: {caution}" in calibrated.stdout, calibrated.stderr
-    rows = prill("filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", "--labels", *compared, "--json")
+    rows = prill(
+        "filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", "--labels", *compared, "--json"
+    )
     assert json.loads(rows.stdout)["fitted"]["run"] == 60 and "flatter" in rows.stderr
     assert " run |\n" in prill("table", "v.jsonl").stdout
 
@@ -202,7 +263,9 @@ def test_held_out_figures_are_no_flattery(files: tuple[Path, Path], prill: Prill
     assert done.returncode == 0 and "fitted on" not in done.stderr
 
 
-def test_threshold_chosen_on_the_same_labels_says_so(files: tuple[Path, Path], prill: Prill) -> None:
+def test_threshold_chosen_on_the_same_labels_says_so(
+    files: tuple[Path, Path], prill: Prill
+) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "v.jsonl")
     compared = (files[1], "--source", "human")
     made = prill("calibrate", "v.jsonl", *compared, "-o", "c.json", "--trajectories", files[0])
@@ -211,7 +274,9 @@ def test_threshold_chosen_on_the_same_labels_says_so(files: tuple[Path, Path], p
     shown = ("--calibration", "c.json", "--labels", *compared)
     prill("report", files[0], "--verdicts", "v.jsonl", *shown, "-o", "r.html")
     caution = f"was fitted on {known} of these 60 runs"
-    assert f"The threshold of the calibration of student {caution}" in Path("r.html").read_text(encoding="utf-8")
+    assert f"The threshold of the calibration of student {caution}" in Path("r.html").read_text(
+        encoding="utf-8"
+    )
     rows = prill("filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", *shown)
     assert f"the calibration {caution}" in rows.stderr
     scored = prill("score", files[0], "-o", "w.jsonl", "--judge", "always-success", "--json")
@@ -233,7 +298,10 @@ def test_weaker_second_judge_is_a_warning(files: tuple[Path, Path], prill: Prill
     model["card"]["all_runs"]["kappa"] = 0.1
     Path("bad.json").write_text(json.dumps(model))
     for first, second, warns in (("good", "bad", True), ("bad", "good", False)):
-        parts = "".join(f"[[judges]]\nevaluator = 'student'\nmodel = '{name}.json'\n" for name in (first, second))
+        parts = "".join(
+            f"[[judges]]\nevaluator = 'student'\nmodel = '{name}.json'\n"
+            for name in (first, second)
+        )
         Path("judge.toml").write_text(f"evaluator = 'cascade'\n{parts}")
         done = prill("score", files[0], "-o", f"{first}.jsonl", "--judge", "judge.toml")
         assert ("agrees with labels less than the first" in done.stderr) is warns, done.stderr
@@ -260,22 +328,33 @@ name = "always-fail"
 
 
 @pytest.mark.parametrize("judge", [("student", "--model", "m.json"), ("judge.toml",)])
-def test_sites_outside_the_fit_warn_once(judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill) -> None:
+def test_sites_outside_the_fit_warn_once(
+    judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill
+) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
     Path("judge.toml").write_text(JUDGE_FILE)
     Path("u.jsonl").write_text(files[0].read_text().replace('"site1"', '"zoo\\u001b"'))
     done = prill("score", "u.jsonl", "-o", "v.jsonl", "--judge", *judge)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("30 runs are of sites that this student was not fitted on (zoo? 30)") == 1
-    assert "not fitted on" not in prill("score", files[0], "-o", "w.jsonl", "--judge", *judge).stderr
+    assert (
+        done.stderr.count("30 runs are of sites that this student was not fitted on (zoo? 30)") == 1
+    )
+    assert (
+        "not fitted on" not in prill("score", files[0], "-o", "w.jsonl", "--judge", *judge).stderr
+    )
 
 
 @pytest.mark.parametrize("judge", [("student", "--model", "m.json"), ("judge.toml",)])
-def test_evidence_only_refuses_claims_fit(judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill) -> None:
+def test_evidence_only_refuses_claims_fit(
+    judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill
+) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
     Path("judge.toml").write_text(JUDGE_FILE)
     words = ("score", files[0], "-o", "v.jsonl", "--judge", *judge, "--evidence-only")
     done = prill(*words)
-    assert (done.returncode, "goes by evidence only (--evidence-only)" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "goes by evidence only (--evidence-only)" in done.stderr) == (
+        2,
+        True,
+    ), done.stderr
     prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only")
     assert prill(*words).returncode == 0

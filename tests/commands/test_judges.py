@@ -27,7 +27,9 @@ def verdicts(path: Path) -> list[Verdict]:
 
 def test_baselines_need_no_model(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     labels = tmp_path / "labels.jsonl"
-    labels.write_bytes(b"".join(encode(LabelRecord(id=f"t{i}", success=i % 2 == 0)) for i in range(11)))
+    labels.write_bytes(
+        b"".join(encode(LabelRecord(id=f"t{i}", success=i % 2 == 0)) for i in range(11))
+    )
     for name, code, found in [
         ("always-fail", 0, [False] * 12),
         ("always-success", 0, [True] * 12),
@@ -42,7 +44,9 @@ def test_baselines_need_no_model(prill: Prill, tmp_path: Path, attempts: Path) -
 
 def test_vote_counts_every_sampled_call(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     out = tmp_path / "v.jsonl"
-    (tmp_path / "vote.toml").write_text("evaluator = 'vote'\nsamples = 3\n[[judges]]\nevaluator = 'modular'\n")
+    (tmp_path / "vote.toml").write_text(
+        "evaluator = 'vote'\nsamples = 3\n[[judges]]\nevaluator = 'modular'\n"
+    )
     with MockServer() as server:
         words = ("--judge", tmp_path / "vote.toml", "--model", "m", "--base-url", server.base_url)
         assert prill("score", attempts, "-o", out, *words).returncode == 0
@@ -81,48 +85,92 @@ def test_judge_file_nests_judges(prill: Prill, tmp_path: Path, attempts: Path) -
         plan = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--dry-run", "--json")
     assert done.returncode == 0, done.stderr
     # Three parts of four say 1 or 0; the vote always says success with a mean of 0.5.
-    assert [verdict.score for verdict in verdicts(tmp_path / "v.jsonl")] == [0.875 if i % 3 == 0 else 0.125 for i in range(12)]
+    assert [verdict.score for verdict in verdicts(tmp_path / "v.jsonl")] == [
+        0.875 if i % 3 == 0 else 0.125 for i in range(12)
+    ]
     assert json.loads(plan.stdout)["calls"] == 12
 
 
 def test_plan_of_judge_file_has_a_price(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     def plan(*models: str) -> str:
-        parts = "".join(f"[[judges]]\nevaluator = 'modular'\nmodel = '{model}'\ncaptioner = 'given'\n" for model in models)
+        parts = "".join(
+            f"[[judges]]\nevaluator = 'modular'\nmodel = '{model}'\ncaptioner = 'given'\n"
+            for model in models
+        )
         fail = "[[judges]]\nevaluator = 'always-fail'\n" if len(models) == 1 else ""
         (tmp_path / "judge.toml").write_text(f"evaluator = 'cascade'\n{fail}{parts}")
-        words = ("-o", tmp_path / "v.jsonl", "--judge", tmp_path / "judge.toml", "--dry-run", "--base-url", "http://x/v1")
+        words = (
+            "-o",
+            tmp_path / "v.jsonl",
+            "--judge",
+            tmp_path / "judge.toml",
+            "--dry-run",
+            "--base-url",
+            "http://x/v1",
+        )
         return prill("score", attempts, *words).stdout
 
     assert "at most 12 calls" in plan("gpt-4o-mini")
     assert "cost: about $0.0" in plan("gpt-4o-mini")
     assert "cost: unknown" in plan("gpt-4o-mini", "gpt-4o")
-    (tmp_path / "judge.json").write_text('{"name": "modular", "model": "gpt-4o-mini", "captioner": "given"}')
-    words = ("-o", tmp_path / "v.jsonl", "--judge", tmp_path / "judge.json", "--dry-run", "--base-url", "http://x/v1")
+    (tmp_path / "judge.json").write_text(
+        '{"name": "modular", "model": "gpt-4o-mini", "captioner": "given"}'
+    )
+    words = (
+        "-o",
+        tmp_path / "v.jsonl",
+        "--judge",
+        tmp_path / "judge.json",
+        "--dry-run",
+        "--base-url",
+        "http://x/v1",
+    )
     assert "cost: about $0.0" in prill("score", attempts, *words).stdout
 
 
 WRONG: list[tuple[str, str]] = [
     ("evaluator = 3 =", "not valid TOML"),
     ("model = 'm'", "judge.toml: name is missing"),
-    ("evaluator = 'vlm'\nframe = 3", "judge.toml: frame: judge 'vlm' has no such option (did you mean 'frames'?)"),
+    (
+        "evaluator = 'vlm'\nframe = 3",
+        "judge.toml: frame: judge 'vlm' has no such option (did you mean 'frames'?)",
+    ),
     ("evaluator = 'vlm'\nframes = []", "judge.toml: frames: Expected `int`"),
     ("evaluator = 'nobody'", "unknown judge 'nobody'"),
     ("evaluator = 'cascade'\n[[judges]]\nevaluator = 'always-fail'", "a cascade has two judges"),
     ("evaluator = 'vote'\njudges = 3", "judges: expected a list, got int"),
-    ("evaluator = 'vote'\n[[judges]]\nevaluator = 'vlm'\nframe = 1", "judges[0].frame: judge 'vlm' has no such option"),
+    (
+        "evaluator = 'vote'\n[[judges]]\nevaluator = 'vlm'\nframe = 1",
+        "judges[0].frame: judge 'vlm' has no such option",
+    ),
     ("evaluator = 'ensemble'", "judges is missing: judge 'ensemble' needs it"),
     (
-        "evaluator = 'vote'\nbudget-usd = 1\n[[judges]]\nevaluator = 'vlm'\n[[judges]]\nevaluator = 'modular'",
+        "evaluator = 'vote'\nbudget-usd = 1\n[[judges]]\nevaluator = 'vlm'\n[[judges]]\nevaluator "
+        "= 'modular'",
         "a budget needs a price for m",
     ),
-    ("evaluator = 'vote'\nsamples = 2\n[[judges]]\nevaluator = 'self-report'", "give several judges to vote, not samples"),
+    (
+        "evaluator = 'vote'\nsamples = 2\n[[judges]]\nevaluator = 'self-report'",
+        "give several judges to vote, not samples",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG)
-def test_wrong_judge_file_is_one_error(prill: Prill, tmp_path: Path, attempts: Path, text: str, message: str) -> None:
+def test_wrong_judge_file_is_one_error(
+    prill: Prill, tmp_path: Path, attempts: Path, text: str, message: str
+) -> None:
     (tmp_path / "judge.toml").write_text(text)
-    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--judge", tmp_path / "judge.toml", "--model", "m")
+    done = prill(
+        "score",
+        attempts,
+        "-o",
+        tmp_path / "v.jsonl",
+        "--judge",
+        tmp_path / "judge.toml",
+        "--model",
+        "m",
+    )
     assert done.returncode == 2
     assert message in done.stderr
     assert not (tmp_path / "v.jsonl").exists()
@@ -131,11 +179,17 @@ def test_wrong_judge_file_is_one_error(prill: Prill, tmp_path: Path, attempts: P
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--judge", "student"), "model is missing: judge 'student' needs it (the file that prill fit wrote) (--model)"),
+        (
+            ("--judge", "student"),
+            "model is missing: judge 'student' needs it (the file that prill fit wrote) (--model)",
+        ),
         (("--judge", "cascade"), "judges is missing"),
         (("--judge", "oracle"), "labels is missing: judge 'oracle' needs it"),
         (("--judge", "always-fail", "--top-k", "3"), "model: judge 'always-fail' asks no model"),
-        (("--judge", "always-fail", "--captioner", "nonsense"), "captioner: judge 'always-fail' has no such option"),
+        (
+            ("--judge", "always-fail", "--captioner", "nonsense"),
+            "captioner: judge 'always-fail' has no such option",
+        ),
         (("--judge", "always-fail", "--rubrics", "/nowhere"), "judges that have it: rubric"),
         (
             ("--judge", "vlm", "--model", "m", "--captioner", "text"),
@@ -149,11 +203,16 @@ def test_wrong_judge_file_is_one_error(prill: Prill, tmp_path: Path, attempts: P
             ("--judge", "self-report", "--frames", "2"),
             "judge 'self-report' has no such option; judges that have it: vlm, modular",
         ),
-        (("--judge", "vlm", "--model", "m", "--frames", "0"), "--judge.frames: Expected `int` >= 1, got '0'"),
+        (
+            ("--judge", "vlm", "--model", "m", "--frames", "0"),
+            "--judge.frames: Expected `int` >= 1, got '0'",
+        ),
         (("--judge", "modular", "--preset", "paper", "--frames", "2", "--model", "m"), "one state"),
     ],
 )
-def test_wrong_judge_writes_nothing(prill: Prill, tmp_path: Path, attempts: Path, words: tuple[Any, ...], message: str) -> None:
+def test_wrong_judge_writes_nothing(
+    prill: Prill, tmp_path: Path, attempts: Path, words: tuple[Any, ...], message: str
+) -> None:
     done = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "v.jsonl").exists()
@@ -161,9 +220,19 @@ def test_wrong_judge_writes_nothing(prill: Prill, tmp_path: Path, attempts: Path
 
 def test_oracle_of_several_sources_refused(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     labels = tmp_path / "labels.jsonl"
-    labels.write_bytes(b"".join(encode(LabelRecord(id="t0", success=True, source=source)) for source in ("human", "oracle")))
-    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--judge", "oracle", "--labels", labels)
-    assert (done.returncode, "several sources (human, oracle); choose one" in done.stderr) == (2, True), done.stderr
+    labels.write_bytes(
+        b"".join(
+            encode(LabelRecord(id="t0", success=True, source=source))
+            for source in ("human", "oracle")
+        )
+    )
+    done = prill(
+        "score", attempts, "-o", tmp_path / "v.jsonl", "--judge", "oracle", "--labels", labels
+    )
+    assert (done.returncode, "several sources (human, oracle); choose one" in done.stderr) == (
+        2,
+        True,
+    ), done.stderr
 
 
 def test_evidence_only_changes_identity(prill: Prill, tmp_path: Path, attempts: Path) -> None:
@@ -174,11 +243,24 @@ def test_evidence_only_changes_identity(prill: Prill, tmp_path: Path, attempts: 
     assert "another evaluator" in again.stderr
 
 
-@pytest.mark.parametrize(("evaluator", "calls"), [("steps", 12), ("webjudge", 12 + 24 + 12), ("rubric", 12 + 24 + 12)])
-def test_many_call_judges_run_by_name(prill: Prill, tmp_path: Path, attempts: Path, evaluator: str, calls: int) -> None:
+@pytest.mark.parametrize(
+    ("evaluator", "calls"), [("steps", 12), ("webjudge", 12 + 24 + 12), ("rubric", 12 + 24 + 12)]
+)
+def test_many_call_judges_run_by_name(
+    prill: Prill, tmp_path: Path, attempts: Path, evaluator: str, calls: int
+) -> None:
     out = tmp_path / "v.jsonl"
     with MockServer() as server:
-        words = ("--judge", evaluator, "--model", "m", "--base-url", server.base_url, "--captioner", "given")
+        words = (
+            "--judge",
+            evaluator,
+            "--model",
+            "m",
+            "--base-url",
+            server.base_url,
+            "--captioner",
+            "given",
+        )
         plan = json.loads(prill("score", attempts, "-o", out, *words, "--dry-run", "--json").stdout)
         done = prill("score", attempts, "-o", out, *words, "--json")
         asked = server.stats().requests
@@ -192,7 +274,10 @@ def test_help_fits_a_screen(prill: Prill) -> None:
     lines = prill("score", "--help").stdout.splitlines()
     assert len(lines) < 60
     assert [line.strip().startswith("prill score") for line in lines[3:6]] == [True] * 3
-    assert all(any(flag in line for line in lines) for flag in ("--judge", "--model", "--[no-]resume", "--budget-usd"))
+    assert all(
+        any(flag in line for line in lines)
+        for flag in ("--judge", "--model", "--[no-]resume", "--budget-usd")
+    )
 
 
 def test_judges_are_listed(prill: Prill) -> None:
@@ -209,16 +294,22 @@ def test_judges_are_listed(prill: Prill) -> None:
 
 
 def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path) -> None:
-    (tmp_path / "mine.md").write_text(prill("judges", "modular", "--prompt").stdout + "\nBe strict.\n")
+    (tmp_path / "mine.md").write_text(
+        prill("judges", "modular", "--prompt").stdout + "\nBe strict.\n"
+    )
     (tmp_path / "bad.md").write_text("# system\nx\n# user\n{{ goal }}\n")
     with MockServer() as server:
         words = ("--judge", "modular", "--model", "m", "--base-url", server.base_url, "--limit", 2)
         plain = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
-        own = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--prompt", tmp_path / "mine.md")
+        own = prill(
+            "score", attempts, "-o", tmp_path / "w.jsonl", *words, "--prompt", tmp_path / "mine.md"
+        )
     assert (plain.returncode, own.returncode) == (0, 0), own.stderr
     hashes = [verdicts(tmp_path / name)[0].evaluator.prompt for name in ("v.jsonl", "w.jsonl")]
     assert hashes[0] != hashes[1]
-    bad = prill("score", attempts, "-o", tmp_path / "x.jsonl", *words, "--prompt", tmp_path / "bad.md")
+    bad = prill(
+        "score", attempts, "-o", tmp_path / "x.jsonl", *words, "--prompt", tmp_path / "bad.md"
+    )
     assert (bad.returncode, "has no place for actions" in bad.stderr) == (2, True), bad.stderr
     assert prill("judges", "self-report", "--prompt").returncode == 2
 
@@ -229,12 +320,29 @@ def test_calibrated_cascade_says_savings(prill: Prill, tmp_path: Path) -> None:
         "evaluator = 'cascade'\nband = [0.5, 0.5]\nfirst_may_accept = true\n"
         "[[judges]]\nevaluator = 'self-report'\n[[judges]]\nevaluator = 'modular'\n"
     )
-    (tmp_path / "l.jsonl").write_bytes(b"".join(encode(LabelRecord(id=f"t{i}", success=i % 3 == 0)) for i in range(40)))
+    (tmp_path / "l.jsonl").write_bytes(
+        b"".join(encode(LabelRecord(id=f"t{i}", success=i % 3 == 0)) for i in range(40))
+    )
     with MockServer() as server:
         words = ("--judge", tmp_path / "c.toml", "--model", "m", "--base-url", server.base_url)
         assert prill("score", attempts, "-o", tmp_path / "v.jsonl", *words).returncode == 0
-        assert prill("calibrate", tmp_path / "v.jsonl", tmp_path / "l.jsonl", "-o", tmp_path / "c.json").returncode == 0
-        done = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--calibration", tmp_path / "c.json")
+        assert (
+            prill(
+                "calibrate", tmp_path / "v.jsonl", tmp_path / "l.jsonl", "-o", tmp_path / "c.json"
+            ).returncode
+            == 0
+        )
+        done = prill(
+            "score",
+            attempts,
+            "-o",
+            tmp_path / "w.jsonl",
+            *words,
+            "--calibration",
+            tmp_path / "c.json",
+        )
     assert done.returncode == 0, done.stderr
     assert "the second judge was asked for 0 of 40" in done.stderr
-    assert {verdict.evaluator.name for verdict in verdicts(tmp_path / "w.jsonl")} == {"calibrated cascade"}
+    assert {verdict.evaluator.name for verdict in verdicts(tmp_path / "w.jsonl")} == {
+        "calibrated cascade"
+    }

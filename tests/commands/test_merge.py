@@ -35,7 +35,10 @@ def write(path: Path, *verdicts: Verdict) -> Path:
 @pytest.fixture
 def trajectories(tmp_path: Path) -> Path:
     path = tmp_path / "t.jsonl"
-    rows = [{"id": f"run-{i}", "task": {"goal": "Go"}, "steps": [], "answer": "yes"} for i in range(COUNT)]
+    rows = [
+        {"id": f"run-{i}", "task": {"goal": "Go"}, "steps": [], "answer": "yes"}
+        for i in range(COUNT)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "broken\n")
     return path
 
@@ -60,7 +63,10 @@ def test_shards_merge_to_the_whole_run(prill: Prill, trajectories: Path, tmp_pat
     assert prill(*words, "-o", "whole.jsonl").returncode == 3
     counts = []
     for number in (1, 2, 3):
-        assert prill(*words, "-o", f"part{number}.jsonl", "--shard", f"{number}/3").returncode in (0, 3)
+        assert prill(*words, "-o", f"part{number}.jsonl", "--shard", f"{number}/3").returncode in (
+            0,
+            3,
+        )
         counts.append(len(list(read_verdicts(tmp_path / f"part{number}.jsonl"))))
     assert sum(counts) == COUNT + 1
     assert min(counts) > 0
@@ -79,15 +85,30 @@ def test_empty_shard_is_no_error(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"id": "a", "task": {"goal": "Go"}, "steps": []}\n')
     for number in (1, 2):
         assert (
-            prill("score", "t.jsonl", "-o", f"{number}.jsonl", "--judge", "always-fail", "--shard", f"{number}/2").returncode
+            prill(
+                "score",
+                "t.jsonl",
+                "-o",
+                f"{number}.jsonl",
+                "--judge",
+                "always-fail",
+                "--shard",
+                f"{number}/2",
+            ).returncode
             == 0
         )
-    assert sorted((tmp_path / f"{number}.jsonl").stat().st_size > 0 for number in (1, 2)) == [False, True]
+    assert sorted((tmp_path / f"{number}.jsonl").stat().st_size > 0 for number in (1, 2)) == [
+        False,
+        True,
+    ]
 
 
 def test_dry_run_counts_the_shard(prill: Prill, trajectories: Path) -> None:
     words = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-fail", "--dry-run", "--json")
-    shares = [json.loads(prill(*words, "--shard", f"{number}/4").stdout)["trajectories"] for number in (1, 2, 3, 4)]
+    shares = [
+        json.loads(prill(*words, "--shard", f"{number}/4").stdout)["trajectories"]
+        for number in (1, 2, 3, 4)
+    ]
     assert sum(shares) == COUNT
     assert max(shares) < COUNT
 
@@ -95,8 +116,14 @@ def test_dry_run_counts_the_shard(prill: Prill, trajectories: Path) -> None:
 def test_scored_verdict_beats_an_unscored_one(tmp_path: Path) -> None:
     first = write(tmp_path / "1", line("a", unscored="timeout"), line("b", success=False))
     second = write(tmp_path / "2", line("a"), line("b", success=True), line("c", unscored="parse"))
-    assert merge_verdicts([first, second], tmp_path / "out") == Merged(verdicts=3, unscored=1, left_out=2)
-    assert [(v.id, v.success) for v in read_verdicts(tmp_path / "out")] == [("b", False), ("a", True), ("c", None)]
+    assert merge_verdicts([first, second], tmp_path / "out") == Merged(
+        verdicts=3, unscored=1, left_out=2
+    )
+    assert [(v.id, v.success) for v in read_verdicts(tmp_path / "out")] == [
+        ("b", False),
+        ("a", True),
+        ("c", None),
+    ]
 
 
 def test_newest_line_of_a_file_counts(tmp_path: Path) -> None:
@@ -108,7 +135,9 @@ def test_newest_line_of_a_file_counts(tmp_path: Path) -> None:
 
 def test_other_evaluators_are_not_merged(tmp_path: Path) -> None:
     first, second = write(tmp_path / "1", line("a")), tmp_path / "2"
-    second.write_bytes(encode(Verdict(id="b", success=True, evaluator=EvaluatorInfo("vlm", "2"), key="k")))
+    second.write_bytes(
+        encode(Verdict(id="b", success=True, evaluator=EvaluatorInfo("vlm", "2"), key="k"))
+    )
     out = write(tmp_path / "out", line("z"))
     with pytest.raises(UsageError, match=r"another evaluator .*version 2 there, 1 in"):
         merge_verdicts([first, second], out)
@@ -134,8 +163,13 @@ def test_same_id_of_other_content_is_refused(tmp_path: Path) -> None:
         (gzip.compress(encode(line("a")))[:-8], "part.jsonl.gz:2: cannot be read further"),
     ],
 )
-def test_damaged_shard_is_one_clear_error(prill: Prill, tmp_path: Path, data: bytes | None, words: str) -> None:
-    whole, out = write(tmp_path / "whole.jsonl", line("y")), write(tmp_path / "out.jsonl", line("z"))
+def test_damaged_shard_is_one_clear_error(
+    prill: Prill, tmp_path: Path, data: bytes | None, words: str
+) -> None:
+    whole, out = (
+        write(tmp_path / "whole.jsonl", line("y")),
+        write(tmp_path / "out.jsonl", line("z")),
+    )
     part = tmp_path / ("part.jsonl.gz" if "gz" in words else "part.jsonl")
     if data is not None:
         part.write_bytes(data)
@@ -163,13 +197,23 @@ def test_an_incomplete_last_line_is_told(prill: Prill, tmp_path: Path) -> None:
     write(tmp_path / "b.jsonl", line("c"))
     (tmp_path / "a.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes()[:-20])
     done = prill("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl")
-    assert (done.returncode, [v.id for v in read_verdicts(tmp_path / "out.jsonl")]) == (3, ["a", "c"])
+    assert (done.returncode, [v.id for v in read_verdicts(tmp_path / "out.jsonl")]) == (
+        3,
+        ["a", "c"],
+    )
     assert "a.jsonl: its last line is incomplete" in done.stderr and "b.jsonl" not in done.stderr
 
 
 def test_merge_in_python_is_that_of_the_command(prill: Prill, tmp_path: Path) -> None:
-    parts = [write(tmp_path / "1.jsonl", line("a")), write(tmp_path / "2.jsonl", line("b", unscored="parse"))]
+    parts = [
+        write(tmp_path / "1.jsonl", line("a")),
+        write(tmp_path / "2.jsonl", line("b", unscored="parse")),
+    ]
     merged = merge(MergeConfig(verdicts=parts, output=tmp_path / "python.jsonl"))
     done = prill("merge", "1.jsonl", "2.jsonl", "-o", "command.jsonl", "--json")
-    assert json.loads(done.stdout) == {"verdicts": 2, "unscored": 1, "left_out": 0, "cut": []} == {**asdict(merged), "cut": []}
+    assert (
+        json.loads(done.stdout)
+        == {"verdicts": 2, "unscored": 1, "left_out": 0, "cut": []}
+        == {**asdict(merged), "cut": []}
+    )
     assert (tmp_path / "python.jsonl").read_bytes() == (tmp_path / "command.jsonl").read_bytes()

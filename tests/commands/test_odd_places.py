@@ -1,4 +1,6 @@
-"""Names, terminals, disks and files that are not as one would wish: one clear error each, or none at all."""
+"""Names, terminals, disks and files that are not as one would wish: one clear error each, or none
+at all.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ NO_UTF8 = os.fsdecode(b"t\xff.jsonl")
 
 def test_ids_cannot_steer_the_terminal(prill: Prill, tmp_path: Path) -> None:
     id = "a\x1b]0;owned\x07\x9b2J\rb"
-    (tmp_path / "v.jsonl").write_bytes(encode(Verdict(id=id, unscored="input", reason=f"{id} is odd", evaluator=INFO)))
+    (tmp_path / "v.jsonl").write_bytes(
+        encode(Verdict(id=id, unscored="input", reason=f"{id} is odd", evaluator=INFO))
+    )
     (tmp_path / "l.jsonl").write_bytes(encode(LabelRecord(id=id, success=True)))
     for words in (
         ["table", "v.jsonl"],
@@ -41,7 +45,9 @@ def test_ids_cannot_steer_the_terminal(prill: Prill, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
-def test_an_old_encoding_ends_no_run(prill: Prill, tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_encoding_ends_no_run(
+    prill: Prill, tmp_path: Path, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     verdict = Verdict(id="a", success=True, score=1.0, reason="“見る” …", evaluator=INFO)
     (tmp_path / "v.jsonl").write_bytes(encode(verdict))
     printed = io.BytesIO()
@@ -58,8 +64,15 @@ def test_a_name_need_not_be_utf8(prill: Prill, tmp_path: Path) -> None:
         file.write(b"{broken\n")
     output = os.fsdecode(b"v\xff.jsonl")
     assert prill("score", NO_UTF8, "-o", output, "--judge", "always-fail").returncode == 3
-    assert [verdict.id for verdict in read_verdicts(tmp_path / output)] == ["t0", "t1", r"t\xff.jsonl:3"]
-    assert prill("report", NO_UTF8, "-o", os.fsdecode(b"r\xff.html"), "--verdicts", output).returncode == 3
+    assert [verdict.id for verdict in read_verdicts(tmp_path / output)] == [
+        "t0",
+        "t1",
+        r"t\xff.jsonl:3",
+    ]
+    assert (
+        prill("report", NO_UTF8, "-o", os.fsdecode(b"r\xff.html"), "--verdicts", output).returncode
+        == 3
+    )
     assert prill("table", output).returncode == 0
 
 
@@ -75,7 +88,11 @@ def test_a_folder_that_is_no_utf8_is_named(tmp_path: Path) -> None:
 def test_a_full_device_is_one_error(prill: Prill, tmp_path: Path, verb: str) -> None:
     write_trajectories(tmp_path / "t.jsonl", 50)
     (tmp_path / "v.jsonl").write_bytes(encode(Verdict(id="t0", success=True, evaluator=INFO)))
-    words = {"score": ["t.jsonl", "--judge", "always-fail"], "table": ["v.jsonl"], "report": ["t.jsonl"]}[verb]
+    words = {
+        "score": ["t.jsonl", "--judge", "always-fail"],
+        "table": ["v.jsonl"],
+        "report": ["t.jsonl"],
+    }[verb]
     done = prill(verb, *words, "-o", "/dev/full")
     assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (
         2,
@@ -84,14 +101,20 @@ def test_a_full_device_is_one_error(prill: Prill, tmp_path: Path, verb: str) -> 
 
 
 def test_a_full_terminal_is_one_error(
-    prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    prill: Prill,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
     with Path("/dev/full").open("w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         done = prill("check", "t.jsonl")
         assert done.returncode == 2
-        assert done.stderr == "prill check: what is printed cannot be written: No space left on device\n"
+        assert (
+            done.stderr
+            == "prill check: what is printed cannot be written: No space left on device\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -100,16 +123,26 @@ def test_a_full_terminal_is_one_error(
         ("j.toml", f"x = {DEEP}", [*SCORE, "j.toml"]),
         ("j.json", '{"name": "vote", "judges": [' * 400 + "]}" * 400, [*SCORE, "j.json"]),
         ("r.toml", f"rubric = {DEEP}", [*SCORE, "rubric", "--model", "m", "--rubrics", "r.toml"]),
-        ("r.jsonl", f'{{"goal": {DEEP}', [*SCORE, "rubric", "--model", "m", "--rubrics", "r.jsonl"]),
+        (
+            "r.jsonl",
+            f'{{"goal": {DEEP}',
+            [*SCORE, "rubric", "--model", "m", "--rubrics", "r.jsonl"],
+        ),
         ("p.toml", f"m = {DEEP}", [*SCORE, "vlm", "--model", "m", "--prices", "p.toml"]),
         ("l.jsonl", f'{{"id": "a", "success": {DEEP}\n', ["agree", "v.jsonl", "l.jsonl"]),
         ("v.jsonl", f'{{"id": "a", "evaluator": {DEEP}\n', ["table", "v.jsonl"]),
         ("c.json", DEEP, [*SCORE, "always-fail", "--calibration", "c.json"]),
         ("s.json", DEEP, [*SCORE, "student", "--model", "s.json"]),
-        ("plan.toml", f"episodes = {DEEP}", ["rollout", "miniwob", "--plan", "plan.toml", "-o", "out"]),
+        (
+            "plan.toml",
+            f"episodes = {DEEP}",
+            ["rollout", "miniwob", "--plan", "plan.toml", "-o", "out"],
+        ),
     ],
 )
-def test_brackets_without_end_are_an_error(prill: Prill, tmp_path: Path, name: str, content: str, words: list[str]) -> None:
+def test_brackets_without_end_are_an_error(
+    prill: Prill, tmp_path: Path, name: str, content: str, words: list[str]
+) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
     (tmp_path / "v.jsonl").write_bytes(encode(Verdict(id="t0", success=True, evaluator=INFO)))
     (tmp_path / name).write_text(content)
@@ -126,14 +159,20 @@ def test_a_judge_that_names_itself_ends(tmp_path: Path) -> None:
         make_judge(path)
 
 
-@pytest.mark.parametrize("record", [b'{"id": "' + b"a" * 5000, b"{\n" + b' "x":1,\n' * 700 + b"}\n", b"[" + b"1," * 3000])
-def test_a_line_without_end_is_not_held(record: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "record", [b'{"id": "' + b"a" * 5000, b"{\n" + b' "x":1,\n' * 700 + b"}\n", b"[" + b"1," * 3000]
+)
+def test_a_line_without_end_is_not_held(
+    record: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lines, "MAX_LINE", 4096)
     good = write_trajectories(tmp_path / "good.jsonl", 1).read_bytes()
     with gzip.open(tmp_path / "t.jsonl.gz", "wb") as file:
         file.write(good + record)
     seen = []
-    with pytest.raises(lines.InputError, match=r"t\.jsonl\.gz:2: cannot be read further: a record of more than"):
+    with pytest.raises(
+        lines.InputError, match=r"t\.jsonl\.gz:2: cannot be read further: a record of more than"
+    ):
         for item in read_trajectories(tmp_path / "t.jsonl.gz"):
             seen.append(item.id)
     assert seen == ["t0"]
@@ -144,4 +183,8 @@ def test_a_device_takes_the_verdicts(prill: Prill, tmp_path: Path) -> None:
     done = prill("score", "t.jsonl", "-o", "/dev/null", "--judge", "always-fail")
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
     below = prill("score", "t.jsonl", "-o", "t.jsonl/x", "--judge", "always-fail")
-    assert (below.returncode, below.stderr.count("\n"), "t.jsonl/x: cannot be written" in below.stderr) == (2, 1, True)
+    assert (
+        below.returncode,
+        below.stderr.count("\n"),
+        "t.jsonl/x: cannot be written" in below.stderr,
+    ) == (2, 1, True)

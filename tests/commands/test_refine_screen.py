@@ -1,6 +1,8 @@
-"""A screen model is taught from its own attempts: `screen` over a tiny random Qwen-VL in this process, by one TOML.
+"""A screen model is taught from its own attempts: `screen` over a tiny random Qwen-VL in this
+process, by one TOML.
 
-Two steps teach it nothing, and nothing is claimed: this is the chain, from Chromium to plays with the adapter.
+Two steps teach it nothing, and nothing is claimed: this is the chain, from Chromium to plays with
+the adapter.
 """
 
 from __future__ import annotations
@@ -59,16 +61,36 @@ CALL = '<tool_call>\n{"name": "computer_use", "arguments": {"action": "left_clic
 @pytest.mark.filterwarnings("ignore")  # the libraries' own, about their deprecations
 @pytest.mark.usefixtures("chromium")
 def test_screen_over_a_tiny_vision_model_is_taught(
-    tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_model: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if missing := [name for name in ("torch", "transformers", "trl", "peft") if find_spec(name) is None]:
+    if missing := [
+        name for name in ("torch", "transformers", "trl", "peft") if find_spec(name) is None
+    ]:
         pytest.skip(f"not installed: {', '.join(missing)}")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     model = tiny_model("qwen3_vl")
     (tmp_path / "study.toml").write_text(STUDY.format(model=model))
-    assert main(["refine", "filtered-bc", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"), "--json"]) == 0
+    assert (
+        main(
+            [
+                "refine",
+                "filtered-bc",
+                str(tmp_path / "study.toml"),
+                "-o",
+                str(tmp_path / "out"),
+                "--json",
+            ]
+        )
+        == 0
+    )
     results = json.loads(capsys.readouterr().out)
-    assert [(score["arm"], score["n"] + score["unlabelled"]) for score in results["scores"]] == [("base", 4), ("filtered", 4)]
+    assert [(score["arm"], score["n"] + score["unlabelled"]) for score in results["scores"]] == [
+        ("base", 4),
+        ("filtered", 4),
+    ]
     done = tmp_path / "out/seed-0/filtered/round-1"
     rows = [json.loads(line) for line in (done / "rows.jsonl").read_text().splitlines()]
     assert rows
@@ -78,7 +100,11 @@ def test_screen_over_a_tiny_vision_model_is_taught(
         assert [part["type"] for part in row["prompt"][-1]["content"]][-1] == "image"
         assert all(Path(done, image).is_file() for image in row["images"])
     agents = [
-        {run.agent for run in read_trajectories(folder / "trajectories.jsonl") if isinstance(run, Trajectory)}
+        {
+            run.agent
+            for run in read_trajectories(folder / "trajectories.jsonl")
+            if isinstance(run, Trajectory)
+        }
         for folder in (tmp_path / "out/base/attempts", done / "evaluation")
     ]
     name = f"screen/local/{model.name}"

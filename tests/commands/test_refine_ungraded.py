@@ -54,8 +54,19 @@ def refine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     (tmp_path / "model/config.json").write_text("{}")
 
     def run(evaluation: str = "", judge: str = "self-report") -> tuple[int, str]:
-        (tmp_path / "study.toml").write_text(STUDY.format(here=tmp_path, evaluation=evaluation, judge=judge))
-        code = main(["refine", "filtered-bc", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"), "--dry-run"])
+        (tmp_path / "study.toml").write_text(
+            STUDY.format(here=tmp_path, evaluation=evaluation, judge=judge)
+        )
+        code = main(
+            [
+                "refine",
+                "filtered-bc",
+                str(tmp_path / "study.toml"),
+                "-o",
+                str(tmp_path / "out"),
+                "--dry-run",
+            ]
+        )
         said = capsys.readouterr()
         return code, said.out + said.err
 

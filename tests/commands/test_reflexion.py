@@ -1,4 +1,6 @@
-"""`prill reflexion` as users run it: taken up after a kill, with other attempts, with bad usage, on real sites, simulated."""
+"""`prill reflexion` as users run it: taken up after a kill, with other attempts, with bad usage, on
+real sites, simulated.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ class Mute:
 
     async def act(self, observation):
         raise NotImplementedError
-'''
+'''  # noqa: E501
 GUESSER = """
 import os
 from pathlib import Path
@@ -124,7 +126,7 @@ class Watcher:
     async def __call__(self, trajectory):
         on = "Bluetooth' checked: true" in trajectory.steps[-1].observation.text
         return Verdict(id=trajectory.id, success=on, reason="it is on" if on else "it is off", evaluator=self.info)
-"""
+"""  # noqa: E501
 
 
 def guessing(folder: Path, evaluator: str = "oracle") -> list[str]:
@@ -132,7 +134,16 @@ def guessing(folder: Path, evaluator: str = "oracle") -> list[str]:
     (folder / "guesser.py").write_text(GUESSER)
     tasks = [{"id": f"n{i}", "goal": f"Answer with {i}"} for i in range(3)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    policy = ["--policy", "guesser.py:Guesser", "--judge", evaluator, "--attempts", "3", "-o", "out"]
+    policy = [
+        "--policy",
+        "guesser.py:Guesser",
+        "--judge",
+        evaluator,
+        "--attempts",
+        "3",
+        "-o",
+        "out",
+    ]
     return ["reflexion", "counter.py:Counter", "--tasks", "tasks.jsonl", *policy]
 
 
@@ -142,12 +153,19 @@ def test_kill_changes_no_byte_of_the_results(prill: Prill, tmp_path: Path, dies_
     words = guessing(tmp_path, "guesser.py:Umpire")
     environment = {**os.environ, "DIES_AT": str(dies_at), "PYTHONPATH": str(ROOT)}
     killed = subprocess.run(
-        [sys.executable, "-m", "prill", *words], cwd=tmp_path, env=environment, check=False, capture_output=True
+        [sys.executable, "-m", "prill", *words],
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        capture_output=True,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert prill(*words).returncode == 0
     resumed = (tmp_path / "out" / "results.json").read_bytes()
-    ids = [json.loads(line)["id"] for line in (tmp_path / "out" / "trajectories.jsonl").read_text().splitlines()]
+    ids = [
+        json.loads(line)["id"]
+        for line in (tmp_path / "out" / "trajectories.jsonl").read_text().splitlines()
+    ]
     assert len(ids) == len(set(ids)) == 6
     done = prill(*words[:-1], "undisturbed")
     assert "| 2 | 3 | 3 | 100.0% |" in done.stdout
@@ -158,10 +176,15 @@ def test_kill_changes_no_byte_of_the_results(prill: Prill, tmp_path: Path, dies_
 
 def test_recorded_first_attempts_are_taken(prill: Prill, tmp_path: Path) -> None:
     words = guessing(tmp_path)
-    assert prill("rollout", *words[1:4], "--policy", "guesser.py:Guesser", "-o", "first").returncode == 0
+    assert (
+        prill("rollout", *words[1:4], "--policy", "guesser.py:Guesser", "-o", "first").returncode
+        == 0
+    )
     results = json.loads(prill(*words, "--baseline", "first", "--json").stdout)
     assert (results["reused"], results["played"]) == (3, 3)
-    other = json.loads(prill(*words[:-1], "other", "--baseline", "first", "--max-steps", 7, "--json").stdout)
+    other = json.loads(
+        prill(*words[:-1], "other", "--baseline", "first", "--max-steps", 7, "--json").stdout
+    )
     assert other["reused"] == 0, "attempts under other settings are other attempts"
 
 
@@ -174,19 +197,26 @@ def test_report_needs_only_the_folder(prill: Prill, tmp_path: Path) -> None:
             assert "results.json: is gone" in prill("report", "out", "-o", "page.html").stderr
             (tmp_path / "out" / "checksums.jsonl").unlink()
         done = prill("report", "out", "-o", "page.html")
-        assert (done.returncode, done.stderr) == (0, f"page.html: 6 trajectories, judges: 1, {done.stderr.rpartition(', ')[2]}")
+        assert (done.returncode, done.stderr) == (
+            0,
+            f"page.html: 6 trajectories, judges: 1, {done.stderr.rpartition(', ')[2]}",
+        )
         page = (tmp_path / "page.html").read_text("utf-8")
         found = re.findall(r'<script type="application/json" id="t\d+">(.*?)</script>', page)
         shown.append([json.loads(text)["retry"] or {} for text in found])
         assert page.count('class="attempt-link"') == 6 and "labelled (oracle)" in page
     whole, killed = shown
-    assert [retry["lesson"] for retry in whole if retry["lesson"]] == ["Try 1, not less."] * 2 + ["Try 2, not less."]
+    assert [retry["lesson"] for retry in whole if retry["lesson"]] == ["Try 1, not less."] * 2 + [
+        "Try 2, not less."
+    ]
     assert [retry["ended"] for retry in whole if retry["answer"]] == ["accepted"] * 3
     assert [retry.get("lesson") for retry in killed] == [retry["lesson"] for retry in whole]
 
 
 def test_runs_of_earlier_versions_are_continued(prill: Prill, tmp_path: Path) -> None:
-    """A run that ended after its first lesson, before the command line was derived: nothing of it is done again."""
+    """A run that ended after its first lesson, before the command line was derived: nothing of it
+    is done again.
+    """
     words = guessing(tmp_path, "guesser.py:Umpire")
     shutil.copytree(RECORDED, tmp_path / "out")
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.jsonl")}
@@ -197,8 +227,12 @@ def test_runs_of_earlier_versions_are_continued(prill: Prill, tmp_path: Path) ->
     calls = (tmp_path / "calls").read_text()
     assert len(calls) == 15 - 7, "3 attempts, 3 verdicts and a lesson were there"
     assert prill(*words[:-1], "undisturbed").returncode == 0
-    assert (tmp_path / "out/results.json").read_bytes() == (tmp_path / "undisturbed/results.json").read_bytes()
-    assert (tmp_path / "out/reflexion.json").read_bytes() == (tmp_path / "undisturbed/reflexion.json").read_bytes()
+    assert (tmp_path / "out/results.json").read_bytes() == (
+        tmp_path / "undisturbed/results.json"
+    ).read_bytes()
+    assert (tmp_path / "out/reflexion.json").read_bytes() == (
+        tmp_path / "undisturbed/reflexion.json"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -206,14 +240,22 @@ def test_runs_of_earlier_versions_are_continued(prill: Prill, tmp_path: Path) ->
     [
         (("--policy", "counter.py:Mute", "--judge", "oracle"), "the policy Mute takes no lessons"),
         (("--judge", "oracle", "--second", "vlm"), "nobody needs a second opinion"),
-        (("--judge", "self-report", "--threshold", "2"), "--retries.threshold: Expected `float` <= 1"),
-        (("--judge", "noisy", "--judge.false-positive", "1"), "--judge.false-positive: there is no such option (did you mean"),
+        (
+            ("--judge", "self-report", "--threshold", "2"),
+            "--retries.threshold: Expected `float` <= 1",
+        ),
+        (
+            ("--judge", "noisy", "--judge.false-positive", "1"),
+            "--judge.false-positive: there is no such option (did you mean",
+        ),
         (("--evaluater", "vlm"), "--evaluater: there is no such option"),
         (("--judge", "self-report", "--false-negative-cost", "3"), "give the judge a calibration"),
         (("--judge", "oracle", "--baseline", "out"), "the other run is this one"),
     ],
 )
-def test_bad_usage_is_one_clear_error(prill: Prill, tmp_path: Path, words: tuple[Any, ...], problem: str) -> None:
+def test_bad_usage_is_one_clear_error(
+    prill: Prill, tmp_path: Path, words: tuple[Any, ...], problem: str
+) -> None:
     common = guessing(tmp_path)
     done = prill(*common[:4], "-o", "out", *(() if "--policy" in words else common[4:6]), *words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -223,17 +265,33 @@ def test_bad_usage_is_one_clear_error(prill: Prill, tmp_path: Path, words: tuple
 # Phones
 
 
-def test_phone_is_tried_again_with_a_lesson(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
+def test_phone_is_tried_again_with_a_lesson(
+    prill: Prill, tmp_path: Path, fake_adb: FakeAdb
+) -> None:
     (tmp_path / "tapper.py").write_text(TAPPER)
-    words = ("android", "--goal", "Turn on Bluetooth", "--adb-port", fake_adb.port, "--policy", "tapper.py:Tapper")
+    words = (
+        "android",
+        "--goal",
+        "Turn on Bluetooth",
+        "--adb-port",
+        fake_adb.port,
+        "--policy",
+        "tapper.py:Tapper",
+    )
     done = prill("reflexion", *words, "--judge", "tapper.py:Watcher", "-o", "out")
     assert done.returncode == 0, done.stderr
     assert fake_adb.phone().screen.toggles["Bluetooth"]
     (task,) = read_results("out").tasks
-    assert [(a.status, a.lesson) for a in task.attempts] == [("failure", "Seen: it is off. Turn it on."), ("success", None)]
+    assert [(a.status, a.lesson) for a in task.attempts] == [
+        ("failure", "Seen: it is off. Turn it on."),
+        ("success", None),
+    ]
     assert "truth unknown: 1" in done.stdout, "no oracle looks at phones"
     first = done.stderr.splitlines()[0]
-    assert first.startswith("prill reflexion: no oracle grades what is done in android") and "prill annotate out/" in first
+    assert (
+        first.startswith("prill reflexion: no oracle grades what is done in android")
+        and "prill annotate out/" in first
+    )
     with LabelLog("out/labels.jsonl", "ann") as log:  # as prill annotate does
         for attempt, success in zip(task.attempts, (False, True), strict=True):
             log.put(LabelRecord(id=attempt.id, success=success, source="human", annotator="ann"))
@@ -256,8 +314,14 @@ def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
         logins = {f"login at {name.lower()}": "ok" for name in shop.environ}
         none = {f"address of {name}": "missing" for name in ("map", "wikipedia", "homepage")}
         assert said == {**logins, **none, "reset": "ok", "oracle of task 1005": "ok"}
-        wrong = prill(*command, **{**shop.environ, "REDDIT_PASSWORD": "S3CRET", "GITLAB": "http://127.0.0.1:9"})
-    assert "missing login at reddit: " in wrong.stdout and "does not accept the account" in wrong.stdout
+        wrong = prill(
+            *command,
+            **{**shop.environ, "REDDIT_PASSWORD": "S3CRET", "GITLAB": "http://127.0.0.1:9"},
+        )
+    assert (
+        "missing login at reddit: " in wrong.stdout
+        and "does not accept the account" in wrong.stdout
+    )
     assert "missing login at gitlab: " in wrong.stdout
     assert "give one with reset" in wrong.stdout and "S3CRET" not in wrong.stdout + wrong.stderr
 
@@ -276,7 +340,9 @@ def test_simulation_is_written_and_told(prill: Prill, tmp_path: Path) -> None:
     assert figures["outcomes"]["keep best"][3]["success"] == pytest.approx(0.9, abs=0.05)
     shown = json.loads(prill("simulate-retries", *words, "-o", "out", "--json").stdout)
     assert shown == figures
-    config = prill_package.SimulationConfig(success=0.9, false_positives=0, false_negatives=0.9, runs=40, output="python")
+    config = prill_package.SimulationConfig(
+        success=0.9, false_positives=0, false_negatives=0.9, runs=40, output="python"
+    )
     result = prill_package.simulate_retries(config)
     assert f"{result}\n" == done.stdout
     table = result.to_pandas()
@@ -289,7 +355,10 @@ def test_simulation_is_written_and_told(prill: Prill, tmp_path: Path) -> None:
 
 def test_simulation_takes_judge_and_runs(prill: Prill, tmp_path: Path) -> None:
     assert prill(*guessing(tmp_path)).returncode == 0
-    rows = [{"id": f"v{i}", "success": i % 2 == 0, "evaluator": {"name": "j", "version": "1"}} for i in range(8)]
+    rows = [
+        {"id": f"v{i}", "success": i % 2 == 0, "evaluator": {"name": "j", "version": "1"}}
+        for i in range(8)
+    ]
     (tmp_path / "verdicts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     labels = [{"id": f"v{i}", "success": i % 2 == 0 or i == 7} for i in range(8)]
     (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labels))
@@ -298,7 +367,9 @@ def test_simulation_takes_judge_and_runs(prill: Prill, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "judge: false positives 0.0%, false negatives 20.0%" in done.stdout
     # The three tasks were solved by the first, second and third attempt.
-    figures = json.loads((tmp_path / "sim" / "simulation.json").read_text())["outcomes"]["perfect judge"]
+    figures = json.loads((tmp_path / "sim" / "simulation.json").read_text())["outcomes"][
+        "perfect judge"
+    ]
     assert [row["success"] for row in figures[:3]] == pytest.approx([1 / 3, 2 / 3, 1.0])
     alone = prill("simulate-retries", "--verdicts", "verdicts.jsonl", "-o", "sim")
     assert (alone.returncode, alone.stderr.count("\n")) == (2, 1) and "go together" in alone.stderr

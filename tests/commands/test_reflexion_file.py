@@ -1,4 +1,6 @@
-"""`prill reflexion FILE`: the same run from flags, TOML, JSON and Python, and what is wrong in a file."""
+"""`prill reflexion FILE`: the same run from flags, TOML, JSON and Python, and what is wrong in a
+file.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def test_all_ways_are_the_same_run(prill: Prill, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     (tmp_path / "r.toml").write_text(CONFIG)
     tables = {
-        "environment": {"name": "counter.py:Counter", "tasks": "tasks.jsonl", "goal": None},  # null: as if it were left out
+        # null: as if it were left out
+        "environment": {"name": "counter.py:Counter", "tasks": "tasks.jsonl", "goal": None},
         "max_steps": 4,
         "seeds": None,
         "policy": {"name": "guesser.py:Guesser", "model": None},
@@ -77,30 +80,59 @@ def test_flags_come_before_the_file(prill: Prill, tmp_path: Path) -> None:
     guessing(tmp_path)
     (tmp_path / "r.toml").write_text(CONFIG.replace("keep_best = true", "stop_on_repeat = false"))
     common = ("reflexion", "r.toml", "-o", "out")
-    done = prill(*common, "--attempts", 2, "--limit", 2, "--stop-on-repeat", "--max-steps=5", "--lesson-tokens", "50")
+    done = prill(
+        *common,
+        "--attempts",
+        2,
+        "--limit",
+        2,
+        "--stop-on-repeat",
+        "--max-steps=5",
+        "--lesson-tokens",
+        "50",
+    )
     assert done.returncode == 0, done.stderr
     settings = json.loads((tmp_path / "out" / "results.json").read_text())["settings"]
     assert (settings["retries"]["attempts"], settings["retries"]["stop_on_repeat"]) == (2, True)
     assert settings["lessons"]["lesson_tokens"] == 50
-    assert len((tmp_path / "out" / "trajectories.jsonl").read_text().splitlines()) == 3, "the first two tasks"
+    assert len((tmp_path / "out" / "trajectories.jsonl").read_text().splitlines()) == 3, (
+        "the first two tasks"
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (("[retries]", "[retires]"), "r.toml: retires: there is no such option (did you mean 'retries'?)"),
-        (("attempts = 3", "atempts = 3"), "r.toml: retries.atempts: there is no such option (did you mean 'attempts'?)"),
+        (
+            ("[retries]", "[retires]"),
+            "r.toml: retires: there is no such option (did you mean 'retries'?)",
+        ),
+        (
+            ("attempts = 3", "atempts = 3"),
+            "r.toml: retries.atempts: there is no such option (did you mean 'attempts'?)",
+        ),
         (("attempts = 3", 'attempts = "3"'), "r.toml: retries.attempts: Expected `int`, got '3'"),
-        (("max_steps = 4", "max_step = 4"), "r.toml: max_step: there is no such option (did you mean 'max_steps'?)"),
+        (
+            ("max_steps = 4", "max_step = 4"),
+            "r.toml: max_step: there is no such option (did you mean 'max_steps'?)",
+        ),
         (("max_steps = 4", "max_steps = 0"), "r.toml: max_steps: Expected `int` >= 1, got 0"),
         (("max_steps = 4", "retry_broken = 1"), "r.toml: retry_broken: Expected `bool`, got 1"),
         (("[judge]", "resoning = 1\n[judge]"), "r.toml: policy.resoning: "),
         (("[policy]", "start = 1\n[policy]"), "r.toml: environment.start: "),
-        (("lesson_tokens", "lessons_token"), "r.toml: lessons.lessons_token: there is no such option (did you mean"),
-        (('"oracle"', '"self-report"\nfrom = "x"'), "r.toml: judge.from: judge 'self-report' has no such option"),
+        (
+            ("lesson_tokens", "lessons_token"),
+            "r.toml: lessons.lessons_token: there is no such option (did you mean",
+        ),
+        (
+            ('"oracle"', '"self-report"\nfrom = "x"'),
+            "r.toml: judge.from: judge 'self-report' has no such option",
+        ),
     ],
 )
-def test_wrong_file_is_one_clear_error(prill: Prill, tmp_path: Path, change: tuple[str, str], problem: str) -> None:
+def test_wrong_file_is_one_clear_error(
+    prill: Prill, tmp_path: Path, change: tuple[str, str], problem: str
+) -> None:
     guessing(tmp_path)
     assert change[0] in CONFIG
     (tmp_path / "r.toml").write_text(CONFIG.replace(*change))
@@ -112,20 +144,32 @@ def test_wrong_file_is_one_clear_error(prill: Prill, tmp_path: Path, change: tup
 def test_file_fills_policy_and_environment(prill: Prill, tmp_path: Path) -> None:
     guessing(tmp_path)
     with (tmp_path / "counter.py").open("a") as file:
-        file.write("\n\nclass Open(Counter):\n    def __init__(self, *, doors: list[str], wide: bool = False):\n")
+        file.write(
+            "\n\nclass Open(Counter):\n    def __init__(self, *, doors: list[str], wide: bool = "
+            "False):\n"
+        )
         file.write("        print('doors', doors, wide)\n")
     with (tmp_path / "guesser.py").open("a") as file:
-        file.write("\n\nclass Agent(Guesser):\n    def __init__(self, *, mood: str, calm: float = 0.0):\n")
+        file.write(
+            "\n\nclass Agent(Guesser):\n    def __init__(self, *, mood: str, calm: float = 0.0):\n"
+        )
         file.write("        print('mood', mood, calm)\n        super().__init__()\n")
-    own = CONFIG.replace('"guesser.py:Guesser"', '"guesser.py:Agent"\nmood = "good = fine"\ncalm = 0.5')
+    own = CONFIG.replace(
+        '"guesser.py:Guesser"', '"guesser.py:Agent"\nmood = "good = fine"\ncalm = 0.5'
+    )
     own = own.replace('"counter.py:Counter"', '"counter.py:Open"\ndoors = ["a", "b"]\nwide = true')
     (tmp_path / "r.toml").write_text(own)
     done = prill("reflexion", "r.toml", "-o", "out")
-    assert "doors ['a', 'b'] True\n" in done.stdout and "mood good = fine 0.5\n" in done.stdout, done.stderr
+    assert "doors ['a', 'b'] True\n" in done.stdout and "mood good = fine 0.5\n" in done.stdout, (
+        done.stderr
+    )
 
 
-# Of runs that were recorded before the command line was derived: the words as they are now, and `reflexion.json`.
-RECORDED: dict[str, Any] = json.loads((Path(__file__).with_name("recorded") / "settings.json").read_bytes())
+# Of runs that were recorded before the command line was derived: the words as they are now, and
+# `reflexion.json`.
+RECORDED: dict[str, Any] = json.loads(
+    (Path(__file__).with_name("recorded") / "settings.json").read_bytes()
+)
 
 
 @pytest.mark.parametrize("words", RECORDED)

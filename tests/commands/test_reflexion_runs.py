@@ -1,5 +1,6 @@
-"""Retries of twenty tasks each on MiniWoB++ and the local shop, in the real Chromium, under judges that err in every way: the
-tables are worked out here from the courses of the tasks and the draws of the judges, without the code that makes them.
+"""Retries of twenty tasks each on MiniWoB++ and the local shop, in the real Chromium, under judges
+that err in every way: the tables are worked out here from the courses of the tasks and the draws of
+the judges, without the code that makes them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ RUNS: dict[str, tuple[Rates | None, str | None]] = {
 
 @dataclass(frozen=True)
 class Made:
-    """One attempt by hand: whether it is right, and what the judge says: a success, or None, and a score."""
+    """One attempt by hand: whether it is right, and what the judge says: a success, or None, and a
+    score.
+    """
 
     truth: bool
     success: bool | None
@@ -66,7 +69,9 @@ class Made:
 
 @dataclass(frozen=True)
 class Place:
-    """What was run somewhere: the folder, and for each task what follows the attempt's number in ids: it tells the settings."""
+    """What was run somewhere: the folder, and for each task what follows the attempt's number in
+    ids: it tells the settings.
+    """
 
     folder: Path
     tasks: Sequence[str]
@@ -99,7 +104,9 @@ class Place:
 
 
 def judged(id: str, truth: bool, rates: Rates) -> Made:
-    """What the judge says of an attempt: numbers from 0 to 1 that hang on the id alone, against its rates."""
+    """What the judge says of an attempt: numbers from 0 to 1 that hang on the id alone, against its
+    rates.
+    """
 
     def drawn(words: str) -> float:
         return int(sha256(f"0 {words}".encode()).hexdigest()[:16], 16) / 16**16
@@ -107,7 +114,9 @@ def judged(id: str, truth: bool, rates: Rates) -> Made:
     if drawn(f"unscored {id}") < rates.unscored:
         return Made(truth, None, -1.0)
     wrong = drawn(id) < (rates.false_negatives if truth else rates.false_positives)
-    return Made(truth, truth != wrong, (rates.lost_score if truth else 0.6) if wrong else float(truth))
+    return Made(
+        truth, truth != wrong, (rates.lost_score if truth else 0.6) if wrong else float(truth)
+    )
 
 
 def answer(attempts: Sequence[Made], retries: int, keep_best: bool) -> bool:
@@ -117,17 +126,29 @@ def answer(attempts: Sequence[Made], retries: int, keep_best: bool) -> bool:
 
 
 @pytest.fixture(scope="module", params=list(PLACES))
-def place(request: pytest.FixtureRequest, chromium: None, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(
+    request: pytest.FixtureRequest, chromium: None, tmp_path_factory: pytest.TempPathFactory
+) -> Place:
     """All judges on the same attempts."""
     tasks, words = PLACES[request.param]
     folder, codes = tmp_path_factory.mktemp(request.param), {}
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         for name in os.environ.keys() - environment().keys():
             patch.delenv(name)
-        # Ids, and so the draws of the judges, hang on the settings, also on the words that name the agent.
+        # Ids, and so the draws of the judges, hang on the settings, also on the words that name the
+        # agent.
         shutil.copy(ACTORS, folder)
         for name, (rates, baseline) in RUNS.items():
-            command = ["reflexion", *words, "--tasks", ",".join(tasks), "--workers", "2", "--policy", f"{ACTORS.name}:Actor"]
+            command = [
+                "reflexion",
+                *words,
+                "--tasks",
+                ",".join(tasks),
+                "--workers",
+                "2",
+                "--policy",
+                f"{ACTORS.name}:Actor",
+            ]
             command += ["--attempts", str(ATTEMPTS), "-o", name, *judge_options(rates)]
             command += ["--baseline", baseline] if baseline else []
             command += ["--keep-best"] if name.endswith("keep best") else []
@@ -148,7 +169,9 @@ def judge_options(rates: Rates | None) -> list[str]:
 
 @pytest.mark.slow
 def test_every_attempt_went_as_by_script(place: Place) -> None:
-    truths = {label.id: label.success for label in read_labels(place.folder / "losing" / "labels.jsonl")}
+    truths = {
+        label.id: label.success for label in read_labels(place.folder / "losing" / "labels.jsonl")
+    }
     expected = {
         place.id(task, number): made.truth
         for task, attempts in place.by_hand("losing").items()
@@ -162,13 +185,24 @@ def test_every_attempt_went_as_by_script(place: Place) -> None:
 @pytest.mark.parametrize("name", list(RUNS))
 def test_tables_are_those_by_hand(place: Place, name: str) -> None:
     table, hand, keep_best = place.table(name), place.by_hand(name), name.endswith("keep best")
-    solved = [sum(answer(attempts, retries, keep_best) for attempts in hand.values()) for retries in range(ATTEMPTS)]
-    assert [(row.retries, row.solved, row.decided) for row in table.rows] == [(k, n, 20) for k, n in enumerate(solved)]
+    solved = [
+        sum(answer(attempts, retries, keep_best) for attempts in hand.values())
+        for retries in range(ATTEMPTS)
+    ]
+    assert [(row.retries, row.solved, row.decided) for row in table.rows] == [
+        (k, n, 20) for k, n in enumerate(solved)
+    ]
     right = {task: answer(attempts, ATTEMPTS, keep_best) for task, attempts in hand.items()}
-    assert table.gained == sum(right[task] and not attempts[0].truth for task, attempts in hand.items())
-    lost = sum(not right[task] and any(made.truth for made in attempts) for task, attempts in hand.items())
+    assert table.gained == sum(
+        right[task] and not attempts[0].truth for task, attempts in hand.items()
+    )
+    lost = sum(
+        not right[task] and any(made.truth for made in attempts) for task, attempts in hand.items()
+    )
     assert table.lost_to_false_negatives == lost
-    assert table.kept_by_false_positives == sum(made[-1].success is True and not made[-1].truth for made in hand.values())
+    assert table.kept_by_false_positives == sum(
+        made[-1].success is True and not made[-1].truth for made in hand.values()
+    )
     ends = Counter(end(task, attempts) for task, attempts in hand.items())
     assert table.ended == dict(ends)
     assert place.codes[name] == (3 if ends["unscored"] else 0)
@@ -183,11 +217,16 @@ def end(task: str, attempts: Sequence[Made]) -> str:
 
 @pytest.mark.slow
 def test_oracle_solves_what_can_be_solved(place: Place) -> None:
-    # 2 go right at once, 14 with the first lesson, 2 with the second, 2 never: 2 x 1 + 14 x 2 + 2 x 3 + 3 + 2 attempts.
+    # 2 go right at once, 14 with the first lesson, 2 with the second, 2 never: 2 x 1 + 14 x 2 + 2 x
+    # 3 + 3 + 2 attempts.
     for name in ("oracle", "perfect"):
         table = place.table(name)
         assert [row.solved for row in table.rows] == [2, 16, 18]
-        assert (table.gained, table.lost_to_false_negatives, table.kept_by_false_positives) == (16, 0, 0)
+        assert (table.gained, table.lost_to_false_negatives, table.kept_by_false_positives) == (
+            16,
+            0,
+            0,
+        )
         assert table.ended == {"accepted": 18, "attempts": 1, "repeated_lesson": 1}
         assert table.played + table.reused == 41
     assert place.table("oracle").played == 41
@@ -199,7 +238,9 @@ def test_keep_best_loses_nothing_to_them(place: Place) -> None:
     assert plain.lost_to_false_negatives > 0 == best.lost_to_false_negatives
     for retries, row in enumerate(best.rows):
         hand = place.by_hand("losing").values()
-        assert row.solved == sum(any(made.truth for made in attempts[: retries + 1]) for attempts in hand)
+        assert row.solved == sum(
+            any(made.truth for made in attempts[: retries + 1]) for attempts in hand
+        )
     assert best.rows[-1].solved == plain.rows[-1].solved + plain.lost_to_false_negatives
 
 
@@ -216,9 +257,15 @@ def test_calls_are_counted_by_hand(place: Place) -> None:
     results, table = place.results("oracle"), place.table("oracle")
     # After a failure a lesson is drawn, unless it was the last attempt.
     assert table.reflector.calls == 41 - 18 - 1
-    assert table.actor.calls == sum(attempt.actor.calls for task in results.tasks for attempt in task.attempts) >= 41
+    assert (
+        table.actor.calls
+        == sum(attempt.actor.calls for task in results.tasks for attempt in task.attempts)
+        >= 41
+    )
     assert table.calls_per_solved == pytest.approx((table.actor.calls + table.reflector.calls) / 18)
-    assert place.table("perfect").calls_per_solved == 0, "attempts and lessons are those of another run"
+    assert place.table("perfect").calls_per_solved == 0, (
+        "attempts and lessons are those of another run"
+    )
 
 
 # Simulated
@@ -227,13 +274,15 @@ def test_calls_are_counted_by_hand(place: Place) -> None:
 @pytest.mark.slow
 def test_simulation_of_oracle_is_the_run(place: Place, prill: Prill, tmp_path: Path) -> None:
     done = prill(
-        "simulate-retries", "--recorded", place.folder / "oracle", "--false-positives", 0, "--false-negatives", 0,
+        "simulate-retries", "--recorded", place.folder / "oracle", "--false-positives", 0, "--false-negatives", 0,  # noqa: E501
         "--attempts", ATTEMPTS, "--runs", 40, "-o", "sim",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     outcomes = json.loads((tmp_path / "sim" / "simulation.json").read_text())["outcomes"]
     for way in ("plain", "keep best", "perfect judge"):
-        assert [row["success"] for row in outcomes[way]] == pytest.approx([2 / 20, 16 / 20, 18 / 20])
+        assert [row["success"] for row in outcomes[way]] == pytest.approx(
+            [2 / 20, 16 / 20, 18 / 20]
+        )
         assert all(row["low"] == row["high"] for row in outcomes[way])
 
 
@@ -243,7 +292,10 @@ def test_run_is_within_simulated_band(place: Place, name: str) -> None:
     folder = place.folder / name
     truth = {label.id: label.success for label in read_labels(folder / "labels.jsonl")}
     judge = judge_of_verdicts(list(read_verdicts(folder / "verdicts.jsonl")), truth)
-    recorded = [RecordedTruths([letter == "S" for letter in COURSES[task]], in_order=True) for task in place.tasks]
+    recorded = [
+        RecordedTruths([letter == "S" for letter in COURSES[task]], in_order=True)
+        for task in place.tasks
+    ]
     way = "keep best" if name.endswith("keep best") else "plain"
     outcomes = simulate(SimulationSpec(attempts=ATTEMPTS, runs=400), judge, recorded)[way]
     for outcome, row in zip(outcomes, place.table(name).rows, strict=True):
@@ -257,8 +309,17 @@ def test_run_is_within_simulated_band(place: Place, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("chromium")
 def test_killed_chromium_runs_end_alike(prill: Prill, tmp_path: Path) -> None:
-    """Killed while it plays, judges, plays again and reflects, the same run each time; then let through."""
-    words = ["reflexion", "miniwob", "--tasks", "click-test-2,click-link,click-button", "--attempts", str(ATTEMPTS)]
+    """Killed while it plays, judges, plays again and reflects, the same run each time; then let
+    through.
+    """
+    words = [
+        "reflexion",
+        "miniwob",
+        "--tasks",
+        "click-test-2,click-link,click-button",
+        "--attempts",
+        str(ATTEMPTS),
+    ]
     words += ["--policy", f"{ACTORS}:Actor", "--judge", f"{ACTORS}:Umpire", "-o"]
     for dies_at in ("play 2", "judge 3", "reflect 3", "play 2"):
         killed = subprocess.run(
@@ -273,6 +334,9 @@ def test_killed_chromium_runs_end_alike(prill: Prill, tmp_path: Path) -> None:
     out, undisturbed = tmp_path / "out", tmp_path / "undisturbed"
     assert (out / "results.json").read_bytes() == (undisturbed / "results.json").read_bytes()
     for name in ("trajectories.jsonl", "verdicts.jsonl", "lessons.jsonl", "labels.jsonl"):
-        ids = [[json.loads(line)["id"] for line in (folder / name).read_text().splitlines()] for folder in (out, undisturbed)]
+        ids = [
+            [json.loads(line)["id"] for line in (folder / name).read_text().splitlines()]
+            for folder in (out, undisturbed)
+        ]
         assert sorted(ids[0]) == sorted(ids[1]) and len(set(ids[0])) == len(ids[0]), name
     assert [len(task.attempts) for task in read_results(out).tasks] == [2, 2, 2]

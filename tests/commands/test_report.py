@@ -32,12 +32,20 @@ def verdicts(tmp_path: Path) -> Path:
         for item in read_trajectories(SAMPLES / "trajectories.jsonl"):
             assert isinstance(item, Trajectory)
             success = item.task.goal.startswith("Click")
-            file.write(encode(Verdict(id=item.id, success=success, score=float(success), evaluator=info)))
+            file.write(
+                encode(Verdict(id=item.id, success=success, score=float(success), evaluator=info))
+            )
     return tmp_path / "v.jsonl"
 
 
 def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
-    given = (SAMPLES / "trajectories.jsonl", "--verdicts", verdicts, "--labels", SAMPLES / "labels.jsonl")
+    given = (
+        SAMPLES / "trajectories.jsonl",
+        "--verdicts",
+        verdicts,
+        "--labels",
+        SAMPLES / "labels.jsonl",
+    )
     done = prill("report", *given, "-o", "r.html", "--json")
     assert done.returncode == 0
     counts = json.loads(done.stdout)
@@ -53,19 +61,35 @@ def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdict
     }
     assert counts["images_elsewhere"] > 0
     assert "embed puts them in" in done.stderr
-    agreed = prill("agree", verdicts, SAMPLES / "labels.jsonl", "--trajectories", SAMPLES / "trajectories.jsonl").stdout
+    agreed = prill(
+        "agree",
+        verdicts,
+        SAMPLES / "labels.jsonl",
+        "--trajectories",
+        SAMPLES / "trajectories.jsonl",
+    ).stdout
     accuracy = next(line.split()[1] for line in agreed.splitlines() if line.startswith("accuracy "))
-    assert f'<th scope="row">accuracy</th><td>{accuracy} ' in (tmp_path / "r.html").read_text("utf-8")
+    assert f'<th scope="row">accuracy</th><td>{accuracy} ' in (tmp_path / "r.html").read_text(
+        "utf-8"
+    )
 
 
 def test_calls_beside_verdicts_are_shown(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
     with TranscriptLog(transcript_folder(verdicts)) as log:
         for verdict in read_verdicts(verdicts):
-            log.append(Transcript(verdict.id, verdict.key, (Call(model="m", messages=(), reply="success"),)))
+            log.append(
+                Transcript(
+                    verdict.id, verdict.key, (Call(model="m", messages=(), reply="success"),)
+                )
+            )
     counts = []
     for more in ((), ("--no-transcripts",)):
-        prill("report", SAMPLES / "trajectories.jsonl", "-o", "r.html", "--verdicts", verdicts, *more)
-        counts.append((tmp_path / "r.html").read_text("utf-8").count('<script type="text/plain" id="c'))
+        prill(
+            "report", SAMPLES / "trajectories.jsonl", "-o", "r.html", "--verdicts", verdicts, *more
+        )
+        counts.append(
+            (tmp_path / "r.html").read_text("utf-8").count('<script type="text/plain" id="c')
+        )
     assert counts == [82, 0]
 
 
@@ -74,10 +98,23 @@ def test_figures_equal_agree_in_any_order(prill: Prill, tmp_path: Path, verdicts
     said = [replace(verdict, score=generator.random()) for verdict in read_verdicts(verdicts)]
     generator.shuffle(said)
     verdicts.write_bytes(b"".join(map(encode, said)))
-    given = (verdicts, SAMPLES / "labels.jsonl", "--trajectories", SAMPLES / "trajectories.jsonl", "--json")
+    given = (
+        verdicts,
+        SAMPLES / "labels.jsonl",
+        "--trajectories",
+        SAMPLES / "trajectories.jsonl",
+        "--json",
+    )
     found = json.loads(prill("agree", *given).stdout)
     prill(
-        "report", SAMPLES / "trajectories.jsonl", "-o", "r.html", "--verdicts", verdicts, "--labels", SAMPLES / "labels.jsonl"
+        "report",
+        SAMPLES / "trajectories.jsonl",
+        "-o",
+        "r.html",
+        "--verdicts",
+        verdicts,
+        "--labels",
+        SAMPLES / "labels.jsonl",
     )
     page = (tmp_path / "r.html").read_text("utf-8")
     assert len(found["figures"]) == 10
@@ -101,7 +138,10 @@ def test_by_adds_filters_refuses_unknown_key(prill: Prill, tmp_path: Path) -> No
     assert prill("report", path, "-o", "r.html", "--by", "task").returncode == 0
     done = prill("report", path, "-o", "s.html", "--by", "task,mood")
     assert (done.returncode, (tmp_path / "s.html").exists()) == (2, False)
-    assert "no trajectory has a value for 'mood'; give task, or a key of the metadata (--by)" in done.stderr
+    assert (
+        "no trajectory has a value for 'mood'; give task, or a key of the metadata (--by)"
+        in done.stderr
+    )
 
 
 def test_terminal_gets_no_control_sequence(prill: Prill, tmp_path: Path) -> None:
@@ -114,7 +154,9 @@ def test_terminal_gets_no_control_sequence(prill: Prill, tmp_path: Path) -> None
 def test_embedding_leaves_nothing_elsewhere(prill: Prill, tmp_path: Path) -> None:
     done = prill("report", SAMPLES / "trajectories.jsonl", "-o", "r.html", "--embed", "--limit", 3)
     assert (done.returncode, "embed" in done.stderr) == (0, False)
-    assert (tmp_path / "r.html").read_text("utf-8").count('id="t') == len(("total", "t0", "t1", "t2"))
+    assert (tmp_path / "r.html").read_text("utf-8").count('id="t') == len(
+        ("total", "t0", "t1", "t2")
+    )
 
 
 def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None:
@@ -134,7 +176,10 @@ def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None
     ("options", "message"),
     [
         (("--verdicts", "none.jsonl"), "none.jsonl: no such file"),
-        (("--labels", "both.jsonl"), "several sources (human, oracle); choose one source (--source)"),
+        (
+            ("--labels", "both.jsonl"),
+            "several sources (human, oracle); choose one source (--source)",
+        ),
         (("--labels", "both.jsonl", "--source", "robot"), "no label has source 'robot'"),
         (("--threshold", "1.5"), "--threshold: Expected `float` <= 1.0"),
         (("--threshold", "x"), "--threshold: Expected `float`"),
@@ -142,7 +187,9 @@ def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None
         (("--calibration", "both.jsonl"), "no calibration"),
     ],
 )
-def test_bad_usage_is_told_without_a_page(prill: Prill, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+def test_bad_usage_is_told_without_a_page(
+    prill: Prill, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 2)
     both = (LabelRecord(id="t0", success=True, source=source) for source in ("human", "oracle"))
     (tmp_path / "both.jsonl").write_bytes(b"".join(map(encode, both)))
@@ -163,7 +210,9 @@ def test_nothing_readable_is_bad_usage(prill: Prill, tmp_path: Path) -> None:
 def test_example_page_has_two_judges(tmp_path: Path) -> None:
     prill = f"{Path(sys.executable).parent}/prill"
     command = [str(ROOT / "examples" / "report.sh"), str(tmp_path / "out")]
-    subprocess.run(command, cwd=ROOT, env={**environment(), "PRILL": prill}, check=True, capture_output=True)
+    subprocess.run(
+        command, cwd=ROOT, env={**environment(), "PRILL": prill}, check=True, capture_output=True
+    )
     text = (tmp_path / "out" / "report.html").read_text("utf-8")
     overview = json.loads(text.split('id="overview">', 1)[1].split("</script>", 1)[0])
     truth = {label.id: label.success for label in read_labels(SAMPLES / "labels.jsonl")}
@@ -173,22 +222,37 @@ def test_example_page_has_two_judges(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.html").stat().st_size < 3_000_000
 
 
-def test_report_in_python_is_that_of_the_command(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
-    """And a notebook shows it: the page itself where its images are in it, else its file, in a frame that may run scripts."""
+def test_report_in_python_is_that_of_the_command(
+    prill: Prill, tmp_path: Path, verdicts: Path
+) -> None:
+    """And a notebook shows it: the page itself where its images are in it, else its file, in a
+    frame that may run scripts.
+    """
     runs = SAMPLES / "trajectories.jsonl"
-    config = ReportConfig(trajectories=[runs], output=tmp_path / "r.html", verdicts=[verdicts], embed=True, limit=2)
+    config = ReportConfig(
+        trajectories=[runs], output=tmp_path / "r.html", verdicts=[verdicts], embed=True, limit=2
+    )
     result = report(config)
     page = (tmp_path / "r.html").read_bytes()
-    assert prill("report", runs, "-o", "r.html", "--verdicts", verdicts, "--embed", "--limit", 2).returncode == 0
+    assert (
+        prill(
+            "report", runs, "-o", "r.html", "--verdicts", verdicts, "--embed", "--limit", 2
+        ).returncode
+        == 0
+    )
     assert (tmp_path / "r.html").read_bytes() == page
     shown = result._repr_html_()
     assert shown.count("<iframe") == 1 and 'sandbox="allow-scripts"' in shown
     assert html.unescape(shown.split('srcdoc="', 1)[1].rsplit('"></iframe>', 1)[0]).encode() == page
-    assert 'src="' in (linked := report(config.but(embed=False))._repr_html_()) and len(linked) < 1000
+    assert (
+        'src="' in (linked := report(config.but(embed=False))._repr_html_()) and len(linked) < 1000
+    )
 
 
 @pytest.mark.parametrize("files", [False, True])
-def test_report_of_a_folder_says_once_what_is_left_out(prill: Prill, tmp_path: Path, files: bool) -> None:
+def test_report_of_a_folder_says_once_what_is_left_out(
+    prill: Prill, tmp_path: Path, files: bool
+) -> None:
     (tmp_path / "runs").mkdir()
     write_trajectories(tmp_path / "runs" / "t.jsonl", 1)
     if files:

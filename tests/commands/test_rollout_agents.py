@@ -1,4 +1,6 @@
-"""`prill rollout` with policies that ask a model: a scripted endpoint answers over HTTP, and the environments are real."""
+"""`prill rollout` with policies that ask a model: a scripted endpoint answers over HTTP, and the
+environments are real.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ def number(turn: str, element: str) -> str:
 
 def recorded(out: Path) -> dict[str, Trajectory]:
     """What was recorded, by the name of the task."""
-    items = [item for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    items = [
+        item
+        for item in read_trajectories(out / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
     return {item.task.site or item.task.id: item for item in items}
 
 
@@ -81,10 +87,17 @@ def test_react_episodes_in_miniwob(prill: Prill, tmp_path: Path) -> None:
     assert [step.action.value for step in solved.steps] == [name, None]
     assert texts(solved) == [f'type [{name}] at [textbox value ""]', 'click at [button "Submit"]']
     assert [step.thought for step in solved.steps] == ["The field is empty.", "I see."]
-    assert (solved.agent, solved.error, solved.metadata["ended_by"]) == ("react/m", None, "environment")
+    assert (solved.agent, solved.error, solved.metadata["ended_by"]) == (
+        "react/m",
+        None,
+        "environment",
+    )
 
     refused = kept["click-link"]
-    assert refused.error == "the agent's model gave no action (refusal): the model declined: 'I would rather not'"
+    assert (
+        refused.error
+        == "the agent's model gave no action (refusal): the model declined: 'I would rather not'"
+    )
     assert (refused.steps, refused.answer) == ((), None)
 
     unread = kept["click-button"]
@@ -100,7 +113,10 @@ def test_react_episodes_in_miniwob(prill: Prill, tmp_path: Path) -> None:
 def test_react_on_the_shop_can_be_judged(prill: Prill, tmp_path: Path) -> None:
     def answer(turn: str) -> str:
         if "URL: http://onestopmarket.com/\n" in turn:
-            return acting(f"click [{number(turn, 'link ' + repr('Alder Desk Lamp'))}]", "The reviews are on its page.")
+            return acting(
+                f"click [{number(turn, 'link ' + repr('Alder Desk Lamp'))}]",
+                "The reviews are on its page.",
+            )
         return acting("stop [Ines Okafor and Tom Birch]")
 
     with Endpoint(answer) as endpoint:
@@ -117,25 +133,42 @@ def test_react_on_the_shop_can_be_judged(prill: Prill, tmp_path: Path) -> None:
     ]
     assert "click [" in endpoint.turns[1] and "where [" in endpoint.turns[1]
     assert "127.0.0.1" not in "".join(endpoint.turns), "agents know the sites by their public names"
-    judged = prill("score", "out/trajectories.jsonl", "--judge", "self-report", "-o", "verdicts.jsonl")
+    judged = prill(
+        "score", "out/trajectories.jsonl", "--judge", "self-report", "-o", "verdicts.jsonl"
+    )
     assert judged.returncode == 0, judged.stderr
-    (verdict,) = (item for item in read_verdicts(tmp_path / "verdicts.jsonl") if isinstance(item, Verdict))
+    (verdict,) = (
+        item for item in read_verdicts(tmp_path / "verdicts.jsonl") if isinstance(item, Verdict)
+    )
     assert verdict.success is True
 
 
 def test_cogagent_taps_where_it_says(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
     replies = in_order(
-        "Action: Open the settings.\nGrounded Operation: CLICK(box=[[100,180,240,220]], element_info='Settings')",
-        "Action: Turn it on.\nGrounded Operation: CLICK(box=[[400,210,600,290]], element_info='Bluetooth')",
+        "Action: Open the settings.\nGrounded Operation: CLICK(box=[[100,180,240,220]], "
+        "element_info='Settings')",
+        "Action: Turn it on.\nGrounded Operation: CLICK(box=[[400,210,600,290]], "
+        "element_info='Bluetooth')",
         "Action: It is on.\nGrounded Operation: END()",
     )
     with Endpoint(replies) as endpoint:
-        words = ("--goal", "Turn on Bluetooth", "--policy", "cogagent", "--adb-port", fake_adb.port, *endpoint.words)
+        words = (
+            "--goal",
+            "Turn on Bluetooth",
+            "--policy",
+            "cogagent",
+            "--adb-port",
+            fake_adb.port,
+            *endpoint.words,
+        )
         done = prill("rollout", "android", *words, "-o", "out")
     assert done.returncode == 0, done.stderr
     assert fake_adb.phone().screen.toggles["Bluetooth"]
     assert endpoint.pictures == [(720, 1600)] * 3
-    assert "0. CLICK(box=[[100,180,240,220]], element_info='Settings')\tOpen the settings.\n1. " in endpoint.turns[2]
+    assert (
+        "0. CLICK(box=[[100,180,240,220]], element_info='Settings')\tOpen the settings.\n1. "
+        in endpoint.turns[2]
+    )
     (kept,) = recorded(tmp_path / "out").values()
     assert [(step.action.kind, step.action.point) for step in kept.steps] == [
         ("click", (0.17, 0.2)),
@@ -147,14 +180,25 @@ def test_cogagent_taps_where_it_says(prill: Prill, tmp_path: Path, fake_adb: Fak
 
 
 def test_autoui_swaps_points_and_gives_up(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
-    decision = 'Action Decision: "action_type": "{}", "touch_point": "{}", "lift_point": "{}", "typed_text": ""'
+    decision = (
+        'Action Decision: "action_type": "{}", "touch_point": "{}", "lift_point": "{}", '
+        '"typed_text": ""'
+    )
     replies = in_order(
         decision.format("DUAL_POINT", "[0.2000, 0.1700]", "[0.2000, 0.1700]"),
         decision.format("DUAL_POINT", "[0.8000, 0.5000]", "[0.2000, 0.5000]"),
         decision.format("STATUS_TASK_IMPOSSIBLE", "[-1.0, -1.0]", "[-1.0, -1.0]"),
     )
     with Endpoint(replies) as endpoint:
-        words = ("--goal", "Turn on 6G", "--policy", "autoui", "--adb-port", fake_adb.port, *endpoint.words)
+        words = (
+            "--goal",
+            "Turn on 6G",
+            "--policy",
+            "autoui",
+            "--adb-port",
+            fake_adb.port,
+            *endpoint.words,
+        )
         done = prill("rollout", "android", *words, "-o", "out")
     assert done.returncode == 0, done.stderr
     screen = fake_adb.phone().screen
@@ -169,7 +213,9 @@ def test_autoui_swaps_points_and_gives_up(prill: Prill, tmp_path: Path, fake_adb
     assert len(endpoint.pictures) == 3
 
 
-def test_refused_key_keeps_what_is_finished(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
+def test_refused_key_keeps_what_is_finished(
+    prill: Prill, tmp_path: Path, fake_adb: FakeAdb
+) -> None:
     def answer(turn: str) -> str | int:
         if "second" in turn:
             return 401
@@ -180,9 +226,22 @@ def test_refused_key_keeps_what_is_finished(prill: Prill, tmp_path: Path, fake_a
         return acting("stop [10 results]")
 
     tasks = tmp_path / "tasks.jsonl"
-    tasks.write_text("".join(json.dumps({"id": name, "goal": f"The {name} search"}) + "\n" for name in ("first", "second")))
+    tasks.write_text(
+        "".join(
+            json.dumps({"id": name, "goal": f"The {name} search"}) + "\n"
+            for name in ("first", "second")
+        )
+    )
     with Endpoint(answer) as endpoint:
-        words = ("--tasks", tasks, "--policy", "react", "--adb-port", fake_adb.port, *endpoint.words)
+        words = (
+            "--tasks",
+            tasks,
+            "--policy",
+            "react",
+            "--adb-port",
+            fake_adb.port,
+            *endpoint.words,
+        )
         done = prill("rollout", "android", *words, "-o", "out")
     assert done.returncode == 2
     assert "refused the key in $OPENAI_API_KEY" in done.stderr and "Traceback" not in done.stderr
@@ -195,9 +254,15 @@ def test_refused_key_keeps_what_is_finished(prill: Prill, tmp_path: Path, fake_a
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("miniwob", "--tasks", "click-link", "--text", "html", "--model", "m"), "leave out html (--text)"),
+        (
+            ("miniwob", "--tasks", "click-link", "--text", "html", "--model", "m"),
+            "leave out html (--text)",
+        ),
         (("android", "--goal", "x"), "model is missing"),
-        (("android", "--goal", "x", "--model", "local:/nowhere"), "/nowhere: no folder with a model in it"),
+        (
+            ("android", "--goal", "x", "--model", "local:/nowhere"),
+            "/nowhere: no folder with a model in it",
+        ),
     ],
 )
 def test_react_errors_are_one_line(prill: Prill, words: tuple[str, ...], problem: str) -> None:
@@ -215,20 +280,43 @@ def test_react_is_told_webarenas_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = plan_policy("react", WebArenaConfig(tasks=0), model=model).make(Case("0"))
     assert isinstance(policy, React)
     assert policy.spec.sites == (
-        "http://openstreetmap.org (map), http://homepage.com (a list of all sites, with passwords at "
+        "http://openstreetmap.org (map), http://homepage.com (a list of all sites, with passwords "
+        "at "
         "http://homepage.com/password.html)"
     )
 
 
 def test_temperature_draws_by_attempt(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
     with Endpoint(lambda turn: acting("stop [done]")) as endpoint:
-        words = ("--goal", "Turn on 6G", "--policy", "react", "--adb-port", fake_adb.port, "--attempts", 2, *endpoint.words)
-        assert prill("rollout", "android", *words, "--temperature", 1.5, "--max-tokens", 99, "-o", "out").returncode == 0
+        words = (
+            "--goal",
+            "Turn on 6G",
+            "--policy",
+            "react",
+            "--adb-port",
+            fake_adb.port,
+            "--attempts",
+            2,
+            *endpoint.words,
+        )
+        assert (
+            prill(
+                "rollout", "android", *words, "--temperature", 1.5, "--max-tokens", 99, "-o", "out"
+            ).returncode
+            == 0
+        )
         assert prill("rollout", "android", *words, "-o", "out").returncode == 0
     drawn = [
-        (body["temperature"], body.get("seed"), next(v for k, v in body.items() if "tokens" in k)) for body in endpoint.bodies
+        (body["temperature"], body.get("seed"), next(v for k, v in body.items() if "tokens" in k))
+        for body in endpoint.bodies
     ]
-    assert (drawn[0][0], drawn[0][2], drawn[1][0], drawn[2][0], drawn[2][2]) == (1.5, 99, 1.5, 0.0, 384)
+    assert (drawn[0][0], drawn[0][2], drawn[1][0], drawn[2][0], drawn[2][2]) == (
+        1.5,
+        99,
+        1.5,
+        0.0,
+        384,
+    )
     assert drawn[0][1] != drawn[1][1]
     assert len(recorded_all(tmp_path / "out")) == 4
 
@@ -236,16 +324,35 @@ def test_temperature_draws_by_attempt(prill: Prill, tmp_path: Path, fake_adb: Fa
 def test_options_reach_policy_and_phone(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
     replies = in_order("hm", acting("stop [done]"))
     with Endpoint(replies) as endpoint:
-        words = ("--goal", "Turn on 6G", "--policy", "react", "--adb-port", fake_adb.port, *endpoint.words)
+        words = (
+            "--goal",
+            "Turn on 6G",
+            "--policy",
+            "react",
+            "--adb-port",
+            fake_adb.port,
+            *endpoint.words,
+        )
         options = ("--policy.attempts", 2, "--lessons", '["use the search"]', "--settle-gap", 0)
-        refused = prill("rollout", "android", *words, *options, "--settle-timeout", "no", "-o", "out")
-        assert (refused.returncode, "settle-timeout: Expected `float`" in refused.stderr) == (2, True)
+        refused = prill(
+            "rollout", "android", *words, *options, "--settle-timeout", "no", "-o", "out"
+        )
+        assert (refused.returncode, "settle-timeout: Expected `float`" in refused.stderr) == (
+            2,
+            True,
+        )
         done = prill("rollout", "android", *words, *options, "-o", "out")
     assert done.returncode == 0, done.stderr
     assert re.search(r"MEMORY:\n\[memory \w+\]\nuse the search\n", endpoint.turns[0])
     (kept,) = recorded(tmp_path / "out").values()
-    assert [step.action.kind for step in kept.steps] == ["stop"], "the second attempt of the same turn"
+    assert [step.action.kind for step in kept.steps] == ["stop"], (
+        "the second attempt of the same turn"
+    )
 
 
 def recorded_all(out: Path) -> list[str]:
-    return [item.id for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    return [
+        item.id
+        for item in read_trajectories(out / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]

@@ -1,4 +1,6 @@
-"""`prill rollout` in real environments: killed and taken up, several at a time, refused, and what it leaves behind."""
+"""`prill rollout` in real environments: killed and taken up, several at a time, refused, and what
+it leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ Prill = Callable[..., subprocess.CompletedProcess[str]]
 
 def recorded(out: Path) -> list[Trajectory]:
     path = out / "trajectories.jsonl"
-    return [item for item in read_trajectories(path) if isinstance(item, Trajectory)] if path.exists() else []
+    return (
+        [item for item in read_trajectories(path) if isinstance(item, Trajectory)]
+        if path.exists()
+        else []
+    )
 
 
 def episodes(out: Path) -> list[tuple[str | None, str]]:
@@ -30,7 +36,18 @@ def episodes(out: Path) -> list[tuple[str | None, str]]:
 
 @pytest.mark.usefixtures("chromium")
 def test_killed_run_is_taken_up(tmp_path: Path) -> None:
-    words = ["rollout", "miniwob", "--tasks", "click-link,enter-text", "--seeds", "0-7", "--workers", "2", "-o", str(tmp_path)]
+    words = [
+        "rollout",
+        "miniwob",
+        "--tasks",
+        "click-link,enter-text",
+        "--seeds",
+        "0-7",
+        "--workers",
+        "2",
+        "-o",
+        str(tmp_path),
+    ]
     command = [sys.executable, "-m", "prill", *words]
     for enough in (2, 5):
         run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -45,28 +62,55 @@ def test_killed_run_is_taken_up(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["skipped"] == len(kept)
     assert episodes(tmp_path) == sorted(
-        (task, f"miniwob/{task}?seed={seed}") for task in ("click-link", "enter-text") for seed in range(8)
+        (task, f"miniwob/{task}?seed={seed}")
+        for task in ("click-link", "enter-text")
+        for seed in range(8)
     )
-    assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(t.id for t in recorded(tmp_path))
-    assert all(Path(str(o.screenshot)).is_file() for t in recorded(tmp_path) for o in t.observations)
+    assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(
+        t.id for t in recorded(tmp_path)
+    )
+    assert all(
+        Path(str(o.screenshot)).is_file() for t in recorded(tmp_path) for o in t.observations
+    )
 
 
 @pytest.mark.usefixtures("chromium")
 def test_dead_pages_cost_their_episodes_only(prill: Prill, tmp_path: Path) -> None:
     by_hand(tmp_path)
     # Port 1 is one that browsers refuse to ask.
-    tasks = [{"id": f"gone{i}", "goal": "Open a", "start_url": "http://127.0.0.1:1/"} for i in range(3)]
+    tasks = [
+        {"id": f"gone{i}", "goal": "Open a", "start_url": "http://127.0.0.1:1/"} for i in range(3)
+    ]
     tasks.append({"id": "a", "goal": "Open a", "start_url": "data:text/html,<p>here</p>"})
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    words = ("--tasks", tmp_path / "tasks.jsonl", "--policy", "replay", "--replay", tmp_path / "by-hand.jsonl")
+    words = (
+        "--tasks",
+        tmp_path / "tasks.jsonl",
+        "--policy",
+        "replay",
+        "--replay",
+        tmp_path / "by-hand.jsonl",
+    )
     done = prill("rollout", "web", *words, "-o", tmp_path / "out", "--json")
-    assert (done.returncode, json.loads(done.stdout)["undecided"], json.loads(done.stdout)["broken"]) == (3, 1, 3), done.stderr
-    assert "the last that broke off or could not begin: the start page http://127.0.0.1:1/ cannot be opened" in done.stderr
+    assert (
+        done.returncode,
+        json.loads(done.stdout)["undecided"],
+        json.loads(done.stdout)["broken"],
+    ) == (3, 1, 3), done.stderr
+    assert (
+        "the last that broke off or could not begin: the start page http://127.0.0.1:1/ cannot be "
+        "opened" in done.stderr
+    )
     assert [t.task.id for t in recorded(tmp_path / "out") if t.error is None] == ["a"]
 
 
 def by_hand(tmp_path: Path) -> Path:
-    steps = [{"observation": {}, "action": {"kind": "click", "text": "tap Settings", "target": "[9] button 'Settings'"}}]
+    steps = [
+        {
+            "observation": {},
+            "action": {"kind": "click", "text": "tap Settings", "target": "[9] button 'Settings'"},
+        }
+    ]
     tasks = [{"id": name, "goal": f"Open {name}"} for name in ("a", "b")]
     lines = [{"id": task["id"], "task": task, "steps": steps, "answer": "open"} for task in tasks]
     path = tmp_path / "by-hand.jsonl"
@@ -84,7 +128,16 @@ def needs_adb() -> None:
 
 def test_two_phones_share_the_tasks(prill: Prill, tmp_path: Path) -> None:
     needs_adb()
-    words = ("--policy", "replay", "--replay", by_hand(tmp_path), "--tasks", tmp_path / "tasks.jsonl", "--attempts", 2)
+    words = (
+        "--policy",
+        "replay",
+        "--replay",
+        by_hand(tmp_path),
+        "--tasks",
+        tmp_path / "tasks.jsonl",
+        "--attempts",
+        2,
+    )
     with FakeAdb(("emulator-5554", "emulator-5556")) as adb:
         phones = ("--device", "emulator-5554,emulator-5556", "--adb-port", adb.port)
         done = prill("rollout", "android", *words, *phones, "-o", tmp_path / "out", "--json")
@@ -94,16 +147,34 @@ def test_two_phones_share_the_tasks(prill: Prill, tmp_path: Path) -> None:
     assert (more.returncode, "every worker needs a device of its own" in more.stderr) == (2, True)
     assert not (tmp_path / "out" / "labels.jsonl").exists()
     kept = recorded(tmp_path / "out")
-    assert {(t.task.id, t.metadata["attempt"]) for t in kept} == {("a", 0), ("a", 1), ("b", 0), ("b", 1)}
-    assert {(t.answer, t.error, t.agent, t.task.platform) for t in kept} == {("open", None, "replay", "android")}
+    assert {(t.task.id, t.metadata["attempt"]) for t in kept} == {
+        ("a", 0),
+        ("a", 1),
+        ("b", 0),
+        ("b", 1),
+    }
+    assert {(t.answer, t.error, t.agent, t.task.platform) for t in kept} == {
+        ("open", None, "replay", "android")
+    }
     assert all("Wi-Fi" in (t.final.text or "") for t in kept if t.final)
 
 
-def test_no_working_phone_ends_the_run(prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_working_phone_ends_the_run(
+    prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs_adb()
     # Each of the three episodes waits so long for a phone.
     monkeypatch.setitem(AdbPhone.__init__.__kwdefaults__, "timeout", 2.0)
-    words = ("--policy", "replay", "--replay", by_hand(tmp_path), "--tasks", tmp_path / "tasks.jsonl", "--attempts", 2)
+    words = (
+        "--policy",
+        "replay",
+        "--replay",
+        by_hand(tmp_path),
+        "--tasks",
+        tmp_path / "tasks.jsonl",
+        "--attempts",
+        2,
+    )
     with FakeAdb(()) as adb:
         done = prill("rollout", "android", *words, "--adb-port", adb.port, "-o", tmp_path / "out")
     assert done.returncode == 4
@@ -114,19 +185,67 @@ def test_no_working_phone_ends_the_run(prill: Prill, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("web", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl"), "it has no start_url"),
-        (("web", "--policy", "replay", "--replay", "by-hand.jsonl"), "give either tasks or goal (--tasks, --goal)"),
-        (("android", "--tasks", "nowhere", "--policy", "replay", "--replay", "by-hand.jsonl"), "no such file, and no list"),
+        (
+            ("web", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl"),
+            "it has no start_url",
+        ),
+        (
+            ("web", "--policy", "replay", "--replay", "by-hand.jsonl"),
+            "give either tasks or goal (--tasks, --goal)",
+        ),
+        (
+            ("android", "--tasks", "nowhere", "--policy", "replay", "--replay", "by-hand.jsonl"),
+            "no such file, and no list",
+        ),
         (("android", "--goal", "x"), "policy is missing: choose from react"),
-        (("android", "--goal", "x", "--policy", "scripted"), "knows MiniWoB++, the airline and the local shop only"),
-        (("ios", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl", "--companion", "/nowhere"), "/nowhere"),
-        (("webarena", "--shop", "--reset", "x", "--policy", "scripted"), "shop has its own tasks and resets itself"),
-        (("webarena", "--shop", "--tasks", "1", "--policy", "scripted"), "there is no task 1; there are 25"),
-        (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--behaviour", "no-submit"), "there are solve and"),
-        (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--viewport", "big"), "expected a size such as"),
+        (
+            ("android", "--goal", "x", "--policy", "scripted"),
+            "knows MiniWoB++, the airline and the local shop only",
+        ),
+        (
+            (
+                "ios",
+                "--goal",
+                "x",
+                "--policy",
+                "replay",
+                "--replay",
+                "by-hand.jsonl",
+                "--companion",
+                "/nowhere",
+            ),
+            "/nowhere",
+        ),
+        (
+            ("webarena", "--shop", "--reset", "x", "--policy", "scripted"),
+            "shop has its own tasks and resets itself",
+        ),
+        (
+            ("webarena", "--shop", "--tasks", "1", "--policy", "scripted"),
+            "there is no task 1; there are 25",
+        ),
+        (
+            (
+                "webarena",
+                "--shop",
+                "--tasks",
+                "all",
+                "--policy",
+                "scripted",
+                "--behaviour",
+                "no-submit",
+            ),
+            "there are solve and",
+        ),
+        (
+            ("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--viewport", "big"),
+            "expected a size such as",
+        ),
     ],
 )
-def test_impossible_runs_are_one_error(prill: Prill, tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
+def test_impossible_runs_are_one_error(
+    prill: Prill, tmp_path: Path, words: tuple[str, ...], problem: str
+) -> None:
     by_hand(tmp_path)
     done = prill("rollout", *words, "-o", "out")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -138,7 +257,16 @@ def test_site_without_address_is_named(prill: Prill, tmp_path: Path) -> None:
     from prill.emulators.shop import shop_configs
 
     configs.write_bytes(shop_configs())
-    words = ("--configs", configs, "--tasks", "1001", "--policy", "replay", "--replay", by_hand(tmp_path))
+    words = (
+        "--configs",
+        configs,
+        "--tasks",
+        "1001",
+        "--policy",
+        "replay",
+        "--replay",
+        by_hand(tmp_path),
+    )
     done = prill("rollout", "webarena", *words, "-o", "out", SHOPPING="", WA_SHOPPING="")
     assert (done.returncode, "SHOPPING is not set" in done.stderr) == (2, True)
 

@@ -1,4 +1,6 @@
-"""`prill score` as a user meets it: exit codes, messages, resume, and one clear error for each kind of bad input."""
+"""`prill score` as a user meets it: exit codes, messages, resume, and one clear error for each kind
+of bad input.
+"""
 
 import json
 import signal
@@ -25,7 +27,17 @@ def server() -> object:
 
 
 def words(server: MockServer, *more: object, evaluator: str = "modular") -> tuple[object, ...]:
-    return ("-o", "v.jsonl", "--judge", evaluator, "--model", "mock", "--base-url", server.base_url, *more)
+    return (
+        "-o",
+        "v.jsonl",
+        "--judge",
+        evaluator,
+        "--model",
+        "mock",
+        "--base-url",
+        server.base_url,
+        *more,
+    )
 
 
 def one_error(result: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -67,16 +79,22 @@ def test_plan_makes_no_call_and_no_file(prill: Prill, tmp_path: Path) -> None:
     result = prill("score", "t.jsonl", *plan, "--json")
     found = json.loads(result.stdout)
     assert (result.returncode, found["calls"], found["trajectories"]) == (0, 10, 10)
-    assert found["usd"] == pytest.approx(found["prompt_tokens"] * 0.15e-6 + found["completion_tokens"] * 0.6e-6)
+    assert found["usd"] == pytest.approx(
+        found["prompt_tokens"] * 0.15e-6 + found["completion_tokens"] * 0.6e-6
+    )
     assert not (tmp_path / "v.jsonl").exists()
     assert "10 calls" in prill("score", "t.jsonl", *plan).stdout
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "config.json").write_text("{}")
-    own = prill("score", "t.jsonl", *("local:own" if word == "gpt-4o-mini" else word for word in plan))
+    own = prill(
+        "score", "t.jsonl", *("local:own" if word == "gpt-4o-mini" else word for word in plan)
+    )
     assert "cost: about $0.00" in own.stdout, own.stderr
 
 
-def test_plan_skips_done_and_names_unusable(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_plan_skips_done_and_names_unusable(
+    prill: Prill, server: MockServer, tmp_path: Path
+) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 6)
     prill("score", "t.jsonl", *words(server), "--limit", 4)
     with path.open("a") as file:
@@ -85,7 +103,9 @@ def test_plan_skips_done_and_names_unusable(prill: Prill, server: MockServer, tm
     found = json.loads(result.stdout)
     assert (found["trajectories"], found["done"], found["broken"], found["calls"]) == (2, 4, 1, 2)
     assert "t.jsonl:7: missing field" in result.stderr
-    again = json.loads(prill("score", "t.jsonl", *words(server, "--dry-run", "--json", "--no-resume")).stdout)
+    again = json.loads(
+        prill("score", "t.jsonl", *words(server, "--dry-run", "--json", "--no-resume")).stdout
+    )
     assert again["trajectories"] == 6
 
 
@@ -106,18 +126,33 @@ def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 40)
 
     def answer(text: str) -> str | int:
-        return 502 if is_dead and len(endpoint.turns) > 10 else "Thoughts: so it is\nStatus: success"
+        return (
+            502 if is_dead and len(endpoint.turns) > 10 else "Thoughts: so it is\nStatus: success"
+        )
 
     is_dead = True
     with Endpoint(answer) as endpoint:
-        command = ("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--captioner", "given", *endpoint.words)
+        command = (
+            "score",
+            "t.jsonl",
+            "-o",
+            "v.jsonl",
+            "--judge",
+            "modular",
+            "--captioner",
+            "given",
+            *endpoint.words,
+        )
         gone = prill(*command, "--patience", "0.05", "--concurrency", "2")
         asked, kept = len(endpoint.turns), len(list(read_verdicts(tmp_path / "v.jsonl")))
         is_dead = False
         rest = prill(*command, "--retry-unscored")
     assert gone.returncode == 4
     assert "has answered nothing for" in gone.stderr
-    assert "the same command goes on from there; --retry-unscored tries again what failed meanwhile" in gone.stderr
+    assert (
+        "the same command goes on from there; --retry-unscored tries again what failed meanwhile"
+        in gone.stderr
+    )
     assert kept >= 10
     assert (rest.returncode, len(endpoint.turns) - asked) == (0, 30)
     assert all(verdict.success for verdict in read_verdicts(tmp_path / "v.jsonl"))
@@ -126,9 +161,21 @@ def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
 def test_ctrl_c_finishes_running_calls(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 400)
     with MockServer(latency=0.3) as slow:
-        command = [sys.executable, "-m", "prill", "score", "t.jsonl", *map(str, words(slow, "--concurrency", 8))]
-        running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
-        while not (tmp_path / "v.jsonl").exists() or (tmp_path / "v.jsonl").read_bytes().count(b"\n") < 10:
+        command = [
+            sys.executable,
+            "-m",
+            "prill",
+            "score",
+            "t.jsonl",
+            *map(str, words(slow, "--concurrency", 8)),
+        ]
+        running = subprocess.Popen(
+            command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+        while (
+            not (tmp_path / "v.jsonl").exists()
+            or (tmp_path / "v.jsonl").read_bytes().count(b"\n") < 10
+        ):
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=30)
@@ -142,7 +189,14 @@ def test_ctrl_c_finishes_running_calls(tmp_path: Path) -> None:
 def test_second_ctrl_c_keeps_what_is_judged(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 40)
     with MockServer(stall=0.5, stall_seconds=60.0, seed=1) as stuck:
-        command = [sys.executable, "-m", "prill", "score", "t.jsonl", *map(str, words(stuck, "--concurrency", 8))]
+        command = [
+            sys.executable,
+            "-m",
+            "prill",
+            "score",
+            "t.jsonl",
+            *map(str, words(stuck, "--concurrency", 8)),
+        ]
         with (tmp_path / "err").open("w") as errors:
             running = subprocess.Popen(command, cwd=tmp_path, stderr=errors, env=environment())
         while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_bytes():
@@ -190,7 +244,9 @@ def test_hints_of_score_only_where_useful(prill: Prill, tmp_path: Path) -> None:
     assert "truncated 2" in result.stderr
     assert "truncated: --max-tokens N gives replies more room" in result.stderr
     assert "--retry-unscored" in result.stderr
-    result = prill("score", "t.jsonl", "-o", "w.jsonl", "--judge", "oracle", "--labels", _no_label(tmp_path))
+    result = prill(
+        "score", "t.jsonl", "-o", "w.jsonl", "--judge", "oracle", "--labels", _no_label(tmp_path)
+    )
     assert "no_evidence 2" in result.stderr
     assert "--retry-unscored" not in result.stderr
 
@@ -204,21 +260,33 @@ class TestBadInput:
     def test_score_names_a_missing_file(self, prill: Prill, server: MockServer) -> None:
         one_error(prill("score", "none.jsonl", *words(server)), "none.jsonl: no such file")
 
-    def test_score_refuses_an_empty_file(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    def test_score_refuses_an_empty_file(
+        self, prill: Prill, server: MockServer, tmp_path: Path
+    ) -> None:
         (tmp_path / "t.jsonl").write_text("")
         one_error(prill("score", "t.jsonl", *words(server)), "t.jsonl: the file is empty")
 
-    def test_score_names_a_line_not_json(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    def test_score_names_a_line_not_json(
+        self, prill: Prill, server: MockServer, tmp_path: Path
+    ) -> None:
         (tmp_path / "t.jsonl").write_text("id,goal\n1,buy\n")
-        one_error(prill("score", "t.jsonl", *words(server)), "t.jsonl:1: not valid JSON", "1 more broken line")
+        one_error(
+            prill("score", "t.jsonl", *words(server)),
+            "t.jsonl:1: not valid JSON",
+            "1 more broken line",
+        )
 
-    def test_unknown_evaluator_suggests_one(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    def test_unknown_evaluator_suggests_one(
+        self, prill: Prill, server: MockServer, tmp_path: Path
+    ) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         result = prill("score", "t.jsonl", *words(server, evaluator="vml"))
         one_error(result, "unknown judge 'vml' (did you mean 'vlm'?)", "vlm, modular")
 
     def test_count_that_is_none_is_refused(self, prill: Prill, tmp_path: Path) -> None:
-        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-fail", "--limit", "all")
+        result = prill(
+            "score", "t.jsonl", "-o", "v.jsonl", "--judge", "always-fail", "--limit", "all"
+        )
         assert (result.returncode, "--limit: Expected `int`" in result.stderr) == (2, True)
 
     def test_unreachable_server_is_one_error(self, prill: Prill, tmp_path: Path) -> None:
@@ -229,13 +297,20 @@ class TestBadInput:
 
     def test_hosted_service_needs_a_key(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
-        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", "gpt-4o")
+        result = prill(
+            "score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", "gpt-4o"
+        )
         one_error(result, "$OPENAI_API_KEY is not set")
 
     def test_wrong_key_ends_the_run_unshown(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 5)
         with MockServer(refuse_key=True) as strict:
-            result = prill("score", "t.jsonl", *words(strict, "--concurrency", 1), OPENAI_API_KEY="sk-very-secret")
+            result = prill(
+                "score",
+                "t.jsonl",
+                *words(strict, "--concurrency", 1),
+                OPENAI_API_KEY="sk-very-secret",
+            )
             asked = strict.stats().requests
         one_error(result, "refused the key in $OPENAI_API_KEY")
         assert "very-secret" not in result.stderr
@@ -253,7 +328,9 @@ class TestBadInput:
         result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "vlm", "--model", "embedded")
         one_error(result, "takes no images")
 
-    def test_output_of_another_evaluator(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    def test_output_of_another_evaluator(
+        self, prill: Prill, server: MockServer, tmp_path: Path
+    ) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         prill("score", "t.jsonl", *words(server))
         result = prill("score", "t.jsonl", *words(server, "--frames", 2))
@@ -261,7 +338,11 @@ class TestBadInput:
 
     def test_missing_model_names_its_flag(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
-        one_error(prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular"), "model is missing", "--model")
+        one_error(
+            prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "modular"),
+            "model is missing",
+            "--model",
+        )
 
     @pytest.mark.parametrize(
         ("name", "reason"),
@@ -296,9 +377,16 @@ class TestBadInput:
         assert bad.usage.calls == 0
 
 
-def test_key_stays_out_of_files_and_output(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_key_stays_out_of_files_and_output(
+    prill: Prill, server: MockServer, tmp_path: Path
+) -> None:
     write_trajectories(tmp_path / "t.jsonl", 2)
-    result = prill("score", "t.jsonl", *words(server, "--api-key-env", "JUDGE_KEY", "--json"), JUDGE_KEY="sk-hush")
+    result = prill(
+        "score",
+        "t.jsonl",
+        *words(server, "--api-key-env", "JUDGE_KEY", "--json"),
+        JUDGE_KEY="sk-hush",
+    )
     written = "".join(path.read_text() for path in tmp_path.iterdir() if path.is_file())
     assert "sk-hush" not in result.stdout + result.stderr + written
     assert result.returncode == 0
@@ -306,7 +394,9 @@ def test_key_stays_out_of_files_and_output(prill: Prill, server: MockServer, tmp
 
 def test_help_lists_every_command_once_by_groups(prill: Prill) -> None:
     shown = prill("--help").stdout
-    groups = [line.partition(":")[0] for line in shown.splitlines() if line.partition(":")[0] in GROUPS]
+    groups = [
+        line.partition(":")[0] for line in shown.splitlines() if line.partition(":")[0] in GROUPS
+    ]
     assert groups == list(GROUPS)
     listed = [line.strip().split("  ")[0] for line in shown.splitlines() if line.startswith("  ")]
     assert len(listed) == len(set(listed))
@@ -320,7 +410,10 @@ def test_help_lists_every_command_once_by_groups(prill: Prill) -> None:
 def test_an_unknown_command_names_the_nearest(prill: Prill) -> None:
     done = prill("scoer", "t.jsonl")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "prill: there is no command 'scoer' (did you mean 'score'?); prill --help lists them\n"
+    assert (
+        done.stderr
+        == "prill: there is no command 'scoer' (did you mean 'score'?); prill --help lists them\n"
+    )
 
 
 def test_half_a_command_names_the_whole(prill: Prill) -> None:
@@ -330,13 +423,27 @@ def test_half_a_command_names_the_whole(prill: Prill) -> None:
 
 
 def test_help_loads_no_parser_and_no_registry() -> None:
-    program = "import sys\nfrom prill.cli import main\nmain(['--help'])\nprint(*sys.modules, file=sys.stderr)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr.split()
-    assert not {"prill.cli.derive", "prill.config.registry", "prill.config.values", "prill.scoring.scorer"} & set(loaded)
+    program = (
+        "import sys\nfrom prill.cli import main\nmain(['--help'])\nprint(*sys.modules, "
+        "file=sys.stderr)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stderr.split()
+    assert not {
+        "prill.cli.derive",
+        "prill.config.registry",
+        "prill.config.values",
+        "prill.scoring.scorer",
+    } & set(loaded)
 
 
-def test_a_script_scores_as_the_command_does(prill: Prill, server: MockServer, tmp_path: Path) -> None:
-    """`prill.score(config)` gives the counts that the command prints, and the same verdicts; also inside an event loop."""
+def test_a_script_scores_as_the_command_does(
+    prill: Prill, server: MockServer, tmp_path: Path
+) -> None:
+    """`prill.score(config)` gives the counts that the command prints, and the same verdicts; also
+    inside an event loop.
+    """
     import asyncio
 
     import prill as library
@@ -350,9 +457,16 @@ def test_a_script_scores_as_the_command_does(prill: Prill, server: MockServer, t
         model={"name": "mock", "base_url": server.base_url},
     )
     result = library.score(config)
-    counts = {"success": result.tally.succeeded, "failure": result.tally.failed, "unscored": dict(result.tally.unscored)}
+    counts = {
+        "success": result.tally.succeeded,
+        "failure": result.tally.failed,
+        "unscored": dict(result.tally.unscored),
+    }
     assert counts == {key: printed[key] for key in counts}
-    ours, theirs = ({v.id: (v.success, v.key) for v in library.read_verdicts(tmp_path / f)} for f in ("mine.jsonl", "v.jsonl"))
+    ours, theirs = (
+        {v.id: (v.success, v.key) for v in library.read_verdicts(tmp_path / f)}
+        for f in ("mine.jsonl", "v.jsonl")
+    )
     assert ours == theirs
 
     async def again() -> library.ScoreResult:

@@ -1,4 +1,6 @@
-"""Every key of every settings file that is shown: another type, NaN and a neighbour that nobody knows are refused at once."""
+"""Every key of every settings file that is shown: another type, NaN and a neighbour that nobody
+knows are refused at once.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +47,15 @@ def shown(place: str) -> dict[str, Any]:
     name, _, number = place.partition(":")
     text = (ROOT / name).read_text(encoding="utf-8")
     return tomllib.loads(
-        re.findall(r"^```toml[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[int(number)] if number else text
+        re.findall(r"^```toml[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[int(number)]
+        if number
+        else text
     )
 
 
-def mutations(table: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, tuple[str | int, ...], Any]]:
+def mutations(
+    table: Any, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[str, tuple[str | int, ...], Any]]:
     """Each key, and what is put in its place: `key` says which one a message has to name."""
     if isinstance(table, list):
         for index, inner in enumerate(table):
@@ -58,7 +64,13 @@ def mutations(table: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[st
         return
     for key, value in table.items():
         here = (*path, key)
-        wrong: Any = "maybe" if isinstance(value, bool) else "many" if isinstance(value, int | float) else {"a": 1}
+        wrong: Any = (
+            "maybe"
+            if isinstance(value, bool)
+            else "many"
+            if isinstance(value, int | float)
+            else {"a": 1}
+        )
         yield key, here, 5 if isinstance(value, dict) else wrong
         yield key, here, float("nan")
         yield f"{key}x", (*path, f"{key}x"), value
@@ -102,7 +114,9 @@ CHECKS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize(("kind", "place"), SHOWN)
-def test_no_key_of_what_is_shown_takes_anything(prill: Prill, tmp_path: Path, kind: str, place: str) -> None:
+def test_no_key_of_what_is_shown_takes_anything(
+    prill: Prill, tmp_path: Path, kind: str, place: str
+) -> None:
     if kind == "study" and (find_spec("miniwob") is None or find_spec("torch") is None):
         pytest.skip("miniwob or torch is not installed")
     for name in ("examples", "datasets"):
@@ -112,7 +126,8 @@ def test_no_key_of_what_is_shown_takes_anything(prill: Prill, tmp_path: Path, ki
     (tmp_path / "models/Qwen3-VL-8B-Instruct/config.json").write_text("{}")
     table = shown(place)
     if place == "examples/cascade.toml":
-        table["judges"][0] = {"name": "self-report"}  # the file of the fitted one is made by another example
+        # the file of the fitted one is made by another example
+        table["judges"][0] = {"name": "self-report"}
     path = tmp_path / "s.json"
 
     def check(table: dict[str, Any]) -> None:
@@ -135,4 +150,10 @@ def test_no_key_of_what_is_shown_takes_anything(prill: Prill, tmp_path: Path, ki
         else:
             passed.append((where, value))
     assert not passed and not unnamed, (passed, unnamed)
-    assert {file.name for file in tmp_path.iterdir()} <= {"examples", "datasets", "models", "runs", "s.json"}
+    assert {file.name for file in tmp_path.iterdir()} <= {
+        "examples",
+        "datasets",
+        "models",
+        "runs",
+        "s.json",
+    }

@@ -1,4 +1,6 @@
-"""`prill show`: a verdict with what was asked and answered, in a form that nothing in it can disturb."""
+"""`prill show`: a verdict with what was asked and answered, in a form that nothing in it can
+disturb.
+"""
 
 import json
 from collections.abc import Iterator
@@ -42,19 +44,38 @@ def test_show_prints_question_and_answer(prill: Prill, score: Prill) -> None:
     lines = result.stdout.splitlines()
     assert "goal: Order number 1. truth=failure" in lines
     assert "  1: click" in lines
-    assert any(line.startswith("t1: failure, score ") and line.endswith(", by modular (mock)") for line in lines)
-    assert any(line.startswith("call 1 of 1: mock, ") and line.endswith(" s, finish stop") for line in lines)
+    assert any(
+        line.startswith("t1: failure, score ") and line.endswith(", by modular (mock)")
+        for line in lines
+    )
+    assert any(
+        line.startswith("call 1 of 1: mock, ") and line.endswith(" s, finish stop")
+        for line in lines
+    )
     assert "    | order 1" in lines
     assert "    | order 2" not in lines
-    assert lines.index("  system:") < lines.index("  user:") < lines.index("    | order 1") < lines.index("  reply:")
-    assert any(line.startswith('    | {"thoughts":') and '"status":"failure"' in line for line in lines)
+    assert (
+        lines.index("  system:")
+        < lines.index("  user:")
+        < lines.index("    | order 1")
+        < lines.index("  reply:")
+    )
+    assert any(
+        line.startswith('    | {"thoughts":') and '"status":"failure"' in line for line in lines
+    )
 
 
 def test_show_as_json_holds_everything(prill: Prill, score: Prill, tmp_path: Path) -> None:
     score()
-    record = json.loads(prill("show", "t2", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl", "--json").stdout)
+    record = json.loads(
+        prill("show", "t2", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl", "--json").stdout
+    )
     (entry,) = record["verdicts"]
-    assert (entry["file"], entry["verdict"]["id"], record["trajectory"]["id"]) == ("v.jsonl", "t2", "t2")
+    assert (entry["file"], entry["verdict"]["id"], record["trajectory"]["id"]) == (
+        "v.jsonl",
+        "t2",
+        "t2",
+    )
     assert entry["transcript"]["key"] == entry["verdict"]["key"]
     assert entry["transcript"]["calls"][0]["messages"][1]["role"] == "user"
 
@@ -63,17 +84,31 @@ def test_every_file_of_verdicts_is_shown(prill: Prill, score: Prill) -> None:
     score()
     prill("score", "t.jsonl", "-o", "w.jsonl", "--judge", "self-report")
     lines = prill("show", "t1", "--verdicts", "v.jsonl", "w.jsonl").stdout.splitlines()
-    assert [line for line in lines if line.startswith("file: ")] == ["file: v.jsonl", "file: w.jsonl"]
-    assert any(line.startswith("transcript: the verdict was made without a call to a model") for line in lines)
+    assert [line for line in lines if line.startswith("file: ")] == [
+        "file: v.jsonl",
+        "file: w.jsonl",
+    ]
+    assert any(
+        line.startswith("transcript: the verdict was made without a call to a model")
+        for line in lines
+    )
 
 
 @pytest.mark.parametrize("way", ["other place", "not kept", "deleted record"])
-def test_score_says_where_transcripts_go(prill: Prill, score: Prill, tmp_path: Path, way: str) -> None:
+def test_score_says_where_transcripts_go(
+    prill: Prill, score: Prill, tmp_path: Path, way: str
+) -> None:
     if way == "other place":
         score("--transcripts", "calls")
         assert len(list(read_transcripts(tmp_path / "calls"))) == 3
-        assert "transcript: v.transcripts is not there" in prill("show", "t1", "--verdicts", "v.jsonl").stdout
-        assert "call 1 of 1" in prill("show", "t1", "--verdicts", "v.jsonl", "--transcripts", "calls").stdout
+        assert (
+            "transcript: v.transcripts is not there"
+            in prill("show", "t1", "--verdicts", "v.jsonl").stdout
+        )
+        assert (
+            "call 1 of 1"
+            in prill("show", "t1", "--verdicts", "v.jsonl", "--transcripts", "calls").stdout
+        )
     elif way == "not kept":
         score("--no-transcripts")
         assert not (tmp_path / "v.transcripts").exists()
@@ -82,7 +117,10 @@ def test_score_says_where_transcripts_go(prill: Prill, score: Prill, tmp_path: P
         score()
         for part in (tmp_path / "v.transcripts").iterdir():
             part.unlink()
-        assert "v.transcripts holds none of this verdict" in prill("show", "t1", "--verdicts", "v.jsonl").stdout
+        assert (
+            "v.transcripts holds none of this verdict"
+            in prill("show", "t1", "--verdicts", "v.jsonl").stdout
+        )
 
 
 def test_both_transcript_options_are_refused(prill: Prill, tmp_path: Path) -> None:
@@ -90,8 +128,13 @@ def test_both_transcript_options_are_refused(prill: Prill, tmp_path: Path) -> No
     assert prill("score", "t.jsonl", *options).returncode == 2
     (tmp_path / "file").write_text("")
     write_trajectories(tmp_path / "t.jsonl", 1)
-    result = prill("score", "t.jsonl", "-o", "v.jsonl", "--judge", "self-report", "--transcripts", "file")
-    assert (result.returncode, "file: is no folder; transcripts need one (--transcripts)" in result.stderr) == (2, True)
+    result = prill(
+        "score", "t.jsonl", "-o", "v.jsonl", "--judge", "self-report", "--transcripts", "file"
+    )
+    assert (
+        result.returncode,
+        "file: is no folder; transcripts need one (--transcripts)" in result.stderr,
+    ) == (2, True)
 
 
 def test_unknown_id_names_the_nearest(prill: Prill, tmp_path: Path) -> None:
@@ -100,7 +143,10 @@ def test_unknown_id_names_the_nearest(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, rows)))
     result = prill("show", "shop-171", "--verdicts", "v.jsonl")
     assert result.returncode == 2
-    assert result.stderr == ("prill show: no verdict has the id 'shop-171'; the nearest: 'shop-17', 'shop-18' (--verdicts)\n")
+    assert result.stderr == (
+        "prill show: no verdict has the id 'shop-171'; the nearest: 'shop-17', 'shop-18' "
+        "(--verdicts)\n"
+    )
     write_trajectories(tmp_path / "t.jsonl", 2)
     assert (
         "no trajectory has the id 'other'"
@@ -116,7 +162,9 @@ def test_show_disarms_what_others_wrote(prill: Prill, server: MockServer, tmp_pa
     info = EvaluatorInfo("mine", "1")
     verdict = Verdict(id="t0", success=True, reason=evil, evaluator=info)
     (tmp_path / "w.jsonl").write_bytes(encode(verdict))
-    out = prill("show", "t0", "--verdicts", "v.jsonl", "w.jsonl", "--trajectories", "t.jsonl").stdout
+    out = prill(
+        "show", "t0", "--verdicts", "v.jsonl", "w.jsonl", "--trajectories", "t.jsonl"
+    ).stdout
     assert not set(out) & set("\x1b\x07\r\u202e")
     assert out.splitlines().count("  reply:") == 1
     assert "    |   reply:" in out.splitlines()

@@ -23,7 +23,10 @@ VERDICTS = [
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, VERDICTS)))
-    labels = [LabelRecord(id="a", success=False), LabelRecord(id="a", success=True, source="oracle")]
+    labels = [
+        LabelRecord(id="a", success=False),
+        LabelRecord(id="a", success=True, source="oracle"),
+    ]
     (tmp_path / "l.jsonl").write_bytes(b"".join(map(encode, labels)))
     return tmp_path
 
@@ -31,14 +34,21 @@ def folder(tmp_path: Path) -> Path:
 def test_table_is_printed_as_markdown(prill: Prill, folder: Path) -> None:
     done = prill("table", "v.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split(" | ")[:3] for line in done.stdout.splitlines()[2:]] == [["| a", "true", ""], ["| b", "", ""]]
+    assert [line.split(" | ")[:3] for line in done.stdout.splitlines()[2:]] == [
+        ["| a", "true", ""],
+        ["| b", "", ""],
+    ]
 
 
 def test_table_has_other_forms_by_name(prill: Prill, folder: Path) -> None:
     rows = json.loads(prill("table", "v.jsonl", "--format", "json").stdout)
     assert [(row["success"], row["unscored"]) for row in rows] == [(True, None), (None, "parse")]
     assert rows[0]["reason"] == VERDICTS[0].reason
-    assert prill("table", "v.jsonl", "--format", "csv").stdout.splitlines()[1].startswith("a,true,,,'=1")
+    assert (
+        prill("table", "v.jsonl", "--format", "csv")
+        .stdout.splitlines()[1]
+        .startswith("a,true,,,'=1")
+    )
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv", "json"])
@@ -57,7 +67,10 @@ def test_table_form_follows_file_name(prill: Prill, folder: Path) -> None:
 
 def test_table_has_labels_of_one_source(prill: Prill, folder: Path) -> None:
     words = ("table", "v.jsonl", "--labels", "l.jsonl", "--format", "json")
-    assert [row["label"] for row in json.loads(prill(*words, "--source", "human").stdout)] == [False, None]
+    assert [row["label"] for row in json.loads(prill(*words, "--source", "human").stdout)] == [
+        False,
+        None,
+    ]
     done = prill(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "come from several sources (human, oracle); choose one source (--source)" in done.stderr

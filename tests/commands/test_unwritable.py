@@ -1,4 +1,6 @@
-"""Folders that may not be written, as a user who is not root: one clear error before anything long, and nothing lost."""
+"""Folders that may not be written, as a user who is not root: one clear error before anything long,
+and nothing lost.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,15 @@ from .conftest import environment
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "datasets/samples/miniwob"
 NOBODY = 65534
-# Another user, who may read and search everything, as this test's packages may be in root's home, and writes what its user may.
+# Another user, who may read and search everything, as this test's packages may be in root's home,
+# and writes what its user may.
 AS_USER = (
     *("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"),
     *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
 )
 T, L, V = "s/trajectories.jsonl", "s/labels.jsonl", "v.jsonl"
-GONE = ("--model", "m", "--base-url", "http://127.0.0.1:9/v1")  # nobody listens: whoever asks it says so
+# nobody listens: whoever asks it says so
+GONE = ("--model", "m", "--base-url", "http://127.0.0.1:9/v1")
 PLAYED = ("--policy", "react", "--tasks", "click-link", "--seeds", "0", *GONE)
 JUDGED = ("--judge", "vlm", *GONE)
 # What each command would write in a folder that may not be written.
@@ -34,7 +38,15 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "score": ("score", T, "-o", "locked/x.jsonl", *JUDGED),
     "score, deeper": ("score", T, "-o", "locked/a/b/x.jsonl", *JUDGED),
     "score, a file that is there": ("score", T, "-o", "locked/there.jsonl", *JUDGED),
-    "score, replies that are kept": ("score", T, "-o", "free/x.jsonl", *JUDGED, "--cache", "locked/cache"),
+    "score, replies that are kept": (
+        "score",
+        T,
+        "-o",
+        "free/x.jsonl",
+        *JUDGED,
+        "--cache",
+        "locked/cache",
+    ),
     "batch write": ("batch", "write", T, "-o", "locked/b", *JUDGED),
     "batch write, again": ("batch", "write", T, "-o", "locked/batch", *JUDGED),
     "batch submit": ("batch", "submit", "locked/batch"),
@@ -46,13 +58,37 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "convert": ("convert", "atif", "s", "-o", "locked/c"),
     "rollout": ("rollout", "miniwob", "-o", "locked/r", *PLAYED),
     "rollout, a folder that is there": ("rollout", "miniwob", "-o", "locked/empty", *PLAYED),
-    "reflexion": ("reflexion", "miniwob", "-o", "locked/r", *PLAYED, "--judge", "vlm", "--judge.model", "m"),
-    "refine": ("refine", "filtered-bc", str(ROOT / "examples/filtered_bc/short.toml"), "-o", "locked/bc"),
+    "reflexion": (
+        "reflexion",
+        "miniwob",
+        "-o",
+        "locked/r",
+        *PLAYED,
+        "--judge",
+        "vlm",
+        "--judge.model",
+        "m",
+    ),
+    "refine": (
+        "refine",
+        "filtered-bc",
+        str(ROOT / "examples/filtered_bc/short.toml"),
+        "-o",
+        "locked/bc",
+    ),
     "bench": ("papers", "bench", "miniwob", "-o", "locked/bench", *PLAYED),
     "caption": ("caption", T, "-o", "locked/c.jsonl", *GONE),
     "caption, for training": ("caption", T, "-o", "locked/c", "--for-training", *GONE),
     "exemplars": ("papers", "exemplars", T, "--verdicts", V, "-o", "locked/e"),
-    "exemplars, a folder that is there": ("papers", "exemplars", T, "--verdicts", V, "-o", "locked/empty"),
+    "exemplars, a folder that is there": (
+        "papers",
+        "exemplars",
+        T,
+        "--verdicts",
+        V,
+        "-o",
+        "locked/empty",
+    ),
     "fit": ("fit", T, L, "-o", "locked/j.json"),
     "fit, out of fold": ("fit", T, L, "-o", "free/j.json", "--out-of-fold", "locked/o.jsonl"),
     "calibrate": ("calibrate", V, L, "-o", "locked/c.json"),
@@ -66,8 +102,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "rank": ("papers", "rank", T, "-o", "locked/m.json", "--ranker", "bm25"),
     "watch": ("watch", V, "-o", "locked/w.html"),
     "serve": ("serve", "--judge", "always-fail", "--observations", "locked/w.jsonl"),
-    # The user's own files, which would be replaced by others: only the folder says that this cannot be. What is to be read is
-    # broken: who reads it first says that instead.
+    # The user's own files, which would be replaced by others: only the folder says that this cannot
+    # be. What is to be read is broken: who reads it first says that instead.
     "fit, a file of one's own": ("fit", T, "broken.jsonl", "-o", "locked/j-own"),
     "calibrate, a file of one's own": ("calibrate", "broken.jsonl", L, "-o", "locked/c-own"),
     "merge, a file of one's own": ("merge", "broken.jsonl", "-o", "locked/v-own"),
@@ -80,14 +116,19 @@ Came = tuple[dict[str, tuple[int | str, str]], list[str]]
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
 def came() -> Iterator[Came]:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root and setpriv, to become a user who is not root")
-    folder = Path(tempfile.mkdtemp(prefix="prill-unwritable-"))  # pytest's own folders may be entered by root alone
+    # pytest's own folders may be entered by root alone
+    folder = Path(tempfile.mkdtemp(prefix="prill-unwritable-"))
     try:
         made = subprocess.run([*AS_USER, sys.executable, "-c", ""], check=False)
         if made.returncode:
@@ -114,7 +155,13 @@ def _run(folder: Path) -> Came:
         os.chdir(here)
     shutil.copy(folder / V, folder / "locked/v-own")
     (folder / "rows.jsonl").write_text(
-        json.dumps({"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}) + "\n"
+        json.dumps(
+            {
+                "prompt": [{"role": "user", "content": "a"}],
+                "completion": [{"role": "assistant", "content": "b"}],
+            }
+        )
+        + "\n"
     )
     (folder / "broken.jsonl").write_text("{broken\n")
     for name in ("locked/empty", "locked/rows-own"):
@@ -131,7 +178,12 @@ def _run(folder: Path) -> Came:
         input=json.dumps(COMMANDS),
         capture_output=True,
         text=True,
-        env=environment() | {"PRILL_CACHE_DIR": str(folder / "cache"), "HOME": str(folder / "free"), "OPENAI_API_KEY": "none"},
+        env=environment()
+        | {
+            "PRILL_CACHE_DIR": str(folder / "cache"),
+            "HOME": str(folder / "free"),
+            "OPENAI_API_KEY": "none",
+        },
         check=True,
     )
     found = json.loads(done.stdout)
@@ -142,7 +194,9 @@ def _run(folder: Path) -> Came:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_folder_that_may_not_be_written(came: Came, name: str) -> None:
-    """Exit code 2 and one line that names the place; the endpoint, which is not there, was not asked."""
+    """Exit code 2 and one line that names the place; the endpoint, which is not there, was not
+    asked.
+    """
     code, words = came[0][name]
     assert code == 2, words
     (line,) = words.strip().splitlines()

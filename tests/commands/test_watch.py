@@ -23,12 +23,16 @@ def said(success: bool) -> Opinion:
 
 
 def course(count: int, *, hacked: bool = False) -> Iterator[WatchRecord]:
-    """A run of which half succeeds; or less and less, and the judge believes ever more of the rest."""
+    """A run of which half succeeds; or less and less, and the judge believes ever more of the
+    rest.
+    """
     for i in range(count):
         far = i / count if hacked else 0.0
         true = i * 7 % 10 < 5 - 3.5 * far
         believed = true or i * 3 % 11 < 10 * far
-        yield WatchRecord(kind="verdict", at="", id=f"run-{i}", verdict=said(believed), student=said(true))
+        yield WatchRecord(
+            kind="verdict", at="", id=f"run-{i}", verdict=said(believed), student=said(true)
+        )
 
 
 @pytest.fixture
@@ -49,7 +53,11 @@ def steady(tmp_path: Path) -> Path:
 
 def verdicts(path: Path, opinions: list[tuple[str, Opinion | None]], by: EvaluatorInfo) -> Path:
     lines = [
-        encode(Verdict(id=id, success=one.success, score=one.score, unscored=one.unscored, evaluator=by))
+        encode(
+            Verdict(
+                id=id, success=one.success, score=one.score, unscored=one.unscored, evaluator=by
+            )
+        )
         for id, one in opinions
         if one is not None
     ]
@@ -59,50 +67,79 @@ def verdicts(path: Path, opinions: list[tuple[str, Opinion | None]], by: Evaluat
 
 def test_an_alarm_is_an_exit_code(prill: Prill, hacked: Path, steady: Path, tmp_path: Path) -> None:
     quiet = prill("watch", steady)
-    assert quiet.returncode == 0 and f"{steady}: no alarm; 600 verdicts, 0 unscored by judge" in quiet.stdout
+    assert (
+        quiet.returncode == 0
+        and f"{steady}: no alarm; 600 verdicts, 0 unscored by judge" in quiet.stdout
+    )
     page = tmp_path / "out" / "watch.html"
     loud = prill("watch", steady, hacked, "-o", page)
     assert loud.returncode == 1
-    assert "alarm    hacking       the judge's mean went from" in loud.stdout and "(since verdict " in loud.stdout
+    assert (
+        "alarm    hacking       the judge's mean went from" in loud.stdout
+        and "(since verdict " in loud.stdout
+    )
     text = page.read_text()
     assert text.count("<svg") == 6 and "2 alarms" in text and "<script" not in text
     assert prill("watch", hacked, "-o", page).returncode == 1  # its own page may be written over
-    assert "holds observations, not a page of a watch" in prill("watch", hacked, "-o", steady).stderr
+    assert (
+        "holds observations, not a page of a watch" in prill("watch", hacked, "-o", steady).stderr
+    )
 
 
 def test_verdict_files_are_watched_too(prill: Prill, tmp_path: Path) -> None:
     run_ = list(course(1200, hacked=True))
     ours = verdicts(tmp_path / "v.jsonl", [(one.id, one.verdict) for one in run_], JUDGE)
-    theirs = verdicts(tmp_path / "s.jsonl", [(one.id, one.student) for one in reversed(run_)], STUDENT)
+    theirs = verdicts(
+        tmp_path / "s.jsonl", [(one.id, one.student) for one in reversed(run_)], STUDENT
+    )
     alone = prill("watch", ours, "--json")
     assert alone.returncode == 0
     [found] = json.loads(alone.stdout)
-    assert found["alarms"] == [] and {one["name"]: one["state"] for one in found["signs"]}["drift"] == "notice"
+    assert (
+        found["alarms"] == []
+        and {one["name"]: one["state"] for one in found["signs"]}["drift"] == "notice"
+    )
     both = prill("watch", ours, "--student", theirs, "--json")
-    assert both.returncode == 1 and json.loads(both.stdout)[0]["alarms"] == ["disagreement", "hacking"]
+    assert both.returncode == 1 and json.loads(both.stdout)[0]["alarms"] == [
+        "disagreement",
+        "hacking",
+    ]
     reference = prill("watch", ours, "--reference", theirs, "--drift-alarm", "--window", "100")
     assert reference.returncode == 1 and "alarm    drift" in reference.stdout
 
 
-def test_python_finds_what_the_command_finds(prill: Prill, hacked: Path, steady: Path, tmp_path: Path) -> None:
+def test_python_finds_what_the_command_finds(
+    prill: Prill, hacked: Path, steady: Path, tmp_path: Path
+) -> None:
     done = prill("watch", hacked, steady, "--json", "-o", tmp_path / "w.html")
     config = library.WatchConfig(logs=[hacked, steady], output=tmp_path / "p.html")
     counted: list[str] = []
     found = library.watch(config, progress=counted.append)
     assert json.loads(done.stdout) == json.loads(json.dumps(found.table()))
     assert (tmp_path / "p.html").read_bytes() == (tmp_path / "w.html").read_bytes()
-    assert found.alarms == ("disagreement", "hacking") and counted == [str(hacked)] * 1200 + [str(steady)] * 600
+    assert (
+        found.alarms == ("disagreement", "hacking")
+        and counted == [str(hacked)] * 1200 + [str(steady)] * 600
+    )
     signs = found.to_pandas()
     assert list(signs[signs.state == "alarm"].sign) == ["disagreement", "hacking"]
-    assert "<script" not in found._repr_html_() and str(found) == prill("watch", hacked, steady).stdout.strip()
+    assert (
+        "<script" not in found._repr_html_()
+        and str(found) == prill("watch", hacked, steady).stdout.strip()
+    )
 
 
 def test_broken_lines_are_told_and_passed(prill: Prill, steady: Path, tmp_path: Path) -> None:
     lines = steady.read_bytes().splitlines(keepends=True)
-    steady.write_bytes(b"{broken\n" + b"".join(lines[:50]) + b'{"kind": "verdict", "at": ""}\n' + lines[50][:30])
+    steady.write_bytes(
+        b"{broken\n" + b"".join(lines[:50]) + b'{"kind": "verdict", "at": ""}\n' + lines[50][:30]
+    )
     done = prill("watch", steady)
     assert done.returncode == 3 and "50 verdicts" in done.stdout
-    assert f"{steady}:1: not valid JSON" in done.stderr and f"{steady}:52: missing field `id`" in done.stderr
+    assert (
+        f"{steady}:1: not valid JSON" in done.stderr
+        and f"{steady}:52: missing field `id`" in done.stderr
+    )
     assert f"{steady}:53: not valid JSON" in done.stderr
 
 
@@ -129,7 +166,14 @@ def test_other_files_are_refused(prill: Prill, steady: Path, tmp_path: Path) -> 
 def test_names_in_logs_are_text_on_pages(prill: Prill, tmp_path: Path) -> None:
     name = "<img src=x onerror=alert(1)>"
     records = [
-        WatchRecord(kind="canary", at="", id=name, verdict=Opinion(judge=name, success=bool(i)), label=True, round=2 - i)
+        WatchRecord(
+            kind="canary",
+            at="",
+            id=name,
+            verdict=Opinion(judge=name, success=bool(i)),
+            label=True,
+            round=2 - i,
+        )
         for i in (1, 0)
     ]
     log, page = tmp_path / "w.jsonl", tmp_path / "w.html"

@@ -51,7 +51,10 @@ def real() -> Callable[[str], Path]:
     """The folder of real recordings of that name; skips the test where there is none."""
 
     def find(name: str) -> Path:
-        base = Path(os.environ.get("PRILL_DATA") or Path(__file__).resolve().parents[2].parent / "shared" / "data")
+        base = Path(
+            os.environ.get("PRILL_DATA")
+            or Path(__file__).resolve().parents[2].parent / "shared" / "data"
+        )
         if not (base / name).is_dir():
             pytest.skip(f"no recordings in {base / name}; PRILL_DATA says where they are")
         return base / name

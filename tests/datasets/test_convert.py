@@ -25,8 +25,24 @@ def shop(recording: Recording) -> Path:
         {"action": "click('2')", "screenshot": "images/b.jpg"},
         {"action": None, "screenshot": "images/a.JPG"},
     ]
-    run = {"id": "r1", "benchmark": "shop", "agent": "x", "task_id": "shop.7", "goal": "Buy tea", "steps": steps}
-    folder = recording([run], [{"id": "r1", "human": [{"annotator": "A", "success": "Successful"}], "oracle_reward": 1.0}])
+    run = {
+        "id": "r1",
+        "benchmark": "shop",
+        "agent": "x",
+        "task_id": "shop.7",
+        "goal": "Buy tea",
+        "steps": steps,
+    }
+    folder = recording(
+        [run],
+        [
+            {
+                "id": "r1",
+                "human": [{"annotator": "A", "success": "Successful"}],
+                "oracle_reward": 1.0,
+            }
+        ],
+    )
     (folder / "images").mkdir()
     for name in ("a.JPG", "b.jpg"):
         (folder / "images" / name).write_bytes(b"the same picture")
@@ -43,31 +59,58 @@ def test_converted_folder_reads_back(recording: Recording, tmp_path: Path) -> No
     shots = [o.screenshot for o in trajectory.observations]
     assert [Path(str(shot)).read_bytes() for shot in shots] == [b"the same picture"] * 3
     assert len(list((out / "images").iterdir())) == 1
-    assert [(label.id, label.source, label.success) for label in read_labels(out / "labels.jsonl")] == [
+    assert [
+        (label.id, label.source, label.success) for label in read_labels(out / "labels.jsonl")
+    ] == [
         ("r1", "human", True),
         ("r1", "oracle", True),
     ]
-    assert sorted(path.name for path in out.iterdir()) == ["images", "labels.jsonl", "trajectories.jsonl"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "images",
+        "labels.jsonl",
+        "trajectories.jsonl",
+    ]
 
 
 def test_labels_stay_in_their_own_file(recording: Recording, tmp_path: Path) -> None:
-    main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")])
+    main(
+        ["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")]
+    )
     text = (tmp_path / "out" / "trajectories.jsonl").read_text(encoding="utf-8")
     assert not [word for word in ("uccess", "oracle", "reward", "label") if word in text]
 
 
-def test_nothing_is_overwritten(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "labels.jsonl").write_text("mine", encoding="utf-8")
-    assert main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path)]) == 2
+    assert (
+        main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path)])
+        == 2
+    )
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "labels.jsonl").read_text(encoding="utf-8") == "mine"
 
 
-def test_missing_image_costs_its_trajectory(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_image_costs_its_trajectory(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, out = shop(recording), tmp_path / "out"
     (source / "images" / "b.jpg").unlink()
     with gzip.open(source / "trajectories.jsonl.gz", "at", encoding="utf-8") as file:
-        file.write(json.dumps({"id": "r2", "benchmark": "shop", "agent": "x", "task_id": "8", "goal": "g", "steps": []}) + "\n")
+        file.write(
+            json.dumps(
+                {
+                    "id": "r2",
+                    "benchmark": "shop",
+                    "agent": "x",
+                    "task_id": "8",
+                    "goal": "g",
+                    "steps": [],
+                }
+            )
+            + "\n"
+        )
         file.write('{"id": "r3"}\n')
     assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(out)]) == 3
     messages = capsys.readouterr().err
@@ -76,10 +119,17 @@ def test_missing_image_costs_its_trajectory(recording: Recording, tmp_path: Path
     assert [item.id for item in read_trajectories(out / "trajectories.jsonl")] == ["r2"]
 
 
-def test_nothing_usable_is_an_error(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_usable_is_an_error(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = recording([{"id": "r3"}], [])
-    assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 2
-    assert "no trajectory of format agentrewardbench-webjudge could be read" in capsys.readouterr().err
+    assert (
+        main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")])
+        == 2
+    )
+    assert (
+        "no trajectory of format agentrewardbench-webjudge could be read" in capsys.readouterr().err
+    )
     assert not list((tmp_path / "out").glob("*.jsonl"))
 
 
@@ -88,7 +138,9 @@ def bare(id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("there", [None, "out", "out/images"])
-def test_failed_conversion_leaves_no_folder(there: str | None, recording: Recording, tmp_path: Path) -> None:
+def test_failed_conversion_leaves_no_folder(
+    there: str | None, recording: Recording, tmp_path: Path
+) -> None:
     """Nothing of what it made stays, and all of what was there."""
     source = shop(recording)
     (source / "images/b.jpg").unlink()  # the first picture is copied before the second is missed
@@ -98,52 +150,101 @@ def test_failed_conversion_leaves_no_folder(there: str | None, recording: Record
     (tmp_path / "notes.txt").write_text("mine")
     left = sorted(tmp_path.iterdir())
     assert (
-        main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / ((there and "out") or "new/out"))]) == 2
+        main(
+            [
+                "convert",
+                "agentrewardbench-webjudge",
+                str(source),
+                "-o",
+                str(tmp_path / ((there and "out") or "new/out")),
+            ]
+        )
+        == 2
     )
-    assert main(["convert", "osworld", str(tmp_path / "none"), "-o", str(tmp_path / ((there and "out") or "new/out"))]) == 2
+    assert (
+        main(
+            [
+                "convert",
+                "osworld",
+                str(tmp_path / "none"),
+                "-o",
+                str(tmp_path / ((there and "out") or "new/out")),
+            ]
+        )
+        == 2
+    )
     assert sorted(tmp_path.iterdir()) == left and all(folder.is_dir() for folder in before)
 
 
-def test_repeated_id_loses_its_labels(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeated_id_loses_its_labels(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     labels = [{"id": id, "oracle_reward": 1.0} for id in ("r1", "r2", "r9")]
     source = recording([bare("r1"), {**bare("r1"), "goal": "another"}, bare("r2")], labels)
-    assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
+    assert (
+        main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")])
+        == 3
+    )
     messages = capsys.readouterr().err
     assert "id 'r1' comes again" in messages
     assert "2 trajectories, 2 labels (1 of no trajectory here), 1 broken" in messages
-    trajectories = [item for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    trajectories = [
+        item
+        for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
     assert [(item.id, item.task.goal) for item in trajectories] == [("r1", "g"), ("r2", "g")]
     assert [label.id for label in read_labels(tmp_path / "out" / "labels.jsonl")] == ["r2", "r9"]
 
 
-def test_recording_without_labels_converts(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recording_without_labels_converts(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = recording([bare("r1")], [])
     (source / "labels.jsonl.gz").unlink()
-    assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
+    assert (
+        main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")])
+        == 3
+    )
     assert "all labels: " in capsys.readouterr().err
-    assert [item.id for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl")] == ["r1"]
+    assert [item.id for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl")] == [
+        "r1"
+    ]
 
 
-def test_wrong_folder_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["convert", "agentrewardbench-webjudge", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
+def test_wrong_folder_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["convert", "agentrewardbench-webjudge", str(tmp_path), "-o", str(tmp_path / "out")])
+        == 2
+    )
     assert "trajectories.jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.labelled
 @pytest.mark.parametrize(
-    ("form", "name", "count"), [("agentrewardbench-webjudge", "arb_webjudge", 619), ("androidworld", "androidworld", 97)]
+    ("form", "name", "count"),
+    [("agentrewardbench-webjudge", "arb_webjudge", 619), ("androidworld", "androidworld", 97)],
 )
-def test_real_recordings_lose_no_rows(real: Callable[[str], Path], tmp_path: Path, form: str, name: str, count: int) -> None:
+def test_real_recordings_lose_no_rows(
+    real: Callable[[str], Path], tmp_path: Path, form: str, name: str, count: int
+) -> None:
     assert main(["convert", form, str(real(name)), "-o", str(tmp_path)]) == 0
     items = list(read_trajectories(tmp_path / "trajectories.jsonl"))
     assert (len(items), all(isinstance(item, Trajectory) for item in items)) == (count, True)
 
 
-# A record of each format, with actions that its reader knows, and others; how the unknown ones are called.
+# A record of each format, with actions that its reader knows, and others; how the unknown ones are
+# called.
 UNKNOWN: dict[str, tuple[str, object, str]] = {
     "online-mind2web": (
         "rows.jsonl",
-        {"task_id": "1", "task": "Go", "action_history": ["click at (1, 2)", "teleport: home", {"action": "warp", "to": 3}]},
+        {
+            "task_id": "1",
+            "task": "Go",
+            "action_history": ["click at (1, 2)", "teleport: home", {"action": "warp", "to": 3}],
+        },
         "2 of 3 actions were not recognised, and are of kind other: teleport 1, warp 1",
     ),
     "atif": (
@@ -159,7 +260,10 @@ UNKNOWN: dict[str, tuple[str, object, str]] = {
                     "message": "",
                     "tool_calls": [
                         {"function_name": "click", "arguments": {"index": 1}},
-                        {"function_name": "computer_action", "arguments": {"type": "levitate", "x": 1}},
+                        {
+                            "function_name": "computer_action",
+                            "arguments": {"type": "levitate", "x": 1},
+                        },
                         {"function_name": "warp\u001b[31m", "arguments": {}},
                     ],
                 },
@@ -198,7 +302,9 @@ UNKNOWN: dict[str, tuple[str, object, str]] = {
 
 
 @pytest.mark.parametrize("format_", UNKNOWN)
-def test_unknown_actions_are_counted_by_name(format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_actions_are_counted_by_name(
+    format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     name, record, words = UNKNOWN[format_]
     path = tmp_path / "in" / name
     path.parent.mkdir(parents=True)
@@ -207,8 +313,12 @@ def test_unknown_actions_are_counted_by_name(format_: str, tmp_path: Path, capsy
     assert words in capsys.readouterr().err
 
 
-def test_known_actions_are_not_counted(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")])
+def test_known_actions_are_not_counted(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(
+        ["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")]
+    )
     assert "not recognised" not in capsys.readouterr().err
 
 
@@ -223,29 +333,51 @@ def load_labels(folder):
 """
 
 
-def test_a_format_of_ones_own_from_python_and_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_format_of_ones_own_from_python_and_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Its parameters are options, its labels come along, and both doors write the same."""
     (tmp_path / "own.py").write_text(OWN)
     name = f"{tmp_path}/own.py:load"
     result = prill.convert(
-        prill.ConvertConfig(format=prill.FormatConfig(name, site="shop"), source=tmp_path, output=tmp_path / "python")
+        prill.ConvertConfig(
+            format=prill.FormatConfig(name, site="shop"),
+            source=tmp_path,
+            output=tmp_path / "python",
+        )
     )
     assert (result.report.trajectories, result.report.labels) == (1, 1)
-    assert main(["convert", name, str(tmp_path), "-o", str(tmp_path / "command"), "--site", "shop"]) == 0
+    assert (
+        main(["convert", name, str(tmp_path), "-o", str(tmp_path / "command"), "--site", "shop"])
+        == 0
+    )
     for file in ("trajectories.jsonl", "labels.jsonl"):
-        assert (tmp_path / "python" / file).read_bytes() == (tmp_path / "command" / file).read_bytes()
+        assert (tmp_path / "python" / file).read_bytes() == (
+            tmp_path / "command" / file
+        ).read_bytes()
     assert b'"site":"shop"' in (tmp_path / "python" / "trajectories.jsonl").read_bytes()
-    assert main(["convert", name, str(tmp_path), "-o", str(tmp_path / "no"), "--sight", "shop"]) == 2
+    assert (
+        main(["convert", name, str(tmp_path), "-o", str(tmp_path / "no"), "--sight", "shop"]) == 2
+    )
     assert "--sight: there is no such option (did you mean '--site'?)" in capsys.readouterr().err
 
 
 def test_words_of_a_conversion_may_stand_in_any_order(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     name, source = f"{tmp_path}/own.py:load", str(tmp_path)
-    for index, words in enumerate(([name, "-o", "{}", source], ["-o", "{}", name, source], [name, source, "-o", "{}"])):
-        assert main(["convert", *(word.replace("{}", str(tmp_path / f"out{index}")) for word in words)]) == 0
+    for index, words in enumerate(
+        ([name, "-o", "{}", source], ["-o", "{}", name, source], [name, source, "-o", "{}"])
+    ):
+        assert (
+            main(
+                ["convert", *(word.replace("{}", str(tmp_path / f"out{index}")) for word in words)]
+            )
+            == 0
+        )
 
 
-def test_an_unknown_format_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_format_names_the_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["convert", "webarea", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
     assert "unknown format 'webarea' (did you mean 'webarena'?)" in capsys.readouterr().err

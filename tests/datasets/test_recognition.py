@@ -1,4 +1,6 @@
-"""Formats are told by content: each sample is known to its own format alone, under any name, and nothing else is."""
+"""Formats are told by content: each sample is known to its own format alone, under any name, and
+nothing else is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A pool lends each environment to one borrower at a time, and sets aside those that do not work."""
+"""A pool lends each environment to one borrower at a time, and sets aside those that do not
+work.
+"""
 
 from __future__ import annotations
 

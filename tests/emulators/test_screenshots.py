@@ -54,5 +54,7 @@ def test_same_picture_written_twice_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as phones:
         for shade in range(60):
             png = picture(shade)
-            assert len({kept.result() for kept in [phones.submit(keep, png) for _ in range(4)]}) == 1
+            assert (
+                len({kept.result() for kept in [phones.submit(keep, png) for _ in range(4)]}) == 1
+            )
     assert len(list(tmp_path.iterdir())) == 60

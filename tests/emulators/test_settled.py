@@ -1,4 +1,6 @@
-"""A screen is at rest when it looks the same twice, whatever the clock and a cursor do; a damaged picture is a failure."""
+"""A screen is at rest when it looks the same twice, whatever the clock and a cursor do; a damaged
+picture is a failure.
+"""
 
 from __future__ import annotations
 

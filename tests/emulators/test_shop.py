@@ -32,16 +32,31 @@ ADMIN = {"login[username]": "admin", "login[password]": "admin1234"}
 
 
 class Visitor:
-    """A browser without a window: keeps cookies, follows redirections. An answer is its status, final path and text."""
+    """A browser without a window: keeps cookies, follows redirections. An answer is its status,
+    final path and text.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        )
 
     def __call__(
-        self, path: str, form: dict[str, str] | None = None, *, body: str | None = None, token: str = ""
+        self,
+        path: str,
+        form: dict[str, str] | None = None,
+        *,
+        body: str | None = None,
+        token: str = "",
     ) -> tuple[int, str, str]:
-        data = body.encode() if body is not None else None if form is None else urllib.parse.urlencode(form).encode()
+        data = (
+            body.encode()
+            if body is not None
+            else None
+            if form is None
+            else urllib.parse.urlencode(form).encode()
+        )
         request = urllib.request.Request(self.address + path, data)
         if body is not None:
             request.add_header("Content-Type", "application/json")
@@ -84,7 +99,9 @@ def pages(visitor: Visitor) -> dict[str, str]:
         if path in bodies or "logout" in path:
             continue
         bodies[path] = visitor(path)[2]
-        waiting += [links.replace("&amp;", "&") for links in re.findall(r'href="(/[^"]*)"', bodies[path])]
+        waiting += [
+            links.replace("&amp;", "&") for links in re.findall(r'href="(/[^"]*)"', bodies[path])
+        ]
     return bodies
 
 
@@ -149,14 +166,19 @@ def test_reset_without_token_is_refused(shop: Shop, emma: Visitor, query: str) -
 @pytest.mark.parametrize("password", ["", "wrong", "password.123"])
 def test_wrong_password_opens_nothing(shop: Shop, password: str) -> None:
     visitor = Visitor(shop.url)
-    assert "sign-in was incorrect" in visitor("/customer/account/login/", EMMA | {"login[password]": password})[2]
+    assert (
+        "sign-in was incorrect"
+        in visitor("/customer/account/login/", EMMA | {"login[password]": password})[2]
+    )
     assert visitor("/wishlist/")[1] == "/customer/account/login/"
     assert shop.store.logins == 0
 
 
 def test_customer_is_nobody_elsewhere(shop: Shop, emma: Visitor) -> None:
     assert "Dashboard" not in emma("/admin/dashboard")[2]
-    token = json.loads(Visitor(shop.url)("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN))[2])
+    token = json.loads(
+        Visitor(shop.url)("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN))[2]
+    )
     assert emma("/rest/V1/orders")[0] == 401
     assert emma("/rest/V1/orders", token=token)[0] == 200
     for site in ("REDDIT", "GITLAB"):
@@ -201,7 +223,10 @@ def test_search_finds_every_word_and_sorts(emma: Visitor) -> None:
 
 
 def test_admin_changes_and_reads_reports(shop: Shop, admin: Visitor) -> None:
-    admin("/admin/catalog/product/edit/id/301/", {"product[name]": "Mug", "product[price]": "9.75", "product[quantity]": "40"})
+    admin(
+        "/admin/catalog/product/edit/id/301/",
+        {"product[name]": "Mug", "product[price]": "9.75", "product[quantity]": "40"},
+    )
     mug = shop.store.products["LL-301"]
     assert (mug.name, mug.price, mug.stock) == ("Mug", 975, 40)
     for wrong in ("", "nan", "inf", "-1", "ten"):
@@ -216,15 +241,27 @@ def test_admin_changes_and_reads_reports(shop: Shop, admin: Visitor) -> None:
 
 def test_written_markup_is_shown_as_text(emma: Visitor) -> None:
     evil = "<script>alert(1)</script>"
-    emma("/review/alder-desk-lamp", {"nickname": evil, "title": evil, "detail": evil, "rating": "1"})
+    emma(
+        "/review/alder-desk-lamp", {"nickname": evil, "title": evil, "detail": evil, "rating": "1"}
+    )
     address = {name: evil for name in ("street", "street2", "city", "state", "zip", "country")}
     emma("/customer/address/edit/", address)
-    html = "".join(emma(path)[2] for path in ("/alder-desk-lamp.html", "/customer/address", f"/catalogsearch/result/?q={evil}"))
+    html = "".join(
+        emma(path)[2]
+        for path in (
+            "/alder-desk-lamp.html",
+            "/customer/address",
+            f"/catalogsearch/result/?q={evil}",
+        )
+    )
     assert "&lt;script&gt;" in html
     assert "<script>" not in html
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/nothing.html", "/lighting/nothing.html", "/admin/nothing", "/alder-desk-lamp"])
+@pytest.mark.parametrize(
+    "path",
+    ["/nothing", "/nothing.html", "/lighting/nothing.html", "/admin/nothing", "/alder-desk-lamp"],
+)
 def test_unknown_page_is_an_error_page(shop: Shop, path: str) -> None:
     status, _, text = Visitor(shop.url)(path)
     assert (status, "There is no such" in text) == (404, True)
@@ -235,28 +272,47 @@ TOKEN = {"username": "admin", "password": "admin1234"}
 
 def test_grader_orders_newest_first(shop: Shop, emma: Visitor) -> None:
     visitor = Visitor(shop.url)
-    assert visitor("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN | {"password": "x"}))[0] == 401
+    assert (
+        visitor(
+            "/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN | {"password": "x"})
+        )[0]
+        == 401
+    )
     assert visitor("/rest/default/V1/integration/admin/token", body="nonsense")[0] == 401
-    token = json.loads(visitor("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN))[2])
+    token = json.loads(
+        visitor("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN))[2]
+    )
     newest = {
         "searchCriteria[sortOrders][0][field]": "created_at",
         "searchCriteria[sortOrders][0][direction]": "DESC",
         "searchCriteria[pageSize]": "1",
     }
-    answer = json.loads(visitor(f"/rest/V1/orders?{urllib.parse.urlencode(newest)}", token=token)[2])
+    answer = json.loads(
+        visitor(f"/rest/V1/orders?{urllib.parse.urlencode(newest)}", token=token)[2]
+    )
     assert (answer["items"][0]["increment_id"], answer["total_count"]) == ("000000178", 8)
     whose = "searchCriteria[filter_groups][0][filters][0]"
     ben = newest | {f"{whose}[field]": "customer_email", f"{whose}[value]": "ben.adler@example.com"}
-    answer = json.loads(visitor(f"/rest/default/V1/orders?{urllib.parse.urlencode(ben)}", token=token)[2])
+    answer = json.loads(
+        visitor(f"/rest/default/V1/orders?{urllib.parse.urlencode(ben)}", token=token)[2]
+    )
     assert (answer["items"][0]["increment_id"], answer["total_count"]) == ("000000175", 2)
 
 
 def test_grader_finds_the_newest_review(shop: Shop, emma: Visitor) -> None:
-    emma("/review/kettle-stone-teapot", {"nickname": "Emma", "title": "t", "detail": "d", "rating": "4"})
+    emma(
+        "/review/kettle-stone-teapot",
+        {"nickname": "Emma", "title": "t", "detail": "d", "rating": "4"},
+    )
     visitor = Visitor(shop.url)
-    token = json.loads(visitor("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN))[2])
+    token = json.loads(
+        visitor("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN))[2]
+    )
     reviews = json.loads(visitor("/rest/V1/products/LL-302/reviews", token=token)[2])
-    assert (reviews[-1]["nickname"], reviews[-1]["ratings"]) == ("Emma", [{"rating_name": "Rating", "percent": 80, "value": 4}])
+    assert (reviews[-1]["nickname"], reviews[-1]["ratings"]) == (
+        "Emma",
+        [{"rating_name": "Rating", "percent": 80, "value": 4}],
+    )
     assert json.loads(visitor("/rest/V1/products/LL-205/reviews", token=token)[2]) == []
     assert visitor("/rest/V1/products/none/reviews", token=token)[0] == 404
 
@@ -278,7 +334,9 @@ def test_second_invitation_changes_the_role(shop: Shop) -> None:
     visitor("/users/sign_in", {"user[login]": "byteblaze", "user[password]": "hello1234"})
     for role in ("Guest", "Reporter"):
         visitor("/byteblaze/lantern-theme/-/project_members", {"account": "@mira", "role": role})
-    assert [(m.account, m.role) for m in shop.store.projects["byteblaze/lantern-theme"].members[2:]] == [("mira", "Reporter")]
+    assert [
+        (m.account, m.role) for m in shop.store.projects["byteblaze/lantern-theme"].members[2:]
+    ] == [("mira", "Reporter")]
     for wrong in ({"account": "nobody", "role": "Guest"}, {"account": "mira", "role": "King"}, {}):
         assert visitor("/byteblaze/lantern-theme/-/project_members", wrong)[0] == 400
 
@@ -288,18 +346,38 @@ def test_tasks_cover_every_kind_of_check(shop: Shop) -> None:
     assert len({config.task_id for config in configs} - set(range(812))) == len(configs) >= 10
     assert not any(f"__{site}__" in config.start_url for config, site in product(configs, SITES))
     checks = [config.eval for config in configs]
-    assert {kind for check in checks for kind in check.eval_types} == {"string_match", "url_match", "program_html"}
+    assert {kind for check in checks for kind in check.eval_types} == {
+        "string_match",
+        "url_match",
+        "program_html",
+    }
     answers = [check.reference_answers for check in checks if check.reference_answers is not None]
     assert any(a.exact_match for a in answers)
     assert any(a.must_include for a in answers)
     assert {type(a.fuzzy_match) for a in answers if a.fuzzy_match} == {tuple, str}
     told = shop_configs().decode()
-    helpers = ("latest_order_url", "latest_review_rating", "latest_review_author", "get_post_url", "project_memeber_role")
-    for word in (*helpers, " |OR| ", " |AND| ", "document.querySelector", "prep_actions", "__last_url__", '"locator": ""'):
+    helpers = (
+        "latest_order_url",
+        "latest_review_rating",
+        "latest_review_author",
+        "get_post_url",
+        "project_memeber_role",
+    )
+    for word in (
+        *helpers,
+        " |OR| ",
+        " |AND| ",
+        "document.querySelector",
+        "prep_actions",
+        "__last_url__",
+        '"locator": ""',
+    ):
         assert word in told
 
 
-@pytest.mark.parametrize("config", read_configs(shop_configs(), {}), ids=lambda config: str(config.task_id))
+@pytest.mark.parametrize(
+    "config", read_configs(shop_configs(), {}), ids=lambda config: str(config.task_id)
+)
 def test_plays_are_in_webarena_grammar(config: TaskConfig) -> None:
     solution = shop_solutions()[config.task_id]
     for lines in (solution.right, solution.wrong):
@@ -313,7 +391,8 @@ async def test_play_scrolls_and_names_the_missing() -> None:
     play = ShopPlay(["click [link 'Cart']", "type [textbox 'Qty'] [2] [0]"])
     play.reset(Task(goal=""))
     here = Observation(
-        text="Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart (2)'\n\t[8] link 'Cart' focused: True"
+        text="Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart (2)'\n\t[8] link "
+        "'Cart' focused: True"
     )
     step = await play.act(here)
     line = "link 'Cart' focused: True"
@@ -324,7 +403,10 @@ async def test_play_scrolls_and_names_the_missing() -> None:
     )
     assert (await play.act(here)).action.kind == "scroll"
     typed = (await play.act(Observation(text="\t[9] textbox 'Qty' required: False"))).action
-    assert (typed.text, typed.value) == ("type [9] [2] where [9] is textbox 'Qty' required: False", "2")
+    assert (typed.text, typed.value) == (
+        "type [9] [2] where [9] is textbox 'Qty' required: False",
+        "2",
+    )
     assert (await play.act(here)).action.is_final
     play.reset(Task(goal=""))
     with pytest.raises(UsageError, match="line 1 of the play.*link 'Cart'"):
@@ -334,7 +416,9 @@ async def test_play_scrolls_and_names_the_missing() -> None:
 
 def test_command_prints_its_variables() -> None:
     command = [sys.executable, "-m", "prill.emulators.shop", "--reset-token", "t"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         lines = [process.stdout.readline().strip() for _ in range(5)]

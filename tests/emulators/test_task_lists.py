@@ -11,8 +11,16 @@ from prill.errors import UsageError
 
 
 def test_lists_have_the_published_sizes() -> None:
-    assert {name: len(task_list(name)) for name in NAMES} == {"android": 120, "ios_train": 80, "ios_eval": 52}
-    assert Counter(task.site for task in task_list("android")) == {"general": 40, "web_shopping": 40, "google_apps": 40}
+    assert {name: len(task_list(name)) for name in NAMES} == {
+        "android": 120,
+        "ios_train": 80,
+        "ios_eval": 52,
+    }
+    assert Counter(task.site for task in task_list("android")) == {
+        "general": 40,
+        "web_shopping": 40,
+        "google_apps": 40,
+    }
     assert {(task.platform, bool(task.goal)) for name in NAMES for task in task_list(name)} == {
         ("android", True),
         ("ios", True),
@@ -33,5 +41,7 @@ def test_goals_in_both_ios_lists_are_marked() -> None:
 
 
 def test_unknown_list_named_with_others() -> None:
-    with pytest.raises(UsageError, match="no task list 'windows'; there are: android, ios_train, ios_eval"):
+    with pytest.raises(
+        UsageError, match="no task list 'windows'; there are: android, ios_train, ios_eval"
+    ):
         task_list("windows")

@@ -34,7 +34,9 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("last", "answer", "success"), CLAIMS)
-async def test_self_report_takes_agents_word(last: Action, answer: str | None, success: bool) -> None:
+async def test_self_report_takes_agents_word(
+    last: Action, answer: str | None, success: bool
+) -> None:
     assert (await SelfReport()(run(last, answer=answer))).success is success
 
 
@@ -44,7 +46,10 @@ async def test_self_report_needs_an_action() -> None:
 
 async def test_evidence_only_hides_agents_word() -> None:
     judge = EvidenceOnly(SelfReport())
-    claimed, plain = run(Action("answer", "stop [Done]"), answer="Done"), run(Action("answer", "answer"))
+    claimed, plain = (
+        run(Action("answer", "stop [Done]"), answer="Done"),
+        run(Action("answer", "answer")),
+    )
     assert (await judge(claimed)).success == (await judge(plain)).success
     assert (await judge(claimed)).evaluator.params == {"evidence_only": True}
 
@@ -59,7 +64,9 @@ async def test_oracle_abstains_without_label() -> None:
         oracle(labels)
     judge = oracle(labels, "human")
     other = oracle([LabelRecord(id="a", success=False, source="human")])
-    assert judge.info != other.info, "other labels, other verdicts: a run that is taken up makes them again"
+    assert judge.info != other.info, (
+        "other labels, other verdicts: a run that is taken up makes them again"
+    )
     assert (await judge(run(id="a"))).success is True
     assert [(await judge(run(id=id))).unscored for id in ("b", "c")] == ["no_evidence"] * 2
 
@@ -76,7 +83,8 @@ async def test_noisy_labels_err_at_their_rates() -> None:
 
 async def test_noisy_labels_abstain_without_one() -> None:
     judge = NoisyLabels(
-        oracle([LabelRecord(id="a", success=None, source="oracle")]), NoiseSpec(false_positives=0.5, false_negatives=0.5)
+        oracle([LabelRecord(id="a", success=None, source="oracle")]),
+        NoiseSpec(false_positives=0.5, false_negatives=0.5),
     )
     assert [(await judge(run(id=id))).unscored for id in ("a", "b")] == ["no_evidence"] * 2
 
@@ -85,9 +93,13 @@ async def test_noisy_labels_are_unscored_at_a_rate() -> None:
     labels = [LabelRecord(id=f"task-{i}", success=i % 2 == 0, source="oracle") for i in range(2000)]
     judge = NoisyLabels(oracle(labels), NoiseSpec(unscored=0.3, false_negatives=0.2))
     verdicts = [await judge(run(id=label.id)) for label in labels]
-    assert sum(verdict.success is None for verdict in verdicts) / 2000 == pytest.approx(0.3, abs=0.03)
+    assert sum(verdict.success is None for verdict in verdicts) / 2000 == pytest.approx(
+        0.3, abs=0.03
+    )
     known = [verdict.success for verdict in verdicts[::2] if verdict.success is not None]
-    assert known.count(False) / len(known) == pytest.approx(0.2, abs=0.04), "the errors do not hang on what is unscored"
+    assert known.count(False) / len(known) == pytest.approx(0.2, abs=0.04), (
+        "the errors do not hang on what is unscored"
+    )
 
 
 async def test_wrong_margin_makes_errors_close_calls() -> None:
@@ -98,4 +110,6 @@ async def test_wrong_margin_makes_errors_close_calls() -> None:
     assert {verdict.score for verdict in verdicts[1::2]} == {0.0, 0.6}
     usual = NoisyLabels(oracle(labels), NoiseSpec(false_positives=0.5, false_negatives=0.5))
     assert {(await usual(run(id=label.id))).score for label in labels} == {0.0, 1.0}
-    assert "wrong_margin" not in usual.info.params, "verdicts from before there was the option stay those of this judge"
+    assert "wrong_margin" not in usual.info.params, (
+        "verdicts from before there was the option stay those of this judge"
+    )

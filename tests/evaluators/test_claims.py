@@ -196,7 +196,9 @@ async def test_own_flag_counts_whatever_the_words(flag: bool) -> None:
 
 async def test_flag_of_another_type_is_no_flag() -> None:
     for odd in (1, "true", None, [True]):
-        assert (await SelfReport()(run("I could not do it.", **{CLAIMED_SUCCESS: odd}))).success is False
+        assert (
+            await SelfReport()(run("I could not do it.", **{CLAIMED_SUCCESS: odd}))
+        ).success is False
 
 
 def test_evidence_alone_has_no_flag() -> None:
@@ -217,7 +219,9 @@ def test_evidence_alone_has_no_flag() -> None:
         ({"text": "success"}, None),
     ],
 )
-def test_flag_among_the_arguments_of_a_call(arguments: dict[str, object], flag: bool | None) -> None:
+def test_flag_among_the_arguments_of_a_call(
+    arguments: dict[str, object], flag: bool | None
+) -> None:
     assert claim_in(arguments) is flag
 
 

@@ -1,4 +1,6 @@
-"""Votes, ensembles and cascades: what stands when judges disagree or abstain, and what a cascade saves."""
+"""Votes, ensembles and cascades: what stands when judges disagree or abstain, and what a cascade
+saves.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,7 +21,9 @@ TRAJECTORY = Trajectory(id="a", task=Task(goal="g", platform="web"))
 
 
 class Says:
-    """A judge that gives a score (success from 0.5 on), or None to abstain, or what a table has for the trajectory."""
+    """A judge that gives a score (success from 0.5 on), or None to abstain, or what a table has for
+    the trajectory.
+    """
 
     def __init__(self, score: float | dict[str, float] | None, name: str = "says") -> None:
         self.score = score
@@ -34,8 +38,21 @@ class Says:
         score = self.score[trajectory.id] if isinstance(self.score, dict) else self.score
         usage = Usage(1, 10, 5, 0, 0.5)
         if score is None:
-            return Verdict(id=trajectory.id, unscored="transport", reason="down", usage=usage, evaluator=self.info)
-        return Verdict(id=trajectory.id, success=score >= 0.5, score=score, reason="seen", usage=usage, evaluator=self.info)
+            return Verdict(
+                id=trajectory.id,
+                unscored="transport",
+                reason="down",
+                usage=usage,
+                evaluator=self.info,
+            )
+        return Verdict(
+            id=trajectory.id,
+            success=score >= 0.5,
+            score=score,
+            reason="seen",
+            usage=usage,
+            evaluator=self.info,
+        )
 
 
 # Rule, scores (None abstains), verdict (None: unscored).
@@ -59,7 +76,9 @@ VOTES: list[tuple[Rule, list[float | None], bool | None]] = [
 
 
 @pytest.mark.parametrize(("rule", "scores", "success"), VOTES)
-async def test_vote_stands_despite_abstentions(rule: Rule, scores: list[float | None], success: bool | None) -> None:
+async def test_vote_stands_despite_abstentions(
+    rule: Rule, scores: list[float | None], success: bool | None
+) -> None:
     verdict = await Vote([Says(score) for score in scores], rule)(TRAJECTORY)
     assert verdict.success is success
     assert verdict.unscored == (None if success is not None else "transport")
@@ -83,10 +102,16 @@ async def test_vote_stands_despite_abstentions(rule: Rule, scores: list[float | 
     ],
 )
 async def test_ensemble_is_the_weighted_mean(
-    scores: list[float | None], weights: list[float] | None, success: bool | None, mean: float | None
+    scores: list[float | None],
+    weights: list[float] | None,
+    success: bool | None,
+    mean: float | None,
 ) -> None:
     verdict = await Ensemble([Says(score) for score in scores], weights)(TRAJECTORY)
-    assert (verdict.success, verdict.score) == (success, pytest.approx(mean) if mean is not None else None)
+    assert (verdict.success, verdict.score) == (
+        success,
+        pytest.approx(mean) if mean is not None else None,
+    )
 
 
 async def test_run_error_ends_all_judges() -> None:
@@ -140,7 +165,8 @@ def test_identity_holds_judges_and_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "asked"), [(0.05, False), (0.1, True), (0.5, True), (0.9, True), (0.95, False), (None, True)]
+    ("first", "asked"),
+    [(0.05, False), (0.1, True), (0.5, True), (0.9, True), (0.95, False), (None, True)],
 )
 async def test_cascade_asks_second_inside_band(first: float | None, asked: bool) -> None:
     second = Says(0.7)
@@ -152,7 +178,10 @@ async def test_cascade_asks_second_inside_band(first: float | None, asked: bool)
 
 @pytest.mark.parametrize("score", [0.91, 1.0])
 async def test_success_has_a_second_judge(score: float) -> None:
-    for cascade in (Cascade(Says(score), Says(0.2)), Cascade(Says(score), Says(0.2), band=(0.1, 1.0))):
+    for cascade in (
+        Cascade(Says(score), Says(0.2)),
+        Cascade(Says(score), Says(0.2), band=(0.1, 1.0)),
+    ):
         assert (await cascade(TRAJECTORY)).success is False
 
 
@@ -162,7 +191,9 @@ async def test_cascade_keeps_no_unsure_verdict() -> None:
 
 
 async def test_cascade_saves_the_calls_it_claims() -> None:
-    """Half of the trajectories are clear to the first judge; the second one is a real client of the mock server."""
+    """Half of the trajectories are clear to the first judge; the second one is a real client of the
+    mock server.
+    """
 
     class Caption:
         name = "given"
@@ -180,14 +211,21 @@ async def test_cascade_saves_the_calls_it_claims() -> None:
     with MockServer() as server:
         alone = score(attempts, CaptionJudge(OpenAIModel("m", base_url=server.base_url), Caption()))
         before = server.stats().requests
-        cascade = score(attempts, Cascade(first, CaptionJudge(OpenAIModel("m", base_url=server.base_url), Caption())))
+        cascade = score(
+            attempts,
+            Cascade(first, CaptionJudge(OpenAIModel("m", base_url=server.base_url), Caption())),
+        )
         calls = server.stats().requests - before
     told = savings(cascade)
     assert (told.judged, told.escalated) == (40, 20)
     assert calls == 20 == 40 - (told.calls or 0)
     inside = [(ours.success, ours.reason) for i, ours in enumerate(cascade) if i % 2 == 0]
-    assert inside == [(theirs.success, theirs.reason) for i, theirs in enumerate(alone) if i % 2 == 0]
-    assert all(verdict.success is False and len(verdict.opinions or ()) == 1 for verdict in cascade[1::2])
+    assert inside == [
+        (theirs.success, theirs.reason) for i, theirs in enumerate(alone) if i % 2 == 0
+    ]
+    assert all(
+        verdict.success is False and len(verdict.opinions or ()) == 1 for verdict in cascade[1::2]
+    )
 
 
 class _Around:
@@ -208,7 +246,14 @@ def test_wrapped_cascade_is_one_a_vote_not() -> None:
 
 
 def test_savings_need_a_cascade(tmp_path: Path) -> None:
-    unseen = Verdict(id="b", unscored="no_evidence", reason="no screenshot to read", evaluator=EvaluatorInfo("cascade", "1"))
-    assert savings([unseen]).judged == 0, "what failed before any judge saw it was neither asked nor saved"
+    unseen = Verdict(
+        id="b",
+        unscored="no_evidence",
+        reason="no screenshot to read",
+        evaluator=EvaluatorInfo("cascade", "1"),
+    )
+    assert savings([unseen]).judged == 0, (
+        "what failed before any judge saw it was neither asked nor saved"
+    )
     with pytest.raises(UsageError, match="not a verdict of a cascade"):
         savings([Verdict(id="a", success=True, score=1.0, evaluator=EvaluatorInfo("vlm", "1"))])

@@ -1,4 +1,6 @@
-"""How judges of outcomes are answered: thoughts and a verdict, a stated probability, or one word."""
+"""How judges of outcomes are answered: thoughts and a verdict, a stated probability, or one
+word.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 from prill.captioner.recorded import GivenCaption
 from prill.errors import UnparsableError, UsageError
 from prill.evaluators.judgement import ModelJudge
-from prill.evaluators.outcome import STATED_STATUS, WORD, CaptionJudge, ModularSpec, VLMJudge, VLMSpec
+from prill.evaluators.outcome import (
+    STATED_STATUS,
+    WORD,
+    CaptionJudge,
+    ModularSpec,
+    VLMJudge,
+    VLMSpec,
+)
 from prill.evaluators.rubric import ASSESSMENT, RUBRIC, RubricJudge
 from prill.evaluators.webjudge import KEY_POINTS, WebJudge
 from prill.models.client import OpenAIModel
@@ -27,19 +36,27 @@ from prill.types import Action, Observation, Step, Task, Trajectory, Usage
 def run(number: int) -> Trajectory:
     state = Observation(caption=f"page {number} truth={'success' if number % 3 else 'failure'}")
     steps = (Step(state, Action("click", "click [1]")),)
-    return Trajectory(id=str(number), task=Task(goal=f"do {number}", platform="web"), steps=steps, final=state)
+    return Trajectory(
+        id=str(number), task=Task(goal=f"do {number}", platform="web"), steps=steps, final=state
+    )
 
 
-async def scores(faults: Faults, count: int = 12, **options: Any) -> tuple[list[float], MockEndpoint]:
+async def scores(
+    faults: Faults, count: int = 12, **options: Any
+) -> tuple[list[float], MockEndpoint]:
     """The scores of some runs, all of which are judged right, and the endpoint that was asked."""
     async with serving(faults) as (endpoint, url):
-        judge = CaptionJudge(OpenAIModel("m", base_url=url), GivenCaption(), spec=ModularSpec(**options))
+        judge = CaptionJudge(
+            OpenAIModel("m", base_url=url), GivenCaption(), spec=ModularSpec(**options)
+        )
         verdicts = [await judge(run(i)) for i in range(count)]
     assert [verdict.success for verdict in verdicts] == [bool(i % 3) for i in range(count)]
     return [verdict.score for verdict in verdicts if verdict.score is not None], endpoint
 
 
-@pytest.mark.parametrize("settings", [{}, {"no_json_schema": True}, {"no_json_schema": True, "no_json_object": True}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"no_json_schema": True}, {"no_json_schema": True, "no_json_object": True}]
+)
 async def test_one_word_has_a_probability(settings: dict[str, bool]) -> None:
     found, endpoint = await scores(Faults(**settings), form="verdict")
     assert all(0.5 < score < 1 if i % 3 else 0 < score < 0.5 for i, score in enumerate(found))
@@ -53,12 +70,16 @@ async def test_one_word_without_logprobs_is_hard() -> None:
 
 
 async def test_thinking_model_says_one_word() -> None:
-    found, endpoint = await scores(Faults(hidden_thought=300, thought_field="content"), form="verdict")
+    found, endpoint = await scores(
+        Faults(hidden_thought=300, thought_field="content"), form="verdict"
+    )
     assert set(found) != {0.0, 1.0}
     assert endpoint.requests == 13, "the first reply is cut while it thinks"
 
 
-@pytest.mark.parametrize("settings", [{}, {"no_json_schema": True}, {"no_json_schema": True, "no_json_object": True}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"no_json_schema": True}, {"no_json_schema": True, "no_json_object": True}]
+)
 async def test_stated_number_is_the_score(settings: dict[str, bool]) -> None:
     found, _ = await scores(Faults(no_logprobs=True, **settings), probability="stated")
     assert all(0.7 < score < 1 if i % 3 else 0 < score < 0.3 for i, score in enumerate(found))
@@ -118,14 +139,21 @@ def test_probability_of_a_word_is_of_its_token() -> None:
     thought = Token("<think>success, failure</think>\n", 0.0)
     first = Token("fail", log(0.6), (("fail", log(0.6)), ("success", log(0.2)), ("ins", log(0.2))))
     tokens = (thought, first, Token("ure", 0.0), Token(". No success: failure", 0.0))
-    assert word_probability(tokens, ("success", "failure"), "success", "failure") == pytest.approx(0.25)
+    assert word_probability(tokens, ("success", "failure"), "success", "failure") == pytest.approx(
+        0.25
+    )
     assert word_probability(tokens[:1], ("success", "failure"), "success", "maybe") is None
 
 
 async def test_insufficient_word_is_no_verdict() -> None:
-    model = ScriptedModel([Reply("insufficient-evidence", Usage(), {"status": "insufficient-evidence"})])
+    model = ScriptedModel(
+        [Reply("insufficient-evidence", Usage(), {"status": "insufficient-evidence"})]
+    )
     verdict = await CaptionJudge(model, GivenCaption(), spec=ModularSpec(form="verdict"))(run(1))
-    assert (verdict.unscored, verdict.reason) == ("no_evidence", "the judge says that the evidence is insufficient")
+    assert (verdict.unscored, verdict.reason) == (
+        "no_evidence",
+        "the judge says that the evidence is insufficient",
+    )
 
 
 def test_form_is_part_of_the_identity() -> None:
@@ -162,18 +190,29 @@ def parts(schema: object) -> Iterator[dict[str, Any]]:
     """Every schema inside a schema."""
     if isinstance(schema, dict):
         yield schema
-    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+    for part in (
+        schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    ):
         yield from parts(part)
 
 
 @pytest.mark.parametrize("judge", [RubricJudge, WebJudge])
 def test_lists_in_replies_have_an_end(judge: type[ModelJudge]) -> None:
     """A small model lists points until it is cut, and one that may say nothing says nothing."""
-    lists = [part for form in judge.forms for part in parts(form.json_schema()) if part.get("type") == "array"]
+    lists = [
+        part
+        for form in judge.forms
+        for part in parts(form.json_schema())
+        if part.get("type") == "array"
+    ]
     assert lists and all(1 <= part["maxItems"] <= 100 for part in lists)
-    assert all(part["items"].get("maxLength", 0) for part in lists if part["items"].get("type") == "string")
+    assert all(
+        part["items"].get("maxLength", 0) for part in lists if part["items"].get("type") == "string"
+    )
 
 
-@pytest.mark.parametrize(("form", "field"), [(RUBRIC, "criteria"), (ASSESSMENT, "criteria"), (KEY_POINTS, "key_points")])
+@pytest.mark.parametrize(
+    ("form", "field"), [(RUBRIC, "criteria"), (ASSESSMENT, "criteria"), (KEY_POINTS, "key_points")]
+)
 def test_lists_that_decide_are_never_empty(form: Form, field: str) -> None:
     assert form.json_schema()["properties"][field]["minItems"] == 1

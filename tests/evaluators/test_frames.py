@@ -23,8 +23,13 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 
 
 def attempt(*states: Observation, last_recorded: bool = True) -> Trajectory:
-    steps = tuple(Step(state, Action("click", "click")) for state in (states[:-1] if last_recorded else states))
-    return Trajectory(id="a", task=Task(goal="g"), steps=steps, final=states[-1] if last_recorded else None)
+    steps = tuple(
+        Step(state, Action("click", "click"))
+        for state in (states[:-1] if last_recorded else states)
+    )
+    return Trajectory(
+        id="a", task=Task(goal="g"), steps=steps, final=states[-1] if last_recorded else None
+    )
 
 
 def picture(path: Path, shade: int) -> Observation:
@@ -50,7 +55,9 @@ async def test_states_without_frame_keep_numbers(tmp_path: Path) -> None:
 
 
 async def test_equal_texts_are_one_frame() -> None:
-    frames = await distinct_frames(attempt(*(Observation(caption=text) for text in "abab")), GivenCaption())
+    frames = await distinct_frames(
+        attempt(*(Observation(caption=text) for text in "abab")), GivenCaption()
+    )
     assert [(frame.states, frame.text) for frame in frames] == [((0, 2), "a"), ((1, 3), "b")]
 
 
@@ -60,7 +67,9 @@ async def test_no_frame_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NoEvidenceError, match="captioner"):
         await distinct_frames(attempt(Observation(text="x"), Observation()), GivenCaption())
     with pytest.raises(InputError, match="missing"):
-        await distinct_frames(attempt(Observation(screenshot=str(tmp_path / "gone.png")), Observation()), None)
+        await distinct_frames(
+            attempt(Observation(screenshot=str(tmp_path / "gone.png")), Observation()), None
+        )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +84,9 @@ async def test_no_frame_error_says_what_to_do(tmp_path: Path) -> None:
         ([5] * 60, 10, 3, list(range(49, 60))),  # the tail stays
     ],
 )
-def test_best_frames_and_last_in_order(scores: list[int | None], count: int, least: int, kept: list[int]) -> None:
+def test_best_frames_and_last_in_order(
+    scores: list[int | None], count: int, least: int, kept: list[int]
+) -> None:
     assert best_frames(scores, count, least) == kept
 
 
@@ -83,7 +94,10 @@ def test_title_names_states_of_a_frame() -> None:
     run = attempt(*[Observation(caption=str(i)) for i in range(4)])
     assert title(Frame((0,)), run) == "State 0 (the start)"
     assert title(Frame((2,)), run) == "State 2 (after action 2)"
-    assert title(Frame((0, 1, 3)), run) == "State 3 (after the last action); it looked the same in state 0, 1"
+    assert (
+        title(Frame((0, 1, 3)), run)
+        == "State 3 (after the last action); it looked the same in state 0, 1"
+    )
 
 
 def test_title_without_recorded_last_state() -> None:
@@ -93,14 +107,18 @@ def test_title_without_recorded_last_state() -> None:
 
 def test_frame_block_numbers_images() -> None:
     run = attempt(*[Observation(caption=str(i)) for i in range(4)])
-    block, images = frame_block([Frame((1,), "b.png"), Frame((3,), "d.png")], ["a list", ""], run, 1000)
+    block, images = frame_block(
+        [Frame((1,), "b.png"), Frame((3,), "d.png")], ["a list", ""], run, 1000
+    )
     assert images == [Image("b.png"), Image("d.png")]
     assert block.index("Image 1: State 1") < block.index("a list") < block.index("Image 2: State 3")
 
 
 def test_frame_block_shares_the_room() -> None:
     run = attempt(*[Observation(caption=str(i)) for i in range(4)])
-    block, images = frame_block([Frame((1,), text="y" * 900), Frame((3,), text="y" * 900)], ["", ""], run, 400)
+    block, images = frame_block(
+        [Frame((1,), text="y" * 900), Frame((3,), text="y" * 900)], ["", ""], run, 400
+    )
     assert not images
     assert 400 <= block.count("y") < 420
 

@@ -1,4 +1,6 @@
-"""`prill.as_judge`: a function is a whole judge, by the file, in scoring, in a vote, as a reward and in several processes."""
+"""`prill.as_judge`: a function is a whole judge, by the file, in scoring, in a vote, as a reward
+and in several processes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from prill.scoring.scorer import score_files
 from prill.testing import ScriptedModel
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
 
-RUNS = [Trajectory(id=str(i), task=Task(goal="g"), answer="yes" if i % 2 else "no") for i in range(4)]
+RUNS = [
+    Trajectory(id=str(i), task=Task(goal="g"), answer="yes" if i % 2 else "no") for i in range(4)
+]
 
 
 def counting(reply: str) -> ScriptedModel:
@@ -42,17 +46,30 @@ def judge(answer: object) -> Evaluator:
 
 @pytest.mark.parametrize(
     ("answer", "success", "score"),
-    [(True, True, 1.0), (False, False, 0.0), (0.5, True, 0.5), (0.49, False, 0.49), (1.0, True, 1.0)],
+    [
+        (True, True, 1.0),
+        (False, False, 0.0),
+        (0.5, True, 0.5),
+        (0.49, False, 0.49),
+        (1.0, True, 1.0),
+    ],
 )
 def test_an_answer_is_a_verdict(answer: object, success: bool, score: float) -> None:
     [verdict] = prill.score(RUNS[:1], judge(answer))
     assert (verdict.id, verdict.success, verdict.score) == ("0", success, score)
-    assert (verdict.evaluator, verdict.key.startswith("sha256:")) == (EvaluatorInfo("mine", "3"), True)
+    assert (verdict.evaluator, verdict.key.startswith("sha256:")) == (
+        EvaluatorInfo("mine", "3"),
+        True,
+    )
 
 
 def test_none_is_unscored_and_never_a_failure() -> None:
     [verdict] = prill.score(RUNS[:1], judge(None))
-    assert (verdict.success, verdict.unscored, verdict.reason) == (None, "no_evidence", "mine returned None: it cannot tell")
+    assert (verdict.success, verdict.unscored, verdict.reason) == (
+        None,
+        "no_evidence",
+        "mine returned None: it cannot tell",
+    )
 
 
 def test_a_reason_can_be_given() -> None:
@@ -68,7 +85,9 @@ def test_a_reason_can_be_given() -> None:
 
 
 def test_a_verdict_is_this_judges_own() -> None:
-    inner = prill.judge("modular", captioner="text", model=counting("Thoughts: fine\nStatus: success"))
+    inner = prill.judge(
+        "modular", captioner="text", model=counting("Thoughts: fine\nStatus: success")
+    )
     runs = [Trajectory(id="a", task=Task(goal="g"), final=Observation(text="done"))]
 
     @prill.as_judge("outer", version="1")
@@ -81,9 +100,15 @@ def test_a_verdict_is_this_judges_own() -> None:
     assert mine.usage.calls == 1
 
 
-@pytest.mark.parametrize("answer", [1, "yes", 1.5, -0.1, float("nan"), (True, "why"), numpy.True_, {"success": True}, [1]])
+@pytest.mark.parametrize(
+    "answer",
+    [1, "yes", 1.5, -0.1, float("nan"), (True, "why"), numpy.True_, {"success": True}, [1]],
+)
 def test_anything_else_is_one_clear_error(answer: object) -> None:
-    with pytest.raises(prill.UsageError, match=r"the judge 'mine' returned .* for '0'; return True or False, a score"):
+    with pytest.raises(
+        prill.UsageError,
+        match=r"the judge 'mine' returned .* for '0'; return True or False, a score",
+    ):
         prill.score(RUNS[:1], judge(answer))
 
 
@@ -103,7 +128,9 @@ def test_the_key_follows_the_images_it_looks_at(tmp_path: Path) -> None:
     run = Trajectory(id="a", task=Task(goal="g"), final=Observation(screenshot=str(picture)))
 
     def keys(*, screenshots: bool) -> list[str]:
-        decorated = prill.as_judge("x", version="1", screenshots=screenshots)(lambda trajectory: True)
+        decorated = prill.as_judge("x", version="1", screenshots=screenshots)(
+            lambda trajectory: True
+        )
         found = []
         for content in (b"one", b"two"):
             picture.write_bytes(content)
@@ -136,14 +163,28 @@ def own(tmp_path: Path) -> Path:
 
 def test_the_command_finds_it_in_a_file(own: Path, tmp_path: Path) -> None:
     output = tmp_path / "v.jsonl"
-    assert main(["score", str(tmp_path / "t.jsonl"), "-o", str(output), "--judge", f"{own}:agreeable"]) == 0
-    assert [verdict.success for verdict in sorted(prill.read_verdicts(output), key=lambda v: v.id)] == [False, True] * 2
+    assert (
+        main(["score", str(tmp_path / "t.jsonl"), "-o", str(output), "--judge", f"{own}:agreeable"])
+        == 0
+    )
+    assert [
+        verdict.success for verdict in sorted(prill.read_verdicts(output), key=lambda v: v.id)
+    ] == [False, True] * 2
 
 
 def test_it_is_a_part_like_others(own: Path) -> None:
-    vote = prill.judge({"evaluator": "vote", "rule": "unanimous", "judges": [f"{own}:agreeable", {"evaluator": f"{own}:soft"}]})
+    vote = prill.judge(
+        {
+            "evaluator": "vote",
+            "rule": "unanimous",
+            "judges": [f"{own}:agreeable", {"evaluator": f"{own}:soft"}],
+        }
+    )
     assert [verdict.success for verdict in prill.score(RUNS, vote)] == [False, True] * 2
-    assert prill.judge(f"{own}:soft", evidence_only=True).info.params != prill.judge(f"{own}:soft").info.params
+    assert (
+        prill.judge(f"{own}:soft", evidence_only=True).info.params
+        != prill.judge(f"{own}:soft").info.params
+    )
 
 
 async def test_it_is_a_reward(own: Path) -> None:
@@ -156,7 +197,9 @@ async def test_it_is_a_reward(own: Path) -> None:
 def test_several_processes_have_it(own: Path, tmp_path: Path) -> None:
     made = prill.judge(f"{own}:agreeable")
     assert pickle.loads(pickle.dumps(made)) is made
-    tally = asyncio.run(score_files([tmp_path / "t.jsonl"], made, tmp_path / "v.jsonl", processes=2))
+    tally = asyncio.run(
+        score_files([tmp_path / "t.jsonl"], made, tmp_path / "v.jsonl", processes=2)
+    )
     assert (tally.succeeded, tally.failed) == (2, 2)
 
 

@@ -41,7 +41,11 @@ def trajectory(folder: Path | None = None, platform: Platform = "web", **last: s
         last["screenshot"] = str(folder / "end.png")
         Picture.new("RGB", (20, 10)).save(last["screenshot"])
     steps = (
-        Step(Observation(caption="start page"), Action("click", "click [7] where [7] is link 'Cart'"), "I am sure I did it"),
+        Step(
+            Observation(caption="start page"),
+            Action("click", "click [7] where [7] is link 'Cart'"),
+            "I am sure I did it",
+        ),
     )
     task = Task(goal="Put it in the cart", platform=platform)
     return Trajectory(id="a", task=task, steps=steps, final=Observation(**last), answer="Done!")
@@ -52,7 +56,12 @@ async def test_modular_judge_shows_no_thoughts() -> None:
     verdict = await CaptionJudge(model, Given())(trajectory(caption="The cart holds 1 item"))
     assert (verdict.success, verdict.score, verdict.reason) == (True, 1.0, "it is there")
     shown = text(model.seen[0])
-    for words in ("Put it in the cart", "1: click at [link 'Cart']", "The cart holds 1 item", "Done!"):
+    for words in (
+        "Put it in the cart",
+        "1: click at [link 'Cart']",
+        "The cart holds 1 item",
+        "Done!",
+    ):
         assert words in shown
     assert "I am sure" not in shown
     assert "start page" not in shown
@@ -73,13 +82,20 @@ async def test_vision_judge_sees_what_tells(tmp_path: Path) -> None:
     for shade, path in enumerate(paths):
         Picture.new("RGB", (20, 10), (shade, 0, 0)).save(path)
     states = [Observation(screenshot=str(path), url=f"http://shop/{path.stem}") for path in paths]
-    actions = (Action("click", "click [1]"), Action("click", "click", target="button 'Buy'"), *[Action("scroll", "scroll")] * 2)
+    actions = (
+        Action("click", "click [1]"),
+        Action("click", "click", target="button 'Buy'"),
+        *[Action("scroll", "scroll")] * 2,
+    )
     steps = tuple(Step(state, action) for state, action in zip(states, actions, strict=False))
     run = Trajectory(id="a", task=Task(goal="g", platform="web"), steps=steps, final=states[-1])
     model = ScriptedModel([SUCCESS] * 3)
     for options in ({}, {"frames": 2}, {"preset": "paper"}):
         await VLMJudge(model, spec=VLMSpec(**options))(run)  # type: ignore[arg-type]
-    images = [[Path(part.path).stem for part in messages[1].parts if isinstance(part, Image)] for messages in model.seen]
+    images = [
+        [Path(part.path).stem for part in messages[1].parts if isinstance(part, Image)]
+        for messages in model.seen
+    ]
     assert images == [["0", "1", "3", "4"], ["3", "4"], ["4"]]
     sent = text(model.seen[0])
     assert "Image 2: the state before action 2 of 4." in sent
@@ -101,7 +117,8 @@ async def test_end_unread_is_no_evidence(tmp_path: Path) -> None:
     click, wait, stop = (Step(shot, Action(kind, kind)) for kind in ("click", "wait", "stop"))
     blind = Step(Observation(), Action("wait", "wait"))
     said = replace(stop, observation=Observation())
-    # (actions and what was seen before each, the state after the last, whether somebody can tell what came of it)
+    # (actions and what was seen before each, the state after the last, whether somebody can tell
+    # what came of it)
     runs: list[tuple[tuple[Step, ...], Observation | None, bool]] = [
         ((click, wait), Observation(), False),
         ((click, wait), Observation(url="http://shop"), False),
@@ -116,21 +133,38 @@ async def test_end_unread_is_no_evidence(tmp_path: Path) -> None:
     ]
     for steps, final, seen in runs:
         run = replace(trajectory(), steps=steps, final=final)
-        for judge in (*(VLMJudge(ScriptedModel([SUCCESS]), spec=VLMSpec(frames=n)) for n in (None, 1, 4)),):
-            assert ((await judge(run)).unscored, judge.estimate(run).calls) == (None if seen else "no_evidence", int(seen))
+        for judge in (
+            *(VLMJudge(ScriptedModel([SUCCESS]), spec=VLMSpec(frames=n)) for n in (None, 1, 4)),
+        ):
+            assert ((await judge(run)).unscored, judge.estimate(run).calls) == (
+                None if seen else "no_evidence",
+                int(seen),
+            )
             assert bool(judge.screenshots(run)) is seen
-        for reader in (CaptionJudge(ScriptedModel([SUCCESS]), GivenCaption(), spec=ModularSpec(frames=n)) for n in (1, 2, 4)):
-            assert ((await reader(run)).unscored, reader.estimate(run).calls) == (None if seen else "no_evidence", int(seen))
+        for reader in (
+            CaptionJudge(ScriptedModel([SUCCESS]), GivenCaption(), spec=ModularSpec(frames=n))
+            for n in (1, 2, 4)
+        ):
+            assert ((await reader(run)).unscored, reader.estimate(run).calls) == (
+                None if seen else "no_evidence",
+                int(seen),
+            )
 
 
-@pytest.mark.parametrize("word", ["insufficient-evidence", "Insufficient evidence.", "insufficient_evidence"])
+@pytest.mark.parametrize(
+    "word", ["insufficient-evidence", "Insufficient evidence.", "insufficient_evidence"]
+)
 async def test_insufficient_evidence_is_no_verdict(word: str) -> None:
     reply = f"Thoughts: the page after the order is missing\nStatus: {word}"
     verdict = await CaptionJudge(ScriptedModel([reply]), Given())(trajectory(caption="x"))
     assert (verdict.success, verdict.unscored, verdict.rewards) == (None, "no_evidence", None)
     assert "the page after the order is missing" in verdict.reason
     paper = ScriptedModel([reply])
-    assert (await CaptionJudge(paper, Given(), spec=ModularSpec(preset="paper"))(trajectory(caption="x"))).unscored == "parse"
+    assert (
+        await CaptionJudge(paper, Given(), spec=ModularSpec(preset="paper"))(
+            trajectory(caption="x")
+        )
+    ).unscored == "parse"
 
 
 async def test_score_leaves_out_third_answer() -> None:
@@ -149,7 +183,9 @@ async def test_rewards_are_those_of_the_paper(status: str, last: float) -> None:
     assert (await CaptionJudge(model, Given())(replace(run, steps=()))).rewards is None
 
 
-PROMPTS = sorted(file.name.removesuffix(".md") for file in (files("prill.evaluators") / "prompts").iterdir())
+PROMPTS = sorted(
+    file.name.removesuffix(".md") for file in (files("prill.evaluators") / "prompts").iterdir()
+)
 PAPERS = [name for name in PROMPTS if name.startswith("paper_")]
 
 
@@ -158,7 +194,9 @@ def test_calls_of_a_prompt_begin_alike(name: str) -> None:
     prompt = load_prompt("prill.evaluators", name)
     system, user = prompt.text.split("\n# user\n")
     assert set(Prompt(name, system).slots) <= {"device"}
-    assert user.startswith("The code of this message is {{ code }};"), "the code stands before all that is quoted"
+    assert user.startswith("The code of this message is {{ code }};"), (
+        "the code stands before all that is quoted"
+    )
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -170,7 +208,11 @@ def test_paper_prompts_add_nothing(name: str) -> None:
 
 
 async def test_paper_preset_is_plain_text(tmp_path: Path) -> None:
-    run = replace(trajectory(tmp_path, caption="The cart holds [1] item"), answer=None, metadata={"date": "2026-01-05"})
+    run = replace(
+        trajectory(tmp_path, caption="The cart holds [1] item"),
+        answer=None,
+        metadata={"date": "2026-01-05"},
+    )
     run = replace(run, final=replace(run.final or Observation(), url="http://shop/cart"))
     model = ScriptedModel([SUCCESS] * 3)
     await CaptionJudge(model, Given(), spec=ModularSpec(preset="paper"))(run)
@@ -178,8 +220,15 @@ async def test_paper_preset_is_plain_text(tmp_path: Path) -> None:
     await VLMJudge(model, spec=VLMSpec(preset="paper"))(run)
     for messages in model.seen:
         sent = text(messages)
-        assert not [word for word in (NONCE, "[request", "[/", "http://shop", "2026", "code of this") if word in sent]
-        assert "User intent: Put it in the cart\n\nAction history:\n1: click at [link 'Cart']\n" in sent
+        assert not [
+            word
+            for word in (NONCE, "[request", "[/", "http://shop", "2026", "code of this")
+            if word in sent
+        ]
+        assert (
+            "User intent: Put it in the cart\n\nAction history:\n1: click at [link 'Cart']\n"
+            in sent
+        )
     worded, seen, silent = map(text, model.seen)
     assert "```md\nThe cart holds [1] item\n```" in worded
     assert worded.rstrip().endswith("answer to the user: N/A")
@@ -197,7 +246,11 @@ async def test_answer_can_be_left_out() -> None:
 async def test_left_out_answer_not_in_actions(tmp_path: Path) -> None:
     plain = trajectory(tmp_path, caption="x")
     spoken = replace(
-        plain, steps=(*plain.steps, Step(Observation(), Action("stop", "stop [It costs 12]", value="It costs 12")))
+        plain,
+        steps=(
+            *plain.steps,
+            Step(Observation(), Action("stop", "stop [It costs 12]", value="It costs 12")),
+        ),
     )
     for build in (
         lambda model, **options: VLMJudge(model, spec=VLMSpec(**options)),
@@ -212,7 +265,12 @@ async def test_left_out_answer_not_in_actions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("platform", "words"),
-    [("web", "web sites"), ("android", "Android phone"), ("ios", "iPhone"), ("desktop", "desktop computer")],
+    [
+        ("web", "web sites"),
+        ("android", "Android phone"),
+        ("ios", "iPhone"),
+        ("desktop", "desktop computer"),
+    ],
 )
 async def test_prompt_follows_the_platform(platform: Platform, words: str) -> None:
     model = ScriptedModel([SUCCESS])
@@ -223,12 +281,16 @@ async def test_prompt_follows_the_platform(platform: Platform, words: str) -> No
 async def test_no_evidence_makes_no_call() -> None:
     model = ScriptedModel([])
     assert (await VLMJudge(model)(trajectory(caption="x"))).unscored == "no_evidence"
-    assert (await CaptionJudge(model, Given())(Trajectory(id="a", task=Task(goal="g")))).unscored == "no_evidence"
+    assert (
+        await CaptionJudge(model, Given())(Trajectory(id="a", task=Task(goal="g")))
+    ).unscored == "no_evidence"
 
 
 async def test_prompt_too_long_is_sent_shorter() -> None:
     model = ScriptedModel([ContextTooLongError("too long"), SUCCESS])
-    verdict = await CaptionJudge(model, Given(), spec=ModularSpec(max_chars=4000))(trajectory(caption="x" * 9000))
+    verdict = await CaptionJudge(model, Given(), spec=ModularSpec(max_chars=4000))(
+        trajectory(caption="x" * 9000)
+    )
     assert verdict.success
     first, second = (text(messages).count("x") for messages in model.seen)
     assert 4000 <= first < 4100
@@ -240,7 +302,9 @@ async def test_prompt_too_long_is_sent_shorter() -> None:
 async def test_long_history_keeps_every_action() -> None:
     model = ScriptedModel([ContextTooLongError("too long"), SUCCESS])
     steps = tuple(Step(Observation(), Action("type", f"type {i} " + "y" * 700)) for i in range(30))
-    long = Trajectory(id="a", task=Task(goal="g", platform="web"), steps=steps, final=Observation(caption="x"))
+    long = Trajectory(
+        id="a", task=Task(goal="g", platform="web"), steps=steps, final=Observation(caption="x")
+    )
     assert (await CaptionJudge(model, Given())(long)).success
     first, second = map(text, model.seen)
     assert first.count("y") > 12_000
@@ -259,7 +323,9 @@ async def test_score_is_probability_of_success() -> None:
     assert 0.5 < good.score < 1.0
     assert 0.0 < bad.score < 0.5
     with MockServer(no_logprobs=True) as server:
-        plain = await CaptionJudge(OpenAIModel("m", base_url=server.base_url), Given())(trajectory(caption="truth=failure"))
+        plain = await CaptionJudge(OpenAIModel("m", base_url=server.base_url), Given())(
+            trajectory(caption="truth=failure")
+        )
     assert (plain.success, plain.score) == (False, 0.0)
 
 
@@ -282,7 +348,9 @@ def test_identity_holds_every_setting() -> None:
 
 async def test_missing_screenshot_input_failure() -> None:
     with MockServer() as server:
-        verdict = await VLMJudge(OpenAIModel("m", base_url=server.base_url))(trajectory(screenshot="/nowhere/x.png"))
+        verdict = await VLMJudge(OpenAIModel("m", base_url=server.base_url))(
+            trajectory(screenshot="/nowhere/x.png")
+        )
     assert verdict.unscored == "input"
     assert "image /nowhere/x.png is missing" in verdict.reason
 
@@ -296,9 +364,16 @@ async def test_thoughts_only_shown_on_request() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "platform", "shown"),
-    [("text", "web", True), ("text", "android", False), ("vision", "web", False), ("vision", "ios", True)],
+    [
+        ("text", "web", True),
+        ("text", "android", False),
+        ("vision", "web", False),
+        ("vision", "ios", True),
+    ],
 )
-async def test_paper_preset_shows_the_answer(tmp_path: Path, kind: str, platform: Platform, shown: bool) -> None:
+async def test_paper_preset_shows_the_answer(
+    tmp_path: Path, kind: str, platform: Platform, shown: bool
+) -> None:
     model = ScriptedModel([SUCCESS])
     judge = (
         VLMJudge(model, spec=VLMSpec(preset="paper"))
@@ -314,7 +389,9 @@ async def test_paper_preset_shows_the_answer(tmp_path: Path, kind: str, platform
 async def test_paper_preset_asks_for_two_lines() -> None:
     with MockServer() as server:
         model = OpenAIModel("m", base_url=server.base_url)
-        paper = await CaptionJudge(model, Given(), spec=ModularSpec(preset="paper"))(trajectory(caption="truth=success"))
+        paper = await CaptionJudge(model, Given(), spec=ModularSpec(preset="paper"))(
+            trajectory(caption="truth=success")
+        )
     assert (paper.success, model.capabilities.structured) == (True, "json_schema")
     assert paper.reason
     assert "{" not in paper.reason
@@ -369,9 +446,12 @@ async def test_seconds_leave_out_the_queue() -> None:
         judge = CaptionJudge(OpenAIModel("mock", base_url=server.base_url, concurrency=2), Given())
         await judge(waiting[0])  # the connection is open now
         start = time.perf_counter()
-        seconds = [verdict.seconds async for verdict in score_stream(waiting, judge, concurrency=10)]
+        seconds = [
+            verdict.seconds async for verdict in score_stream(waiting, judge, concurrency=10)
+        ]
         elapsed = time.perf_counter() - start
-    # Five rounds of two calls: with its time in the queue, half of them would have taken three rounds or more.
+    # Five rounds of two calls: with its time in the queue, half of them would have taken three
+    # rounds or more.
     assert elapsed > 1
     assert 0.2 <= median(seconds) < 0.4 * elapsed
 

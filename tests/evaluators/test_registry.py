@@ -1,4 +1,6 @@
-"""Judges by name: one description for Python, TOML and JSON; plug-ins; prompts of one's own; judges that travel."""
+"""Judges by name: one description for Python, TOML and JSON; plug-ins; prompts of one's own; judges
+that travel.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from prill.models import OpenAIModel
 from prill.protocols import every_judge, get_concurrency
 from prill.testing import MockServer, ScriptedModel
 
-RUN = Trajectory(id="a", task=Task(goal="Buy tea. truth=success", platform="web"), final=Observation(text="ordered"))
+RUN = Trajectory(
+    id="a",
+    task=Task(goal="Buy tea. truth=success", platform="web"),
+    final=Observation(text="ordered"),
+)
 DESCRIPTION: dict[str, Any] = {
     "name": "vote",
     "rule": "any",
@@ -84,7 +90,7 @@ class Loud:
         return (observation.text or "").upper() + self.mark
 
 READY = Short(3)
-'''
+'''  # noqa: E501
 
 
 @pytest.fixture
@@ -104,14 +110,24 @@ def test_one_description_everywhere(tmp_path: Path) -> None:
     keywords = prill.judge(
         "vote",
         rule="any",
-        judges=[prill.judge("modular", model="m", captioner="text", frames=2), prill.judge("self-report")],
+        judges=[
+            prill.judge("modular", model="m", captioner="text", frames=2),
+            prill.judge("self-report"),
+        ],
     )
-    made = [prill.judge(tmp_path / "j.toml"), prill.judge(str(tmp_path / "j.json")), prill.judge(DESCRIPTION), keywords]
+    made = [
+        prill.judge(tmp_path / "j.toml"),
+        prill.judge(str(tmp_path / "j.json")),
+        prill.judge(DESCRIPTION),
+        keywords,
+    ]
     assert len({json.dumps(judge.info.params, sort_keys=True) for judge in made}) == 1
     assert isinstance(made[0], Vote)
 
 
-@pytest.mark.parametrize("name", [name for name in JUDGES.entries if name not in ("student", "prior", "oracle", "noisy")])
+@pytest.mark.parametrize(
+    "name", [name for name in JUDGES.entries if name not in ("student", "prior", "oracle", "noisy")]
+)
 def test_every_name_makes_a_judge(name: str) -> None:
     parts = [{"name": "self-report"}, {"name": "always-fail"}]
     options: dict[str, dict[str, Any]] = {
@@ -154,14 +170,22 @@ def test_parts_inherit_the_model() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("vlm", {"model": "m", "frame": 2}, "frame: judge 'vlm' has no such option (did you mean 'frames'?)"),
+        (
+            "vlm",
+            {"model": "m", "frame": 2},
+            "frame: judge 'vlm' has no such option (did you mean 'frames'?)",
+        ),
         ("vlm", {"model": "m", "frames": "2"}, "frames: Expected `int`, got '2'"),
         ("vlm", {"model": "m", "max_chars": 2}, "judges that have it: modular, steps"),
         ("vlm", {}, "model is missing: judge 'vlm' needs it"),
         ("modular", {"model": "m"}, "captioner is missing"),
         ("modular", {"model": "m", "captioner": "nonsense"}, "unknown captioner 'nonsense'"),
         ("vlm", {"model": "embedded", "frames": 1}, "takes no images"),
-        ("student", {"model": "s.json", "base_url": "http://x"}, "base_url: judge 'student' has no such option"),
+        (
+            "student",
+            {"model": "s.json", "base_url": "http://x"},
+            "base_url: judge 'student' has no such option",
+        ),
         (
             "vlm",
             {"model": "vllm:q", "base_url": "http://x"},
@@ -190,7 +214,10 @@ def test_a_judge_of_ones_own(own: str) -> None:
     judge = prill.judge(f"{own}:Short", most=2, evidence_only=True)
     assert prill.score([RUN], judge)[0].success is True
     assert judge.info.params == {"most": 2, "evidence_only": True}
-    assert prill.judge({"name": "vote", "judges": [{"name": f"{own}:Short", "most": 1}]}).info.name == "vote"
+    assert (
+        prill.judge({"name": "vote", "judges": [{"name": f"{own}:Short", "most": 1}]}).info.name
+        == "vote"
+    )
     assert prill.judge(f"{own}:READY").info.params == {"most": 3}
     with pytest.raises(UsageError, match="most: Expected `int` >= 1"):
         prill.judge(f"{own}:Short", most=0)
@@ -228,7 +255,10 @@ def test_entry_points_add_names(tmp_path: Path) -> None:
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: their\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[prill.evaluators]\nshort = their_judges:Short\n")
     (tmp_path / "their_judges.py").write_text(OWN)
-    program = "import prill; from prill.cli import main; print(prill.judge('short', most=4).info.params); main(['judges'])"
+    program = (
+        "import prill; from prill.cli import main; print(prill.judge('short', "
+        "most=4).info.params); main(['judges'])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {program}"],
         capture_output=True,
@@ -256,7 +286,9 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
     plain = prill.judge("modular", model=model, captioner="text")
     assert judge.info.prompt != plain.info.prompt
     assert judge.info.params == plain.info.params
-    one = prill.judge("modular", model=model, captioner="text", prompt={"web_text": str(tmp_path / "mine.md")})
+    one = prill.judge(
+        "modular", model=model, captioner="text", prompt={"web_text": str(tmp_path / "mine.md")}
+    )
     assert len({judge.info.prompt, plain.info.prompt, one.info.prompt}) == 3
 
 
@@ -276,7 +308,9 @@ def test_a_wrong_prompt_is_refused(tmp_path: Path, text: str, message: str) -> N
 
 
 def test_a_prompt_for_nobody_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no prompt nothing; there are: web_text, device_text"):
+    with pytest.raises(
+        UsageError, match="there is no prompt nothing; there are: web_text, device_text"
+    ):
         prill.judge("modular", model="m", captioner="text", prompt={"nothing": "x.md"})
     with pytest.raises(UsageError, match="No such file"):
         prill.judge("modular", model="m", captioner="text", prompt=str(tmp_path / "none.md"))
@@ -323,6 +357,8 @@ def test_own_file_by_a_path_with_dots(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_half_a_character_is_an_option_error(tmp_path: Path) -> None:
-    (tmp_path / "j.json").write_text(r'{"name": "ensemble", "judges": [{"name": "always-fail"}], "weights": "\ud800"}')
+    (tmp_path / "j.json").write_text(
+        r'{"name": "ensemble", "judges": [{"name": "always-fail"}], "weights": "\ud800"}'
+    )
     with pytest.raises(OptionError, match="weights"):
         prill.judge(tmp_path / "j.json")

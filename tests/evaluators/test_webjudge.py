@@ -10,7 +10,14 @@ import pytest
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import CallTimeoutError, ContextTooLongError, TransportError, TruncatedError, UnparsableError, UsageError
+from prill.errors import (
+    CallTimeoutError,
+    ContextTooLongError,
+    TransportError,
+    TruncatedError,
+    UnparsableError,
+    UsageError,
+)
 from prill.evaluators.frames import FrameSpec
 from prill.evaluators.webjudge import WebJudge
 from prill.io.cache import DiskCache
@@ -24,9 +31,20 @@ POINTS = json.dumps({"key_points": ["the kettle is blue", "it is in the cart"]})
 SUCCESS = "Thoughts: all there\nStatus: success"
 
 
-def attempt(states: Sequence[Observation], id: str = "a", goal: str = "Buy a blue kettle") -> Trajectory:
-    steps = tuple(Step(state, Action("click", f"deed {i}"), "surely done") for i, state in enumerate(states[:-1], 1))
-    return Trajectory(id=id, task=Task(id="t", goal=goal), steps=steps, final=states[-1], answer="I have bought it")
+def attempt(
+    states: Sequence[Observation], id: str = "a", goal: str = "Buy a blue kettle"
+) -> Trajectory:
+    steps = tuple(
+        Step(state, Action("click", f"deed {i}"), "surely done")
+        for i, state in enumerate(states[:-1], 1)
+    )
+    return Trajectory(
+        id=id,
+        task=Task(id="t", goal=goal),
+        steps=steps,
+        final=states[-1],
+        answer="I have bought it",
+    )
 
 
 def pictures(folder: Path, shades: Sequence[int]) -> list[Observation]:
@@ -45,13 +63,23 @@ def captioned(*texts: str) -> list[Observation]:
 def stage(messages: Sequence[Message]) -> str:
     head = messages[0].parts[0]
     assert isinstance(head, str)
-    return "points" if "List its key points" in head else "rating" if "score from 1 to 5" in head else "verdict"
+    return (
+        "points"
+        if "List its key points" in head
+        else "rating"
+        if "score from 1 to 5" in head
+        else "verdict"
+    )
 
 
 class Model(ScriptedModel):
-    """Rates a frame by the number that its picture's name ends in or that stands in its text as score=N."""
+    """Rates a frame by the number that its picture's name ends in or that stands in its text as
+    score=N.
+    """
 
-    def __init__(self, scores: dict[str, Any] | None = None, verdict: Any = SUCCESS, points: Any = POINTS) -> None:
+    def __init__(
+        self, scores: dict[str, Any] | None = None, verdict: Any = SUCCESS, points: Any = POINTS
+    ) -> None:
         self.scores, self.verdict, self.points = scores or {}, verdict, points
         super().__init__(self._answer)
 
@@ -62,7 +90,11 @@ class Model(ScriptedModel):
             return self.verdict
         shown = (images(messages) or [text(messages)])[0]
         score = next((value for name, value in self.scores.items() if name in shown), 3)
-        return score if isinstance(score, Exception) else f"Description: saw {shown[:9]}\nScore: {score}"
+        return (
+            score
+            if isinstance(score, Exception)
+            else f"Description: saw {shown[:9]}\nScore: {score}"
+        )
 
     def of(self, name: str) -> list[tuple[Message, ...]]:
         return [messages for messages in self.seen if stage(messages) == name]
@@ -79,24 +111,42 @@ async def test_points_ratings_verdict_in_order(tmp_path: Path) -> None:
     (last,) = model.of("verdict")
     assert images(last) == ["01", "02"]
     shown = text(last)
-    for words in ("Buy a blue kettle", "2. it is in the cart", "2: deed 2", "saw 01", "Image 2: State 2 (after the last"):
+    for words in (
+        "Buy a blue kettle",
+        "2. it is in the cart",
+        "2: deed 2",
+        "saw 01",
+        "Image 2: State 2 (after the last",
+    ):
         assert words in shown
     assert "surely" not in shown
 
 
 async def test_findings_have_points_and_grades(tmp_path: Path) -> None:
     broken = UnparsableError("no score")
-    verdict = await WebJudge(Model({"01": broken, "02": 4}), spec=FrameSpec(top_k=1))(attempt(pictures(tmp_path, (1, 2, 3, 1))))
+    verdict = await WebJudge(Model({"01": broken, "02": 4}), spec=FrameSpec(top_k=1))(
+        attempt(pictures(tmp_path, (1, 2, 3, 1)))
+    )
     assert verdict.findings is not None
     assert verdict.findings.key_points == ("the kettle is blue", "it is in the cart")
-    graded = (FrameGrade((1,)), FrameGrade((2,), (4,), "saw 02"), FrameGrade((0, 3), (3,), "saw 03"))
+    graded = (
+        FrameGrade((1,)),
+        FrameGrade((2,), (4,), "saw 02"),
+        FrameGrade((0, 3), (3,), "saw 03"),
+    )
     assert verdict.findings.frames == graded
 
 
 async def test_answer_only_shown_on_request() -> None:
     states = captioned("shop", "cart")
     run = attempt(states)
-    steps = (*run.steps, Step(states[1], Action("answer", "send_msg_to_user('I have bought it')", value="I have bought it")))
+    steps = (
+        *run.steps,
+        Step(
+            states[1],
+            Action("answer", "send_msg_to_user('I have bought it')", value="I have bought it"),
+        ),
+    )
     spoken = Trajectory(id="a", task=run.task, steps=steps, answer="I have bought it")
     model = Model()
     await WebJudge(model, GivenCaption())(spoken)
@@ -109,7 +159,9 @@ async def test_answer_only_shown_on_request() -> None:
 async def test_key_points_asked_once_for_a_goal() -> None:
     model = Model()
     judge = WebJudge(model, GivenCaption())
-    verdicts = await asyncio.gather(*(judge(attempt(captioned("x", f"y{i}"), id=str(i))) for i in range(10)))
+    verdicts = await asyncio.gather(
+        *(judge(attempt(captioned("x", f"y{i}"), id=str(i))) for i in range(10))
+    )
     assert all(verdict.success for verdict in verdicts)
     assert len(model.of("points")) == 1
     await judge(attempt(captioned("x"), goal="Buy a red kettle"))
@@ -149,7 +201,9 @@ async def test_equal_frames_are_rated_once(tmp_path: Path) -> None:
 
 async def test_last_frame_is_always_shown(tmp_path: Path) -> None:
     model = Model({"19": 1, "07": 5, "03": 4, "11": 2})
-    await WebJudge(model, spec=FrameSpec(top_k=2, least_score=4))(attempt(pictures(tmp_path, range(20))))
+    await WebJudge(model, spec=FrameSpec(top_k=2, least_score=4))(
+        attempt(pictures(tmp_path, range(20)))
+    )
     assert images(model.of("verdict")[0]) == ["03", "07", "19"]
     model = Model({"": 5})
     await WebJudge(model, spec=FrameSpec(top_k=3))(attempt(pictures(tmp_path, range(60))))
@@ -202,7 +256,9 @@ async def test_too_long_sent_with_fewer_frames(tmp_path: Path) -> None:
             return verdicts.pop(0) if stage(messages) == "verdict" else super()._answer(messages)
 
     model = Small({"02": 5})
-    assert (await WebJudge(model, spec=FrameSpec(top_k=6))(attempt(pictures(tmp_path, range(8))))).success
+    assert (
+        await WebJudge(model, spec=FrameSpec(top_k=6))(attempt(pictures(tmp_path, range(8))))
+    ).success
     assert [len(images(messages)) for messages in model.of("verdict")] == [7, 2]
     assert images(model.of("verdict")[1]) == ["02", "07"]
 
@@ -222,7 +278,14 @@ async def test_quotations_hold_what_they_quote() -> None:
 
 async def test_record_of_outcome_is_not_shown() -> None:
     run = attempt(captioned("x", "y"))
-    labelled = Trajectory(id="hidden", task=run.task, steps=run.steps, agent="hidden", metadata={"r": "hidden"}, error="hidden")
+    labelled = Trajectory(
+        id="hidden",
+        task=run.task,
+        steps=run.steps,
+        agent="hidden",
+        metadata={"r": "hidden"},
+        error="hidden",
+    )
     model = Model()
     await WebJudge(model, GivenCaption())(labelled)
     assert not any("hidden" in text(messages) for messages in model.seen)
@@ -233,11 +296,14 @@ async def test_usage_adds_up_over_trajectories(tmp_path: Path) -> None:
     with MockServer() as server:
         judge = WebJudge(OpenAIModel("m", base_url=server.base_url))
         goals = ("Buy it truth=success", "Buy it truth=failure")
-        verdicts: list[Verdict] = await asyncio.gather(*(judge(attempt(states, goal=goal)) for goal in goals * 2))
+        verdicts: list[Verdict] = await asyncio.gather(
+            *(judge(attempt(states, goal=goal)) for goal in goals * 2)
+        )
         stats = server.stats()
     assert [verdict.success for verdict in verdicts] == [True, False, True, False]
     assert all(v.score is not None and (v.score > 0.5) is v.success for v in verdicts)
-    # Key points once for each of two goals; two ratings and a verdict for each of four trajectories.
+    # Key points once for each of two goals; two ratings and a verdict for each of four
+    # trajectories.
     assert stats.requests == sum(verdict.usage.calls for verdict in verdicts) == 2 + 4 * 3
     assert stats.prompt_tokens == sum(verdict.usage.prompt_tokens for verdict in verdicts)
     assert stats.images == sum(verdict.usage.images for verdict in verdicts)
@@ -250,7 +316,9 @@ def test_judge_serves_many_event_loops() -> None:
         judge = WebJudge(OpenAIModel("m", base_url=server.base_url, concurrency=4), GivenCaption())
 
         async def batch(goal: str) -> list[Verdict]:
-            return await asyncio.gather(*(judge(attempt(captioned("x", "y"), str(i), goal)) for i in range(3)))
+            return await asyncio.gather(
+                *(judge(attempt(captioned("x", "y"), str(i), goal)) for i in range(3))
+            )
 
         found = [*asyncio.run(batch("a truth=success")), *asyncio.run(batch("a truth=success"))]
         with ThreadPoolExecutor(3) as threads:
@@ -258,14 +326,17 @@ def test_judge_serves_many_event_loops() -> None:
             found += [verdict for run in runs for verdict in run.result()]
         asked = server.stats().requests
     assert [verdict.success for verdict in found] == [True] * 15
-    # Two ratings and a verdict for each; key points once for each goal, and once more where two loops began it at once.
+    # Two ratings and a verdict for each; key points once for each goal, and once more where two
+    # loops began it at once.
     assert asked == sum(verdict.usage.calls for verdict in found)
     assert 45 + 3 <= asked <= 45 + 4
 
 
 async def test_broken_endpoint_usage_is_counted() -> None:
     with MockServer(garbage=1.0) as server:
-        verdict = await WebJudge(OpenAIModel("m", base_url=server.base_url), GivenCaption())(attempt(captioned("x")))
+        verdict = await WebJudge(OpenAIModel("m", base_url=server.base_url), GivenCaption())(
+            attempt(captioned("x"))
+        )
         stats = server.stats()
     assert verdict.unscored == "parse"
     assert verdict.usage.calls == stats.requests > 0
@@ -281,8 +352,16 @@ def test_estimate_counts_distinct_frames(tmp_path: Path) -> None:
 
 def test_identity_holds_every_setting() -> None:
     model = ScriptedModel([])
-    options: list[dict[str, Any]] = [{}, {"top_k": 3}, {"least_score": 2}, {"answer": True}, {"max_tokens": 9}]
-    infos = [WebJudge(model, spec=FrameSpec(**settings)).info for settings in options] + [WebJudge(model, GivenCaption()).info]
+    options: list[dict[str, Any]] = [
+        {},
+        {"top_k": 3},
+        {"least_score": 2},
+        {"answer": True},
+        {"max_tokens": 9},
+    ]
+    infos = [WebJudge(model, spec=FrameSpec(**settings)).info for settings in options] + [
+        WebJudge(model, GivenCaption()).info
+    ]
     assert len({json.dumps(info.params) for info in infos}) == len(infos)
 
 

@@ -1,4 +1,6 @@
-"""The record of what a run folder holds: whatever stops the writing, and whoever changes the files."""
+"""The record of what a run folder holds: whatever stops the writing, and whoever changes the
+files.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,15 @@ def play(folder: Path, ids: str, *, error: str | None = None, again: str = "") -
             if id not in run:
                 step = Step(Observation(text=id), Action("click"))
                 run.note(Trajectory(id=id, task=Task(goal="g"), steps=(step,)))
-                run.keep(Trajectory(id=id, task=Task(goal="g"), steps=(step,), error=error), label(id))
+                run.keep(
+                    Trajectory(id=id, task=Task(goal="g"), steps=(step,), error=error), label(id)
+                )
 
 
 def label(id: str, source: str = "oracle", *, success: bool = True) -> LabelRecord:
-    return LabelRecord(id=id, success=success, source=source, annotator="ann" if source == "human" else None)
+    return LabelRecord(
+        id=id, success=success, source=source, annotator="ann" if source == "human" else None
+    )
 
 
 def ids(folder: Path) -> list[str]:
@@ -56,20 +62,27 @@ def stopping(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
             raise Killed
         real(file, data)
 
-    def replace(path: Path, target: Path, real: Callable[[Path, Path], Path] = Path.replace) -> Path:
+    def replace(
+        path: Path, target: Path, real: Callable[[Path, Path], Path] = Path.replace
+    ) -> Path:
         if dies():
             raise Killed
         return real(path, target)
 
     for module in ("prill.io.checksums", "prill.io.append_log"):
         real = __import__(module, fromlist=["_"]).append_whole
-        monkeypatch.setattr(f"{module}.append_whole", lambda file, data, real=real: append(file, data, real))
+        monkeypatch.setattr(
+            f"{module}.append_whole", lambda file, data, real=real: append(file, data, real)
+        )
     monkeypatch.setattr(Path, "replace", replace)
-    monkeypatch.setattr(RunFolder, "close", lambda self: self._abandon())  # a kill closes, and notes nothing
+    # a kill closes, and notes nothing
+    monkeypatch.setattr(RunFolder, "close", lambda self: self._abandon())
 
 
 @pytest.mark.parametrize("after", range(0, 45, 1))
-def test_killed_at_any_write_the_run_goes_on(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_any_write_the_run_goes_on(
+    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     play(tmp_path, "ab", error="the browser broke")
     with monkeypatch.context() as patched:
         stopping(patched, after)
@@ -96,7 +109,10 @@ def test_counts_of_what_is_gone_are_told(tmp_path: Path) -> None:
     path = tmp_path / "labels.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:3]))
-    with pytest.raises(UsageError, match=r"labels.jsonl: has changed: it had 4 lines .* and has 3 lines .*prill accept"):
+    with pytest.raises(
+        UsageError,
+        match=r"labels.jsonl: has changed: it had 4 lines .* and has 3 lines .*prill accept",
+    ):
         list(read_labels(path))
     path.unlink()
     with pytest.raises(UsageError, match=r"labels.jsonl: is gone, and had 4 lines"):
@@ -118,7 +134,9 @@ def test_what_prill_itself_changes_is_no_damage(tmp_path: Path) -> None:
     assert ids(tmp_path) == ["a", "b", "c"]
 
 
-def test_changes_by_hand_are_accepted_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_by_hand_are_accepted_by_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     play(tmp_path, "ab")
     path = tmp_path / "labels.jsonl"
     path.write_bytes(path.read_bytes().replace(b"true", b"false"))
@@ -135,7 +153,9 @@ def test_folder_from_before_there_were_checksums_gets_them(tmp_path: Path) -> No
     (tmp_path / CHECKSUMS).unlink()
     assert ids(tmp_path) == ["a", "b"]
     play(tmp_path, "abc")
-    (tmp_path / "trajectories.jsonl").write_bytes((tmp_path / "trajectories.jsonl").read_bytes().replace(b"g", b"h", 1))
+    (tmp_path / "trajectories.jsonl").write_bytes(
+        (tmp_path / "trajectories.jsonl").read_bytes().replace(b"g", b"h", 1)
+    )
     with pytest.raises(UsageError, match=r"trajectories.jsonl: has changed"):
         ids(tmp_path)
 

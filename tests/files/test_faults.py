@@ -22,18 +22,37 @@ def step(**changes: object) -> dict[str, object]:
 
 
 BROKEN: list[tuple[bytes, str]] = [
-    (b'{"id": "a", "task": {"goal": "g"}, "metadata": {"x": NaN}}', "NaN is no JSON: write null, or leave the key out"),
-    (b'{"id": "a", "task": {"goal": "g"}, "metadata": {"x": -Infinity}}', "Infinity is no JSON: write null"),
-    (b"{'id': 'a', 'task': {'goal': 'g'}}", "this is Python's own notation: write it with json.dumps"),
+    (
+        b'{"id": "a", "task": {"goal": "g"}, "metadata": {"x": NaN}}',
+        "NaN is no JSON: write null, or leave the key out",
+    ),
+    (
+        b'{"id": "a", "task": {"goal": "g"}, "metadata": {"x": -Infinity}}',
+        "Infinity is no JSON: write null",
+    ),
+    (
+        b"{'id': 'a', 'task': {'goal': 'g'}}",
+        "this is Python's own notation: write it with json.dumps",
+    ),
     (b'{"id": "a", "task": {"goal": "\xe9"}}', "save the file as UTF-8"),
     (b"{", "write each object on one line"),
     (json.dumps([GOOD]).encode()[:-2], "write one object a line instead of an array"),
-    (json.dumps({**GOOD, "task": {"gaol": "g"}}).encode(), "missing field `goal` - at `$.task`; is it `gaol`, a key that is"),
-    (json.dumps(step(action={"knid": "click"})).encode(), "missing field `kind` - at `$.steps[0].action`; is it `knid`"),
-    (json.dumps({"Id": "a", "task": {"goal": "g"}}).encode(), "missing field `id`; is it `Id`, a key that is unknown?"),
+    (
+        json.dumps({**GOOD, "task": {"gaol": "g"}}).encode(),
+        "missing field `goal` - at `$.task`; is it `gaol`, a key that is",
+    ),
+    (
+        json.dumps(step(action={"knid": "click"})).encode(),
+        "missing field `kind` - at `$.steps[0].action`; is it `knid`",
+    ),
+    (
+        json.dumps({"Id": "a", "task": {"goal": "g"}}).encode(),
+        "missing field `id`; is it `Id`, a key that is unknown?",
+    ),
     (
         json.dumps({**GOOD, "task": {"goal": "g", "platform": "andriod"}}).encode(),
-        "at `$.task.platform`; write one of web, android, ios, desktop, other (did you mean 'android'?)",
+        "at `$.task.platform`; write one of web, android, ios, desktop, other (did you mean "
+        "'android'?)",
     ),
     (
         json.dumps(step(action={"kind": "click", "point": [512, 300]})).encode(),
@@ -47,16 +66,27 @@ def test_a_fault_says_what_to_do(line: bytes, remedy: str, tmp_path: Path) -> No
     with pytest.raises(InputError) as caught:
         decode_trajectory(line, tmp_path)
     assert remedy in str(caught.value)
-    (tmp_path / "t.jsonl").write_bytes(json.dumps({**GOOD, "id": "b"}).encode() + b"\n" + line + b"\n")
+    (tmp_path / "t.jsonl").write_bytes(
+        json.dumps({**GOOD, "id": "b"}).encode() + b"\n" + line + b"\n"
+    )
     report = check_file(tmp_path / "t.jsonl")
-    assert report.problems == [f"{tmp_path}/t.jsonl:2: {caught.value}"], "check and readers say the same"
+    assert report.problems == [f"{tmp_path}/t.jsonl:2: {caught.value}"], (
+        "check and readers say the same"
+    )
 
 
 def test_labels_and_verdicts_say_the_same(tmp_path: Path) -> None:
-    verdict = encode(Verdict(id="a", success=None, unscored="parse", evaluator=EvaluatorInfo("vlm", "1")))
+    verdict = encode(
+        Verdict(id="a", success=None, unscored="parse", evaluator=EvaluatorInfo("vlm", "1"))
+    )
     label = encode(LabelRecord(id="a", success=None, undecided="unsure"))
     cases = (
-        (read_verdicts, verdict, verdict.replace(b'"parse"', b'"prase"'), "(did you mean 'parse'?)"),
+        (
+            read_verdicts,
+            verdict,
+            verdict.replace(b'"parse"', b'"prase"'),
+            "(did you mean 'parse'?)",
+        ),
         (
             read_labels,
             label,
@@ -75,7 +105,12 @@ def test_labels_and_verdicts_say_the_same(tmp_path: Path) -> None:
 
 
 def test_unknown_keys_have_their_path() -> None:
-    record = {**GOOD, "anwser": 1, "steps": [{**STEP, "observation": {"txt": ""}, "x": 1}], "metadata": {"free": 1}}
+    record = {
+        **GOOD,
+        "anwser": 1,
+        "steps": [{**STEP, "observation": {"txt": ""}, "x": 1}],
+        "metadata": {"free": 1},
+    }
     record["task"] = {"goal": "g", "earlier": [{"id": "e", "task": {"goal": "f"}, "mood": 1}]}
     paths = {"anwser", "steps[0].observation.txt", "steps[0].x", "task.earlier[0].mood"}
     assert set(unknown_keys(record, Trajectory)) == paths
@@ -90,7 +125,9 @@ def test_check_mentions_unknown_keys(tmp_path: Path) -> None:
     note = "unknown key `anwser` (did you mean 'answer'?), 3 times in all; judges do not see it"
     assert report.notes == [f"{path}:1: {note}"]
     path.write_text('{"id": "a", "success": true, "sources": "human"}\n')
-    assert check_file(path).notes == [f"{path}:1: unknown key `sources` (did you mean 'source'?); nothing reads it"]
+    assert check_file(path).notes == [
+        f"{path}:1: unknown key `sources` (did you mean 'source'?); nothing reads it"
+    ]
 
 
 def test_check_mentions_other_forms(tmp_path: Path) -> None:
@@ -118,6 +155,10 @@ def test_check_mentions_records_twice(tmp_path: Path) -> None:
 
 
 def test_two_faults_of_a_line_are_one_error(tmp_path: Path) -> None:
-    (tmp_path / "l.jsonl").write_text('{"id": "a", "success": null, "undecided": "perhaps", "note": 1e999}\n')
-    with pytest.raises(InputError, match="Invalid enum value 'perhaps'.*; write one of not_executable, unsure"):
+    (tmp_path / "l.jsonl").write_text(
+        '{"id": "a", "success": null, "undecided": "perhaps", "note": 1e999}\n'
+    )
+    with pytest.raises(
+        InputError, match="Invalid enum value 'perhaps'.*; write one of not_executable, unsure"
+    ):
         list(read_labels(tmp_path / "l.jsonl"))

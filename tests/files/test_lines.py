@@ -52,7 +52,11 @@ def test_records_know_their_first_line(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     for form, width in (("pretty", 7), ("array", 7)):
         path.write_bytes(forms()[form])
-        assert [line.number - lines_before(form) for line in read_lines(path)] == [0, width, 2 * width]
+        assert [line.number - lines_before(form) for line in read_lines(path)] == [
+            0,
+            width,
+            2 * width,
+        ]
 
 
 def lines_before(form: str) -> int:
@@ -65,7 +69,9 @@ def test_an_array_on_one_line_is_read(tmp_path: Path) -> None:
     assert [item.id for item in read_trajectories(path)] == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("opening", [b"{\n", b'{\n  "id": "x",\n', b"[1\n", b"[" * 10_000 + b"\n", b"[1]\n"])
+@pytest.mark.parametrize(
+    "opening", [b"{\n", b'{\n  "id": "x",\n', b"[1\n", b"[" * 10_000 + b"\n", b"[1]\n"]
+)
 def test_a_broken_beginning_costs_no_line(opening: bytes, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(opening + LINES)
@@ -82,7 +88,9 @@ def test_utf16_says_how_to_save_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_standard_input_is_opened_often(packed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_standard_input_is_opened_often(
+    packed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     data = gzip.compress(LINES) if packed else LINES
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     monkeypatch.chdir(tmp_path)

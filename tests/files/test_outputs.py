@@ -1,4 +1,6 @@
-"""Outputs: whole or not at all, never in the place of something else, through links and into pipes."""
+"""Outputs: whole or not at all, never in the place of something else, through links and into
+pipes.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def test_errors_of_the_block_pass_through(labels: Path) -> None:
 
 
 def test_a_full_disk_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="/dev/full: cannot be written: No space left"), writing("/dev/full") as file:
+    with (
+        pytest.raises(UsageError, match="/dev/full: cannot be written: No space left"),
+        writing("/dev/full") as file,
+    ):
         file.write(b"x" * 100_000)
 
 
@@ -55,7 +60,11 @@ def test_links_and_modes_stay(labels: Path) -> None:
     link = labels.parent / "link"
     link.symlink_to(labels.name)
     write_output(link, b"new")
-    assert (link.is_symlink(), labels.read_bytes(), labels.stat().st_mode & 0o777) == (True, b"new", 0o640)
+    assert (link.is_symlink(), labels.read_bytes(), labels.stat().st_mode & 0o777) == (
+        True,
+        b"new",
+        0o640,
+    )
     (labels.parent / "dangling").symlink_to("deep/new.txt")
     write_output(labels.parent / "dangling", b"new")
     assert (labels.parent / "deep/new.txt").read_bytes() == b"new"
@@ -71,7 +80,10 @@ def test_planted_names_are_not_followed(labels: Path, monkeypatch: pytest.Monkey
 
 def test_places_that_cannot_be_are_said(labels: Path) -> None:
     for path, why in ((labels.parent, "it is a directory"), (labels / "below", "is no directory")):
-        for call in (lambda path=path: check_output(path, "a report"), lambda path=path: write_output(path, b"")):
+        for call in (
+            lambda path=path: check_output(path, "a report"),
+            lambda path=path: write_output(path, b""),
+        ):
             with pytest.raises(UsageError, match=f"{path}: cannot be written: .*{why}"):
                 call()
 

@@ -1,4 +1,6 @@
-"""Settings files: what editors add is no part of them, and what nobody can mean is refused with its place."""
+"""Settings files: what editors add is no part of them, and what nobody can mean is refused with its
+place.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,17 @@ from prill.errors import UsageError
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("t.toml", 'a = 1\n[b]\nc = "d"\n'), ("t.json", '{"a": 1,\n "b": {"c": "d"}}\n')], ids=["toml", "json"]
+    ("name", "text"),
+    [("t.toml", 'a = 1\n[b]\nc = "d"\n'), ("t.json", '{"a": 1,\n "b": {"c": "d"}}\n')],
+    ids=["toml", "json"],
 )
 def test_marks_of_editors_are_no_part_of_it(name: str, text: str, tmp_path: Path) -> None:
-    for data in (text, f"\ufeff{text}", text.replace("\n", "\r\n"), "\ufeff" + text.replace("\n", "\r\n")):
+    for data in (
+        text,
+        f"\ufeff{text}",
+        text.replace("\n", "\r\n"),
+        "\ufeff" + text.replace("\n", "\r\n"),
+    ):
         (tmp_path / name).write_bytes(data.encode())
         assert read_table(tmp_path / name) == {"a": 1, "b": {"c": "d"}}
 
@@ -31,7 +40,9 @@ def test_marks_of_editors_are_no_part_of_it(name: str, text: str, tmp_path: Path
         ("t.json", "[1]", "expected a table, got list"),
     ],
 )
-def test_what_nobody_can_mean_is_refused(name: str, text: str, problem: str, tmp_path: Path) -> None:
+def test_what_nobody_can_mean_is_refused(
+    name: str, text: str, problem: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError) as error:
         read_table(tmp_path / name)

@@ -1,4 +1,5 @@
-"""Edits of real files: most of a file stays as it was, so that readers go deep before they meet what is odd.
+"""Edits of real files: most of a file stays as it was, so that readers go deep before they meet
+what is odd.
 
 PRILL_FUZZ says how many cases each file gets (100 unless set). They are the same in every run.
 """
@@ -21,9 +22,16 @@ from prill.errors import PrillError
 
 T = TypeVar("T")
 CASES = int(os.environ.get("PRILL_FUZZ", "100"))
-# Seconds for one case. The first is for machines that do much else; the second is what a reader may really take.
+# Seconds for one case. The first is for machines that do much else; the second is what a reader may
+# really take.
 BOUND = 5 if os.environ.get("PRILL_FUZZ_STRICT") else 60
-fuzzed = settings(max_examples=CASES, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+fuzzed = settings(
+    max_examples=CASES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 _SIZE = 8  # bytes that say one edit
 edits = st.binary(min_size=_SIZE, max_size=4 * _SIZE)
 
@@ -158,7 +166,8 @@ def edited_value(value: Any, change: bytes) -> Any:
         holder, key = places[place % len(places)]
         odd = ODD_VALUES[what % len(ODD_VALUES)]
         if odd is not _DEEP:
-            odd = copy.deepcopy(odd)  # the next edit may change it, and must not change it for the cases that follow
+            # the next edit may change it, and must not change it for the cases that follow
+            odd = copy.deepcopy(odd)
         if kind <= 2:
             holder[key] = odd
         elif kind == 3:
@@ -174,7 +183,9 @@ def edited_value(value: Any, change: bytes) -> Any:
 
 def as_json(value: Any) -> bytes:
     """The value as JSON, escaped: it may hold what is no Unicode."""
-    return json.dumps(value).encode().replace(json.dumps(_ABYSS).encode(), b"[" * 5_000 + b"]" * 5_000)
+    return (
+        json.dumps(value).encode().replace(json.dumps(_ABYSS).encode(), b"[" * 5_000 + b"]" * 5_000)
+    )
 
 
 def edited_json(value: Any, change: bytes) -> bytes:
@@ -185,7 +196,9 @@ def edited_json(value: Any, change: bytes) -> bytes:
 
 
 def attempt(read: Callable[[], T]) -> T | None:
-    """What a reader gives, or None where it says why it gives nothing. Anything but a PrillError passes through."""
+    """What a reader gives, or None where it says why it gives nothing. Anything but a PrillError
+    passes through.
+    """
     with bounded():
         try:
             return read()
@@ -199,7 +212,8 @@ def bounded() -> Iterator[None]:
     """Fails what does not come to an end."""
     before = signal.signal(signal.SIGALRM, _too_long)
     signal.setitimer(signal.ITIMER_REAL, BOUND)
-    # For what computes and does not even look at signals: its traceback, and the end of the process.
+    # For what computes and does not even look at signals: its traceback, and the end of the
+    # process.
     faulthandler.register(signal.SIGVTALRM, chain=True)
     signal.setitimer(signal.ITIMER_VIRTUAL, 2 * BOUND)
     try:

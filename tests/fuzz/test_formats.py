@@ -1,4 +1,6 @@
-"""Recordings of other tools, edited at random: every importer ends, says what is broken, and keeps what is whole."""
+"""Recordings of other tools, edited at random: every importer ends, says what is broken, and keeps
+what is whole.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,9 @@ from .edits import as_json, attempt, edited_bytes, edited_json, edited_value, ed
 
 @dataclass
 class Sample:
-    """A recording: `files` are what is edited, each with its edit; `stays` are ids of runs that no edit touches, unless it
-    is to a file that is `shared`: that may be a reason to refuse the whole."""
+    """A recording: `files` are what is edited, each with its edit; `stays` are ids of runs that no
+    edit touches, unless it is to a file that is `shared`: that may be a reason to refuse the whole.
+    """
 
     root: Path
     files: list[tuple[Path, Callable[[bytes], bytes]]] = field(default_factory=list)
@@ -83,17 +86,28 @@ class Sample:
 
 
 def agent_eval_refine(root: Path) -> Sample:
-    records = [test_agent_eval_refine.record(uid, "click [4]", "type [5] [tea] [1]", "stop [yes]") for uid in ("1", "2", "3")]
+    records = [
+        test_agent_eval_refine.record(uid, "click [4]", "type [5] [tea] [1]", "stop [yes]")
+        for uid in ("1", "2", "3")
+    ]
     for step in records[1]["steps"]:
         step["accessibility_tree"] = "[4] link 'Cart'\n[5] textbox 'Search' required: False"
-    sample = Sample(test_agent_eval_refine.folder(root, records, platform="web"), stays=frozenset({"1", "3"}))
+    sample = Sample(
+        test_agent_eval_refine.folder(root, records, platform="web"), stays=frozenset({"1", "3"})
+    )
     judged = test_agent_eval_refine.judged
-    test_agent_eval_refine.judgements(root, "r", judged("1", "ann", "Success"), judged("2", "bob", "Failure", comment="no"))
+    test_agent_eval_refine.judgements(
+        root, "r", judged("1", "ann", "Success"), judged("2", "bob", "Failure", comment="no")
+    )
 
     def log(change: bytes) -> bytes:
         data = as_json([records[0], edited_value(records[1], change), records[2]])
         # All runs are one text: where it is no JSON there is no run to keep.
-        return data if parse_object(b'{"runs":' + data + b"}") else as_json([records[0], 0, records[2]])
+        return (
+            data
+            if parse_object(b'{"runs":' + data + b"}")
+            else as_json([records[0], 0, records[2]])
+        )
 
     sample.files.append((root / "trajectory_log.json", log))
     sample.json(root / "meta.json")
@@ -102,18 +116,26 @@ def agent_eval_refine(root: Path) -> Sample:
 
 
 def released_ios(root: Path) -> Sample:
-    """As the authors' programs write it: whole steps of the agent's log, and paths of another machine."""
+    """As the authors' programs write it: whole steps of the agent's log, and paths of another
+    machine.
+    """
     steps = [
         ("tap [[851,520]]", "tap [[851,520]]", "idb ui tap --udid {udid} 331 438"),
         ("task complete", "task complete", "end"),
     ]
-    authors_release.ios(root / "ios", [(goal, steps) for goal in ("Open it", "Close it", "Call Ann")])
+    authors_release.ios(
+        root / "ios", [(goal, steps) for goal in ("Open it", "Close it", "Call Ann")]
+    )
     records = json.loads((root / "ios/trajectory_log.json").read_text())
     sample = Sample(root / "ios", stays=frozenset({records[0]["uid"], records[2]["uid"]}))
 
     def log(change: bytes) -> bytes:
         data = as_json([records[0], edited_value(records[1], change), records[2]])
-        return data if parse_object(b'{"runs":' + data + b"}") else as_json([records[0], 0, records[2]])
+        return (
+            data
+            if parse_object(b'{"runs":' + data + b"}")
+            else as_json([records[0], 0, records[2]])
+        )
 
     sample.files.append((root / "ios/trajectory_log.json", log))
     sample.bytes(root / "ios/evals/v0.jsonl")
@@ -140,18 +162,33 @@ def agentlab(root: Path) -> Sample:
         folder = root / "study" / name
         folder.mkdir(parents=True)
         for i, action in enumerate(["click('4')", "send_msg_to_user('done')", None]):
-            observation = {"goal": "Buy tea", "url": f"http://x/{i}", "axtree_txt": f"tree {i}", "open_pages_urls": ("a", "b")}
-            info = {"step": i, "obs": observation, "action": action, "agent_info": {"think": "so", "chat_messages": [("a", 1)]}}
+            observation = {
+                "goal": "Buy tea",
+                "url": f"http://x/{i}",
+                "axtree_txt": f"tree {i}",
+                "open_pages_urls": ("a", "b"),
+            }
+            info = {
+                "step": i,
+                "obs": observation,
+                "action": action,
+                "agent_info": {"think": "so", "chat_messages": [("a", 1)]},
+            }
             (folder / f"step_{i}.pkl.gz").write_bytes(gzip.compress(pickle.dumps(info, 4), 1))
             (folder / f"screenshot_step_{i}.png").write_bytes(b"picture %d" % i)
-        args = {"agent_args": {"agent_name": "x"}, "env_args": {"task_name": "webarena.24", "task_seed": 7}}
+        args = {
+            "agent_args": {"agent_name": "x"},
+            "env_args": {"task_name": "webarena.24", "task_seed": 7},
+        }
         (folder / "exp_args.pkl").write_bytes(pickle.dumps(args, 2))
         (folder / "summary_info.json").write_text(
             json.dumps({"cum_reward": 1, "terminated": True, "err_msg": None, "n_steps": 2})
         )
     sample = Sample(root, stays=frozenset({"study/one"}))
     data = gzip.decompress((folder / "step_0.pkl.gz").read_bytes())
-    sample.files.append((folder / "step_0.pkl.gz", lambda change: gzip.compress(edited_bytes(data, change), 1)))
+    sample.files.append(
+        (folder / "step_0.pkl.gz", lambda change: gzip.compress(edited_bytes(data, change), 1))
+    )
     sample.bytes(folder / "step_1.pkl.gz")
     sample.bytes(folder / "exp_args.pkl")
     sample.json(folder / "summary_info.json")
@@ -162,14 +199,18 @@ def agentlab(root: Path) -> Sample:
 
     sample.files.append((folder / "step_2.pkl.gz", odd))
     settings = pickle.loads((folder / "exp_args.pkl").read_bytes())
-    sample.files.append((folder / "exp_args.pkl", lambda change: pickle.dumps(edited_value(settings, change), 2)))
+    sample.files.append(
+        (folder / "exp_args.pkl", lambda change: pickle.dumps(edited_value(settings, change), 2))
+    )
     return sample
 
 
 def agentrewardbench_runs(root: Path) -> Sample:
     step = test_agentrewardbench.step
     for name in ("webarena.1", "webarena.2"):
-        path = test_agentrewardbench.run(root, name, step(0, "click('4')"), step(1, "send_msg_to_user('done')"), step(2, None))
+        path = test_agentrewardbench.run(
+            root, name, step(0, "click('4')"), step(1, "send_msg_to_user('done')"), step(2, None)
+        )
     sample = Sample(root, stays=frozenset({"webarena/gpt/webarena.1"}))
     sample.json(path)
     return sample
@@ -178,26 +219,50 @@ def agentrewardbench_runs(root: Path) -> Sample:
 def webjudge_runs(root: Path) -> Sample:
     module = test_agentrewardbench_webjudge
     step = module.step(
-        "click('4')", caption="### Reasoning:\nA shop.\n\n### Score: 2", screenshot="images/a.jpg", caption_score=2
+        "click('4')",
+        caption="### Reasoning:\nA shop.\n\n### Score: 2",
+        screenshot="images/a.jpg",
+        caption_score=2,
     )
-    rows = [module.row([step, module.step("send_msg_to_user('x')"), module.step(None)], id=name) for name in "abc"]
+    rows = [
+        module.row([step, module.step("send_msg_to_user('x')"), module.step(None)], id=name)
+        for name in "abc"
+    ]
     sample = Sample(root, stays=frozenset({"a", "c"}))
     sample.rows(root / "trajectories.jsonl.gz", *rows)
     labels = [
-        {"id": name, "success": True, "annotator": "x", "cum_reward": 1.0, "webjudge": "Status: success"} for name in "abc"
+        {
+            "id": name,
+            "success": True,
+            "annotator": "x",
+            "cum_reward": 1.0,
+            "webjudge": "Status: success",
+        }
+        for name in "abc"
     ]
     sample.rows(root / "labels.jsonl.gz", *labels)
     return sample
 
 
 def aitw(root: Path) -> Sample:
-    image = {"image/encoded": test_aitw.PIXELS, "image/height": 2, "image/width": 4, "image/channels": 3}
+    image = {
+        "image/encoded": test_aitw.PIXELS,
+        "image/height": 2,
+        "image/width": 4,
+        "image/channels": 3,
+    }
     one = [test_aitw.step("one", 0, 2, **image), test_aitw.step("one", 1, 2, 10)]
-    two = [test_aitw.step("two", 0, 3, **image), test_aitw.step("two", 1, 3, 3), test_aitw.step("two", 2, 3, 10)]
+    two = [
+        test_aitw.step("two", 0, 3, **image),
+        test_aitw.step("two", 1, 3, 3),
+        test_aitw.step("two", 2, 3, 10),
+    ]
     root.mkdir()
     sample = Sample(root, stays=frozenset())
     whole = [test_aitw.example(step) for step in one]
-    (root / "google_apps-00000-of-00001").write_bytes(test_aitw.tfrecord(*whole, *map(test_aitw.example, two)))
+    (root / "google_apps-00000-of-00001").write_bytes(
+        test_aitw.tfrecord(*whole, *map(test_aitw.example, two))
+    )
     record = test_aitw.example(two[0])
 
     def inside(change: bytes) -> bytes:
@@ -207,7 +272,18 @@ def aitw(root: Path) -> Sample:
     def numbers(change: bytes) -> bytes:
         step = dict(two[0])
         name = sorted(step)[change[0] % len(step)]
-        step[name] = [-1, 2**63 - 1, -(2**63), [], [0] * 9, 0.5, float("nan"), [1e38] * 4, "", "é" * 99][change[1] % 10]
+        step[name] = [
+            -1,
+            2**63 - 1,
+            -(2**63),
+            [],
+            [0] * 9,
+            0.5,
+            float("nan"),
+            [1e38] * 4,
+            "",
+            "é" * 99,
+        ][change[1] % 10]
         return test_aitw.tfrecord(*whole, test_aitw.example(step), *map(test_aitw.example, two[1:]))
 
     path = root / "google_apps-00000-of-00001"
@@ -223,10 +299,17 @@ def androidworld(root: Path) -> Sample:
     swipe = 'Action: {"action_type": "swipe", "direction": "left"}'
     shown = [test_androidworld.SWITCH, test_androidworld.SWITCH]
     steps = [{"i": 0, "action": action, "ui": shown}, {"i": 1, "action": swipe, "ui": []}]
-    rows = [test_androidworld.row(id=name, steps=steps, final_ui=shown, narrative="I did.", run_time_s=3.5) for name in "abc"]
+    rows = [
+        test_androidworld.row(
+            id=name, steps=steps, final_ui=shown, narrative="I did.", run_time_s=3.5
+        )
+        for name in "abc"
+    ]
     sample = Sample(root, stays=frozenset({"a", "c"}))
     sample.rows(root / "trajectories.jsonl", *rows)
-    sample.rows(root / "labels.jsonl", *({"id": name, "reward": 1.0, "success": True} for name in "abc"))
+    sample.rows(
+        root / "labels.jsonl", *({"id": name, "reward": 1.0, "success": True} for name in "abc")
+    )
     return sample
 
 
@@ -240,10 +323,21 @@ def atif(root: Path) -> Sample:
 
 def messages(root: Path) -> Sample:
     module = test_messages
-    calls = [module.reply(module.uses(str(i), "computer", input)) for i, (input, _) in enumerate(module.ACTIONS)]
-    whole = [module.USER, *calls, module.result("0", module.says("done"), module.image()), module.reply(module.says("Bought."))]
+    calls = [
+        module.reply(module.uses(str(i), "computer", input))
+        for i, (input, _) in enumerate(module.ACTIONS)
+    ]
+    whole = [
+        module.USER,
+        *calls,
+        module.result("0", module.says("done"), module.image()),
+        module.reply(module.says("Bought.")),
+    ]
     sample = Sample(root, stays=frozenset({"a", "c", "run"}))
-    sample.rows(root / "runs.jsonl", *({"id": id, "messages": whole, "tools": [module.COMPUTER]} for id in "abc"))
+    sample.rows(
+        root / "runs.jsonl",
+        *({"id": id, "messages": whole, "tools": [module.COMPUTER]} for id in "abc"),
+    )
     (root / "run.json").write_bytes(as_json(whole))
     (root / "a" / "images").mkdir(parents=True)
     sample.rows(root / "a" / "transcript.jsonl", *whole)
@@ -279,8 +373,17 @@ def inspect(root: Path) -> Sample:
         (name,) = (name for name in log.namelist() if name.startswith("samples/"))
         long = json.loads(log.read(name))
     kept = {key: value for key, value in long.items() if key not in ("events", "scores")}
-    pool = {"samples/a_epoch_1/messages/0.json": kept["messages"], "samples/a_epoch_1/attachments/0.json": ["x"] * 9}
-    shell = {"id": "a", "epoch": 1, "message_refs": [[0, 3], [5, 8]], "target": "x", "scores": {"s": {"value": {"x": "C"}}}}
+    pool = {
+        "samples/a_epoch_1/messages/0.json": kept["messages"],
+        "samples/a_epoch_1/attachments/0.json": ["x"] * 9,
+    }
+    shell = {
+        "id": "a",
+        "epoch": 1,
+        "message_refs": [[0, 3], [5, 8]],
+        "target": "x",
+        "scores": {"s": {"value": {"x": "C"}}},
+    }
 
     def packed(entries: dict[str, bytes]) -> bytes:
         file = io.BytesIO()
@@ -290,9 +393,15 @@ def inspect(root: Path) -> Sample:
         return file.getvalue()
 
     def edited(change: bytes) -> bytes:
-        scored = {**kept, "scores": {"s": {"value": "C", "explanation": "so"}}, "limit": {"type": "time"}}
+        scored = {
+            **kept,
+            "scores": {"s": {"value": "C", "explanation": "so"}},
+            "limit": {"type": "time"},
+        }
         entries: dict[str, bytes] = {name: as_json(value) for name, value in pool.items()}
-        entries["header.json"] = as_json({"eval": {"model": "m", "task": "t", "created": "2026-01-01T00:00:00+00:00"}})
+        entries["header.json"] = as_json(
+            {"eval": {"model": "m", "task": "t", "created": "2026-01-01T00:00:00+00:00"}}
+        )
         entries["samples/long_epoch_1.json"] = as_json(scored)
         entries["samples/a_epoch_1/sample.json"] = as_json(shell)
         name = [*entries][change[-1] % len(entries)]
@@ -307,7 +416,9 @@ def mind2web(root: Path) -> Sample:
     module = test_mind2web_format
     root.mkdir()
     (root / "one_0.json").write_text(json.dumps([module.task("one")]))
-    (root / "two_1.json").write_text(json.dumps([module.conversation("c", module.task("two"), module.task("three"))]))
+    (root / "two_1.json").write_text(
+        json.dumps([module.conversation("c", module.task("two"), module.task("three"))])
+    )
     sample = Sample(root, stays=frozenset({"one"}))
     sample.json(root / "two_1.json")
     return sample
@@ -315,9 +426,17 @@ def mind2web(root: Path) -> Sample:
 
 def online_mind2web(root: Path) -> Sample:
     module = test_online_mind2web
-    history = ["<button> Search -> CLICK", "<input> Query -> TYPE: tea", "scroll [12]", "goto http://x", "click at (100, 50)"]
+    history = [
+        "<button> Search -> CLICK",
+        "<input> Query -> TYPE: tea",
+        "scroll [12]",
+        "goto http://x",
+        "click at (100, 50)",
+    ]
     for id in ("one", "two"):
-        module.folder(root, "SeeAct", module.result(id, action_history=history, thoughts=["a"] * 5), 2, id)
+        module.folder(
+            root, "SeeAct", module.result(id, action_history=history, thoughts=["a"] * 5), 2, id
+        )
     sample = Sample(root, stays=frozenset({"SeeAct/one"}))
     sample.json(root / "SeeAct/two/result.json")
     return sample
@@ -333,8 +452,14 @@ def openai_batch(root: Path) -> Sample:
 def openai_responses(root: Path) -> Sample:
     module = test_openai_responses
     sample = Sample(root, stays=frozenset({"a", "c", "run"}))
-    calls = [module.call(*(action for action, _ in module.ACTIONS)), module.shown(), module.said("Bought.")]
-    sample.rows(root / "runs.jsonl", *({**module.response(id, *calls), "input": "Buy tea"} for id in "abc"))
+    calls = [
+        module.call(*(action for action, _ in module.ACTIONS)),
+        module.shown(),
+        module.said("Bought."),
+    ]
+    sample.rows(
+        root / "runs.jsonl", *({**module.response(id, *calls), "input": "Buy tea"} for id in "abc")
+    )
     (root / "run.json").write_bytes(as_json([module.USER, *calls]))
     return sample
 
@@ -351,7 +476,9 @@ def any_row(sample: Sample, path: Path, records: list[Any]) -> None:
 
     def edited(change: bytes) -> bytes:
         at = change[-1] % len(records)
-        return b"\n".join(edited_json(one, change) if i == at else as_json(one) for i, one in enumerate(records))
+        return b"\n".join(
+            edited_json(one, change) if i == at else as_json(one) for i, one in enumerate(records)
+        )
 
     sample.files.append((path, edited))
 
@@ -371,9 +498,21 @@ def langsmith(root: Path) -> Sample:
         any_row(sample, *lines(root, WRITTEN / "langsmith" / name))
     path, records = lines(root, WRITTEN / "langsmith/langchain.jsonl")
     any_row(
-        sample, path, [record for record in records if record["run_type"] in ("llm", "tool") or not record.get("parent_run_id")]
+        sample,
+        path,
+        [
+            record
+            for record in records
+            if record["run_type"] in ("llm", "tool") or not record.get("parent_run_id")
+        ],
     )
-    feedback = {"id": "f", "run_id": records[0]["id"], "key": "right", "score": 1.0, "comment": "so"}
+    feedback = {
+        "id": "f",
+        "run_id": records[0]["id"],
+        "key": "right",
+        "score": 1.0,
+        "comment": "so",
+    }
     stats = {
         "id": "x",
         "run_type": "llm",
@@ -396,15 +535,37 @@ def opentelemetry(root: Path) -> Sample:
     sample.json(root / "genai-long.json")
     sample.json(root / "both-pictures.json")
     sample.rows(
-        root / "spans.jsonl", *map(json.loads, (WRITTEN / "otel/spans.jsonl").read_bytes().replace(b"0x", b"").splitlines())
+        root / "spans.jsonl",
+        *map(
+            json.loads, (WRITTEN / "otel/spans.jsonl").read_bytes().replace(b"0x", b"").splitlines()
+        ),
     )
     messages = [{"role": "user", "parts": [{"type": "text", "content": "Go"}]}]
-    event = {"name": "gen_ai.evaluation.result", "attributes": {"gen_ai.evaluation.score.value": 0.5}}
-    held = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": messages, "gen_ai.output.messages": messages}
+    event = {
+        "name": "gen_ai.evaluation.result",
+        "attributes": {"gen_ai.evaluation.score.value": 0.5},
+    }
+    held = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": messages,
+        "gen_ai.output.messages": messages,
+    }
     note = {"name": "x", "annotator_kind": "LLM", "result": {"score": 1.0}}
     spans = [
-        {"traceId": "t", "spanId": "a", "name": "a", "startTimeUnixNano": 1, "attributes": held, "events": [event]},
-        {"traceId": "t", "spanId": "b", "attributes": {"openinference.span.kind": "EVALUATOR"}, "annotations": [note]},
+        {
+            "traceId": "t",
+            "spanId": "a",
+            "name": "a",
+            "startTimeUnixNano": 1,
+            "attributes": held,
+            "events": [event],
+        },
+        {
+            "traceId": "t",
+            "spanId": "b",
+            "attributes": {"openinference.span.kind": "EVALUATOR"},
+            "annotations": [note],
+        },
     ]
     (root / "flat.json").write_bytes(as_json({"data": spans}))
     sample.json(root / "flat.json")
@@ -417,15 +578,23 @@ def osworld(root: Path) -> Sample:
         "pyautogui.click(50, 50)",
         "pyautogui.typewrite('tea\\n', interval=0.1); pyautogui.hotkey('ctrl', 's')",
     ]
-    actions += [{"action_type": "CLICK", "parameters": {"x": 5, "y": 6}}, "pyautogui.dragTo(x=1, y=2)", "DONE"]
+    actions += [
+        {"action_type": "CLICK", "parameters": {"x": 5, "y": 6}},
+        "pyautogui.dragTo(x=1, y=2)",
+        "DONE",
+    ]
     source = test_osworld.run(root, [row(i, action) for i, action in enumerate(actions, 1)])
     other = source / "m/os/ex2"
     other.mkdir()
     (other / "traj.jsonl").write_bytes(as_json(row(1, "DONE", screenshot_file=None)) + b"\n")
     (source / "m/args.json").write_text('{"model": "gpt"}')
-    (root / "evaluation_examples/examples/os/ex2.json").write_text(json.dumps({"id": "ex2", "instruction": "x"}))
+    (root / "evaluation_examples/examples/os/ex2.json").write_text(
+        json.dumps({"id": "ex2", "instruction": "x"})
+    )
     sample = Sample(source, stays=frozenset({"m/os/ex2"}))
-    sample.rows(source / "m/os/ex1/traj.jsonl", *(row(i, action) for i, action in enumerate(actions, 1)))
+    sample.rows(
+        source / "m/os/ex1/traj.jsonl", *(row(i, action) for i, action in enumerate(actions, 1))
+    )
     sample.rows(source / "m/os/ex1/traj.jsonl", row(1, "WAIT"), row(2, actions[1]), row(3, "DONE"))
     sample.bytes(source / "m/os/ex1/result.txt")
     sample.json(source / "m/args.json")
@@ -449,7 +618,10 @@ def playwright(root: Path) -> Sample:
         file = io.BytesIO()
         at = change[-1] % len(events)
         with zipfile.ZipFile(file, "w") as archive:
-            lines = [edited_json(event, change) if i == at else as_json(event) for i, event in enumerate(events)]
+            lines = [
+                edited_json(event, change) if i == at else as_json(event)
+                for i, event in enumerate(events)
+            ]
             archive.writestr("trace.trace", b"\n".join(lines))
             archive.writestr("trace.network", b"")
             archive.writestr(frame, edited_bytes(picture, change) if at % 2 else picture)
@@ -482,7 +654,9 @@ def stagehand(root: Path) -> Sample:
 
 def verifiers(root: Path) -> Sample:
     sample = Sample(root, stays=frozenset({"1/0", "3/0"}))
-    sample.rows(root / "results.jsonl", *(test_verifiers.row(example_id=number) for number in (1, 2, 3)))
+    sample.rows(
+        root / "results.jsonl", *(test_verifiers.row(example_id=number) for number in (1, 2, 3))
+    )
     (root / "metadata.json").write_text('{"env_id": "shop", "model": "m", "avg_reward": 1.0}')
     sample.json(root / "metadata.json")
     return sample
@@ -490,7 +664,9 @@ def verifiers(root: Path) -> Sample:
 
 def verifiers_traces(root: Path) -> Sample:
     sample = Sample(root / "traces.jsonl", stays=frozenset({"a", "c"}))
-    sample.rows(root / "traces.jsonl", *({"traces": [test_verifiers.trace(id=name)]} for name in "abc"))
+    sample.rows(
+        root / "traces.jsonl", *({"traces": [test_verifiers.trace(id=name)]} for name in "abc")
+    )
     return sample
 
 
@@ -498,7 +674,10 @@ def webarena(root: Path) -> Sample:
     root.mkdir()
     page, picture = test_webarena.page, base64.b64decode(test_openai_batch.PIXEL.partition(",")[2])
     tree = "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop' focused: True\n\t[17] link 'Cart'"
-    pages = [page(tree, "click [17] where [17] is link 'Cart'", image=picture), page(tree, "stop [$5]", raw="```stop [$5]```")]
+    pages = [
+        page(tree, "click [17] where [17] is link 'Cart'", image=picture),
+        page(tree, "stop [$5]", raw="```stop [$5]```"),
+    ]
     for task in (1, 2):
         test_webarena.render(root, str(task), *pages, task=task)
     log = "2023-08-09 15:22:31,123 - INFO - [Config file]: /x/{0}.json\n"
@@ -547,7 +726,10 @@ def test_every_format_has_a_sample() -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_recordings_are_read_or_refused(name: str, tmp_path: Path) -> None:
     format, make = SAMPLES[name]
-    module, sample = import_module(FORMATS.entries[format].maker.partition(":")[0]), make(tmp_path / "in")
+    module, sample = (
+        import_module(FORMATS.entries[format].maker.partition(":")[0]),
+        make(tmp_path / "in"),
+    )
     originals = {path: path.read_bytes() for path, _ in sample.files}
     assert sample.stays <= {getattr(item, "message", item.id) for item in module.load(sample.root)}
 
@@ -560,9 +742,12 @@ def test_recordings_are_read_or_refused(name: str, tmp_path: Path) -> None:
             assert set(recognise(sample.root)) <= {format}  # what is broken may be of none
             found = attempt(lambda: list(module.load(sample.root)))
             assert all(isinstance(item, Trajectory | BadLine) for item in found or ())
-            assert all(encode(item) for item in found or () if isinstance(item, Trajectory))  # it can be written
+            # it can be written
+            assert all(encode(item) for item in found or () if isinstance(item, Trajectory))
             if path.name not in sample.shared:
-                assert sample.stays <= {item.id for item in found or () if isinstance(item, Trajectory)}
+                assert sample.stays <= {
+                    item.id for item in found or () if isinstance(item, Trajectory)
+                }
             if hasattr(module, "load_labels"):
                 labels = attempt(lambda: list(module.load_labels(sample.root)))
                 assert all(isinstance(item, LabelRecord | BadLine) for item in labels or ())
@@ -575,7 +760,14 @@ def test_recordings_are_read_or_refused(name: str, tmp_path: Path) -> None:
 TABLES = {
     "agentoccam": (
         [
-            *csv.reader(["Task ID,Ann (Correct: 1; Incorrect: 0),Ann's Note,Ben,Ben's Note,Cy,Cy's Note,Average"]),
+            *csv.reader(
+                [
+                    (
+                        "Task ID,Ann (Correct: 1; Incorrect: 0),Ann's Note,Ben,Ben's Note,Cy,Cy's "
+                        "Note,Average"
+                    )
+                ]
+            ),
             ["0", "1", "", "0.50", "near, but no", "0.00", "", "0.5"],
             ["1", "0", "", "0", "", "1", "", "0.3"],
         ],
@@ -583,7 +775,11 @@ TABLES = {
     ),
     "annotations": (
         [
-            *csv.reader(["annotator_name,benchmark,task_id,model_name,exp_name,trajectory_success,trajectory_side_effect"]),
+            *csv.reader(
+                [
+                    "annotator_name,benchmark,task_id,model_name,exp_name,trajectory_success,trajectory_side_effect"
+                ]
+            ),
             ["Z", "shop", "shop.7", "GenericAgent-m", "e", "Successful", "No"],
         ],
         agentrewardbench.load_annotations,

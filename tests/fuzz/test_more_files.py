@@ -1,4 +1,6 @@
-"""Files of longer work, edited at random: settings are read or refused, and what a run left is taken up or left as it is."""
+"""Files of longer work, edited at random: settings are read or refused, and what a run left is
+taken up or left as it is.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ RESULTS = {
     "tasks": [],
 }
 ROW = {
-    "prompt": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Where?"}]}],
+    "prompt": [
+        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Where?"}]}
+    ],
     "completion": [{"role": "assistant", "content": "Here"}],
     "images": ["a.png"],
     "trajectory": "t",
@@ -74,24 +78,40 @@ def adapter(folder: Path) -> None:
     check_adapter(folder)
 
 
-# Name of the file, what is in it (a text, a value, or the lines of a file of lines), and who reads it.
+# Name of the file, what is in it (a text, a value, or the lines of a file of lines), and who reads
+# it.
 FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "captions": (
         "c.jsonl",
-        values(Caption(id=f"sha256:{n}", captioner="c", image="a.png", caption="A shop") for n in range(3)),
+        values(
+            Caption(id=f"sha256:{n}", captioner="c", image="a.png", caption="A shop")
+            for n in range(3)
+        ),
         lambda path: FileCaptioner(str(path)),
     ),
-    "scores": ("s.json", {"scores": {"a_1": {"1": 0.5, "2": -1.0}}, "ranks": {"a_1": {"1": 0}}}, read_scores),
+    "scores": (
+        "s.json",
+        {"scores": {"a_1": {"1": 0.5, "2": -1.0}}, "ranks": {"a_1": {"1": 0}}},
+        read_scores,
+    ),
     "steps that were ranked": (
         "s.steps.jsonl",
-        [{"format": "prill ranking 1"}, *({"sample": f"a_{n}", "scores": {"1": 0.5}} for n in range(2))],
+        [
+            {"format": "prill ranking 1"},
+            *({"sample": f"a_{n}", "scores": {"1": 0.5}} for n in range(2)),
+        ],
         lambda path: list(_done(path)),
     ),
-    "service": ("s.toml", (ROOT / "examples/reward_service/service.toml").read_text(), ServeConfig.load),
+    "service": (
+        "s.toml",
+        (ROOT / "examples/reward_service/service.toml").read_text(),
+        ServeConfig.load,
+    ),
     "reflexion": ("r.json", REFLEXION, ReflexionConfig.load),
     "filter": (
         "f.toml",
-        'trajectories = ["t.jsonl"]\nverdicts = "v.jsonl"\noutput = "o"\n[filter]\nlevel = "step"\nper_task = 2\n',
+        'trajectories = ["t.jsonl"]\nverdicts = "v.jsonl"\noutput = "o"\n[filter]\nlevel = '
+        '"step"\nper_task = 2\n',
         FilterConfig.load,
     ),
     "study": ("s.toml", (ROOT / "examples/filtered_bc/short.toml").read_text(), Study.load),
@@ -102,26 +122,54 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     ),
     "rows": ("rows.jsonl", [{**ROW, "trajectory": f"t{n}"} for n in range(3)], read_rows),
     "gold turns": ("g.jsonl", [], GoldTurns),
-    "reward": ("r.json", {"judge": "self-report", "kind": "success", "on_unscored": "abstain"}, make_reward),
-    "figures of a paper": ("p.toml", (ROOT / "papers/step/published/step.toml").read_text(), read_paper),
+    "reward": (
+        "r.json",
+        {"judge": "self-report", "kind": "success", "on_unscored": "abstain"},
+        make_reward,
+    ),
+    "figures of a paper": (
+        "p.toml",
+        (ROOT / "papers/step/published/step.toml").read_text(),
+        read_paper,
+    ),
     "observations": (
         "w.jsonl",
-        values(WatchRecord(kind="verdict", at="", id=f"{n}", verdict=Opinion(judge="j", success=True)) for n in range(3)),
+        values(
+            WatchRecord(kind="verdict", at="", id=f"{n}", verdict=Opinion(judge="j", success=True))
+            for n in range(3)
+        ),
         lambda path: list(read_watch(path, str)),
     ),
-    "lessons": ("l.jsonl", values(Lesson(id=f"a{n}", text="Look twice.", status="failed") for n in range(3)), read_lessons),
+    "lessons": (
+        "l.jsonl",
+        values(Lesson(id=f"a{n}", text="Look twice.", status="failed") for n in range(3)),
+        read_lessons,
+    ),
     "results": ("r.json", RESULTS, read_results),
     "sentences": ("s.jsonl", [{"key": f"k{n}", "text": "a"} for n in range(3)], Sentences),
-    "adapter": ("adapter_config.json", {"r": 8, "peft_type": "LORA"}, lambda path: adapter(path.parent)),
+    "adapter": (
+        "adapter_config.json",
+        {"r": 8, "peft_type": "LORA"},
+        lambda path: adapter(path.parent),
+    ),
     "exemplars": (
         EXEMPLARS,
         [
-            {"name": "click", "key": f"k {n}", "task": "Click", "steps": [{"action": "agent.click_xpath('//a')"}]}
+            {
+                "name": "click",
+                "key": f"k {n}",
+                "task": "Click",
+                "steps": [{"action": "agent.click_xpath('//a')"}],
+            }
             for n in range(3)
         ],
         lambda path: ExemplarMemory.load(path.parent, TfidfEmbedder()),
     ),
-    "abstractions": (ABSTRACTIONS, {"click": {"code": ["x"]}}, lambda path: ExemplarMemory.load(path.parent, TfidfEmbedder())),
+    "abstractions": (
+        ABSTRACTIONS,
+        {"click": {"code": ["x"]}},
+        lambda path: ExemplarMemory.load(path.parent, TfidfEmbedder()),
+    ),
 }
 
 
@@ -136,7 +184,9 @@ def test_files_of_longer_work_are_read_or_refused(kind: str, tmp_path: Path) -> 
 
     def written(change: bytes | None) -> None:
         if isinstance(sample, str):
-            path.write_bytes(sample.encode() if change is None else edited_bytes(sample.encode(), change))
+            path.write_bytes(
+                sample.encode() if change is None else edited_bytes(sample.encode(), change)
+            )
         elif isinstance(sample, list):
             lines = [*map(as_json, sample)]
             if change is not None:
@@ -161,7 +211,9 @@ def gold_turns(folder: Path) -> list[Any]:
     from prill.papers.mind2web import format as mind2web
 
     (folder / "in").mkdir()
-    (folder / "in/one_0.json").write_text(json.dumps([test_mind2web.task(name) for name in ("one", "two", "three")]))
+    (folder / "in/one_0.json").write_text(
+        json.dumps([test_mind2web.task(name) for name in ("one", "two", "three")])
+    )
     turns = [item for item in mind2web.load(folder / "in") if isinstance(item, Trajectory)]
     assert len(turns) == 3
     return values(turns)
@@ -181,7 +233,9 @@ def test_run_folder_is_taken_up_or_left(tmp_path: Path, change: bytes) -> None:
     name = sorted(whole)[change[-1] % 3]
     middle = edited_json(LABEL if name == LABELS else RECORD, change)
     cut = change[-2:-1] > b"\x80"
-    (tmp_path / name).write_bytes(middle if name.startswith(PARTIAL) else whole[name] + middle + (b"" if cut else b"\n"))
+    (tmp_path / name).write_bytes(
+        middle if name.startswith(PARTIAL) else whole[name] + middle + (b"" if cut else b"\n")
+    )
     before = (tmp_path / name).read_bytes()
 
     def take_up() -> bool:
@@ -190,17 +244,41 @@ def test_run_folder_is_taken_up_or_left(tmp_path: Path, change: bytes) -> None:
         return True
 
     if attempt(take_up) is None:
-        assert (tmp_path / name).read_bytes().startswith(before)  # an end of line may have been added
+        # an end of line may have been added
+        assert (tmp_path / name).read_bytes().startswith(before)
     else:
         assert next(iter(read_trajectories(tmp_path / "trajectories.jsonl"))).id == "first"
         assert next(iter(read_labels(tmp_path / LABELS))).id == "first"
 
 
-REQUEST = {"custom_id": "r1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": []}}
-ANSWER = {"id": "x", "custom_id": "r1", "response": {"status_code": 200, "body": {"choices": []}}, "error": None}
-ENTRY = RequestFile(name="requests-01-001.jsonl", stage=1, model="m", base_url="http://h/v1", api_key_env="K", requests=2)
+REQUEST = {
+    "custom_id": "r1",
+    "method": "POST",
+    "url": "/v1/chat/completions",
+    "body": {"model": "m", "messages": []},
+}
+ANSWER = {
+    "id": "x",
+    "custom_id": "r1",
+    "response": {"status_code": 200, "body": {"choices": []}},
+    "error": None,
+}
+ENTRY = RequestFile(
+    name="requests-01-001.jsonl",
+    stage=1,
+    model="m",
+    base_url="http://h/v1",
+    api_key_env="K",
+    requests=2,
+)
 BATCH = msgspec.to_builtins(
-    Manifest(evaluator=EvaluatorInfo("vlm", "1"), trajectories=("/t.jsonl",), secret="s", files=(ENTRY,), judge={"a": 1})
+    Manifest(
+        evaluator=EvaluatorInfo("vlm", "1"),
+        trajectories=("/t.jsonl",),
+        secret="s",
+        files=(ENTRY,),
+        judge={"a": 1},
+    )
 )
 
 
@@ -211,10 +289,14 @@ def test_batch_folder_is_read_or_refused(tmp_path: Path, change: bytes) -> None:
     (tmp_path / "answers").mkdir(exist_ok=True)
     (tmp_path / MANIFEST).write_bytes(edited_json(BATCH, change) if which == 0 else as_json(BATCH))
     good = as_json({**REQUEST, "custom_id": "r0"}) + b"\n"
-    (tmp_path / ENTRY.name).write_bytes(good + (edited_json(REQUEST, change) if which == 1 else as_json(REQUEST)) + b"\n")
+    (tmp_path / ENTRY.name).write_bytes(
+        good + (edited_json(REQUEST, change) if which == 1 else as_json(REQUEST)) + b"\n"
+    )
     outside = tmp_path / "out"
     answered = as_json({**ANSWER, "custom_id": "r0"}) + b"\n"
-    outside.write_bytes(answered + (edited_json(ANSWER, change) if which == 2 else as_json(ANSWER)) + b"\n")
+    outside.write_bytes(
+        answered + (edited_json(ANSWER, change) if which == 2 else as_json(ANSWER)) + b"\n"
+    )
 
     def read() -> object:
         with BatchFolder(tmp_path) as folder:

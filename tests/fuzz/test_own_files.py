@@ -1,4 +1,6 @@
-"""Files of prill, edited at random: a clear error or a right answer, no lost line, no verdict for another id."""
+"""Files of prill, edited at random: a clear error or a right answer, no lost line, no verdict for
+another id.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,14 @@ from prill.evaluators.meta.corrections import correct, load_corrections
 from prill.evaluators.registry import make_judge
 from prill.evaluators.rubric import read_rubrics
 from prill.io.schemas import check_file
-from prill.io.store import TrajectoryReader, encode, read_labels, read_lines, read_trajectories, read_verdicts
+from prill.io.store import (
+    TrajectoryReader,
+    encode,
+    read_labels,
+    read_lines,
+    read_trajectories,
+    read_verdicts,
+)
 from prill.io.tables import table
 from prill.io.truth import gold_labels
 from prill.io.verdict_log import VerdictLog
@@ -52,7 +61,9 @@ RECORD: dict[str, Any] = {
         "platform": "web",
         "site": "shop",
         "start_url": "http://shop",
-        "earlier": [{"id": "turn", "task": {"goal": "Log in"}, "steps": [], "final": {"text": "in"}}],
+        "earlier": [
+            {"id": "turn", "task": {"goal": "Log in"}, "steps": [], "final": {"text": "in"}}
+        ],
     },
     "agent": "a",
     "answer": "done",
@@ -76,7 +87,11 @@ RECORD: dict[str, Any] = {
             },
             "thought": "I look",
         },
-        {"observation": {"caption": "Thank you"}, "action": {"kind": "answer", "value": "done"}, "thought": None},
+        {
+            "observation": {"caption": "Thank you"},
+            "action": {"kind": "answer", "value": "done"},
+            "thought": None,
+        },
     ],
     "final": {"caption": "Thank you", "text": "[1] StaticText 'Thank you'"},
 }
@@ -92,7 +107,9 @@ VERDICT = msgspec.to_builtins(
         findings=Findings(process=0.5, key_points=("tea",)),
     )
 )
-LABEL = msgspec.to_builtins(LabelRecord(id="middle", success=True, annotator="ann", steps=(StepLabel(0, "towards"),)))
+LABEL = msgspec.to_builtins(
+    LabelRecord(id="middle", success=True, annotator="ann", steps=(StepLabel(0, "towards"),))
+)
 
 
 def trajectory(id: str) -> bytes:
@@ -116,7 +133,10 @@ def between(path: Path, line: Callable[[str], bytes], middle: bytes) -> Path:
 @fuzzed
 @given(edits)
 def test_trajectories_lose_no_line(tmp_path: Path, change: bytes) -> None:
-    path, output = between(tmp_path / "t.jsonl", trajectory, edited_json(RECORD, change)), tmp_path / "v.jsonl"
+    path, output = (
+        between(tmp_path / "t.jsonl", trajectory, edited_json(RECORD, change)),
+        tmp_path / "v.jsonl",
+    )
     output.unlink(missing_ok=True)
     with bounded(), closing(TrajectoryReader([path])) as reader:
         items = [item for _, item in reader]
@@ -126,14 +146,19 @@ def test_trajectories_lose_no_line(tmp_path: Path, change: bytes) -> None:
     good = {item.id for item in items if isinstance(item, Trajectory)}
     assert {"first", "last"} <= good
     assert verdicts.keys() == {item.id for item in items}
-    assert all((v.success is False) == (v.id in good) and (v.unscored == "input") != (v.id in good) for v in verdicts.values())
+    assert all(
+        (v.success is False) == (v.id in good) and (v.unscored == "input") != (v.id in good)
+        for v in verdicts.values()
+    )
 
 
 @fuzzed
 @given(edits)
 def test_packed_trajectories_end_clearly(tmp_path: Path, change: bytes) -> None:
     path = tmp_path / "t.jsonl.gz"
-    path.write_bytes(edited_bytes(gzip.compress(trajectory("first") + trajectory("middle") * 3, mtime=0), change))
+    path.write_bytes(
+        edited_bytes(gzip.compress(trajectory("first") + trajectory("middle") * 3, mtime=0), change)
+    )
     for on_error in ("raise", "skip", "yield"):
         attempt(lambda on_error=on_error: list(read_trajectories(path, on_error)))  # type: ignore[misc]
     attempt(lambda: check_file(path))
@@ -191,7 +216,9 @@ def test_verdict_file_is_taken_up_or_left(tmp_path: Path, change: bytes, cut: bo
 @given(edits, st.booleans())
 def test_label_file_is_taken_up_or_left(tmp_path: Path, change: bytes, cut: bool) -> None:
     path = tmp_path / "l.jsonl"
-    path.write_bytes(label("first") + edited_json(LABEL, change) + (b"" if cut else b"\n" + label("last")))
+    path.write_bytes(
+        label("first") + edited_json(LABEL, change) + (b"" if cut else b"\n" + label("last"))
+    )
     before = path.read_bytes()
 
     def take_up() -> bool:
@@ -214,13 +241,25 @@ def test_label_file_is_taken_up_or_left(tmp_path: Path, change: bytes, cut: bool
 def test_report_is_made_of_what_is_read(tmp_path: Path, change: bytes) -> None:
     path = between(tmp_path / "t.jsonl", trajectory, edited_json(RECORD, change))
     verdicts = attempt(
-        lambda: list(read_verdicts(between(tmp_path / "v.jsonl", verdict, as_json(edited_value(VERDICT, change)))))
+        lambda: list(
+            read_verdicts(
+                between(tmp_path / "v.jsonl", verdict, as_json(edited_value(VERDICT, change)))
+            )
+        )
     )
-    labels = attempt(lambda: list(read_labels(between(tmp_path / "l.jsonl", label, as_json(edited_value(LABEL, change))))))
+    labels = attempt(
+        lambda: list(
+            read_labels(between(tmp_path / "l.jsonl", label, as_json(edited_value(LABEL, change))))
+        )
+    )
     labels = [x for x in labels or () if x.source == "human"]  # of two sources one has to be named
     by_id = {v.id: replace(v, evaluator=INFO) for v in verdicts or ()}
     judges = [Judge("judge", INFO, by_id)] if by_id else []
-    made = attempt(lambda: write_report(tmp_path / "r.html", read_trajectories(path, "yield"), judges, labels, embed=True))
+    made = attempt(
+        lambda: write_report(
+            tmp_path / "r.html", read_trajectories(path, "yield"), judges, labels, embed=True
+        )
+    )
     assert made is not None
     assert made.trajectories >= 2
 
@@ -238,7 +277,11 @@ def test_transcripts_are_read_or_passed_over(tmp_path: Path, change: bytes, pack
         (folder / "whole").write_bytes(next(folder.glob("calls-*")).read_bytes())
     whole = (folder / "whole").read_bytes()
     record = edited_json(msgspec.to_builtins(TRANSCRIPT), change)
-    data = edited_bytes(whole, change) if packed else gzip.compress(encode(TRANSCRIPT) + record + b"\n", 1)
+    data = (
+        edited_bytes(whole, change)
+        if packed
+        else gzip.compress(encode(TRANSCRIPT) + record + b"\n", 1)
+    )
     next(folder.glob("calls-*")).write_bytes(data)
     found = attempt(lambda: list(read_transcripts(folder)))
     assert packed or found is None or found[0] == TRANSCRIPT
@@ -246,7 +289,12 @@ def test_transcripts_are_read_or_passed_over(tmp_path: Path, change: bytes, pack
 
 JUDGES: dict[str, Any] = {
     "vote": {"name": "vote", "rule": "any", "judges": [{"name": "self-report"}, "always-fail"]},
-    "ensemble": {"name": "ensemble", "weights": [1, 2.5], "threshold": 0.4, "judges": ["self-report", "always-success"]},
+    "ensemble": {
+        "name": "ensemble",
+        "weights": [1, 2.5],
+        "threshold": 0.4,
+        "judges": ["self-report", "always-success"],
+    },
     "cascade": {
         "name": "cascade",
         "band": [0.2, 1.0],
@@ -260,7 +308,15 @@ JUDGES: dict[str, Any] = {
         "captioner": {"name": "text", "lines": 3},
         "top_k": 3,
     },
-    "vlm": {"name": "vlm", "model": "m", "frames": 3, "retries": 2, "concurrency": 4, "max_tokens": 100, "seed": 1},
+    "vlm": {
+        "name": "vlm",
+        "model": "m",
+        "frames": 3,
+        "retries": 2,
+        "concurrency": 4,
+        "max_tokens": 100,
+        "seed": 1,
+    },
 }
 
 
@@ -307,7 +363,9 @@ def mapped(path: Path) -> None:
 
 
 def corrected(path: Path) -> None:
-    correct([LabelRecord(id="webarena.24", success=True, source="oracle")], load_corrections(str(path)))
+    correct(
+        [LabelRecord(id="webarena.24", success=True, source="oracle")], load_corrections(str(path))
+    )
 
 
 def prompted(path: Path) -> None:
@@ -320,7 +378,9 @@ SETTINGS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] =
     "rubrics": ("r.toml", (GOLDEN / "rubrics.toml").read_bytes, read_rubrics),
     "rubric lines": (
         "r.jsonl",
-        lambda: b'{"task_id":"t","criteria":[{"text":"a","weight":2}]}\n{"goal":"g","criteria":[{"text":"b"}]}\n',
+        lambda: (
+            b'{"task_id":"t","criteria":[{"text":"a","weight":2}]}\n{"goal":"g","criteria":[{"text":"b"}]}\n'
+        ),
         read_rubrics,
     ),
     "plan": ("plan.toml", (ROOT / "datasets/samples/miniwob/plan.toml").read_bytes, read_plan),
@@ -329,7 +389,11 @@ SETTINGS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] =
         lambda: b'{"id":"a","goal":"Buy tea","start_url":"http://x"}\n{"goal":"Log out"}\n',
         lambda path: _task_file(str(path)),
     ),
-    "corrections": ("c.toml", (ROOT / "evaluators/meta/webarena_corrections.toml").read_bytes, corrected),
+    "corrections": (
+        "c.toml",
+        (ROOT / "evaluators/meta/webarena_corrections.toml").read_bytes,
+        corrected,
+    ),
     "prompt": ("web.md", (ROOT / "evaluators/prompts/web_text.md").read_bytes, prompted),
     "calibration": ("cal.json", (GOLDEN / "calibration.json").read_bytes, mapped),
     "fitted judge": ("s.json", (GOLDEN / "prior.json").read_bytes, judged),
@@ -349,7 +413,10 @@ SETTINGS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] =
                     "geolocation": None,
                     "require_reset": False,
                     "require_login": True,
-                    "eval": {"eval_types": ["string_match"], "reference_answers": {"exact_match": "x"}},
+                    "eval": {
+                        "eval_types": ["string_match"],
+                        "reference_answers": {"exact_match": "x"},
+                    },
                 }
             ]
         ).encode(),
@@ -368,7 +435,11 @@ def test_settings_are_read_or_refused(kind: str, tmp_path: Path) -> None:
     @fuzzed
     @given(edits)
     def fuzz(change: bytes) -> None:
-        path.write_bytes(edited_json(json.loads(data), change) if name.endswith(".json") else edited_bytes(data, change))
+        path.write_bytes(
+            edited_json(json.loads(data), change)
+            if name.endswith(".json")
+            else edited_bytes(data, change)
+        )
         price_table_cleared()
         attempt(lambda: read(path))
 

@@ -20,7 +20,14 @@ _TEXT = {"name": "modular", "captioner": "text", "model": "m"}
 JUDGES: dict[str, dict[str, Any]] = {
     "vlm": {"name": "vlm", "model": "m"},
     "vlm, paper": {"name": "vlm", "model": "m", "preset": "paper"},
-    "vlm, options": {"name": "vlm", "model": "m", "frames": 3, "answer": False, "thoughts": True, "max_tokens": 99},
+    "vlm, options": {
+        "name": "vlm",
+        "model": "m",
+        "frames": 3,
+        "answer": False,
+        "thoughts": True,
+        "max_tokens": 99,
+    },
     "modular": {"name": "modular", "model": "m", "captioner": "given"},
     "modular, options": {**_TEXT, "frames": 2, "answer": False, "thoughts": True, "max_tokens": 99},
     "modular, paper": {**_TEXT, "preset": "paper"},
@@ -35,14 +42,41 @@ JUDGES: dict[str, dict[str, Any]] = {
         "away": -1.0,
     },
     "webjudge": {"name": "webjudge", "model": "m"},
-    "webjudge, text": {"name": "webjudge", "model": "m", "captioner": "text", "top_k": 2, "max_tokens": 77},
+    "webjudge, text": {
+        "name": "webjudge",
+        "model": "m",
+        "captioner": "text",
+        "top_k": 2,
+        "max_tokens": 77,
+    },
     "rubric": {"name": "rubric", "model": "m"},
-    "rubric, options": {"name": "rubric", "model": "m", "captioner": "text", "answer": False, "top_k": 1},
-    "rubric, rubrics": {"name": "rubric", "model": "m", "captioner": "text", "rubrics": str(RUBRICS)},
+    "rubric, options": {
+        "name": "rubric",
+        "model": "m",
+        "captioner": "text",
+        "answer": False,
+        "top_k": 1,
+    },
+    "rubric, rubrics": {
+        "name": "rubric",
+        "model": "m",
+        "captioner": "text",
+        "rubrics": str(RUBRICS),
+    },
     "vote": {"name": "vote", "samples": 3, "temperature": 0.7, "rule": "any", "judges": [_TEXT]},
     "vote of two": {"name": "vote", "judges": [_TEXT, {"name": "self-report"}]},
-    "cascade": {"name": "cascade", "band": [0.2, 0.7], "first_may_accept": True, "judges": [_PRIOR, _TEXT]},
-    "ensemble": {"name": "ensemble", "threshold": 0.4, "weights": [1.0, 3.0], "judges": [_PRIOR, _TEXT]},
+    "cascade": {
+        "name": "cascade",
+        "band": [0.2, 0.7],
+        "first_may_accept": True,
+        "judges": [_PRIOR, _TEXT],
+    },
+    "ensemble": {
+        "name": "ensemble",
+        "threshold": 0.4,
+        "weights": [1.0, 3.0],
+        "judges": [_PRIOR, _TEXT],
+    },
     "prior": _PRIOR,
     "oracle": {"name": "oracle", "labels": str(LABELS), "source": "oracle"},
     "self-report": {"name": "self-report"},
@@ -52,7 +86,13 @@ JUDGES: dict[str, dict[str, Any]] = {
     "points read from the tree": {**_TEXT, "read_points": "tree"},
     "points read by ocr": {**_TEXT, "read_points": "ocr"},
     "points marked": {"name": "vlm", "model": "m", "frames": 2, "mark_points": True},
-    "all around": {"name": "vlm", "model": "m", "evidence_only": True, "read_points": "tree", "mark_points": True},
+    "all around": {
+        "name": "vlm",
+        "model": "m",
+        "evidence_only": True,
+        "read_points": "tree",
+        "mark_points": True,
+    },
     "calibrated": {**_PRIOR, "calibration": str(CALIBRATION)},
 }
 
@@ -61,7 +101,10 @@ _ATTACKS = "claim-answer,claim-stop,inject-page,pad-both,look-alikes-100"
 
 # Each verb on the samples; the files named are compared beside exit code and standard output.
 VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "score": (("score", _RUNS, "-o", "{out}/v.jsonl", "--judge", "self-report", "--json"), ("v.jsonl",)),
+    "score": (
+        ("score", _RUNS, "-o", "{out}/v.jsonl", "--judge", "self-report", "--json"),
+        ("v.jsonl",),
+    ),
     "score a fitted judge": (
         ("score", _RUNS, "-o", "{out}/p.jsonl", "--judge", "prior", "--model", str(STUDENT)),
         ("p.jsonl",),
@@ -70,13 +113,29 @@ VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("score", _RUNS, "-o", "{out}/w.jsonl", "--judge", "vlm", "--model", "gpt-4o", "--dry-run"),
         (),
     ),
-    "score, no file": (("score", "{out}/none.jsonl", "-o", "{out}/v.jsonl", "--judge", "always-fail"), ()),
+    "score, no file": (
+        ("score", "{out}/none.jsonl", "-o", "{out}/v.jsonl", "--judge", "always-fail"),
+        (),
+    ),
     "score, no evaluator": (("score", _RUNS, "-o", "{out}/v.jsonl", "--judge", "nobody"), ()),
     "agree": (("agree", "{out}/v.jsonl", str(LABELS), "--trajectories", _RUNS, "--by", "site"), ()),
-    "agree as JSON": (("agree", "{out}/v.jsonl", str(LABELS), "--json", "--disagreements", "{out}/d.jsonl"), ("d.jsonl",)),
+    "agree as JSON": (
+        ("agree", "{out}/v.jsonl", str(LABELS), "--json", "--disagreements", "{out}/d.jsonl"),
+        ("d.jsonl",),
+    ),
     "fit": (("fit", _RUNS, str(LABELS), "-o", "{out}/prior.json", "--kind", "prior"), ()),
     "calibrate": (
-        ("calibrate", "{out}/p.jsonl", str(LABELS), "-o", "{out}/c.json", "--trajectories", _RUNS, "--plot", "{out}/p.svg"),
+        (
+            "calibrate",
+            "{out}/p.jsonl",
+            str(LABELS),
+            "-o",
+            "{out}/c.json",
+            "--trajectories",
+            _RUNS,
+            "--plot",
+            "{out}/p.svg",
+        ),
         ("c.json", "p.svg"),
     ),
     "redteam": (
@@ -95,18 +154,47 @@ VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("red/redteam.json", "red/redteam.md"),
     ),
-    "report": (("report", _RUNS, "-o", "{out}/r.html", "--verdicts", "{out}/v.jsonl", "--labels", str(LABELS)), ()),
+    "report": (
+        (
+            "report",
+            _RUNS,
+            "-o",
+            "{out}/r.html",
+            "--verdicts",
+            "{out}/v.jsonl",
+            "--labels",
+            str(LABELS),
+        ),
+        (),
+    ),
     "convert": (
         ("convert", "agent-eval-refine", "{out}/theirs", "-o", "{out}/ours"),
         ("ours/trajectories.jsonl", "ours/labels.jsonl"),
     ),
     "devices": (("devices", "nowhere"), ()),
     "annotate": (("annotate", "{out}/none.jsonl", "-o", "{out}/l.jsonl", "--annotator", "ada"), ()),
-    "rollout": (("rollout", "miniwob", "--policy", "scripted", "--tasks", "no-such-task", "-o", "{out}/runs"), ()),
+    "rollout": (
+        (
+            "rollout",
+            "miniwob",
+            "--policy",
+            "scripted",
+            "--tasks",
+            "no-such-task",
+            "-o",
+            "{out}/runs",
+        ),
+        (),
+    ),
 }
 
 # Verbs that read the output of another one.
-NEEDS = {"agree": "score", "agree as JSON": "score", "report": "score", "calibrate": "score a fitted judge"}
+NEEDS = {
+    "agree": "score",
+    "agree as JSON": "score",
+    "report": "score",
+    "calibrate": "score a fitted judge",
+}
 
 
 def prepare(folder: Path) -> None:
@@ -115,9 +203,25 @@ def prepare(folder: Path) -> None:
     (theirs / "evals").mkdir(parents=True)
     (theirs / "meta.json").write_text('{"platform": "web"}')
     log = [
-        {"uid": "tea", "intent": "Find the cheapest tea", "response": "$5", "steps": [{"other": {"raw_action": "stop [$5]"}}]},
-        {"uid": "cup", "intent": "Buy a cup", "response": "", "steps": [{"other": {"raw_action": "scroll [down]"}}]},
+        {
+            "uid": "tea",
+            "intent": "Find the cheapest tea",
+            "response": "$5",
+            "steps": [{"other": {"raw_action": "stop [$5]"}}],
+        },
+        {
+            "uid": "cup",
+            "intent": "Buy a cup",
+            "response": "",
+            "steps": [{"other": {"raw_action": "scroll [down]"}}],
+        },
     ]
     (theirs / "trajectory_log.json").write_text(json.dumps(log))
-    annotation = {"task_uid": "tea", "task_idx": 0, "user_uid": "Ann", "annotation": "Success", "comment": ""}
+    annotation = {
+        "task_uid": "tea",
+        "task_idx": 0,
+        "user_uid": "Ann",
+        "annotation": "Success",
+        "comment": "",
+    }
     (theirs / "evals" / "human.jsonl").write_text(json.dumps(annotation) + "\n")

@@ -1,6 +1,8 @@
-"""What must not change unseen: the identity of every judge and wrapper, the key of a verdict, and what each verb does.
+"""What must not change unseen: the identity of every judge and wrapper, the key of a verdict, and
+what each verb does.
 
-A change on purpose is recorded by PRILL_GOLDEN=write, and said in the changelog where users notice it.
+A change on purpose is recorded by PRILL_GOLDEN=write, and said in the changelog where users notice
+it.
 """
 
 from __future__ import annotations
@@ -82,17 +84,26 @@ def run(words: tuple[str, ...], folder: Path) -> int:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_verbs_do_what_they_did(name: str, folder: Path, capsys: pytest.CaptureFixture[str], recorded: Recorded) -> None:
+def test_verbs_do_what_they_did(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str], recorded: Recorded
+) -> None:
     if name in ("fit", "calibrate"):
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install '.[student]'")
+        pytest.importorskip(
+            "sklearn", reason="scikit-learn is not installed: pip install '.[student]'"
+        )
     if name == "rollout":
-        pytest.importorskip("miniwob", reason="the MiniWoB++ pages are not installed: pip install --no-deps miniwob")
+        pytest.importorskip(
+            "miniwob", reason="the MiniWoB++ pages are not installed: pip install --no-deps miniwob"
+        )
     words, files = VERBS[name]
     if name in NEEDS:
         run(VERBS[NEEDS[name]][0], folder)
         capsys.readouterr()
     code = run(words, folder)
     stdout = plain(capsys.readouterr().out, folder)
-    digests = {file: hashlib.sha256(plain((folder / file).read_text(), folder).encode()).hexdigest() for file in files}
+    digests = {
+        file: hashlib.sha256(plain((folder / file).read_text(), folder).encode()).hexdigest()
+        for file in files
+    }
     present = {"exit": code, "stdout": stdout, "files": digests}
     assert present == recorded("verbs", name, present)

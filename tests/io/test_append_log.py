@@ -1,4 +1,6 @@
-"""The log of appended records by itself: killed anywhere, on a full disk, with two writers, and with anything at its end."""
+"""The log of appended records by itself: killed anywhere, on a full disk, with two writers, and
+with anything at its end.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from prill.io.checksums import Checksums
 from prill.io.store import encode
 
 ROOT = Path(__file__).resolve().parents[2]
-# A writer: appends records, makes the file again now and then, and says what is done, until it is killed.
+# A writer: appends records, makes the file again now and then, and says what is done, until it is
+# killed.
 WRITER = """
 import sys
 from tests.io.test_append_log import Note, opened
@@ -46,7 +49,9 @@ class Note:
     text: str = ""
 
 
-def opened(path: Path | str, known: object = lambda note, start: None, **options: object) -> AppendLog[Note]:
+def opened(
+    path: Path | str, known: object = lambda note, start: None, **options: object
+) -> AppendLog[Note]:
     return AppendLog(path, Note, known, what="note", **options)  # type: ignore[arg-type]
 
 
@@ -58,7 +63,9 @@ def there(path: Path) -> list[str]:
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
-    """No file grows beyond `room` bytes: what comes then is cut there, as on a disk that is full."""
+    """No file grows beyond `room` bytes: what comes then is cut there, as on a disk that is
+    full.
+    """
     usual = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, usual[1]))
     try:
@@ -68,12 +75,16 @@ def full_disk(room: int) -> Iterator[None]:
 
 
 def killed(path: Path, first: int, report: Path, after: int, pause: float) -> int:
-    """Runs a writer, kills it a moment after so many records, and gives the number of the last record that it finished."""
+    """Runs a writer, kills it a moment after so many records, and gives the number of the last
+    record that it finished.
+    """
     command = [sys.executable, "-c", WRITER, str(path), str(first), str(report)]
     before = report.stat().st_size
     with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}) as writer:
         deadline = time.monotonic() + 60
-        while report.stat().st_size - before < after * len(str(first)) and time.monotonic() < deadline:
+        while (
+            report.stat().st_size - before < after * len(str(first)) and time.monotonic() < deadline
+        ):
             assert writer.poll() is None
             time.sleep(0.001)
         time.sleep(pause)
@@ -94,7 +105,9 @@ def test_killed_at_random_it_goes_on(tmp_path: Path, seed: int) -> None:
         kept = {number for number in range(10_000, last + 1) if number % 10 == 0}
         assert kept <= set(ids) and max(ids) in (last, last + 1, last - last % 10)
         first = last + 1 + (last + 1 in ids)
-    assert {name.name for name in tmp_path.iterdir()} == {"n.jsonl", "done"}, "nothing is left of files under way"
+    assert {name.name for name in tmp_path.iterdir()} == {"n.jsonl", "done"}, (
+        "nothing is left of files under way"
+    )
 
 
 def test_a_killed_writer_holds_no_lock(tmp_path: Path) -> None:
@@ -173,7 +186,9 @@ def test_any_cut_of_the_end_is_mended(tmp_path: Path) -> None:
         assert path.read_bytes() == whole[: ends[len(found)]]
 
 
-@pytest.mark.parametrize("noise", [b"\0" * 4096, b"\xff\xfe", b"x" * 200_000, b"{", b'{"id":"b","text":' + b"[" * 50_000])
+@pytest.mark.parametrize(
+    "noise", [b"\0" * 4096, b"\xff\xfe", b"x" * 200_000, b"{", b'{"id":"b","text":' + b"[" * 50_000]
+)
 def test_noise_after_records_is_cut(tmp_path: Path, noise: bytes) -> None:
     path = tmp_path / "n.jsonl"
     path.write_bytes(encode(Note("a")) + noise)
@@ -181,7 +196,15 @@ def test_noise_after_records_is_cut(tmp_path: Path, noise: bytes) -> None:
     assert path.read_bytes() == encode(Note("a"))
 
 
-FOREIGN = [b"my notes", b"my notes\nand more", b'{"title": "mine"}', b"[]", b"\x1f\x8b\x08\x00", b"\xef\xbb\xbf{}\n", b'"a"\n']
+FOREIGN = [
+    b"my notes",
+    b"my notes\nand more",
+    b'{"title": "mine"}',
+    b"[]",
+    b"\x1f\x8b\x08\x00",
+    b"\xef\xbb\xbf{}\n",
+    b'"a"\n',
+]
 
 
 @pytest.mark.parametrize("content", FOREIGN)
@@ -190,7 +213,9 @@ def test_a_file_of_something_else_stays(tmp_path: Path, content: bytes, broken: 
     path = tmp_path / "n.jsonl"
     path.write_bytes(content)
     if broken is None or not content.endswith(b"\n"):
-        with pytest.raises(UsageError, match=r"n\.jsonl:[12]: not a note \(.*\); choose another file"):
+        with pytest.raises(
+            UsageError, match=r"n\.jsonl:[12]: not a note \(.*\); choose another file"
+        ):
             opened(path, broken=broken)
     else:
         opened(path, broken=broken).close()
@@ -240,7 +265,11 @@ def test_begun_anew_nothing_is_lost(tmp_path: Path) -> None:
             log.append(Note(name))
     with opened(path, restart=True):
         pass
-    assert (there(path), there(tmp_path / "n.jsonl.bak"), there(tmp_path / "n.jsonl.bak2")) == ([], ["a"], ["b"])
+    assert (there(path), there(tmp_path / "n.jsonl.bak"), there(tmp_path / "n.jsonl.bak2")) == (
+        [],
+        ["a"],
+        ["b"],
+    )
 
 
 def test_a_name_of_any_length_can_be_replaced(tmp_path: Path) -> None:

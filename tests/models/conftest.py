@@ -25,15 +25,23 @@ Answer = Callable[[dict[str, Any]], "web.StreamResponse | float"]
 
 def said(text: str | None, finish: str = "stop", **message: Any) -> Answer:
     """A normal answer of 10 + 5 tokens."""
-    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text, **message}}
+    choice = {
+        "index": 0,
+        "finish_reason": finish,
+        "message": {"role": "assistant", "content": text, **message},
+    }
     usage = {"prompt_tokens": 10, "completion_tokens": 5}
-    return lambda body: web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
+    return lambda body: web.json_response(
+        {"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage}
+    )
 
 
 def failed(status: int, message: str = "no", code: str | None = None, **headers: str) -> Answer:
     """An error in OpenAI's form."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda body: web.json_response({"error": {"message": message, "code": code}}, status=status, headers=named)
+    return lambda body: web.json_response(
+        {"error": {"message": message, "code": code}}, status=status, headers=named
+    )
 
 
 FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
@@ -41,7 +49,9 @@ GOOD = said('{"thoughts": "fine", "status": "success"}')
 
 
 class ScriptedEndpoint:
-    """Answers in order, the last one for ever; an answer that is a number is a delay of so many seconds."""
+    """Answers in order, the last one for ever; an answer that is a number is a delay of so many
+    seconds.
+    """
 
     def __init__(self) -> None:
         self.script: list[Answer | float | str] = [GOOD]
@@ -101,12 +111,14 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(number: int, length: int = 0, frames: Sequence[str] = ()) -> Trajectory:
-    """A run of one click, or one between every two frames, that ends on a page of some length; a success unless 3 divides
-    its number."""
+    """A run of one click, or one between every two frames, that ends on a page of some length; a
+    success unless 3 divides its number."""
     truth = f"truth={'success' if number % 3 else 'failure'}"
     words = (f"link 'item {number}' " * (length // 10))[:length]
     page = f"page {number} {truth} {words}"
-    *before, last = [Observation(caption=page, screenshot=frame) for frame in frames] or [Observation(caption=page)] * 2
+    *before, last = [Observation(caption=page, screenshot=frame) for frame in frames] or [
+        Observation(caption=page)
+    ] * 2
     steps = tuple(Step(state, Action("click", f"click [{i}]")) for i, state in enumerate(before, 1))
     task = Task(goal=f"do {number} {truth if frames else ''}", platform="web")
     return Trajectory(id=str(number), task=task, steps=steps, final=last)

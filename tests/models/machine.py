@@ -1,4 +1,6 @@
-"""A machine with `vllm` on its path: a script that notes each start, with the mock endpoint behind it."""
+"""A machine with `vllm` on its path: a script that notes each start, with the mock endpoint behind
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Machine:
-    """A folder with a model in it, a `vllm` on the path, and what the latter noted: its words and processes."""
+    """A folder with a model in it, a `vllm` on the path, and what the latter noted: its words and
+    processes.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,12 +42,16 @@ class Machine:
         return folder
 
     def script(self, last: str) -> None:
-        """What `vllm` does in the end. First it notes its words, its process and one that it started, as vLLM's engine, and
-        how many servers run with it."""
+        """What `vllm` does in the end. First it notes its words, its process and one that it
+        started, as vLLM's engine, and how many servers run with it."""
         path = self.bin / "vllm"
-        count = f"for p in $(cut -d ' ' -f 1 {self.folder}/processes); do kill -0 $p 2>/dev/null && n=$((n + 1)); done"
+        count = (
+            f"for p in $(cut -d ' ' -f 1 {self.folder}/processes); do kill -0 $p 2>/dev/null "
+            "&& n=$((n + 1)); done"
+        )
         notes = (
-            f"sleep 600 & echo $$ $! >> {self.folder}/processes; n=0; {count}; echo $n >> {self.folder}/running; "
+            f"sleep 600 & echo $$ $! >> {self.folder}/processes; n=0; {count}; echo $n >> "
+            f"{self.folder}/running; "
             f'printf "%s\\n" "$*" >> {self.folder}/words'
         )
         path.write_text(f"#!/bin/sh\n{notes}\n{last}\n")

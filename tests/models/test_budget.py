@@ -1,5 +1,5 @@
-"""One budget for all models of a run: whatever fails, whoever shares it and however often it is begun, no more is spent than it
-and the price of one call.
+"""One budget for all models of a run: whatever fails, whoever shares it and however often it is
+begun, no more is spent than it and the price of one call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from prill.errors import BudgetSpentError, CallTimeoutError, EndpointError, UnscoredError, UsageError
+from prill.errors import (
+    BudgetSpentError,
+    CallTimeoutError,
+    EndpointError,
+    UnscoredError,
+    UsageError,
+)
 from prill.io.shards import Packing, Shard, packing_for
 from prill.io.spending import _OF_ANOTHER, SpendingFile, spending_beside, spent_on_record
 from prill.models import ledger as ledgers
@@ -41,12 +47,15 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def prices(tmp_path: Path) -> str:
-    (tmp_path / "prices.toml").write_text("[m]\nprompt = 1000\ncompletion = 1000\n[n]\nprompt = 1000\ncompletion = 1000\n")
+    (tmp_path / "prices.toml").write_text(
+        "[m]\nprompt = 1000\ncompletion = 1000\n[n]\nprompt = 1000\ncompletion = 1000\n"
+    )
     return str(tmp_path / "prices.toml")
 
 
 class Run:
-    """A run of several processes that spend one budget, begun again and again; calls begin, end and are lost at random.
+    """A run of several processes that spend one budget, begun again and again; calls begin, end and
+    are lost at random.
 
     What providers charge is counted apart: every call that was sent, whatever became of it.
     """
@@ -60,10 +69,13 @@ class Run:
     def begin(self) -> None:
         """Starts, or takes up what was killed."""
         record = SpendingFile(self.place)
-        record._lock = _OF_ANOTHER  # what was killed holds no lock; here it is this process, which does
+        # what was killed holds no lock; here it is this process, which does
+        record._lock = _OF_ANOTHER
         self.whole = Budget(self.limit, spent_usd=record.take_up() or 0.0, record=record)
         count = self.draw.randint(1, 3)
-        self.packed = [self.pack(number, count) for number in range(1, count + 1)] if count > 1 else []
+        self.packed = (
+            [self.pack(number, count) for number in range(1, count + 1)] if count > 1 else []
+        )
         self.parts = [self.process(number) for number in range(count)]
         self.calls: list[tuple[int, Budget, float]] = []
 
@@ -130,7 +142,18 @@ async def test_endpoint_charges_no_more_than_the_budget_and_one_call(
 ) -> None:
     draw = random.Random(seed)
     rates = [draw.uniform(0, 1) for _ in range(10)]
-    names = ("rate_limit", "server_error", "drop", "stall", "garbage", "html", "cut", "empty", "error_inside", "broken_off")
+    names = (
+        "rate_limit",
+        "server_error",
+        "drop",
+        "stall",
+        "garbage",
+        "html",
+        "cut",
+        "empty",
+        "error_inside",
+        "broken_off",
+    )
     share = draw.uniform(0.1, 0.9) / sum(rates)
     chances = {name: rate * share for name, rate in zip(names, rates, strict=True)}
     faults = Faults(seed=seed, retry_after=0.001, stall_seconds=2.0, **chances)  # type: ignore[arg-type]
@@ -141,14 +164,25 @@ async def test_endpoint_charges_no_more_than_the_budget_and_one_call(
     async with serving(faults) as (endpoint, url):
         for start in range(4):
             record = SpendingFile(file)
-            with spending_from(Budget(budget, spent_usd=record.read() or 0.0, record=record)) as run:
+            with spending_from(
+                Budget(budget, spent_usd=record.read() or 0.0, record=record)
+            ) as run:
                 models = [
-                    OpenAIModel(name, base_url=url, prices=prices, timeout=0.2, retries=2, concurrency=draw.randint(2, 24))
+                    OpenAIModel(
+                        name,
+                        base_url=url,
+                        prices=prices,
+                        timeout=0.2,
+                        retries=2,
+                        concurrency=draw.randint(2, 24),
+                    )
                     for name in ("m", "n")
                 ]
             tasks = [
                 asyncio.create_task(
-                    draw.choice(models).complete((Message("user", (f"{start} {n}",)),), form=FORM, max_tokens=60)
+                    draw.choice(models).complete(
+                        (Message("user", (f"{start} {n}",)),), form=FORM, max_tokens=60
+                    )
                 )
                 for n in range(24)
             ]
@@ -162,7 +196,9 @@ async def test_endpoint_charges_no_more_than_the_budget_and_one_call(
                     task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
             assert not [
-                end for end in ends if isinstance(end, Exception) and not isinstance(end, UnscoredError | EndpointError)
+                end
+                for end in ends
+                if isinstance(end, Exception) and not isinstance(end, UnscoredError | EndpointError)
             ]
             run.close()
             if killed:
@@ -172,28 +208,46 @@ async def test_endpoint_charges_no_more_than_the_budget_and_one_call(
     assert held
 
 
-async def test_burst_before_the_first_answer_is_held(endpoint: ScriptedEndpoint, prices: str) -> None:
+async def test_burst_before_the_first_answer_is_held(
+    endpoint: ScriptedEndpoint, prices: str
+) -> None:
     """64 calls at once on a budget for 30 of them, each of 15 tokens."""
-    asked = OpenAIModel("m", base_url=endpoint.base_url, prices=prices, budget_usd=30 * 0.015, concurrency=64)
-    ends = await asyncio.gather(*(asked.complete(ASK, form=FORM, max_tokens=5) for _ in range(64)), return_exceptions=True)
+    asked = OpenAIModel(
+        "m", base_url=endpoint.base_url, prices=prices, budget_usd=30 * 0.015, concurrency=64
+    )
+    ends = await asyncio.gather(
+        *(asked.complete(ASK, form=FORM, max_tokens=5) for _ in range(64)), return_exceptions=True
+    )
     assert sum(isinstance(end, BudgetSpentError) for end in ends) == 34
     assert len(endpoint.bodies) == 30 and asked.ledger.total.usd == pytest.approx(0.45)
 
 
-async def test_estimate_learns_from_what_calls_cost(endpoint: ScriptedEndpoint, prices: str) -> None:
-    """A model that counts far more tokens than its words let expect: only the first call can be underrated."""
-    choice = {"message": {"content": '{"thoughts": "fine", "status": "success"}'}, "finish_reason": "stop"}
+async def test_estimate_learns_from_what_calls_cost(
+    endpoint: ScriptedEndpoint, prices: str
+) -> None:
+    """A model that counts far more tokens than its words let expect: only the first call can be
+    underrated.
+    """
+    choice = {
+        "message": {"content": '{"thoughts": "fine", "status": "success"}'},
+        "finish_reason": "stop",
+    }
     usage = {"prompt_tokens": 300, "completion_tokens": 100}
     endpoint.script = [lambda body: web.json_response({"choices": [choice], "usage": usage})]
-    asked = OpenAIModel("m", base_url=endpoint.base_url, prices=prices, budget_usd=2.0, concurrency=64)
+    asked = OpenAIModel(
+        "m", base_url=endpoint.base_url, prices=prices, budget_usd=2.0, concurrency=64
+    )
     await asked.complete(ASK, form=FORM, max_tokens=10)
-    await asyncio.gather(*(asked.complete(ASK, form=FORM, max_tokens=10) for _ in range(40)), return_exceptions=True)
+    await asyncio.gather(
+        *(asked.complete(ASK, form=FORM, max_tokens=10) for _ in range(40)), return_exceptions=True
+    )
     assert asked.ledger.total.usd == pytest.approx(2.0) and len(endpoint.bodies) == 5
 
 
 async def test_all_of_a_small_budget_can_be_spent(endpoint: ScriptedEndpoint, prices: str) -> None:
     asked = OpenAIModel("m", base_url=endpoint.base_url, prices=prices, budget_usd=0.02)
-    await asked.complete(ASK, form=FORM, max_tokens=1000)  # which may cost a dollar, and costs 1.5 cents
+    # which may cost a dollar, and costs 1.5 cents
+    await asked.complete(ASK, form=FORM, max_tokens=1000)
     await asked.complete(ASK, form=FORM, max_tokens=1000)
     with pytest.raises(BudgetSpentError, match=r"\$0.02 is used up \(\$0.0300 spent\)"):
         await asked.complete(ASK, form=FORM)
@@ -207,12 +261,20 @@ async def test_call_without_an_answer_is_paid_for(endpoint: ScriptedEndpoint, pr
     usage = meter.usage
     assert usage == asked.ledger.total
     assert (usage.calls, usage.prompt_tokens, usage.completion_tokens) == (0, 0, 0)
-    assert usage.usd == usage.estimated_usd and usage.usd > 2 * 0.1  # two attempts, of 100 tokens of reply each
+    # two attempts, of 100 tokens of reply each
+    assert usage.usd == usage.estimated_usd and usage.usd > 2 * 0.1
     assert "estimated, for calls without an answer" in ledgers.usage_text(usage)
 
 
 @pytest.mark.parametrize(
-    ("first", "is_paid"), [("drop", True), (failed(500), False), (failed(429), False), (failed(504), True), (GOOD, False)]
+    ("first", "is_paid"),
+    [
+        ("drop", True),
+        (failed(500), False),
+        (failed(429), False),
+        (failed(504), True),
+        (GOOD, False),
+    ],
 )
 async def test_only_what_was_sent_and_not_refused_is_estimated(
     endpoint: ScriptedEndpoint, prices: str, first: Any, is_paid: bool
@@ -226,7 +288,9 @@ async def test_only_what_was_sent_and_not_refused_is_estimated(
 
 
 async def test_nobody_there_costs_nothing(prices: str) -> None:
-    asked = OpenAIModel("m", base_url="http://127.0.0.1:9/v1", prices=prices, retries=0, budget_usd=1.0)
+    asked = OpenAIModel(
+        "m", base_url="http://127.0.0.1:9/v1", prices=prices, retries=0, budget_usd=1.0
+    )
     with pytest.raises(UnscoredError):
         await asked.complete(ASK, form=FORM)
     assert asked.ledger.budgets[0].spent_usd == 0.0
@@ -240,7 +304,8 @@ async def test_cancelled_call_is_paid_for(endpoint: ScriptedEndpoint, prices: st
         await asyncio.sleep(0.001)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert asked.ledger.budgets[0].spent_usd == asked.ledger.total.estimated_usd > 1.0  # 1,024 tokens of reply
+    # 1,024 tokens of reply
+    assert asked.ledger.budgets[0].spent_usd == asked.ledger.total.estimated_usd > 1.0
 
 
 @pytest.mark.parametrize("count", [True, False, -3, 3.5, 1e300, "3", None, 10**12])
@@ -248,7 +313,11 @@ async def test_what_is_no_count_is_no_usage(endpoint: ScriptedEndpoint, count: o
     def answer(body: dict[str, Any]) -> Any:
         response = said('{"thoughts": "fine", "status": "success"}')(body)
         record = msgspec.json.decode(response.body)  # type: ignore[union-attr]
-        record["usage"] = {"prompt_tokens": count, "completion_tokens": count, "total_tokens": count}
+        record["usage"] = {
+            "prompt_tokens": count,
+            "completion_tokens": count,
+            "total_tokens": count,
+        }
         response.body = msgspec.json.encode(record)  # type: ignore[union-attr]
         return response
 
@@ -259,11 +328,20 @@ async def test_what_is_no_count_is_no_usage(endpoint: ScriptedEndpoint, count: o
     assert reply.usage.completion_tokens > 1
 
 
-@pytest.mark.parametrize("key", ["x", "token", "none", "EMPTY", "dummy", "max_tok", "not-needed", "Placeholder"])
-async def test_short_key_spoils_no_words(endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    """What people put for servers that want no key must not keep the client from understanding an error."""
+@pytest.mark.parametrize(
+    "key", ["x", "token", "none", "EMPTY", "dummy", "max_tok", "not-needed", "Placeholder"]
+)
+async def test_short_key_spoils_no_words(
+    endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """What people put for servers that want no key must not keep the client from understanding an
+    error.
+    """
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    words = f"Unsupported parameter: 'max_tokens' is not for this {key} model. Use 'max_completion_tokens' instead."
+    words = (
+        f"Unsupported parameter: 'max_tokens' is not for this {key} model. Use "
+        "'max_completion_tokens' instead."
+    )
     endpoint.script = [failed(400, words), GOOD]
     reply = await OpenAIModel("m", base_url=endpoint.base_url).complete(ASK, form=FORM)
     assert reply.fields["status"] == "success" and "max_completion_tokens" in endpoint.bodies[1]
@@ -272,10 +350,15 @@ async def test_short_key_spoils_no_words(endpoint: ScriptedEndpoint, monkeypatch
         await OpenAIModel("m", base_url=endpoint.base_url).complete(ASK, form=FORM)
 
 
-async def test_key_is_hidden_and_the_error_understood(endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_is_hidden_and_the_error_understood(
+    endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = "max_completion_tokens"  # the worst that a key could be
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    endpoint.script = [failed(400, f"'max_tokens' is not supported, use '{key}'"), failed(400, f"content policy of {key}")]
+    endpoint.script = [
+        failed(400, f"'max_tokens' is not supported, use '{key}'"),
+        failed(400, f"content policy of {key}"),
+    ]
     with pytest.raises(UnscoredError, match=r"content policy of \*\*\*"):
         await OpenAIModel("m", base_url=endpoint.base_url).complete(ASK, form=FORM)
     assert key in endpoint.bodies[1]
@@ -294,8 +377,13 @@ def test_budget_names_the_model_that_it_cannot_cover(prices: str) -> None:
 
 async def test_models_of_a_run_spend_one_budget(endpoint: ScriptedEndpoint, prices: str) -> None:
     with spending_from(Budget(0.05)) as budget:
-        asked = [OpenAIModel(name, base_url=endpoint.base_url, prices=prices) for name in ("m", "n")]
-    ends = [await asyncio.gather(asked[n % 2].complete(ASK, form=FORM), return_exceptions=True) for n in range(8)]
+        asked = [
+            OpenAIModel(name, base_url=endpoint.base_url, prices=prices) for name in ("m", "n")
+        ]
+    ends = [
+        await asyncio.gather(asked[n % 2].complete(ASK, form=FORM), return_exceptions=True)
+        for n in range(8)
+    ]
     assert [isinstance(end[0], BudgetSpentError) for end in ends] == [False] * 4 + [True] * 4
     assert budget.spent_usd == pytest.approx(0.06)
 
@@ -327,8 +415,10 @@ def test_only_one_run_spends_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b'{"format": "prill spending 1"}', b'{"format": "x", "spent_usd": 1, "held_usd": 0}',
-             b'{"format": "prill spending 1", "spent_usd": -1, "held_usd": 0}', b"\xff", b"[" * 100_000,
+    "data", [b"", b"{", b"[]", (b'{"format": "prill '
+b'spending 1"}'), b'{"format": "x", "spent_usd": 1, "held_usd": 0}',
+             (b'{"format": "prill spending 1", '
+b'"spent_usd": -1, "held_usd": 0}'), b"\xff", b"[" * 100_000,
              b'{"format": "prill spending 1", "spent_usd": true, "held_usd": 0}',
              b'{"format": "prill spending 1", "spent_usd": 1e999, "held_usd": 0}']
 )  # fmt: skip
@@ -340,7 +430,9 @@ def test_damaged_spending_is_no_zero(tmp_path: Path, data: bytes) -> None:
 
 def test_thousands_of_calls_are_few_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[float] = []
-    monkeypatch.setattr(SpendingFile, "write", lambda self, spent, held: writes.append(spent + held))
+    monkeypatch.setattr(
+        SpendingFile, "write", lambda self, spent, held: writes.append(spent + held)
+    )
     budget = Budget(100.0, record=SpendingFile(tmp_path / "s.json"))
     for _ in range(10_000):
         assert budget.begin(0.02)
@@ -442,17 +534,24 @@ async def test_budget_is_divided_among_shards(tmp_path: Path) -> None:
     for number in (1, 2):
         with packing_for(Packing(Shard(number, 2), tmp_path, budgets)):
             packed.append(pickle.dumps(whole))
-    for number, held, spent in ((0, 1, 0), (1, 2, 2), (0, 2, 2)):  # the last takes the place of the first, which died in a call
+    # the last takes the place of the first, which died in a call
+    for number, held, spent in ((0, 1, 0), (1, 2, 2), (0, 2, 2)):
         parts.append(pickle.loads(packed[number]))
         booking = parts[-1].call(lambda held=held: (0, 0, held))
         await booking.hold()
         if spent:
             booking.settle(0, spent, 0)
-    with pytest.raises(BudgetSpentError, match=r"this shard's part of \$4 of the budget of \$10 is used up \(\$2.0000 spent\)"):
-        parts[1].budgets[0].begin(3)  # alone, it would be begun with less left than it may cost; but not in each shard
+    with pytest.raises(
+        BudgetSpentError,
+        match=r"this shard's part of \$4 of the budget of \$10 is used up \(\$2.0000 spent\)",
+    ):
+        # alone, it would be begun with less left than it may cost; but not in each shard
+        parts[1].budgets[0].begin(3)
     parts[2].budgets[0].begin(3)
     assert [budget.take_back() for budget in budgets] == [None]
-    assert 2 + 1 + 2 + 2 + 3 <= whole.budgets[0].spent_usd < 10.5, "what was held by those that died counts, and a little ahead"
+    assert 2 + 1 + 2 + 2 + 3 <= whole.budgets[0].spent_usd < 10.5, (
+        "what was held by those that died counts, and a little ahead"
+    )
     assert not list(tmp_path.glob("*spending*"))
     with pytest.raises(BudgetSpentError):
         whole.budgets[0].begin(0)

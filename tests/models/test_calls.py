@@ -1,4 +1,6 @@
-"""Calls side by side: results in order, the first failure ends the rest, and what ends a run is raised first."""
+"""Calls side by side: results in order, the first failure ends the rest, and what ends a run is
+raised first.
+"""
 
 import asyncio
 import gc
@@ -30,7 +32,13 @@ async def test_together_keeps_order_of_calls() -> None:
 async def test_first_failure_drops_the_rest() -> None:
     dropped: list[object] = []
     with pytest.raises(CallTimeoutError, match="late"):
-        await together([after(9, "slow", dropped), after(1, CallTimeoutError("late")), after(9, "slower", dropped)])
+        await together(
+            [
+                after(9, "slow", dropped),
+                after(1, CallTimeoutError("late")),
+                after(9, "slower", dropped),
+            ]
+        )
     assert set(dropped) == {"slow", "slower"}
 
 

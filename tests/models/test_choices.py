@@ -45,29 +45,43 @@ def plain(chooser: Chooser, asked: str, answer: str) -> float:
 
 async def test_weights_are_those_of_plain_passes(chooser: Chooser) -> None:
     weighed = await chooser.weigh(ASKED, ANSWERS)
-    assert weighed == pytest.approx([plain(chooser, "Which?", answer) for answer in ANSWERS], abs=1e-4)
+    assert weighed == pytest.approx(
+        [plain(chooser, "Which?", answer) for answer in ANSWERS], abs=1e-4
+    )
 
 
 async def test_batched_questions_weigh_the_same(chooser: Chooser) -> None:
-    asked = [[Message("user", (words,))] for words in ("Which?", "And which of all these now?", "?")]
+    asked = [
+        [Message("user", (words,))] for words in ("Which?", "And which of all these now?", "?")
+    ]
     alone = [await chooser.weigh(one, ANSWERS[: i + 1]) for i, one in enumerate(asked)]
-    together = await asyncio.gather(*(chooser.weigh(one, ANSWERS[: i + 1]) for i, one in enumerate(asked)))
+    together = await asyncio.gather(
+        *(chooser.weigh(one, ANSWERS[: i + 1]) for i, one in enumerate(asked))
+    )
     assert [pytest.approx(one, abs=1e-4) for one in alone] == together
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-async def test_adapter_is_merged_into_weights(folder: str, chooser: Chooser, tmp_path: Path) -> None:
+async def test_adapter_is_merged_into_weights(
+    folder: str, chooser: Chooser, tmp_path: Path
+) -> None:
     peft: Any = pytest.importorskip("peft")
     import torch
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(0)
-    config = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
-    peft.get_peft_model(AutoModelForCausalLM.from_pretrained(folder), config).save_pretrained(tmp_path / "adapter")
+    config = peft.LoraConfig(
+        r=2, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    peft.get_peft_model(AutoModelForCausalLM.from_pretrained(folder), config).save_pretrained(
+        tmp_path / "adapter"
+    )
     adapted = load_chooser(folder, str(tmp_path / "adapter"))
     weighed = await adapted.weigh(ASKED, ANSWERS)
     assert weighed != pytest.approx(await chooser.weigh(ASKED, ANSWERS), abs=1e-3)
-    assert weighed == pytest.approx([plain(adapted, "Which?", answer) for answer in ANSWERS], abs=1e-4)
+    assert weighed == pytest.approx(
+        [plain(adapted, "Which?", answer) for answer in ANSWERS], abs=1e-4
+    )
     assert weights_hash(tmp_path / "adapter") != weights_hash(folder) == "missing"
 
 
@@ -80,7 +94,9 @@ async def test_question_beyond_the_window_is_told(chooser: Chooser) -> None:
         await chooser.weigh([Message("user", ("z" * 5000,))], ["yes"])
 
 
-async def test_failed_weighing_leaves_nobody_waiting(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_weighing_leaves_nobody_waiting(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fresh = load_chooser(folder, batch=3)
     words = fresh._model.config.vocab_size
     with monkeypatch.context() as patched:
@@ -92,7 +108,9 @@ async def test_failed_weighing_leaves_nobody_waiting(folder: str, monkeypatch: p
 
 
 def test_missing_folders_are_named(folder: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no folder with a model in it \(config.json is missing\)"):
+    with pytest.raises(
+        UsageError, match=r"no folder with a model in it \(config.json is missing\)"
+    ):
         load_chooser(str(tmp_path))
     with pytest.raises(UsageError, match=r"no folder with an adapter in it \(PEFT"):
         load_chooser(folder, str(tmp_path))

@@ -48,12 +48,26 @@ async def test_call_gives_fields_and_usage(endpoint: ScriptedEndpoint) -> None:
     assert reply.usage == Usage(1, 10, 5, 0, None)
     body = endpoint.bodies[0]
     assert body["response_format"]["type"] == "json_schema"
-    assert (body["temperature"], body["model"], body["messages"][1]) == (0, "m", {"role": "user", "content": "Did it work?"})
+    assert (body["temperature"], body["model"], body["messages"][1]) == (
+        0,
+        "m",
+        {"role": "user", "content": "Did it work?"},
+    )
     assert body["messages"][0]["content"].startswith("Judge.\n\nReply with one JSON object")
 
 
 @pytest.mark.parametrize(
-    "fault", [failed(408), failed(409), failed(429), failed(500), failed(502), failed(503), failed(529), "drop"]
+    "fault",
+    [
+        failed(408),
+        failed(409),
+        failed(429),
+        failed(500),
+        failed(502),
+        failed(503),
+        failed(529),
+        "drop",
+    ],
 )
 async def test_passing_faults_are_tried_again(endpoint: ScriptedEndpoint, fault: Any) -> None:
     endpoint.script = [fault, fault, GOOD]
@@ -62,7 +76,9 @@ async def test_passing_faults_are_tried_again(endpoint: ScriptedEndpoint, fault:
 
 
 async def test_proxy_page_is_transport_failure(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [lambda body: web.Response(text="<html>Status: success</html>", content_type="text/html")]
+    endpoint.script = [
+        lambda body: web.Response(text="<html>Status: success</html>", content_type="text/html")
+    ]
     with pytest.raises(TransportError, match=r"no chat completion .*3 attempts"):
         await status(model(endpoint, retries=2))
 
@@ -104,7 +120,11 @@ async def test_silence_is_a_timeout_failure(endpoint: ScriptedEndpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "words"), [(401, "Incorrect API key provided: sk-secret-1"), (400, "API key not valid. Not sk-secret-1.")]
+    ("code", "words"),
+    [
+        (401, "Incorrect API key provided: sk-secret-1"),
+        (400, "API key not valid. Not sk-secret-1."),
+    ],
 )
 async def test_refused_key_ends_run_unshown(
     endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch, code: int, words: str
@@ -132,7 +152,9 @@ async def test_structure_steps_down_only_once(endpoint: ScriptedEndpoint) -> Non
     def strict(body: dict[str, Any]) -> web.StreamResponse:
         kind = body.get("response_format", {}).get("type")
         answer = (
-            said("Thoughts: fine\nStatus: success") if kind is None else failed(400, f"response_format {kind} is not supported")
+            said("Thoughts: fine\nStatus: success")
+            if kind is None
+            else failed(400, f"response_format {kind} is not supported")
         )
         return answer(body)  # type: ignore[return-value]
 
@@ -200,7 +222,9 @@ async def test_early_outage_keeps_structure(endpoint: ScriptedEndpoint) -> None:
         ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_tokens"),
     ],
 )
-async def test_refused_parameter_is_left_out(endpoint: ScriptedEndpoint, message: str, field: str) -> None:
+async def test_refused_parameter_is_left_out(
+    endpoint: ScriptedEndpoint, message: str, field: str
+) -> None:
     endpoint.script = [failed(400, message), GOOD]
     asked = model(endpoint)
     await status(asked)
@@ -219,11 +243,20 @@ async def test_cut_reply_gets_twice_the_tokens(endpoint: ScriptedEndpoint) -> No
 
 
 async def test_thinking_model_gets_more_tokens(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [said("", "length"), said(None, "length", reasoning_content="let me see"), GOOD]
+    endpoint.script = [
+        said("", "length"),
+        said(None, "length", reasoning_content="let me see"),
+        GOOD,
+    ]
     asked = model(endpoint)
     assert [await status(asked), await status(asked)] == ["success", "success"]
     # Learnt once: the second reply is not cut before it begins.
-    assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 1024 + 4096, 1024 + 16_384, 1024 + 16_384]
+    assert [body["max_tokens"] for body in endpoint.bodies] == [
+        1024,
+        1024 + 4096,
+        1024 + 16_384,
+        1024 + 16_384,
+    ]
     endpoint.script = [said("", "length")]
     with pytest.raises(TruncatedError, match="thought for 66560 tokens"):
         await status(asked)
@@ -243,14 +276,31 @@ async def test_reply_without_verdict_asked_again(endpoint: ScriptedEndpoint) -> 
     [
         (said(None, refusal="I will not"), RefusalError),
         (said("x", "content_filter"), RefusalError),
-        (failed(400, "The response was filtered due to the content management policy", "content_filter"), RefusalError),
-        (failed(400, "This model's maximum context length is 8192 tokens", "context_length_exceeded"), ContextTooLongError),
-        (failed(400, "the request exceeds the available context size, try increasing it"), ContextTooLongError),
+        (
+            failed(
+                400,
+                "The response was filtered due to the content management policy",
+                "content_filter",
+            ),
+            RefusalError,
+        ),
+        (
+            failed(
+                400, "This model's maximum context length is 8192 tokens", "context_length_exceeded"
+            ),
+            ContextTooLongError,
+        ),
+        (
+            failed(400, "the request exceeds the available context size, try increasing it"),
+            ContextTooLongError,
+        ),
         (failed(400, "something else"), TransportError),
         (said(""), UnparsableError),
     ],
 )
-async def test_lasting_faults_have_their_reason(endpoint: ScriptedEndpoint, answer: Any, error: type[Exception]) -> None:
+async def test_lasting_faults_have_their_reason(
+    endpoint: ScriptedEndpoint, answer: Any, error: type[Exception]
+) -> None:
     endpoint.script = [answer]
     with pytest.raises(error):
         await status(model(endpoint))
@@ -269,10 +319,16 @@ def picture(tmp_path: Path) -> str:
         (400, "Invalid content type. image_url is only supported by certain models."),
         (400, "At most 0 image(s) may be provided in one prompt."),
         (400, "m is not a multimodal model"),
-        (500, "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"),
+        (
+            500,
+            "image input is not supported - hint: if this is unexpected, you may need to provide "
+            "the mmproj",
+        ),
     ],
 )
-async def test_model_without_vision_ends_run(endpoint: ScriptedEndpoint, picture: str, status_code: int, message: str) -> None:
+async def test_model_without_vision_ends_run(
+    endpoint: ScriptedEndpoint, picture: str, status_code: int, message: str
+) -> None:
     endpoint.script = [failed(status_code, message)]
     with pytest.raises(EndpointError, match="takes no images"):
         await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
@@ -289,14 +345,20 @@ async def test_model_without_vision_ends_run(endpoint: ScriptedEndpoint, picture
         "You set image=1 in `--limit-mm-per-prompt`, but passed 4 image items in the same prompt.",
     ],
 )
-async def test_too_many_images_are_too_long(endpoint: ScriptedEndpoint, picture: str, message: str) -> None:
+async def test_too_many_images_are_too_long(
+    endpoint: ScriptedEndpoint, picture: str, message: str
+) -> None:
     endpoint.script = [failed(400, message)]
     with pytest.raises(ContextTooLongError, match="fewer images"):
         await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
 
 
-@pytest.mark.parametrize("message", ["image exceeds 5 MB maximum", "image dimensions exceed the limit of 8000 pixels"])
-async def test_too_large_image_is_input_error(endpoint: ScriptedEndpoint, picture: str, message: str) -> None:
+@pytest.mark.parametrize(
+    "message", ["image exceeds 5 MB maximum", "image dimensions exceed the limit of 8000 pixels"]
+)
+async def test_too_large_image_is_input_error(
+    endpoint: ScriptedEndpoint, picture: str, message: str
+) -> None:
     endpoint.script = [GOOD, failed(400, message)]
     asked, look = model(endpoint), (Message("user", ("Look.", Image(picture))),)
     await asked.complete(look, form=FORM)
@@ -329,7 +391,9 @@ async def test_images_follow_text_with_type(endpoint: ScriptedEndpoint, picture:
     assert reply.usage.images == 1
 
 
-async def test_detail_of_images_is_sent(endpoint: ScriptedEndpoint, tmp_path: Path, picture: str) -> None:
+async def test_detail_of_images_is_sent(
+    endpoint: ScriptedEndpoint, tmp_path: Path, picture: str
+) -> None:
     asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
     for image in (Image(picture), Image(picture, detail="high")):
         await asked.complete((Message("user", ("Look.", image)),), form=FORM)
@@ -338,10 +402,14 @@ async def test_detail_of_images_is_sent(endpoint: ScriptedEndpoint, tmp_path: Pa
 
 
 async def test_missing_counts_are_estimated(endpoint: ScriptedEndpoint) -> None:
-    choice = {"message": {"content": '{"thoughts": "", "status": "failure"}'}, "finish_reason": "stop"}
+    choice = {
+        "message": {"content": '{"thoughts": "", "status": "failure"}'},
+        "finish_reason": "stop",
+    }
     endpoint.script = [lambda body: web.json_response({"choices": [choice]})]
     reply = await model(endpoint).complete(ASK, form=FORM)
-    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (5, 10)  # 18 and 38 characters
+    # 18 and 38 characters
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (5, 10)
 
 
 async def test_no_call_beyond_the_budget(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
@@ -358,7 +426,9 @@ async def test_budget_without_price_refused(endpoint: ScriptedEndpoint) -> None:
         model(endpoint, budget_usd=1)
 
 
-async def test_cache_answers_equal_requests(endpoint: ScriptedEndpoint, tmp_path: Path, picture: str) -> None:
+async def test_cache_answers_equal_requests(
+    endpoint: ScriptedEndpoint, tmp_path: Path, picture: str
+) -> None:
     asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
     with_image = (Message("user", ("Look.", Image(picture))),)
     first = await asked.complete(ASK, form=FORM)
@@ -406,7 +476,11 @@ def test_client_serves_many_event_loops(tmp_path: Path, recwarn: pytest.Warnings
 
 
 def test_logprobs_reach_the_reply() -> None:
-    entry = {"token": "success", "logprob": -0.1, "top_logprobs": [{"token": "success", "logprob": -0.1}]}
+    entry = {
+        "token": "success",
+        "logprob": -0.1,
+        "top_logprobs": [{"token": "success", "logprob": -0.1}],
+    }
     from prill.models.replies import decode_completion
 
     data = {"choices": [{"message": {"content": "success"}, "logprobs": {"content": [entry]}}]}
@@ -421,7 +495,9 @@ async def test_every_call_gets_its_own_code(endpoint: ScriptedEndpoint, tmp_path
     plain = model(endpoint)
     await plain.complete(ask, form=FORM)
     await plain.complete(ask, form=FORM)
-    codes = [re.findall(r"\[/?page (\w+)\]", body["messages"][0]["content"]) for body in endpoint.bodies]
+    codes = [
+        re.findall(r"\[/?page (\w+)\]", body["messages"][0]["content"]) for body in endpoint.bodies
+    ]
     assert all(len(found) == 2 and len(set(found)) == 1 and len(found[0]) == 7 for found in codes)
     assert codes[0] != codes[1]
     kept = model(endpoint, cache=DiskCache(tmp_path / "replies"))
@@ -439,7 +515,9 @@ async def test_samples_share_the_dialect(endpoint: ScriptedEndpoint, tmp_path: P
     for asked in (greedy, first, second, first):
         assert await status(asked) == "success"
     sent = [(body["temperature"], body.get("seed")) for body in endpoint.bodies]
-    assert sent == [(0, None), (1.0, 1), (1.0, None), (1.0, None)], "a kept sample is not drawn again"
+    assert sent == [(0, None), (1.0, 1), (1.0, None), (1.0, None)], (
+        "a kept sample is not drawn again"
+    )
     assert first.ledger.total.calls == greedy.ledger.total.calls == 3
 
 
@@ -447,11 +525,15 @@ async def test_sampling_limits_are_sent(endpoint: ScriptedEndpoint) -> None:
     refused = failed(400, "Unrecognized request argument supplied: top_k")
     endpoint.script = [refused, GOOD]
     drawn = model(endpoint).sampled(0.5, 1, top_p=0.3, top_k=0, repetition_penalty=1.2)
-    assert drawn.name.endswith("(temperature 0.5, seed 1, top_p 0.3, top_k 0, repetition_penalty 1.2)")
+    assert drawn.name.endswith(
+        "(temperature 0.5, seed 1, top_p 0.3, top_k 0, repetition_penalty 1.2)"
+    )
     assert await status(drawn) == "success"
     limits = ("top_p", "top_k", "repetition_penalty")
     sent = [tuple(body.get(name) for name in limits) for body in endpoint.bodies]
-    assert sent == [(0.3, 0, 1.2), (0.3, None, 1.2)], "what is refused by name is left out from then on"
+    assert sent == [(0.3, 0, 1.2), (0.3, None, 1.2)], (
+        "what is refused by name is left out from then on"
+    )
 
 
 async def test_options_say_how_replies_are_drawn(endpoint: ScriptedEndpoint) -> None:
@@ -460,7 +542,9 @@ async def test_options_say_how_replies_are_drawn(endpoint: ScriptedEndpoint) -> 
     assert await status(drawn) == "success"
     assert await status(drawn.sampled(1.0, 7, top_p=0.75)) == "success"
     sent = [tuple(body.get(name) for name in names) for body in endpoint.bodies]
-    assert sent == [(0.5, 0.25, 3, None), (1.0, 0.75, 3, None)], "what a sample does not say is that of the options"
+    assert sent == [(0.5, 0.25, 3, None), (1.0, 0.75, 3, None)], (
+        "what a sample does not say is that of the options"
+    )
     assert drawn.name.endswith(" (temperature 0.5, top_p 0.25, top_k 3)")
 
 
@@ -468,7 +552,9 @@ async def test_options_not_given_are_not_sent(endpoint: ScriptedEndpoint) -> Non
     plain = model(endpoint)
     assert await status(plain) == "success"
     assert {"top_p", "top_k", "repetition_penalty", "seed"}.isdisjoint(endpoint.bodies[0])
-    assert [plain.name, model(endpoint, top_k=5).name] == ["m", "m"], "the likeliest token is the same within any limit"
+    assert [plain.name, model(endpoint, top_k=5).name] == ["m", "m"], (
+        "the likeliest token is the same within any limit"
+    )
     assert model(endpoint, repetition_penalty=1.5).name == "m (repetition_penalty 1.5)"
 
 

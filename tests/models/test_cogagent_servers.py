@@ -45,7 +45,9 @@ def model(url: str, **settings: Any) -> OpenAIModel:
 
 async def played(generation: Generation, screen: str, **settings: Any) -> tuple[Trajectory, Any]:
     seen = Observation(screenshot=screen)
-    world = ReplayEnvironment(Trajectory(id="r", task=TASK, steps=(Step(seen, Action("wait")),) * 2, final=seen))
+    world = ReplayEnvironment(
+        Trajectory(id="r", task=TASK, steps=(Step(seen, Action("wait")),) * 2, final=seen)
+    )
     async with serving(PROVIDERS[provider(generation)]) as (endpoint, url):
         policy = CogAgent(model(url, **settings), generation=generation)
         return await run_episode(policy, world, TASK, id="a", max_steps=2), endpoint
@@ -56,8 +58,13 @@ async def test_cogagent_plays_with_jpeg(generation: Generation, screen: str) -> 
     trajectory, endpoint = await played(generation, screen, image_format="jpeg")
     assert trajectory.error is None, trajectory.error
     first, last = trajectory.steps
-    assert (first.action.kind, first.action.point) == ("click", (0.5, 0.25) if generation == "18b" else (0.4, 0.62))
-    assert last.action.kind == ("click" if generation == "18b" else "stop"), "the 9B model is told what it did"
+    assert (first.action.kind, first.action.point) == (
+        "click",
+        (0.5, 0.25) if generation == "18b" else (0.4, 0.62),
+    )
+    assert last.action.kind == ("click" if generation == "18b" else "stop"), (
+        "the 9B model is told what it did"
+    )
     assert endpoint.outcomes == {"ok": 2}
 
 

@@ -24,34 +24,53 @@ DEAD = "http://127.0.0.1:9/v1"
 
 def write(folder: Path, count: int) -> Path:
     path = folder / "t.jsonl"
-    rows = (f'{{"id": "{i}", "task": {{"goal": "g {i}"}}, "final": {{"caption": "truth=success"}}}}\n' for i in range(count))
+    rows = (
+        f'{{"id": "{i}", "task": {{"goal": "g {i}"}}, "final": {{"caption": "truth=success"}}}}\n'
+        for i in range(count)
+    )
     path.write_text("".join(rows))
     return path
 
 
 async def test_calls_are_spread_over_endpoints(tmp_path: Path) -> None:
-    async with serving(Faults(latency=0.02)) as (first, one), serving(Faults(latency=0.02)) as (second, two):
+    async with (
+        serving(Faults(latency=0.02)) as (first, one),
+        serving(Faults(latency=0.02)) as (second, two),
+    ):
         model = OpenAIModel("m", base_url=f"{one}, {two}", concurrency=8)
-        tally = await score_files([write(tmp_path, 40)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")
+        tally = await score_files(
+            [write(tmp_path, 40)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl"
+        )
         assert tally.succeeded == 40
         assert min(first.requests, second.requests) >= 10
         assert max(first.peak_in_flight, second.peak_in_flight) <= 4
         assert isinstance(pickle.loads(pickle.dumps(model)).endpoint, Endpoints)
 
 
-async def test_dead_endpoint_is_left_out_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_dead_endpoint_is_left_out_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving(Faults()) as (alive, url):
         model = OpenAIModel("m", base_url=f"{DEAD},{url}", concurrency=4)
-        tally = await score_files([write(tmp_path, 12)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")
+        tally = await score_files(
+            [write(tmp_path, 12)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl"
+        )
         assert tally.succeeded == 12
         assert alive.requests >= 12
     assert caplog.text.count(f"{DEAD} is left out") == 1
 
 
 async def test_endpoint_that_hangs_is_helped_out(tmp_path: Path) -> None:
-    async with serving(Faults(stall=1.0, stall_seconds=60.0)) as (stuck, one), serving(Faults()) as (_, two):
-        model = OpenAIModel("m", base_url=f"{one},{two}", concurrency=4, timeout=0.5, total_timeout=0.5, retries=0)
-        tally = await score_files([write(tmp_path, 4)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")
+    async with (
+        serving(Faults(stall=1.0, stall_seconds=60.0)) as (stuck, one),
+        serving(Faults()) as (_, two),
+    ):
+        model = OpenAIModel(
+            "m", base_url=f"{one},{two}", concurrency=4, timeout=0.5, total_timeout=0.5, retries=0
+        )
+        tally = await score_files(
+            [write(tmp_path, 4)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl"
+        )
         assert tally.succeeded == 4
         assert stuck.requests
 
@@ -59,10 +78,14 @@ async def test_endpoint_that_hangs_is_helped_out(tmp_path: Path) -> None:
 async def test_no_endpoint_left_ends_the_run(tmp_path: Path) -> None:
     model = OpenAIModel("m", base_url=f"{DEAD},{DEAD}", concurrency=2)
     with pytest.raises(EndpointError, match="cannot reach"):
-        await score_files([write(tmp_path, 3)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")
+        await score_files(
+            [write(tmp_path, 3)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl"
+        )
 
 
-async def test_endpoint_that_is_back_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endpoint_that_is_back_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 1000.0
     monkeypatch.setattr("prill.models.client.time", types.SimpleNamespace(monotonic=lambda: now))
     faults = Faults(refuse_key=True)
@@ -70,7 +93,8 @@ async def test_endpoint_that_is_back_is_asked_again(tmp_path: Path, monkeypatch:
         endpoint = OpenAIModel("m", base_url=f"{one},{two}", concurrency=2)
         messages = [Message("user", ("truth=success",))]
         await endpoint.complete(messages)
-        object.__setattr__(faults, "refuse_key", False)  # the server reads its settings at every request
+        # the server reads its settings at every request
+        object.__setattr__(faults, "refuse_key", False)
         asked = back.requests
         await endpoint.complete(messages)
         assert (back.requests, other.requests) == (asked, 2), "not at once"

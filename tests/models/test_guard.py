@@ -1,4 +1,6 @@
-"""An endpoint that is gone for good ends the run after a bounded time, and one that only stumbles does not."""
+"""An endpoint that is gone for good ends the run after a bounded time, and one that only stumbles
+does not.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ HANGS = 60.0  # seconds: far longer than any limit here
 
 
 async def ask_until_it_ends(asked: OpenAIModel, count: int, at_once: int) -> list[str]:
-    """What became of `count` calls, `at_once` at a time, as a run makes them: until one raises what ends it."""
+    """What became of `count` calls, `at_once` at a time, as a run makes them: until one raises what
+    ends it.
+    """
     outcomes: list[str] = []
     calls = iter(range(count))
 
@@ -51,7 +55,9 @@ DEAD: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("at_once", [1, 8])
 @pytest.mark.parametrize("death", DEAD)
-async def test_endpoint_gone_ends_the_run(endpoint: ScriptedEndpoint, death: str, at_once: int) -> None:
+async def test_endpoint_gone_ends_the_run(
+    endpoint: ScriptedEndpoint, death: str, at_once: int
+) -> None:
     answer, settings = DEAD[death]
     endpoint.script = [GOOD] * 5 + [answer]
     asked = model(endpoint, patience=0.15, concurrency=at_once, **settings)
@@ -97,7 +103,9 @@ async def test_endpoint_may_come_back(endpoint: ScriptedEndpoint) -> None:
 async def test_waiting_calls_end_with_the_others(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [HANGS]
     asked = model(endpoint, patience=0.2, timeout=0.1, concurrency=LEAST_CALLS)
-    ends = await asyncio.wait_for(asyncio.gather(*(status(asked) for _ in range(40)), return_exceptions=True), 60)
+    ends = await asyncio.wait_for(
+        asyncio.gather(*(status(asked) for _ in range(40)), return_exceptions=True), 60
+    )
     assert {type(end) for end in ends[LEAST_CALLS:]} == {EndpointGoneError}
 
 
@@ -119,7 +127,9 @@ async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ticking]:
 
 @pytest.mark.parametrize("timeout", [10.0, 60.0, 80.0, 100.0, 120.0, 160.0, 299.0, 300.0, 600.0])
 async def test_hanging_one_by_one_ends_in_time(timeout: float, clock: Ticking) -> None:
-    """The five calls that are needed fit into the patience and one attempt, however long that is."""
+    """The five calls that are needed fit into the patience and one attempt, however long that
+    is.
+    """
     guard = CircuitBreaker("there", 300.0, timeout)
     first, ended = None, None
     for _ in range(100):

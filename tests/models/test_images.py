@@ -41,7 +41,9 @@ def test_other_formats_become_png(tmp_path: Path) -> None:
     assert ImageEncoder(10_000)(saved(tmp_path / "a.bmp", "BMP")).url.startswith(b"data:image/png")
 
 
-@pytest.mark.parametrize(("format", "mode"), [("PNG", "RGBA"), ("JPEG", "RGB"), ("PNG", "L"), ("PNG", "P")])
+@pytest.mark.parametrize(
+    ("format", "mode"), [("PNG", "RGBA"), ("JPEG", "RGB"), ("PNG", "L"), ("PNG", "P")]
+)
 def test_large_images_are_scaled_down(tmp_path: Path, format: str, mode: str) -> None:
     path = saved(tmp_path / "a", format, (400, 200), mode)
     encoded = ImageEncoder(20_000)(path)
@@ -49,17 +51,27 @@ def test_large_images_are_scaled_down(tmp_path: Path, format: str, mode: str) ->
     assert sent.size == (encoded.width, encoded.height) == (200, 100)
 
 
-@pytest.mark.parametrize(("format", "mode"), [("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "P"), ("WEBP", "RGB"), ("BMP", "RGB")])
+@pytest.mark.parametrize(
+    ("format", "mode"),
+    [("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "P"), ("WEBP", "RGB"), ("BMP", "RGB")],
+)
 @pytest.mark.parametrize("most", [100_000, 20_000])
 def test_jpeg_is_sent_where_asked_for(tmp_path: Path, format: str, mode: str, most: int) -> None:
     path = saved(tmp_path / "a", format, (400, 200), mode)
-    for encoder in (ImageEncoder(most, "jpeg"), pickle.loads(pickle.dumps(ImageEncoder(most, "jpeg")))):
+    for encoder in (
+        ImageEncoder(most, "jpeg"),
+        pickle.loads(pickle.dumps(ImageEncoder(most, "jpeg"))),
+    ):
         assert encoder.at_once(path) is None, "it must be decoded"
         encoded = encoder(path)
         head, data = encoded.url.split(b",")
         sent = Image.open(BytesIO(base64.b64decode(data)))
         assert (head, sent.format) == (b"data:image/jpeg;base64", "JPEG")
-        assert sent.size == (encoded.width, encoded.height) == ((400, 200) if most == 100_000 else (200, 100))
+        assert (
+            sent.size
+            == (encoded.width, encoded.height)
+            == ((400, 200) if most == 100_000 else (200, 100))
+        )
         assert encoded.sha256 == file_hash(path), "that of the file"
 
 
@@ -98,7 +110,9 @@ def test_bytes_after_image_do_no_harm(tmp_path: Path) -> None:
     ImageEncoder(10**6)(path)
 
 
-@pytest.mark.parametrize(("content", "problem"), [(None, "is missing"), (b"", "is empty"), (b"GIF? no", "not an image")])
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "is missing"), (b"", "is empty"), (b"GIF? no", "not an image")]
+)
 def test_what_is_no_image_is_named(tmp_path: Path, content: bytes | None, problem: str) -> None:
     path = tmp_path / "a.png"
     if content is not None:
@@ -108,7 +122,9 @@ def test_what_is_no_image_is_named(tmp_path: Path, content: bytes | None, proble
 
 
 @pytest.mark.parametrize("format", ["EPS", "DDS", "PPM", "TIFF"])
-def test_other_formats_are_never_opened(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_formats_are_never_opened(
+    tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = saved(tmp_path / "a.png", format)
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a program was started"))
     with pytest.raises(InputError, match="is not an image"):
@@ -118,7 +134,13 @@ def test_other_formats_are_never_opened(tmp_path: Path, format: str, monkeypatch
 
 def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.png")
-    for use in (ImageEncoder(10), open_checked, image_size, file_hash, partial(copy_image, folder=tmp_path / "x")):
+    for use in (
+        ImageEncoder(10),
+        open_checked,
+        image_size,
+        file_hash,
+        partial(copy_image, folder=tmp_path / "x"),
+    ):
         with pytest.raises(InputError, match="it is no file"):
             use(str(tmp_path / "a.png"))
     assert Pictures(tmp_path)(str(tmp_path / "a.png")).src is None
@@ -128,12 +150,20 @@ def test_file_without_end_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(b"")
     os.truncate(path, 60 << 30)  # takes no room on disk
-    for use in (ImageEncoder(10), open_checked, image_size, file_hash, partial(copy_image, folder=tmp_path / "x")):
+    for use in (
+        ImageEncoder(10),
+        open_checked,
+        image_size,
+        file_hash,
+        partial(copy_image, folder=tmp_path / "x"),
+    ):
         with pytest.raises(InputError, match="has 61440 MB; the limit is 244"):
             use(str(path))
     state = Observation(str(path))
     info = EvaluatorInfo("j", "1")
-    assert verdict_key(info, Trajectory(id="a", task=Task(goal="g"), final=state), [str(path)]).startswith("sha256:")
+    assert verdict_key(
+        info, Trajectory(id="a", task=Task(goal="g"), final=state), [str(path)]
+    ).startswith("sha256:")
 
 
 def test_damage_to_a_gif_is_an_input_error(tmp_path: Path) -> None:
@@ -161,7 +191,11 @@ def test_known_hash_is_that_of_the_file(tmp_path: Path) -> None:
         for age in (0, 60):  # just written, and left alone for a while
             then = time.time() - age
             os.utime(path, (then, then))
-            hashes += [file_hash(str(path)), file_hash(str(path)), encode_image(path.read_bytes(), str(path), 10**6).sha256]
+            hashes += [
+                file_hash(str(path)),
+                file_hash(str(path)),
+                encode_image(path.read_bytes(), str(path), 10**6).sha256,
+            ]
     assert len(set(hashes[:6])) == len(set(hashes[6:])) == 1
     assert hashes[0] != hashes[6]
 

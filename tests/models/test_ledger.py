@@ -12,7 +12,11 @@ from prill.types import Usage
 
 @pytest.mark.parametrize(
     ("model", "same_as"),
-    [("gpt-4o-2024-11-20", "gpt-4o"), ("gpt-4o-mini-2024-07-18", "gpt-4o-mini"), ("openai/gpt-4.1-mini", "gpt-4.1-mini")],
+    [
+        ("gpt-4o-2024-11-20", "gpt-4o"),
+        ("gpt-4o-mini-2024-07-18", "gpt-4o-mini"),
+        ("openai/gpt-4.1-mini", "gpt-4.1-mini"),
+    ],
 )
 def test_dated_name_has_price_of_model(model: str, same_as: str) -> None:
     assert find_price(model) == find_price(same_as) is not None
@@ -62,7 +66,9 @@ async def test_each_meter_gets_its_own_share() -> None:
 
     async def work(tokens: int) -> Usage:
         with metered() as meter:
-            await asyncio.gather(*(asyncio.to_thread(ledger.record, tokens, 0, 0) for _ in range(3)))
+            await asyncio.gather(
+                *(asyncio.to_thread(ledger.record, tokens, 0, 0) for _ in range(3))
+            )
             return meter.usage
 
     shares = await asyncio.gather(work(1), work(10))

@@ -1,4 +1,6 @@
-"""A model in this process: tiny ones, built and trained here in seconds to give fixed answers, through the real code path."""
+"""A model in this process: tiny ones, built and trained here in seconds to give fixed answers,
+through the real code path.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +49,19 @@ FORM = ReplyFormat("thoughts", "status", ("success", "failure"), tagged=True)
 JUDGE = "You judge."
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>"]
 TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
-    "{% for part in m.content %}{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content "
+    "}}{% else %}"
+    "{% for part in m.content %}{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% "
+    "endif %}{% endfor %}{% endif %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 BRIGHT, DARK = "Thoughts: it is bright.\nStatus: success", "Thoughts: it is dark.\nStatus: failure"
 
 
 def tokenizer() -> Any:
-    """Bytes as tokens, and the special ones: every string can be written, and nothing is fetched."""
+    """Bytes as tokens, and the special ones: every string can be written, and nothing is
+    fetched.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -63,10 +69,15 @@ def tokenizer() -> Any:
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bare.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=SPECIAL, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     bare.train_from_iterator([BRIGHT, DARK] * 10, trainer)
-    made = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=bare, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
     made.chat_template = TEMPLATE
     return made
 
@@ -89,10 +100,15 @@ def text_config(words: Any, window: int = 512) -> Any:
 
 
 def train(model: Any, questions: list[Any], words: Any, answers: list[str]) -> None:
-    """Until the model says each answer after its question. Questions and answers are of one length each."""
+    """Until the model says each answer after its question. Questions and answers are of one length
+    each.
+    """
     import torch
 
-    asked = {name: torch.cat([question[name] for question in questions]) for name in ("input_ids", "pixel_values")}
+    asked = {
+        name: torch.cat([question[name] for question in questions])
+        for name in ("input_ids", "pixel_values")
+    }
     said = torch.tensor([words(answer + "<|im_end|>")["input_ids"] for answer in answers])
     asked["input_ids"] = torch.cat([asked["input_ids"], said], 1)
     labels = asked["input_ids"].clone()
@@ -117,13 +133,21 @@ def save(model: Any, reader: Any, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def seeing(tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]) -> Path:
+def seeing(
+    tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]
+) -> Path:
     """A LLaVA of two layers that tells a white picture from a black one."""
     import torch
 
-    torch.set_num_threads(1)  # several threads wait for each other actively, and crawl where something else wants a core
+    # several threads wait for each other actively, and crawl where something else wants a core
+    torch.set_num_threads(1)
     torchvision_beside_cpu_torch()
-    from transformers import CLIPVisionConfig, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
+    from transformers import (
+        CLIPVisionConfig,
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+        LlavaProcessor,
+    )
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
     torch.manual_seed(0)
@@ -139,7 +163,12 @@ def seeing(tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torc
         chat_template=TEMPLATE,
     )
     eyes = CLIPVisionConfig(
-        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=28,
+        patch_size=14,
     )
     config = LlavaConfig(
         vision_config=eyes,
@@ -151,8 +180,16 @@ def seeing(tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torc
     questions = [
         reader.apply_chat_template(
             [
-                {"role": "system", "content": [{"type": "text", "text": f"{JUDGE}\n\n{FORM.instructions(as_json=False)}"}]},
-                {"role": "user", "content": [{"type": "image", "image": Picture.new("RGB", (56, 56), colour)}]},
+                {
+                    "role": "system",
+                    "content": [
+                        {"type": "text", "text": f"{JUDGE}\n\n{FORM.instructions(as_json=False)}"}
+                    ],
+                },
+                {
+                    "role": "user",
+                    "content": [{"type": "image", "image": Picture.new("RGB", (56, 56), colour)}],
+                },
             ],
             add_generation_prompt=True,
             tokenize=True,
@@ -166,7 +203,9 @@ def seeing(tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torc
 
 
 @pytest.fixture(scope="module")
-def blind(tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]) -> Path:
+def blind(
+    tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]
+) -> Path:
     """An untrained model of text alone: it rambles, and has no room for more than 64 tokens."""
     import torch
 
@@ -175,7 +214,11 @@ def blind(tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch
 
     torch.manual_seed(0)
     words = tokenizer()
-    return save(Qwen2ForCausalLM(text_config(words, window=64)), words, tmp_path_factory.mktemp("weights") / "tiny-qwen")
+    return save(
+        Qwen2ForCausalLM(text_config(words, window=64)),
+        words,
+        tmp_path_factory.mktemp("weights") / "tiny-qwen",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -196,11 +239,20 @@ async def test_local_model_sees_the_picture(model: LocalModel, tmp_path: Path) -
         )
     assert bright.fields == {"thoughts": "it is bright.", "status": "success"}
     assert dark.fields == {"thoughts": "it is dark.", "status": "failure"}
-    chances = [choice_probability(reply.tokens or (), "status", FORM.choices, "success") for reply in (bright, dark)]
-    assert chances[0] is not None and chances[1] is not None and 1 > chances[0] > 0.5 > chances[1] > 0
-    assert bright.usage == Usage(1, bright.usage.prompt_tokens, bright.usage.completion_tokens, 1, 0.0)
+    chances = [
+        choice_probability(reply.tokens or (), "status", FORM.choices, "success")
+        for reply in (bright, dark)
+    ]
+    assert (
+        chances[0] is not None and chances[1] is not None and 1 > chances[0] > 0.5 > chances[1] > 0
+    )
+    assert bright.usage == Usage(
+        1, bright.usage.prompt_tokens, bright.usage.completion_tokens, 1, 0.0
+    )
     assert bright.usage.prompt_tokens > 20 and bright.usage.completion_tokens > 5
-    assert meter.usage == bright.usage + dark.usage, "calls are booked on the work that they are made for"
+    assert meter.usage == bright.usage + dark.usage, (
+        "calls are booked on the work that they are made for"
+    )
     assert model.name == "local/tiny-llava"
 
 
@@ -225,11 +277,16 @@ def test_local_model_leaves_no_thread(seeing: Path, tmp_path: Path) -> None:
     assert not thread.is_alive()
 
 
-async def test_code_replaces_its_mark(model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_code_replaces_its_mark(
+    model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PRILL_CODE_KEY", "k")
     marked = (Message("user", (f"[page {NONCE}]",)),)
     plain = (Message("user", ("[page ]",)),)
-    with_code, without = [(await model.sampled(1.0, 1).complete(asked)).usage.prompt_tokens for asked in (marked, plain)]
+    with_code, without = [
+        (await model.sampled(1.0, 1).complete(asked)).usage.prompt_tokens
+        for asked in (marked, plain)
+    ]
     assert with_code == without + 7  # seven letters, a token each
 
 
@@ -252,14 +309,20 @@ async def test_cut_answer_gets_twice_the_length(model: LocalModel, tmp_path: Pat
     whole = await model.complete(look(tmp_path, "white"), form=FORM)
     length = whole.usage.completion_tokens
     again = await model.complete(look(tmp_path, "white"), form=FORM, max_tokens=length - 1)
-    assert (again.text, again.usage.calls, again.usage.completion_tokens) == (whole.text, 2, 2 * length - 1)
+    assert (again.text, again.usage.calls, again.usage.completion_tokens) == (
+        whole.text,
+        2,
+        2 * length - 1,
+    )
     with pytest.raises(TruncatedError, match="cut at 4 tokens"):
         await model.complete(look(tmp_path, "white"), form=FORM, max_tokens=2)
 
 
 async def test_too_long_for_window_is_context(blind: Path) -> None:
     local = LocalModel(blind, device="cpu")
-    with pytest.raises(ContextTooLongError, match=r"the request has \d+ tokens, and the model's window 64"):
+    with pytest.raises(
+        ContextTooLongError, match=r"the request has \d+ tokens, and the model's window 64"
+    ):
         await local.complete((Message("user", ("word " * 100,)),))
     with pytest.raises(ContextTooLongError, match="no more room for the answer"):
         await local.complete((Message("user", ("word",)),))
@@ -277,10 +340,12 @@ async def test_evidence_fills_the_window(
     page = Observation(caption=(characters * 30_000)[:30_000])
     trajectory = Trajectory(id="t", task=Task(goal="buy", platform="web"), steps=(), final=page)
     with transcribed() as calls:
-        verdict = await CaptionJudge(local, GivenCaption(), spec=ModularSpec(form="verdict"))(trajectory)
+        verdict = await CaptionJudge(local, GivenCaption(), spec=ModularSpec(form="verdict"))(
+            trajectory
+        )
     assert (verdict.success, verdict.usage.calls, len(calls)) == (True, 1, sizes), verdict.reason
-    # 7s have three times the tokens that they were guessed to have: one request tells, before anything is generated, and the
-    # next is cut to what was counted.
+    # 7s have three times the tokens that they were guessed to have: one request tells, before
+    # anything is generated, and the next is cut to what was counted.
     assert 2048 < verdict.usage.prompt_tokens < 4096
 
 
@@ -292,13 +357,32 @@ def test_window_is_told_without_weights(tmp_path: Path) -> None:
 
     assert window(max_position_embeddings=4096) == 4096
     assert window('{"model_max_length": 2048}', max_position_embeddings=4096) == 2048
-    assert window('{"model_max_length": 1000000000000000019884624838656}', max_position_embeddings=4096) == 4096
+    assert (
+        window(
+            '{"model_max_length": 1000000000000000019884624838656}', max_position_embeddings=4096
+        )
+        == 4096
+    )
     assert window("[not a tokenizer", max_position_embeddings=4096) == 4096
-    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "rope_theta": 1e6}
+    yarn = {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 4096,
+        "rope_theta": 1e6,
+    }
     assert window(max_position_embeddings=4096, rope_parameters=yarn) == 16384
-    assert window(max_position_embeddings=16384, rope_parameters=yarn) == 16384, "what is multiplied already"
-    assert window(model_type="llava", text_config={"model_type": "qwen2", "max_position_embeddings": 1024}) == 1024
-    assert window('{"model_max_length": 512}', model_type="t5") is None, "relative places have no end"
+    assert window(max_position_embeddings=16384, rope_parameters=yarn) == 16384, (
+        "what is multiplied already"
+    )
+    assert (
+        window(
+            model_type="llava", text_config={"model_type": "qwen2", "max_position_embeddings": 1024}
+        )
+        == 1024
+    )
+    assert window('{"model_max_length": 512}', model_type="t5") is None, (
+        "relative places have no end"
+    )
     with pytest.raises(EndpointError, match="the model cannot be loaded"):
         window(model_type="none")
 
@@ -315,11 +399,15 @@ async def test_missing_picture_is_input_error(model: LocalModel) -> None:
 
 async def test_local_model_times_out(model: LocalModel, seeing: Path, tmp_path: Path) -> None:
     with pytest.raises(CallTimeoutError, match="no answer within 0 s"):
-        await LocalModel(seeing, device="cpu", timeout=0.0).complete(look(tmp_path, "white"), form=FORM)
+        await LocalModel(seeing, device="cpu", timeout=0.0).complete(
+            look(tmp_path, "white"), form=FORM
+        )
 
 
 async def test_cancelled_call_frees_the_model(model: LocalModel, tmp_path: Path) -> None:
-    task = asyncio.create_task(model.sampled(9.0, 0).complete((Message("user", ("?",)),), max_tokens=400))
+    task = asyncio.create_task(
+        model.sampled(9.0, 0).complete((Message("user", ("?",)),), max_tokens=400)
+    )
     await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

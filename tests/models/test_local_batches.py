@@ -1,4 +1,6 @@
-"""Calls that wait are answered together by a model in this process, and each as if it were alone."""
+"""Calls that wait are answered together by a model in this process, and each as if it were
+alone.
+"""
 
 from __future__ import annotations
 
@@ -68,19 +70,25 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def asks(folder: Path, kind: str, count: int = 5) -> list[tuple[Message, ...]]:
-    """Calls of different lengths; those of a model that sees hold none, one or two pictures of different sizes."""
+    """Calls of different lengths; those of a model that sees hold none, one or two pictures of
+    different sizes.
+    """
     made: list[tuple[Message, ...]] = []
     for i in range(count):
         parts: list[str | Image] = [f"What is here, in {i} {'really ' * i}long words?"]
         for j in range(0 if kind == "qwen2" else i % 3):
             path = folder / f"{i}-{j}.png"
-            Picture.linear_gradient("L").rotate(90 * j).resize((80 + 40 * i, 60 + 30 * j)).convert("RGB").save(path)
+            Picture.linear_gradient("L").rotate(90 * j).resize((80 + 40 * i, 60 + 30 * j)).convert(
+                "RGB"
+            ).save(path)
             parts.append(Image(str(path)))
         made.append((Message("user", tuple(parts)),))
     return made
 
 
-async def said(model: LanguageModel, ask: tuple[Message, ...], length: int = 6) -> tuple[str, tuple[Token, ...]]:
+async def said(
+    model: LanguageModel, ask: tuple[Message, ...], length: int = 6
+) -> tuple[str, tuple[Token, ...]]:
     """The answer of a model that never ends by itself, as far as it went."""
     try:
         reply = await model.complete(ask, form=Anything(), max_tokens=length)
@@ -96,7 +104,9 @@ async def test_batched_answers_equal_single_ones(
     calls = asks(tmp_path, kind)
     alone = LocalModel(tiny_model(kind), device="cpu", batch=1)
     single = [await said(alone, call) for call in calls]
-    assert set(batches) == {1} and len({text for text, _ in single}) == len(calls), "each call gets an answer of its own"
+    assert set(batches) == {1} and len({text for text, _ in single}) == len(calls), (
+        "each call gets an answer of its own"
+    )
     batches.clear()
     together = LocalModel(tiny_model(kind), device="cpu", batch=4)
     assert together.concurrency == 8
@@ -104,7 +114,9 @@ async def test_batched_answers_equal_single_ones(
     assert max(batches) == 4, "the model is loaded while the others come"
 
 
-async def test_draw_is_the_same_in_any_company(tiny_model: Callable[[str], Path], tmp_path: Path, batches: list[int]) -> None:
+async def test_draw_is_the_same_in_any_company(
+    tiny_model: Callable[[str], Path], tmp_path: Path, batches: list[int]
+) -> None:
     model = LocalModel(tiny_model("qwen2"), device="cpu", batch=4)
     first, *others = asks(tmp_path, "qwen2")
 
@@ -114,13 +126,17 @@ async def test_draw_is_the_same_in_any_company(tiny_model: Callable[[str], Path]
     alone = [await said(drawn(seed), first) for seed in (1, 2)]
     assert alone[0] != alone[1]
     batches.clear()
-    mixed = await asyncio.gather(*(said(model, call) for call in others), *(said(drawn(seed), first) for seed in (1, 2)))
+    mixed = await asyncio.gather(
+        *(said(model, call) for call in others), *(said(drawn(seed), first) for seed in (1, 2))
+    )
     assert mixed[-2:] == alone and max(batches) == 4
 
 
 def prepared(weights: Weights, text: str, sampling: Sampling = GREEDY, length: int = 8) -> Prepared:
     turns = [{"role": "user", "content": [{"type": "text", "text": text}]}]
-    return weights.prepare(turns, length, sampling, alternatives=5, timeout=60.0, stop=threading.Event())
+    return weights.prepare(
+        turns, length, sampling, alternatives=5, timeout=60.0, stop=threading.Event()
+    )
 
 
 async def test_limits_narrow_the_draw(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
@@ -132,13 +148,21 @@ async def test_limits_narrow_the_draw(tiny_model: Callable[[str], Path], tmp_pat
     assert await said(model.sampled(5.0, 1), call) != likeliest
     weights = load(tiny_model("qwen2"), "cpu", None)
     few, all_ = (prepared(weights, "?", Sampling(50.0, 1, {"top_k": k}), 40) for k in (5, 0))
-    places = [outcome.tokens or () for outcome in weights.generate([few, all_]) if isinstance(outcome, Generation)]
+    places = [
+        outcome.tokens or ()
+        for outcome in weights.generate([few, all_])
+        if isinstance(outcome, Generation)
+    ]
     ranks = {[word for word, _ in token.top].index(token.text) for token in places[0]}
-    assert ranks == {0, 1, 2, 3, 4}, "almost equally likely at this temperature, and no others are drawn"
+    assert ranks == {0, 1, 2, 3, 4}, (
+        "almost equally likely at this temperature, and no others are drawn"
+    )
     assert any(token.text not in dict(token.top) for token in places[1])
 
 
-async def test_penalty_is_that_of_transformers(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+async def test_penalty_is_that_of_transformers(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
     import transformers
 
     folder = tiny_model("qwen2")
@@ -146,16 +170,22 @@ async def test_penalty_is_that_of_transformers(tiny_model: Callable[[str], Path]
     words = transformers.AutoTokenizer.from_pretrained(folder)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder)
     turns = [{"role": "user", "content": str(call[0].parts[0])}]
-    ids = words.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    ids = words.apply_chat_template(
+        turns, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+    )
     length = ids["input_ids"].shape[1]
     model = LocalModel(folder, device="cpu")
     for penalty in (1.0, 3.0):
-        out = theirs.generate(**ids, max_new_tokens=24, do_sample=False, repetition_penalty=penalty)[0, length:]
+        out = theirs.generate(
+            **ids, max_new_tokens=24, do_sample=False, repetition_penalty=penalty
+        )[0, length:]
         text, _ = await said(model.sampled(0.0, 0, repetition_penalty=penalty), call, 12)
         assert repr(" ".join(words.decode(out).split()))[1:100] in text
 
 
-async def test_log_probabilities_are_the_models(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+async def test_log_probabilities_are_the_models(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
     import torch
     import transformers
 
@@ -171,7 +201,9 @@ async def test_log_probabilities_are_the_models(tiny_model: Callable[[str], Path
             logprobs = theirs(ids).logits[0, -1].log_softmax(-1)
             best = int(logprobs.argmax())
             assert token.text == words.decode([best])
-            assert [p for _, p in token.top] == pytest.approx(logprobs.topk(5).values.tolist(), abs=1e-4)
+            assert [p for _, p in token.top] == pytest.approx(
+                logprobs.topk(5).values.tolist(), abs=1e-4
+            )
             assert token.logprob == pytest.approx(float(logprobs[best]), abs=1e-4)
             ids = torch.cat([ids, torch.tensor([[best]])], 1)
 
@@ -181,7 +213,9 @@ async def test_broken_call_fails_alone(tiny_model: Callable[[str], Path], tmp_pa
     good = asks(tmp_path, "qwen2_5_vl", 3)
     broken = (Message("user", (Image("/nowhere.png"),)),)
     given_up = asyncio.create_task(said(model, good[0], 4000))
-    whole = asyncio.gather(*(said(model, call) for call in good), model.complete(broken), return_exceptions=True)
+    whole = asyncio.gather(
+        *(said(model, call) for call in good), model.complete(broken), return_exceptions=True
+    )
     await asyncio.sleep(0)
     given_up.cancel()
     *answers, failure = await whole
@@ -193,7 +227,9 @@ async def test_unloadable_model_answers_nobody(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     model = LocalModel(tmp_path)
     async with asyncio.timeout(120):
-        failures = await asyncio.gather(*(model.complete((Message("user", ("?",)),)) for _ in range(3)), return_exceptions=True)
+        failures = await asyncio.gather(
+            *(model.complete((Message("user", ("?",)),)) for _ in range(3)), return_exceptions=True
+        )
     assert all(isinstance(failure, EndpointError) for failure in failures)
 
 
@@ -217,7 +253,10 @@ async def test_too_large_batch_is_halved(
 
 
 async def test_batch_keeps_to_its_tokens(
-    tiny_model: Callable[[str], Path], tmp_path: Path, batches: list[int], monkeypatch: pytest.MonkeyPatch
+    tiny_model: Callable[[str], Path],
+    tmp_path: Path,
+    batches: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(desk, "BATCH_TOKENS", 200)
     model = LocalModel(tiny_model("qwen2"), device="cpu", batch=8)
@@ -233,12 +272,16 @@ def adapted(folder: Path, place: Path) -> Any:
 
     torch.manual_seed(0)
     base = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    tuned = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    tuned = peft.get_peft_model(
+        base, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    )
     tuned.save_pretrained(place)
     return tuned
 
 
-async def test_adapter_changes_the_answers(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+async def test_adapter_changes_the_answers(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
     import transformers
 
     folder = tiny_model("qwen2")
@@ -250,14 +293,18 @@ async def test_adapter_changes_the_answers(tiny_model: Callable[[str], Path], tm
     assert text != (await said(LocalModel(folder, device="cpu"), call, 12))[0]
     words = transformers.AutoTokenizer.from_pretrained(folder)
     turns = [{"role": "user", "content": str(call[0].parts[0])}]
-    ids = words.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    ids = words.apply_chat_template(
+        turns, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+    )
     out = tuned.generate(**ids, max_new_tokens=24, do_sample=False)[0, ids["input_ids"].shape[1] :]
     assert repr(" ".join(words.decode(out).split()))[1:100] in text
     with pytest.raises(UsageError, match="no folder with an adapter in it"):
         LocalModel(folder, adapter=str(tmp_path))
 
 
-async def test_damaged_adapter_is_one_clear_error(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+async def test_damaged_adapter_is_one_clear_error(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
     folder, place = tiny_model("qwen2"), tmp_path / "tuned"
     adapted(folder, place)
     config, weights = place / "adapter_config.json", place / "adapter_model.safetensors"
@@ -266,8 +313,16 @@ async def test_damaged_adapter_is_one_clear_error(tiny_model: Callable[[str], Pa
         (config, None, "no folder with an adapter in it"),
         (config, settings[: len(settings) // 2], "adapter_config.json: not valid JSON"),
         (config, b"[]", r"adapter_config.json: .* \(peft_type is missing\)"),
-        (config, json.dumps({**json.loads(settings), "r": "x"}).encode(), "tuned: the adapter cannot be loaded"),
-        (config, json.dumps({**json.loads(settings), "peft_type": "y"}).encode(), "tuned: the adapter cannot be loaded"),
+        (
+            config,
+            json.dumps({**json.loads(settings), "r": "x"}).encode(),
+            "tuned: the adapter cannot be loaded",
+        ),
+        (
+            config,
+            json.dumps({**json.loads(settings), "peft_type": "y"}).encode(),
+            "tuned: the adapter cannot be loaded",
+        ),
         (weights, None, r"the weights of the adapter are missing \(adapter_model.safetensors\)"),
         (weights, tensors[: len(tensors) // 2], "tuned: the adapter cannot be loaded"),
         (weights, b"[]", "tuned: the adapter cannot be loaded"),
@@ -277,11 +332,19 @@ async def test_damaged_adapter_is_one_clear_error(tiny_model: Callable[[str], Pa
         weights.write_bytes(tensors)
         file.unlink() if data is None else file.write_bytes(data)
         with pytest.raises((UsageError, EndpointError), match=words):
-            await LocalModel(folder, device="cpu", adapter=str(place)).complete([Message("user", ("?",))], max_tokens=2)
+            await LocalModel(folder, device="cpu", adapter=str(place)).complete(
+                [Message("user", ("?",))], max_tokens=2
+            )
 
 
-async def test_damaged_weights_are_one_clear_error(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
-    for name, data in (("model.safetensors", b"half"), ("tokenizer_config.json", b"[]"), ("config.json", b"{")):
+async def test_damaged_weights_are_one_clear_error(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for name, data in (
+        ("model.safetensors", b"half"),
+        ("tokenizer_config.json", b"[]"),
+        ("config.json", b"{"),
+    ):
         folder = shutil.copytree(tiny_model("qwen2"), tmp_path / name)
         (folder / name).write_bytes(data)
         with pytest.raises(EndpointError, match=f"{name}: the model cannot be loaded"):
@@ -295,21 +358,38 @@ async def test_damaged_weights_are_one_clear_error(tiny_model: Callable[[str], P
 def test_embedded_is_adapted_by_its_name(
     tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`local:embedded` takes the folder that was unpacked before; a tiny model stands there in place of the large one."""
+    """`local:embedded` takes the folder that was unpacked before; a tiny model stands there in
+    place of the large one.
+    """
     monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path))
     file = Path(bundled_gguf())
-    folder = tmp_path / "weights" / f"{file.stem}-{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}-1"
+    folder = (
+        tmp_path / "weights" / f"{file.stem}-{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}-1"
+    )
     shutil.copytree(tiny_model("qwen2"), folder)
     adapted(folder, tmp_path / "tuned")
-    seen = PageState('<html><a backend_node_id="1"/><a backend_node_id="2"/></html>', ("1", "2")).text()
+    seen = PageState(
+        '<html><a backend_node_id="1"/><a backend_node_id="2"/></html>', ("1", "2")
+    ).text()
     step = Step(Observation(text=seen), Action("click", "[a]   -> CLICK", target="1"))
-    write_trajectories(tmp_path / "gold.jsonl", [Trajectory(id="t", task=Task(id="t", goal="Go"), steps=(step,))])
-    words = ["rollout", "mind2web", "--recordings", str(tmp_path / "gold.jsonl"), "--policy", "mindact"]
+    write_trajectories(
+        tmp_path / "gold.jsonl", [Trajectory(id="t", task=Task(id="t", goal="Go"), steps=(step,))]
+    )
+    words = [
+        "rollout",
+        "mind2web",
+        "--recordings",
+        str(tmp_path / "gold.jsonl"),
+        "--policy",
+        "mindact",
+    ]
     words += ["--model", "local:embedded", "--model.device", "cpu"]
     agents, answers = [], []
     for run, more in (("plain", []), ("adapted", ["--model.adapter", str(tmp_path / "tuned")])):
         assert main([*words, *more, "-o", str(tmp_path / run)]) == 0
-        (episode,) = (item for item in read_trajectories(tmp_path / run) if isinstance(item, Trajectory))
+        (episode,) = (
+            item for item in read_trajectories(tmp_path / run) if isinstance(item, Trajectory)
+        )
         agents.append(episode.agent)
         answers.append(episode.steps[0].thought)
     assert agents == [f"mindact/local/{folder.name}", f"mindact/local/{folder.name}+tuned"]

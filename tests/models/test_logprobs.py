@@ -11,13 +11,19 @@ CHOICES = ("success", "failure")
 
 
 def tokens(*rows: tuple[str, dict[str, float]]) -> list[Token]:
-    return [Token(text, log(top.get(text, 1.0)), tuple((t, log(p)) for t, p in top.items())) for text, top in rows]
+    return [
+        Token(text, log(top.get(text, 1.0)), tuple((t, log(p)) for t, p in top.items()))
+        for text, top in rows
+    ]
 
 
 def test_prefixes_of_a_choice_are_summed() -> None:
     reply = tokens(
         ('{"thoughts": "ok", "status": "', {}),
-        ("succ", {"succ": 0.5, 'success"': 0.1, "fail": 0.2, "The": 0.1, "f": 0.05, "successful": 0.05}),
+        (
+            "succ",
+            {"succ": 0.5, 'success"': 0.1, "fail": 0.2, "The": 0.1, "f": 0.05, "successful": 0.05},
+        ),
         ('ess"}', {}),
     )
     # success 0.5 + 0.1, failure 0.2 + 0.05, "The" and "successful" belong to neither
@@ -25,7 +31,11 @@ def test_prefixes_of_a_choice_are_summed() -> None:
 
 
 def test_token_is_compared_after_quote() -> None:
-    reply = tokens(('{"status":', {}), (' "failure', {' "failure': 0.7, ' "success': 0.3, "failure": 0.9}), ('"}', {}))
+    reply = tokens(
+        ('{"status":', {}),
+        (' "failure', {' "failure': 0.7, ' "success': 0.3, "failure": 0.9}),
+        ('"}', {}),
+    )
     assert choice_probability(reply, "status", CHOICES, "success") == pytest.approx(0.3)
 
 
@@ -53,7 +63,9 @@ def test_quoted_verdict_is_no_place() -> None:
 def test_labels_told_by_first_token() -> None:
     labels = ("towards-the-goal", "not-sure", "goal-reached", "away-from-the-goal")
     reply = tokens(
-        ('"response": "', {}), ("goal", {"goal": 0.5, "go": 0.1, "t": 0.2, "not": 0.1, "a": 0.1}), ('-reached"}', {})
+        ('"response": "', {}),
+        ("goal", {"goal": 0.5, "go": 0.1, "t": 0.2, "not": 0.1, "a": 0.1}),
+        ('-reached"}', {}),
     )
     assert choice_probability(reply, "response", labels, "goal-reached") == pytest.approx(0.6)
     grade = tokens(('"score": ', {}), ("4", {"4": 0.6, "5": 0.3, "44": 0.1}), ("}", {}))
@@ -63,10 +75,17 @@ def test_labels_told_by_first_token() -> None:
 def test_ambiguous_token_counts_for_none() -> None:
     reply = tokens(("Status: ", {}), ("un", {"un": 0.6, "unsure": 0.3, "unable": 0.1}))
     whole = [*reply, Token("sure", 0.0)]
-    assert choice_probability(whole, "status", ("unsure", "unable"), "unsure") == pytest.approx(0.75)
+    assert choice_probability(whole, "status", ("unsure", "unable"), "unsure") == pytest.approx(
+        0.75
+    )
 
 
 def test_unknown_probability_is_none() -> None:
     assert choice_probability(tokens(("no verdict", {})), "status", CHOICES, "success") is None
     reply = tokens(("Status: ", {}), ("s", {"x": 0.5}))
-    assert choice_probability([reply[0], Token("x", 0.0), Token("success", 0.0)], "status", CHOICES, "success") is None
+    assert (
+        choice_probability(
+            [reply[0], Token("x", 0.0), Token("success", 0.0)], "status", CHOICES, "success"
+        )
+        is None
+    )

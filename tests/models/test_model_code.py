@@ -1,4 +1,6 @@
-"""Code in the folders of models and adapters: no way of loading one runs it, asks whether to run it, or unpickles."""
+"""Code in the folders of models and adapters: no way of loading one runs it, asks whether to run
+it, or unpickles.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import open_base, open_page_base
 
 needs_torch = pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "datasets.arrow_dataset")),
+    not all(
+        importlib.util.find_spec(name)
+        for name in ("torch", "transformers", "trl", "peft", "datasets.arrow_dataset")
+    ),
     reason="not installed: pip install '.[train]'",
 )
 CODE = """
@@ -43,22 +48,32 @@ class Reader(ProcessorMixin):
     pass
 def generate(model, **given):
     pass
-"""
+"""  # noqa: E501
 AUTO = {
     "AutoConfig": "canary.Config",
     "AutoProcessor": "canary.Reader",
     "AutoTokenizer": ["canary.Words", "canary.Words"],
     **{
         f"AutoModel{what}": "canary.Model"
-        for what in ("", "ForCausalLM", "ForSeq2SeqLM", "ForImageTextToText", "ForSequenceClassification")
+        for what in (
+            "",
+            "ForCausalLM",
+            "ForSeq2SeqLM",
+            "ForImageTextToText",
+            "ForSequenceClassification",
+        )
     },
 }
 EXPLICIT = "trust_remote_code"
 
 
 @pytest.fixture
-def canary(tmp_path: Path, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """A folder that brings Python code, of a model that transformers knows (`known`) or not; who is asked says yes."""
+def canary(
+    tmp_path: Path, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Path]:
+    """A folder that brings Python code, of a model that transformers knows (`known`) or not; who is
+    asked says yes.
+    """
     monkeypatch.setattr("builtins.input", lambda prompt="": "y")
 
     def folder(kind: str) -> Path:
@@ -66,12 +81,21 @@ def canary(tmp_path: Path, tiny_model: Callable[[str], Path], monkeypatch: pytes
         (made / "custom_generate").mkdir()
         for file in (made / "canary.py", made / "custom_generate/generate.py"):
             file.write_text(CODE.format(mark=str(tmp_path / "ran")), encoding="utf-8")
-        for name in ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json"):
+        for name in (
+            "config.json",
+            "tokenizer_config.json",
+            "processor_config.json",
+            "preprocessor_config.json",
+        ):
             file = made / name
             values = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
             values |= {"auto_map": AUTO}
             if kind == "unknown":
-                values |= {"model_type": "prill-canary", "architectures": ["Model"], "tokenizer_class": "Words"}
+                values |= {
+                    "model_type": "prill-canary",
+                    "architectures": ["Model"],
+                    "tokenizer_class": "Words",
+                }
             file.write_text(json.dumps(values), encoding="utf-8")
         if kind == "unknown":
             (made / "tokenizer.json").unlink()
@@ -92,15 +116,21 @@ WAYS: dict[str, Callable[[Path], object]] = {
     "ranker": lambda folder: CrossEncoder(folder, device="cpu")._load(),
     "embedder": lambda folder: LocalEmbedder(folder)._embed(["a"]),
     "tokenizer": tokenizer,
-    "training": lambda folder: open_base(TrainSpec(model=str(folder))).outline(TrainSpec(model=str(folder))),
-    "training of pages": lambda folder: open_page_base(TrainSpec(model=str(folder), trains="ranker", method="full")),
+    "training": lambda folder: open_base(TrainSpec(model=str(folder))).outline(
+        TrainSpec(model=str(folder))
+    ),
+    "training of pages": lambda folder: open_page_base(
+        TrainSpec(model=str(folder), trains="ranker", method="full")
+    ),
 }
 
 
 @needs_torch
 @pytest.mark.parametrize("kind", ["known", "unknown"])
 @pytest.mark.parametrize("way", WAYS)
-def test_no_way_runs_code_of_a_folder(way: str, kind: str, canary: Callable[[str], Path], tmp_path: Path) -> None:
+def test_no_way_runs_code_of_a_folder(
+    way: str, kind: str, canary: Callable[[str], Path], tmp_path: Path
+) -> None:
     folder = canary(kind)
     if kind == "unknown":
         with pytest.raises(PrillError, match="Python code of its own") as told:
@@ -129,7 +159,10 @@ def test_every_loading_says_that_no_code_is_run() -> None:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
-            loads = node.func.attr in ("from_pretrained", "from_config") and "PeftModel" not in ast.unparse(node.func)
+            loads = node.func.attr in (
+                "from_pretrained",
+                "from_config",
+            ) and "PeftModel" not in ast.unparse(node.func)
             if loads and EXPLICIT not in {word.arg for word in node.keywords}:
                 silent.append(f"{file}:{node.lineno}")
     assert not silent
@@ -137,7 +170,12 @@ def test_every_loading_says_that_no_code_is_run() -> None:
 
 def sources() -> list[Path]:
     root = Path(prill.__file__).parent
-    return [Path(folder) / name for folder, _, names in os.walk(root, followlinks=True) for name in names if name[-3:] == ".py"]
+    return [
+        Path(folder) / name
+        for folder, _, names in os.walk(root, followlinks=True)
+        for name in names
+        if name[-3:] == ".py"
+    ]
 
 
 class Evil:
@@ -152,7 +190,13 @@ class Evil:
 
 def adapter(folder: Path, data: bytes, **settings: Any) -> Path:
     folder.mkdir()
-    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 2, "target_modules": ["q_proj"], **settings}
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": 2,
+        "target_modules": ["q_proj"],
+        **settings,
+    }
     (folder / "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "adapter_model.bin").write_bytes(data)
     return folder
@@ -169,13 +213,17 @@ def archive(value: object, path: Path) -> bytes:
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("form", ["pickle", "archive"])
 @pytest.mark.parametrize("what", ["adapter", "chooser's adapter", "model"])
-def test_no_pickle_of_a_folder_is_run(what: str, form: str, tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
+def test_no_pickle_of_a_folder_is_run(
+    what: str, form: str, tmp_path: Path, tiny_model: Callable[[str], Path]
+) -> None:
     mark, base = tmp_path / "ran", tiny_model("qwen2")
     value = {"w": Evil(mark)}
     data = pickle.dumps(value, 2) if form == "pickle" else archive(value, tmp_path / "saved")
     with pytest.raises(PrillError, match="cannot be loaded"):
         if what == "model":
-            folder = shutil.copytree(base, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+            folder = shutil.copytree(
+                base, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors")
+            )
             (folder / "pytorch_model.bin").write_bytes(data)
             load(folder, "cpu", None)
         elif what == "adapter":

@@ -43,11 +43,15 @@ def test_every_model_has_sampling_options(kind: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["local:{}", "vllm:{}"])
-def test_models_here_tell_how_they_are_asked(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_here_tell_how_they_are_asked(
+    kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("prill.models.vllm.shutil.which", lambda name, **_: f"/bin/{name}")
     made: Any = make_model(kind.format(folder), image_format="jpeg", temperature=0.5, top_k=9)
     assert made.name.endswith("weights (temperature 0.5, top_k 9) (image format jpeg)")
-    assert made.sampled(1.0, 3).name.endswith("weights (temperature 1, seed 3, top_k 9) (image format jpeg)")
+    assert made.sampled(1.0, 3).name.endswith(
+        "weights (temperature 1, seed 3, top_k 9) (image format jpeg)"
+    )
     plain = make_model(kind.format(folder))
     assert plain.name.endswith("weights")
 
@@ -55,7 +59,9 @@ def test_models_here_tell_how_they_are_asked(kind: str, folder: Path, monkeypatc
 def test_local_model_sees_what_would_be_sent(folder: Path, ask: tuple[Message, ...]) -> None:
     (image, _) = ask[0].parts
     assert isinstance(image, Image)
-    plain, jpeg = (LocalModel(folder, image_format=given)._picture(image.path) for given in (None, "jpeg"))
+    plain, jpeg = (
+        LocalModel(folder, image_format=given)._picture(image.path) for given in (None, "jpeg")
+    )
     assert plain.tobytes() == Picture.open(image.path).tobytes() != jpeg.tobytes()
 
 
@@ -67,9 +73,13 @@ async def test_endpoint_is_sent_jpeg(endpoint: ScriptedEndpoint, ask: tuple[Mess
     assert Picture.open(BytesIO(base64.b64decode(urls[0].partition(",")[2]))).format == "JPEG"
 
 
-async def test_replies_to_jpeg_are_kept_apart(endpoint: ScriptedEndpoint, ask: tuple[Message, ...], tmp_path: Path) -> None:
+async def test_replies_to_jpeg_are_kept_apart(
+    endpoint: ScriptedEndpoint, ask: tuple[Message, ...], tmp_path: Path
+) -> None:
     cache = DiskCache(tmp_path / "replies")
-    plain, jpeg = (model(endpoint, cache=cache, **given) for given in ({}, {"image_format": "jpeg"}))
+    plain, jpeg = (
+        model(endpoint, cache=cache, **given) for given in ({}, {"image_format": "jpeg"})
+    )
     for asked in (plain, jpeg, plain, jpeg):
         await asked.complete(ask)
     assert len(endpoint.bodies) == 2
@@ -77,6 +87,8 @@ async def test_replies_to_jpeg_are_kept_apart(endpoint: ScriptedEndpoint, ask: t
 
 
 def test_endpoint_model_keeps_its_options(tmp_path: Path) -> None:
-    made = make_model({"name": "cogagent", "image_format": "jpeg", "top_p": 0.5, "temperature": 0.5})
+    made = make_model(
+        {"name": "cogagent", "image_format": "jpeg", "top_p": 0.5, "temperature": 0.5}
+    )
     assert isinstance(made, OpenAIModel)
     assert made.name == "cogagent (temperature 0.5, top_p 0.5) (image format jpeg)"

@@ -1,4 +1,6 @@
-"""Answers that no well-behaved server gives, and settings that cannot be used: each is a retry, a state or one clear error."""
+"""Answers that no well-behaved server gives, and settings that cannot be used: each is a retry, a
+state or one clear error.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ async def reply(url: str, **settings: Any) -> Reply:
 
 @asynccontextmanager
 async def bytes_served(*answers: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """The address of a server that sends these bytes, one entry a connection, the last one for ever."""
+    """The address of a server that sends these bytes, one entry a connection, the last one for
+    ever.
+    """
     waiting = list(answers)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -61,7 +65,11 @@ async def bytes_served(*answers: bytes, tls: ssl.SSLContext | None = None) -> As
         yield f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 
 
-GOOD_BYTES = HEAD + b"Connection: close\r\n\r\n" + json.dumps({"choices": [{"message": {"content": ANSWER}}]}).encode()
+GOOD_BYTES = (
+    HEAD
+    + b"Connection: close\r\n\r\n"
+    + json.dumps({"choices": [{"message": {"content": ANSWER}}]}).encode()
+)
 
 
 async def test_request_is_as_the_sdk_sends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +81,11 @@ async def test_request_is_as_the_sdk_sends_it(monkeypatch: pytest.MonkeyPatch) -
         headers = sorted((name.lower(), value) for name, value in request.headers.items())
         # Each names itself, the SDK in eight headers more, and says what it unpacks.
         told = [
-            pair for pair in headers if not pair[0].startswith(("x-stainless", "user-agent", "accept-encoding", "connection"))
+            pair
+            for pair in headers
+            if not pair[0].startswith(
+                ("x-stainless", "user-agent", "accept-encoding", "connection")
+            )
         ]
         seen.append((request.raw_path, await request.read(), told))
         return web.json_response({"choices": [{"message": {"content": ANSWER}}]})
@@ -100,7 +112,10 @@ async def test_request_is_as_the_sdk_sends_it(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_call_is_of_the_types_of_the_sdk(tmp_path: Path) -> None:
     Picture.new("RGB", (20, 10)).save(tmp_path / "a.png")
-    ask = [Message("system", ("Judge this.",)), Message("user", ("a", Image(str(tmp_path / "a.png"), "low")))]
+    ask = [
+        Message("system", ("Judge this.",)),
+        Message("user", ("a", Image(str(tmp_path / "a.png"), "low"))),
+    ]
     seen: list[bytes] = []
     async with serving(Faults()) as (_, url):
         model = OpenAIModel("m", base_url=url, reasoning_effort="low", temperature=0.5, top_p=0.9)
@@ -128,13 +143,18 @@ async def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 Oops"])
-@pytest.mark.parametrize(("coding", "pack"), [(b"gzip", gzip.compress), (b"deflate", zlib.compress)])
+@pytest.mark.parametrize(
+    ("coding", "pack"), [(b"gzip", gzip.compress), (b"deflate", zlib.compress)]
+)
 async def test_huge_packed_answer_is_one_failure(
     coding: bytes, pack: Callable[[bytes], bytes], status: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "MAX_ANSWER", 3 << 20)
     body = pack(b" " * (50 << 20))
-    head = HEAD.replace(b"200 OK", status) + b"Content-Encoding: %b\r\nContent-Length: %d\r\n" % (coding, len(body))
+    head = HEAD.replace(b"200 OK", status) + b"Content-Encoding: %b\r\nContent-Length: %d\r\n" % (
+        coding,
+        len(body),
+    )
     async with bytes_served(head + b"Connection: close\r\n\r\n" + body, GOOD_BYTES) as url:
         with pytest.raises(TransportError, match="has more than 3 MB"):
             await reply(url, retries=1)
@@ -154,7 +174,10 @@ async def test_huge_packed_answer_is_one_failure(
         HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
         HEAD + b"Content-Encoding: br\r\nContent-Length: 3\r\n\r\nabc",
         HEAD + b"Connection: close\r\n\r\n" + b"[" * 100_000,
-        HEAD + b"Connection: close\r\n\r\n" + b'{"choices": [{"message": {"content": ' + b"[" * 100_000,
+        HEAD
+        + b"Connection: close\r\n\r\n"
+        + b'{"choices": [{"message": {"content": '
+        + b"[" * 100_000,
     ],
 )
 async def test_malformed_answer_is_asked_again(answer: bytes) -> None:
@@ -181,7 +204,11 @@ def body(**changes: Any) -> Callable[[dict[str, Any]], web.StreamResponse]:
         body(usage={"prompt_tokens": 0, "completion_tokens": 0}),
         body(usage={"prompt_tokens": 1e300, "completion_tokens": 1}),
         body(usage={"prompt_tokens": True, "completion_tokens": [1]}),
-        body(choice={"logprobs": {"content": [{"token": "a", "logprob": -0.1, "top_logprobs": None}]}}),
+        body(
+            choice={
+                "logprobs": {"content": [{"token": "a", "logprob": -0.1, "top_logprobs": None}]}
+            }
+        ),
         body(choice={"logprobs": {"content": [{"token": "a", "logprob": None}]}}),
         body(choice={"logprobs": {"tokens": ["a"], "token_logprobs": [-0.1]}}),
         body(choice={"logprobs": {"content": [{"token": 7}]}}),
@@ -198,11 +225,17 @@ async def test_odd_parts_leave_the_reply(endpoint: ScriptedEndpoint, answer: Any
     assert got.usage.prompt_tokens > 0 and got.usage.completion_tokens > 0
 
 
-@pytest.mark.parametrize("usage", [None, {"prompt_tokens": -9, "completion_tokens": -9}, {"prompt_tokens": 0}, "many"])
-async def test_odd_counts_leave_the_budget_on(endpoint: ScriptedEndpoint, tmp_path: Path, usage: Any) -> None:
+@pytest.mark.parametrize(
+    "usage", [None, {"prompt_tokens": -9, "completion_tokens": -9}, {"prompt_tokens": 0}, "many"]
+)
+async def test_odd_counts_leave_the_budget_on(
+    endpoint: ScriptedEndpoint, tmp_path: Path, usage: Any
+) -> None:
     (tmp_path / "p.toml").write_text("[m]\nprompt = 1e5\ncompletion = 1e5\n")
     endpoint.script = [body(usage=usage)]
-    model = OpenAIModel("m", base_url=endpoint.base_url, prices=str(tmp_path / "p.toml"), budget_usd=5.0)
+    model = OpenAIModel(
+        "m", base_url=endpoint.base_url, prices=str(tmp_path / "p.toml"), budget_usd=5.0
+    )
     with pytest.raises(BudgetSpentError):
         for _ in range(20):
             await model.complete(ASK, form=FORM)
@@ -229,7 +262,10 @@ async def test_failed_call_is_no_verdict(endpoint: ScriptedEndpoint, answer: Any
 
 
 async def test_hopeless_error_inside_is_not_retried(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [GOOD, lambda asked: web.json_response({"error": {"message": "no such parameter", "code": 400}})]
+    endpoint.script = [
+        GOOD,
+        lambda asked: web.json_response({"error": {"message": "no such parameter", "code": 400}}),
+    ]
     model = OpenAIModel("m", base_url=endpoint.base_url)
     await model.complete(ASK, form=FORM)
     with pytest.raises(TransportError, match="no such parameter"):
@@ -241,7 +277,9 @@ async def test_hopeless_error_inside_is_not_retried(endpoint: ScriptedEndpoint) 
 async def test_redirects_are_never_followed(endpoint: ScriptedEndpoint, status: int) -> None:
     async with bytes_served(GOOD_BYTES) as elsewhere:
         target = elsewhere + "/chat/completions"
-        endpoint.script = [lambda asked: web.json_response({}, status=status, headers={"Location": target})]
+        endpoint.script = [
+            lambda asked: web.json_response({}, status=status, headers={"Location": target})
+        ]
         with pytest.raises(EndpointError, match=rf"redirect \(HTTP {status}\)"):
             await reply(endpoint.base_url)
 
@@ -265,7 +303,10 @@ async def test_forbidden_field_is_a_lesson(
     model = OpenAIModel("m", base_url=endpoint.base_url, image_detail="low")
     for _ in range(2):
         assert (await model.complete(look, form=FORM)).fields["status"] == "success"
-    assert [f'"{field}":' in json.dumps(body) or f'"type": "{field}"' in json.dumps(body) for body in endpoint.bodies] == [
+    assert [
+        f'"{field}":' in json.dumps(body) or f'"type": "{field}"' in json.dumps(body)
+        for body in endpoint.bodies
+    ] == [
         True,
         False,
         False,
@@ -279,8 +320,18 @@ async def test_other_refusal_is_about_the_key(endpoint: ScriptedEndpoint) -> Non
 
 
 async def test_probability_above_one_is_none(endpoint: ScriptedEndpoint) -> None:
-    tokens = [{"token": t, "logprob": p, "top_logprobs": []} for t, p in [('{"status": "', 0), ("success", 1000)]]
-    endpoint.script = [body(choice={"message": {"content": '{"status": "success"}'}, "logprobs": {"content": tokens}})]
+    tokens = [
+        {"token": t, "logprob": p, "top_logprobs": []}
+        for t, p in [('{"status": "', 0), ("success", 1000)]
+    ]
+    endpoint.script = [
+        body(
+            choice={
+                "message": {"content": '{"status": "success"}'},
+                "logprobs": {"content": tokens},
+            }
+        )
+    ]
     got = await reply(endpoint.base_url)
     assert got.tokens and choice_probability(got.tokens, "status", FORM.choices, "success") is None
 
@@ -329,8 +380,12 @@ async def test_unread_answer_keeps_query_quiet() -> None:
     assert "hidden" not in str(caught.value)
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 407 Authentication Required\r\n\r\n", b"HTTP/1.1 abc nonsense\r\n\r\n"])
-async def test_password_of_proxy_is_kept_quiet(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 407 Authentication Required\r\n\r\n", b"HTTP/1.1 abc nonsense\r\n\r\n"]
+)
+async def test_password_of_proxy_is_kept_quiet(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with bytes_served(answer) as url:
         monkeypatch.setenv("https_proxy", url.replace("://", "://me:hidden@").removesuffix("/v1"))
         with pytest.raises(TransportError, match="uthentication Required|status line") as caught:
@@ -338,13 +393,17 @@ async def test_password_of_proxy_is_kept_quiet(answer: bytes, monkeypatch: pytes
     assert "hidden" not in str(caught.value)
 
 
-async def test_proxy_may_lack_its_scheme(endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_may_lack_its_scheme(
+    endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     endpoint.script = [GOOD]
     monkeypatch.setenv("http_proxy", endpoint.base_url.removeprefix("http://").removesuffix("/v1"))
     assert (await reply("http://judge.invalid/v1")).fields["status"] == "success"
 
 
-@pytest.mark.parametrize("proxy", ["socks5://me:hidden@127.0.0.1:9", "http://me:hidden@127.0.0.1:99999", "http://"])
+@pytest.mark.parametrize(
+    "proxy", ["socks5://me:hidden@127.0.0.1:9", "http://me:hidden@127.0.0.1:99999", "http://"]
+)
 async def test_unusable_proxy_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", proxy)
     with pytest.raises(UsageError, match=r"\$http_proxy") as caught:
@@ -352,18 +411,24 @@ async def test_unusable_proxy_is_named(proxy: str, monkeypatch: pytest.MonkeyPat
     assert "hidden" not in str(caught.value)
 
 
-async def test_unread_certificates_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_certificates_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with pytest.raises(UsageError, match="SSL_CERT_FILE"):
         await reply("https://127.0.0.1:9/v1")
 
 
-async def test_certificate_is_held_against_trust(own_certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_certificate_is_held_against_trust(
+    own_certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own_certificate)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     async with bytes_served(GOOD_BYTES, tls=context) as url:
-        with pytest.raises(EndpointError, match=r"not accepted \(self.signed certificate\); .* set \$SSL_CERT_FILE") as caught:
+        with pytest.raises(
+            EndpointError, match=r"not accepted \(self.signed certificate\); .* set \$SSL_CERT_FILE"
+        ) as caught:
             await reply(url)
         monkeypatch.setenv("SSL_CERT_FILE", str(own_certificate))
         reply_again = await asyncio.to_thread(lambda: asyncio.run(reply(url)))
@@ -375,10 +440,14 @@ async def test_certificate_is_held_against_trust(own_certificate: Path, monkeypa
     "answer",
     [
         b"Bearer sk-hidden-123456 is no status\r\n\r\n",
-        b"HTTP/1.1 400 No\r\nConnection: close\r\n\r\n" + b"x" * 290 + b" sk-hidden-123456 is the key",
+        b"HTTP/1.1 400 No\r\nConnection: close\r\n\r\n"
+        + b"x" * 290
+        + b" sk-hidden-123456 is the key",
     ],
 )
-async def test_key_that_is_sent_back_is_not_shown(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_that_is_sent_back_is_not_shown(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden-123456")
     async with bytes_served(answer) as url:
         with pytest.raises(TransportError) as caught:

@@ -1,4 +1,6 @@
-"""Models that take turns on one card: vLLM's servers, by the machine of test_vllm, and weights in this process."""
+"""Models that take turns on one card: vLLM's servers, by the machine of test_vllm, and weights in
+this process.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ def at_once(machine: Machine) -> int:
 async def test_second_server_starts_alone(machine: Machine) -> None:
     policy, judge = VLLMModel(str(machine.model)), VLLMModel(str(machine.other()))
     await ask(policy, judge, policy)
-    assert [words.split()[1] for words in machine.words] == [str(machine.model), str(machine.other()), str(machine.model)]
+    assert [words.split()[1] for words in machine.words] == [
+        str(machine.model),
+        str(machine.other()),
+        str(machine.model),
+    ]
     assert at_once(machine) == 1
     free_devices()
     assert machine.all_ended()
@@ -56,7 +62,9 @@ async def test_given_shares_run_together(machine: Machine) -> None:
 
 
 async def test_server_in_use_is_not_ended(machine: Machine) -> None:
-    """A call that needs the card while another one is answered there ends with what to do, and the other one goes on."""
+    """A call that needs the card while another one is answered there ends with what to do, and the
+    other one goes on.
+    """
     slow = VLLMModel(str(machine.model), serve_options="--fault latency=2")
     await ask(slow)
     waiting = asyncio.create_task(ask(slow))
@@ -103,7 +111,11 @@ def test_torch_gives_its_cache_back(monkeypatch: pytest.MonkeyPatch) -> None:
         def free(self) -> None:
             told.append("freed")
 
-    cuda = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, empty_cache=lambda: told.append("emptied"))
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        empty_cache=lambda: told.append("emptied"),
+    )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     held = Held()
     hold(held)
@@ -173,7 +185,8 @@ class Clicker:
     def demonstrate(self, trajectory, index):
         return [Message("user", ("Which?",))], "click"
 """
-# What `prill refine` does, with a training that notes which servers run, and makes an adapter that is none.
+# What `prill refine` does, with a training that notes which servers run, and makes an adapter that
+# is none.
 RUN = """
 import sys
 import time
@@ -206,11 +219,15 @@ def started(machine: Machine, folder: Path, *more: str, options: str = "") -> su
 
 
 def test_study_has_one_server_at_a_time(machine: Machine, tmp_path: Path) -> None:
-    """Playing, judging, training, playing with the adapter: each model of a study is served alone, and none while it trains."""
+    """Playing, judging, training, playing with the adapter: each model of a study is served alone,
+    and none while it trains.
+    """
     with started(machine, tmp_path, "stay") as run:
         assert run.stdout is not None and run.stdin is not None
         assert run.stdout.readline() == "training\n"
-        assert machine.all_ended(), "no server is left while a model is trained, though the teacher and the judge are there"
+        assert machine.all_ended(), (
+            "no server is left while a model is trained, though the teacher and the judge are there"
+        )
         served = [words.split()[1] for words in machine.words]
         run.stdin.close()
         assert run.stdout.readline() == "done\n"
@@ -224,7 +241,8 @@ def test_study_has_one_server_at_a_time(machine: Machine, tmp_path: Path) -> Non
 
 
 def test_killed_study_leaves_no_server(machine: Machine, tmp_path: Path) -> None:
-    with started(machine, tmp_path, options="--fault latency=600") as run:  # the first call is never answered
+    # the first call is never answered
+    with started(machine, tmp_path, options="--fault latency=600") as run:
         while not machine.words:
             assert run.poll() is None
             time.sleep(0.02)

@@ -42,7 +42,15 @@ def _said(model: object) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["deepseek/r1:free", "llama3.1:8b", "mistral:latest", "openai:o1", "hf.co/some/model:Q4", "no.such.package:Object", "a.b:"],
+    [
+        "deepseek/r1:free",
+        "llama3.1:8b",
+        "mistral:latest",
+        "openai:o1",
+        "hf.co/some/model:Q4",
+        "no.such.package:Object",
+        "a.b:",
+    ],
 )
 def test_endpoint_names_may_hold_colons(name: str) -> None:
     assert model_maker(name) is OpenAIModel
@@ -58,7 +66,9 @@ def test_own_model_may_be_made_already(file: Path) -> None:
 
 
 def test_own_model_from_a_module() -> None:
-    assert prill.model("tests.support.programmatic.step:ProgrammaticStep").name == "programmatic-step"
+    assert (
+        prill.model("tests.support.programmatic.step:ProgrammaticStep").name == "programmatic-step"
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,6 +79,8 @@ def test_own_model_from_a_module() -> None:
         ("NOTHING", {}, "makes no language model"),
     ],
 )
-def test_own_model_that_is_none_is_told(file: Path, name: str, options: dict[str, str], words: str) -> None:
+def test_own_model_that_is_none_is_told(
+    file: Path, name: str, options: dict[str, str], words: str
+) -> None:
     with pytest.raises(UsageError, match=words):
         prill.model(f"{file}:{name}", **options)

@@ -8,14 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prill.errors import UsageError
-from prill.models.prompts import MAX_PROMPT, Prompt, call_code, content_hash, load_prompt, prompt_set
+from prill.models.prompts import (
+    MAX_PROMPT,
+    Prompt,
+    call_code,
+    content_hash,
+    load_prompt,
+    prompt_set,
+)
 
 PROMPT = Prompt("p", "# system\nBe {fair} to {{ name }}.\n# user\n{{ goal }} and {{ name }}\n")
 
 
 def test_inserted_text_is_not_refilled() -> None:
     turns = PROMPT.fill({"name": "{{ goal }}", "goal": "# system {braces} \\1"})
-    assert turns == {"system": "Be {fair} to {{ goal }}.", "user": "# system {braces} \\1 and {{ goal }}"}
+    assert turns == {
+        "system": "Be {fair} to {{ goal }}.",
+        "user": "# system {braces} \\1 and {{ goal }}",
+    }
 
 
 def test_missing_and_unknown_names_fail() -> None:
@@ -65,9 +75,9 @@ SHIPPED = load_prompt("prill.evaluators", "web_text").text
 @pytest.mark.parametrize(
     "trick",
     [
-        "{{ goal.__class__ }}", "{{goal!r:>999999999}}", "{{ goal:x }}", "{{ Goal }}", "{{ 0 }}", "{{}}",
+        "{{ goal.__class__ }}", "{{goal!r:>999999999}}", "{{ goal:x }}", "{{ Goal }}", "{{ 0 }}", "{{}}",  # noqa: E501
         "{{ goal | upper }}", "{{ goal }",
-        "{{ goal", "{{% include x %}}", "{{ goal[0] }}", "{{ __globals__ }}", "{{ 7*7 }}", "{{ ｇoal }}", "{{\tgoal }}",
+        "{{ goal", "{{% include x %}}", "{{ goal[0] }}", "{{ __globals__ }}", "{{ 7*7 }}", "{{ ｇoal }}", "{{\tgoal }}",  # noqa: E501
     ],
 )  # fmt: skip
 def test_a_place_that_is_none_is_told(tmp_path: Path, trick: str) -> None:
@@ -79,7 +89,17 @@ def test_a_place_that_is_none_is_told(tmp_path: Path, trick: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{goal}", "{0}", "{x.__class__}", "{goal!r:>999999999}", "%(goal)s", "$goal ${goal}", '{"a": {"b": {}}}', "}}"]
+    "text",
+    [
+        "{goal}",
+        "{0}",
+        "{x.__class__}",
+        "{goal!r:>999999999}",
+        "%(goal)s",
+        "$goal ${goal}",
+        '{"a": {"b": {}}}',
+        "}}",
+    ],
 )
 def test_other_signs_are_words(tmp_path: Path, text: str) -> None:
     """Only `{{ name }}` is filled: single braces, as of JSON, stay as they are."""
@@ -118,7 +138,20 @@ def test_an_editor_changes_no_prompt(tmp_path: Path, mark: bytes) -> None:
 
 PIECES = st.lists(
     st.sampled_from(
-        ["{", "}", "{{ goal }}", "{{ name }}", "{0}", "{x.__class__}", "{!r:>9}", "\\1", "%s", "$a", "# user\n", "<state>"]
+        [
+            "{",
+            "}",
+            "{{ goal }}",
+            "{{ name }}",
+            "{0}",
+            "{x.__class__}",
+            "{!r:>9}",
+            "\\1",
+            "%s",
+            "$a",
+            "# user\n",
+            "<state>",
+        ]
     )
 )
 

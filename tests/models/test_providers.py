@@ -1,4 +1,6 @@
-"""One judge at each imitated provider: the right verdicts, and few calls once the first answers have taught the client."""
+"""One judge at each imitated provider: the right verdicts, and few calls once the first answers
+have taught the client.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,29 @@ from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, run
 
 ASK = (Message("user", ("Did it work?",)),)
 RUNS = 100
-# Where log-probabilities come in the documented form, or a number is asked for; elsewhere scores are 0 or 1.
-SOFT = {"openai gpt-4o", "azure", "vllm", "vllm, 5 log-probabilities", "vllm, no system role", "llama.cpp"}
-SOFT |= {"a proxy that cannot count", "vllm, reasoning parser", "vllm, thoughts in the content", "vllm, a window of 2,048"}
+# Where log-probabilities come in the documented form, or a number is asked for; elsewhere scores
+# are 0 or 1.
+SOFT = {
+    "openai gpt-4o",
+    "azure",
+    "vllm",
+    "vllm, 5 log-probabilities",
+    "vllm, no system role",
+    "llama.cpp",
+}
+SOFT |= {
+    "a proxy that cannot count",
+    "vllm, reasoning parser",
+    "vllm, thoughts in the content",
+    "vllm, a window of 2,048",
+}
 SOFT |= {"vllm, 2 images", "llama.cpp, a window of 2,048", "a server that bounds nothing"}
-HARD = "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, modular: probability = stated)"
-# What each server refuses of what it is first asked for, or does in place of an answer: what its row is there for.
+HARD = (
+    "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, "
+    "modular: probability = stated)"
+)
+# What each server refuses of what it is first asked for, or does in place of an answer: what its
+# row is there for.
 _THINKS = {"no_temperature", "no_max_tokens", "no_logprobs"}
 QUIRKS = {
     "openai o4-mini": _THINKS,
@@ -46,7 +65,12 @@ QUIRKS = {
     "a server that bounds nothing": {"no_bounds", "no_detail", "no_reasoning_effort"},
 }
 # How much longer than for an answer it is let think, after the first replies were cut.
-THOUGHT = {"openai o4-mini": 1, "openai gpt-5": 1, "vllm, reasoning parser": 2, "vllm, thoughts in the content": 1}
+THOUGHT = {
+    "openai o4-mini": 1,
+    "openai gpt-5": 1,
+    "vllm, reasoning parser": 2,
+    "vllm, thoughts in the content": 1,
+}
 # What the user asked for and is told that it was left out.
 LEFT_OUT = {
     "a server that bounds nothing": [
@@ -62,20 +86,27 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("provider", [name for name in PROVIDERS if not PROVIDERS[name].cogagent])
-async def test_provider_gives_right_verdicts(provider: str, frames: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_provider_gives_right_verdicts(
+    provider: str, frames: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("prill.models.transport.FIRST_WAIT", 0.01)
     if provider == "azure":
         monkeypatch.setattr("prill.models.transport._AZURE", ("127.0.0.1",))
     seeing, picky = "images" in provider, provider == "a server that bounds nothing"
     async with serving(PROVIDERS[provider]) as (endpoint, url):
-        settings: dict[str, Any] = {"reasoning_effort": "low", "image_detail": "low"} if picky else {}
+        settings: dict[str, Any] = (
+            {"reasoning_effort": "low", "image_detail": "low"} if picky else {}
+        )
         base_url = f"{url}?api-version=1" if provider == "azure" else url
         asked = OpenAIModel("mock", base_url=base_url, concurrency=4, **settings)
         looks = VLMJudge(asked, spec=VLMSpec(frames=4, probability="stated" if picky else "token"))
         judge: OutcomeJudge = looks if seeing or picky else CaptionJudge(asked, GivenCaption())
         length = 20_000 if "window" in provider else 0
         runs = [run(number, length, frames if seeing or picky else ()) for number in range(RUNS)]
-        verdicts = sorted([verdict async for verdict in score_stream(runs, judge)], key=lambda verdict: int(verdict.id))
+        verdicts = sorted(
+            [verdict async for verdict in score_stream(runs, judge)],
+            key=lambda verdict: int(verdict.id),
+        )
     assert [(v.id, v.success) for v in verdicts] == [(str(n), bool(n % 3)) for n in range(RUNS)]
     assert {v.score in (0.0, 1.0) for v in verdicts} == {provider not in SOFT}
     assert endpoint.requests <= 1.2 * RUNS
@@ -106,8 +137,10 @@ async def test_hopeless_provider_ends_the_run(faults: Faults, words: str) -> Non
 
 
 GEMINI_LIMIT = (
-    "You exceeded your current quota, please check your plan and billing details. For more information on this error, head to: "
-    "https://ai.google.dev/gemini-api/docs/rate-limits. * Quota exceeded for metric: free_tier_requests, limit: 10"
+    "You exceeded your current quota, please check your plan and billing details. For more "
+    "information on this error, head to: "
+    "https://ai.google.dev/gemini-api/docs/rate-limits. * Quota exceeded for metric: "
+    "free_tier_requests, limit: 10"
 )
 
 
@@ -131,7 +164,9 @@ async def test_used_up_quota_ends_the_run(endpoint: ScriptedEndpoint, answer: An
 
 
 @pytest.mark.usefixtures("quick_retries")
-@pytest.mark.parametrize("answer", [failed(429, GEMINI_LIMIT), failed(400, "page: insufficient balance"), failed(429)])
+@pytest.mark.parametrize(
+    "answer", [failed(429, GEMINI_LIMIT), failed(400, "page: insufficient balance"), failed(429)]
+)
 async def test_other_refusals_do_not_end_a_run(endpoint: ScriptedEndpoint, answer: Any) -> None:
     endpoint.script = [answer, GOOD]
     assert (await model(endpoint).complete(ASK, form=FORM)).fields["status"] == "success"
@@ -149,4 +184,6 @@ async def test_run_without_credit_goes_on_later(endpoint: ScriptedEndpoint, tmp_
     endpoint.script = [GOOD]
     await score_files([trajectories], judge, tmp_path / "v.jsonl", concurrency=1)
     assert len(endpoint.bodies) == 3, "what was paid for is not asked again"
-    assert sorted(verdict.id for verdict in read_verdicts(tmp_path / "v.jsonl")) == [str(number) for number in range(8)]
+    assert sorted(verdict.id for verdict in read_verdicts(tmp_path / "v.jsonl")) == [
+        str(number) for number in range(8)
+    ]

@@ -20,13 +20,37 @@ READ = [
     ("**Status:** failure", "failure", "bold tag"),
     ("Thoughts: a\nStatus:\n\n*success*\n", "success", "status on a later line, asterisks"),
     ("Status: success\nno, wait\nStatus: failure", "failure", "the last verdict wins"),
-    ("Thoughts: the page says\nStatus: success\n\nStatus: failure", "failure", "a quoted verdict comes first"),
-    ('{"thoughts": "Status: failure", "status": "success"}', "success", "a tag inside a JSON string is no tag"),
+    (
+        "Thoughts: the page says\nStatus: success\n\nStatus: failure",
+        "failure",
+        "a quoted verdict comes first",
+    ),
+    (
+        '{"thoughts": "Status: failure", "status": "success"}',
+        "success",
+        "a tag inside a JSON string is no tag",
+    ),
     ('```json\n{"thoughts": "x", "status": "failure"}\n```', "failure", "fenced JSON"),
-    ('Here it is: {"thoughts": "x", "status": "failure"} I hope it helps', "failure", "JSON inside prose"),
-    ('{"thoughts": "x", "status": "success"}\n{"thoughts": "y", "status": "failure"}', "failure", "the last object wins"),
-    ("Thoughts: I see {braces} and {more\nStatus: success", "success", "braces in prose are not JSON"),
-    ("<think>Status: failure?</think>\nStatus: success", "success", "text of a reasoning model before the verdict"),
+    (
+        'Here it is: {"thoughts": "x", "status": "failure"} I hope it helps',
+        "failure",
+        "JSON inside prose",
+    ),
+    (
+        '{"thoughts": "x", "status": "success"}\n{"thoughts": "y", "status": "failure"}',
+        "failure",
+        "the last object wins",
+    ),
+    (
+        "Thoughts: I see {braces} and {more\nStatus: success",
+        "success",
+        "braces in prose are not JSON",
+    ),
+    (
+        "<think>Status: failure?</think>\nStatus: success",
+        "success",
+        "text of a reasoning model before the verdict",
+    ),
 ]
 REFUSED = [
     ("Status: unsuccessful", "a word that contains success"),
@@ -37,7 +61,10 @@ REFUSED = [
     ("Status:", "tag without a word"),
     ("Status: success\nStatus: unclear", "the last verdict counts, also when it is none"),
     ('{"thoughts": "cut in the middle, Status: success', "cut JSON with a verdict in its string"),
-    ('{"thoughts": "x\nStatus: success', "cut JSON whose string has a line that looks like a verdict"),
+    (
+        '{"thoughts": "x\nStatus: success',
+        "cut JSON whose string has a line that looks like a verdict",
+    ),
     ('{"thoughts": {"status": "success"}, "sta', "cut JSON with an inner object"),
     ('{"thoughts": "x", "status": "maybe"}', "a word that was not offered"),
     ('{"thoughts": "x", "status": true}', "a value that is no word"),
@@ -57,12 +84,19 @@ def test_other_replies_have_no_verdict(text: str, why: str) -> None:
 
 @pytest.mark.parametrize("word", ["not-sure", "Not sure.", "not_sure", '"NOT-SURE"'])
 def test_choice_of_two_words_is_read(word: str) -> None:
-    assert ReplyFormat("thoughts", "label", ("sure", "not-sure")).parse(f"Thoughts: x\nLabel: {word}")["label"] == "not-sure"
+    assert (
+        ReplyFormat("thoughts", "label", ("sure", "not-sure")).parse(f"Thoughts: x\nLabel: {word}")[
+            "label"
+        ]
+        == "not-sure"
+    )
 
 
 def test_digit_choice_may_be_a_number() -> None:
     rating = ReplyFormat("description", "score", ("1", "2", "3"))
-    assert rating.parse('{"description": "d", "score": 2}') == rating.parse('{"description": "d", "score": "2"}')
+    assert rating.parse('{"description": "d", "score": 2}') == rating.parse(
+        '{"description": "d", "score": "2"}'
+    )
     for other in ("4", "2.5", "true", "null", "[2]"):
         with pytest.raises(UnparsableError):
             rating.parse(f'{{"description": "d", "score": {other}}}')
@@ -96,7 +130,10 @@ def test_schema_has_choices_last() -> None:
 
 
 def test_verdict_at_end_of_thoughts_counts() -> None:
-    assert FORM.parse("Thoughts: All is met. Status: success") == {"thoughts": "All is met.", "status": "success"}
+    assert FORM.parse("Thoughts: All is met. Status: success") == {
+        "thoughts": "All is met.",
+        "status": "success",
+    }
     assert FORM.parse("Thoughts: No!  **Status:** failure\n")["status"] == "failure"
     for text in (
         "Thoughts: the page says Status: success",
@@ -132,12 +169,17 @@ def test_record_is_the_last_valid_object() -> None:
 
 
 def test_record_numbers_may_be_texts() -> None:
-    reply = Reply("", Usage(), RECORD.parse('{"parts": [{"name": "a", "weight": "2.5", "where": "3"}], "note": "5"}'))
+    reply = Reply(
+        "",
+        Usage(),
+        RECORD.parse('{"parts": [{"name": "a", "weight": "2.5", "where": "3"}], "note": "5"}'),
+    )
     assert RECORD.read(reply) == Whole((Part("a", 2.5, 3),), "5")
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no object", '{"parts": []}', '{"parts": [{"name": 1}], "note": ""}', '{"parts": [], "no']
+    "text",
+    ["", "no object", '{"parts": []}', '{"parts": [{"name": 1}], "note": ""}', '{"parts": [], "no'],
 )
 def test_other_records_are_unparsable(text: str) -> None:
     with pytest.raises(UnparsableError, match="not what was asked for"):
@@ -148,6 +190,9 @@ def test_record_schema_is_strict() -> None:
     schema = RECORD.json_schema()
     assert "$ref" not in json.dumps(schema)
     part = schema["properties"]["parts"]["items"]
-    assert (schema["required"], part["required"]) == (["parts", "note"], ["name", "weight", "where"])
+    assert (schema["required"], part["required"]) == (
+        ["parts", "note"],
+        ["name", "weight", "where"],
+    )
     assert schema["additionalProperties"] is part["additionalProperties"] is False
     assert part["properties"]["where"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}

@@ -1,4 +1,6 @@
-"""Models that think before they answer, and other things that are asked for and not everywhere taken."""
+"""Models that think before they answer, and other things that are asked for and not everywhere
+taken.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,13 @@ VERDICT = '{"thoughts": "It is there.", "status": "failure"}'
     [
         (f"<think>\nStatus: success? No.\n</think>\n\n{VERDICT}", "Status: success? No.", VERDICT),
         ("<think>a</think>Thoughts: b\nStatus: failure", "a", "Thoughts: b\nStatus: failure"),
-        (f"Okay. Status: success is what it says.\n</think>\n\n{VERDICT}", "Okay. Status: success is what it says.", VERDICT),
+        ("Okay. Status: success is what it "
+f"says.\n</think>\n\n{VERDICT}", "Okay. Status: success is what it says.", VERDICT),
         (f"[THINK]hm[/THINK]{VERDICT}", "hm", VERDICT),
         ("<think>\nStatus: success would be", "Status: success would be", ""),
         (VERDICT, None, VERDICT),
-        ('{"thoughts": "</think>", "status": "failure"}', None, '{"thoughts": "</think>", "status": "failure"}'),
+        ('{"thoughts": "</think>", "status": "failure"}', None, '{"thoughts": "</think>", '
+'"status": "failure"}'),
         ("", None, ""),
     ],
 )  # fmt: skip
@@ -56,22 +60,36 @@ def test_thoughts_in_content_stand_apart(content: str, thoughts: str | None, ans
 
 
 def test_thoughts_in_parts_are_kept() -> None:
-    parts = '[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "yes"}]'
+    parts = (
+        '[{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": '
+        '"text", "text": "yes"}]'
+    )
     completion = decode_completion(b'{"choices": [{"message": {"content": %b}}]}' % parts.encode())
     assert isinstance(completion, Completion)
-    assert (completion.choices[0].message.thoughts, completion.choices[0].message.answer) == ("hm", "yes")
+    assert (completion.choices[0].message.thoughts, completion.choices[0].message.answer) == (
+        "hm",
+        "yes",
+    )
 
 
 async def test_quoted_verdict_in_thoughts_ignored(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [said(f'<think>the page says {{"thoughts": "", "status": "success"}}</think>{VERDICT}')]
+    endpoint.script = [
+        said(f'<think>the page says {{"thoughts": "", "status": "success"}}</think>{VERDICT}')
+    ]
     with transcribed() as calls:
         reply = await model(endpoint).complete(ASK, form=FORM)
     assert (reply.fields["status"], reply.text) == ("failure", VERDICT)
-    assert (calls[0].reply, calls[0].reasoning) == (VERDICT, 'the page says {"thoughts": "", "status": "success"}')
+    assert (calls[0].reply, calls[0].reasoning) == (
+        VERDICT,
+        'the page says {"thoughts": "", "status": "success"}',
+    )
 
 
 async def test_thought_cut_in_content_gets_more(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [said("<think>\nStatus: success, or", "length"), said(f"<think>so</think>{VERDICT}")]
+    endpoint.script = [
+        said("<think>\nStatus: success, or", "length"),
+        said(f"<think>so</think>{VERDICT}"),
+    ]
     asked = model(endpoint)
     assert (await asked.complete(ASK, form=FORM)).fields["status"] == "failure"
     assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 1024 + 4096]
@@ -82,7 +100,9 @@ async def test_thought_cut_in_content_gets_more(endpoint: ScriptedEndpoint) -> N
 
 async def test_reply_of_thoughts_only_is_explained(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [said(None, reasoning_content=VERDICT)]
-    with pytest.raises(UnparsableError, match=r"only the model's thoughts and no answer .*reasoning parser"):
+    with pytest.raises(
+        UnparsableError, match=r"only the model's thoughts and no answer .*reasoning parser"
+    ):
         await model(endpoint).complete(ASK, form=FORM)
     assert len(endpoint.bodies) == 2, "it was asked for once more"
 
@@ -97,8 +117,13 @@ async def test_reply_of_thoughts_only_is_explained(endpoint: ScriptedEndpoint) -
         (None, 15),
     ],
 )
-async def test_thoughts_are_paid_for(endpoint: ScriptedEndpoint, usage: object, counted: int) -> None:
-    message = {"content": '{"thoughts": "a", "status": "failure"}', "reasoning_content": "twenty characters of"}
+async def test_thoughts_are_paid_for(
+    endpoint: ScriptedEndpoint, usage: object, counted: int
+) -> None:
+    message = {
+        "content": '{"thoughts": "a", "status": "failure"}',
+        "reasoning_content": "twenty characters of",
+    }
     answer = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
     endpoint.script = [lambda body: web.json_response(answer)]
     assert (await model(endpoint).complete(ASK, form=FORM)).usage.completion_tokens == counted
@@ -117,7 +142,10 @@ async def test_effort_is_sent_and_recorded() -> None:
     "words",
     [
         "Unrecognized request argument supplied: reasoning_effort",
-        "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. Supported values are: 'low'.",
+        (
+            "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. "
+            "Supported values are: 'low'."
+        ),
     ],
 )
 async def test_refused_effort_is_told(endpoint: ScriptedEndpoint, words: str) -> None:
@@ -127,14 +155,22 @@ async def test_refused_effort_is_told(endpoint: ScriptedEndpoint, words: str) ->
         await asked.complete(ASK, form=FORM)
     assert [body.get("reasoning_effort") for body in endpoint.bodies] == ["minimal", None, None]
     assert isinstance(asked, Adaptive)
-    assert list(asked.unsupported_params) == ["m takes no reasoning effort of 'minimal': it was left out"]
+    assert list(asked.unsupported_params) == [
+        "m takes no reasoning effort of 'minimal': it was left out"
+    ]
 
 
 async def test_effort_outlives_other_refusals(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [failed(400, "'temperature' is not supported when reasoning.effort is set to 'high'"), GOOD]
+    endpoint.script = [
+        failed(400, "'temperature' is not supported when reasoning.effort is set to 'high'"),
+        GOOD,
+    ]
     asked = model(endpoint, reasoning_effort="high")
     await asked.complete(ASK, form=FORM)
-    assert [("temperature" in body, body["reasoning_effort"]) for body in endpoint.bodies] == [(True, "high"), (False, "high")]
+    assert [("temperature" in body, body["reasoning_effort"]) for body in endpoint.bodies] == [
+        (True, "high"),
+        (False, "high"),
+    ]
     assert not asked.unsupported_params
 
 
@@ -146,15 +182,24 @@ def look(tmp_path: Path) -> tuple[Message, ...]:
 
 
 def details(body: dict[str, Any]) -> list[str | None]:
-    return [part["image_url"].get("detail") for part in body["messages"][-1]["content"] if part["type"] == "image_url"]
+    return [
+        part["image_url"].get("detail")
+        for part in body["messages"][-1]["content"]
+        if part["type"] == "image_url"
+    ]
 
 
-async def test_detail_holds_where_none_is_given(endpoint: ScriptedEndpoint, look: tuple[Message, ...]) -> None:
+async def test_detail_holds_where_none_is_given(
+    endpoint: ScriptedEndpoint, look: tuple[Message, ...]
+) -> None:
     asked = model(endpoint, image_detail="low")
     await asked.complete(look, form=FORM)
     assert details(endpoint.bodies[0]) == ["low", "high"]
     assert asked.name == "m (image detail low)"
-    endpoint.script = [failed(400, "Unknown parameter: 'messages[0].content[1].image_url.detail'."), GOOD]
+    endpoint.script = [
+        failed(400, "Unknown parameter: 'messages[0].content[1].image_url.detail'."),
+        GOOD,
+    ]
     await asked.complete(look, form=FORM)
     assert details(endpoint.bodies[-1]) == [None, None]
     assert list(asked.unsupported_params) == ["m takes no image detail of 'low': it was left out"]
@@ -163,7 +208,8 @@ async def test_detail_holds_where_none_is_given(endpoint: ScriptedEndpoint, look
 @dataclass(frozen=True)
 class Points:
     points: Annotated[
-        tuple[Annotated[str, Meta(extra_json_schema={"maxLength": 9})], ...], Meta(extra_json_schema={"minItems": 1})
+        tuple[Annotated[str, Meta(extra_json_schema={"maxLength": 9})], ...],
+        Meta(extra_json_schema={"minItems": 1}),
     ]
 
 
@@ -173,7 +219,11 @@ async def test_bounds_go_before_the_schema() -> None:
         asked = OpenAIModel("mock", base_url=url)
         for _ in range(2):
             assert "points" in (await asked.complete(ASK, form=form)).text
-    assert (asked.capabilities.structured, asked.capabilities.bounds, endpoint.requests) == ("json_schema", False, 3)
+    assert (asked.capabilities.structured, asked.capabilities.bounds, endpoint.requests) == (
+        "json_schema",
+        False,
+        3,
+    )
 
 
 async def test_calls_side_by_side_learn_one_lesson() -> None:
@@ -183,7 +233,11 @@ async def test_calls_side_by_side_learn_one_lesson() -> None:
     async with serving(Faults(no_bounds=True, no_system=True)) as (_, url):
         asked = OpenAIModel("mock", base_url=url, retries=0)
         await asyncio.gather(*(asked.complete(request, form=form) for _ in range(6)))
-    assert (asked.capabilities.structured, asked.capabilities.bounds, asked.capabilities.system) == (
+    assert (
+        asked.capabilities.structured,
+        asked.capabilities.bounds,
+        asked.capabilities.system,
+    ) == (
         "json_schema",
         False,
         False,
@@ -191,7 +245,9 @@ async def test_calls_side_by_side_learn_one_lesson() -> None:
 
 
 async def test_votes_of_a_thinking_model_are_soft(endpoint: ScriptedEndpoint) -> None:
-    """Where nothing but the verdict comes, the share of several samples is a score, which labels calibrate."""
+    """Where nothing but the verdict comes, the share of several samples is a score, which labels
+    calibrate.
+    """
 
     def wavers(body: dict[str, Any]) -> web.StreamResponse:
         if refused := next((name for name in ("logprobs", "temperature") if name in body), None):
@@ -209,7 +265,12 @@ async def test_votes_of_a_thinking_model_are_soft(endpoint: ScriptedEndpoint) ->
     assert {(await judge(one)).score for one in runs[:9]} == {0.0, 1.0}
     found = [await vote(one) for one in runs]
     assert {round(3 * (verdict.score or 0.0), 3) for verdict in found} == {0, 1, 2, 3}
-    made = calibrate(pair(found, [LabelRecord(id=one.id, success=t) for one, t in zip(runs, truths, strict=True)]), "isotonic")
+    made = calibrate(
+        pair(
+            found, [LabelRecord(id=one.id, success=t) for one, t in zip(runs, truths, strict=True)]
+        ),
+        "isotonic",
+    )
     better = [await Calibrated(vote, made.calibration)(one) for one in runs]
 
     def error(verdicts: list[Verdict]) -> float:
@@ -218,7 +279,9 @@ async def test_votes_of_a_thinking_model_are_soft(endpoint: ScriptedEndpoint) ->
     assert error(better) < error(found)
 
 
-async def test_system_text_goes_before_the_users(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+async def test_system_text_goes_before_the_users(
+    endpoint: ScriptedEndpoint, tmp_path: Path
+) -> None:
     path = tmp_path / "shot.png"
     Picture.new("RGB", (4, 3), "red").save(path)
     endpoint.script = [failed(400, "System role not supported"), GOOD]
@@ -237,4 +300,6 @@ async def test_bounds_stand_in_the_schema(endpoint: ScriptedEndpoint) -> None:
     reply = await model(endpoint).complete(ASK, form=RecordFormat(Points, '{"points": ["…"]}'))
     schema = endpoint.bodies[0]["response_format"]["json_schema"]["schema"]["properties"]["points"]
     assert (schema["minItems"], schema["items"]["maxLength"]) == (1, 9)
-    assert "much longer" in reply.text, "what a server does not enforce is no reason to throw a reply away"
+    assert "much longer" in reply.text, (
+        "what a server does not enforce is no reason to throw a reply away"
+    )

@@ -1,4 +1,6 @@
-"""What a transcript holds is what was sent and answered, whichever model was asked, and nothing that is secret."""
+"""What a transcript holds is what was sent and answered, whichever model was asked, and nothing
+that is secret.
+"""
 
 import asyncio
 import hashlib
@@ -9,7 +11,13 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
-from prill.errors import BudgetSpentError, CallTimeoutError, RefusalError, TransportError, TruncatedError
+from prill.errors import (
+    BudgetSpentError,
+    CallTimeoutError,
+    RefusalError,
+    TransportError,
+    TruncatedError,
+)
 from prill.io.cache import DiskCache
 from prill.io.store import encode
 from prill.models.calls import ask, together
@@ -21,7 +29,10 @@ from prill.types import Usage
 
 from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, said
 
-ASK = (Message("system", ("Judge.",)), Message("user", (f"[state {NONCE}]\nIt is blue.\n[/state {NONCE}]",)))
+ASK = (
+    Message("system", ("Judge.",)),
+    Message("user", (f"[state {NONCE}]\nIt is blue.\n[/state {NONCE}]",)),
+)
 GOOD_TEXT = '{"thoughts": "fine", "status": "success"}'
 
 
@@ -43,7 +54,12 @@ async def test_transcript_holds_what_was_sent(endpoint: ScriptedEndpoint) -> Non
     rows = [{"role": turn.role, "content": content(turn)} for turn in call.messages]
     assert rows == endpoint.bodies[0]["messages"]
     assert re.search(r"^\[state [a-z]{7}\]$", content(call.messages[1]), re.MULTILINE)
-    assert (call.reply, call.finish_reason, call.prompt_tokens, call.completion_tokens) == (GOOD_TEXT, "stop", 10, 5)
+    assert (call.reply, call.finish_reason, call.prompt_tokens, call.completion_tokens) == (
+        GOOD_TEXT,
+        "stop",
+        10,
+        5,
+    )
     assert (call.model, call.attempts, call.cached, call.error) == ("m", 1, False, None)
     assert call.seconds > 0
 
@@ -52,9 +68,13 @@ async def test_pictures_are_kept_by_reference(endpoint: ScriptedEndpoint, tmp_pa
     path = tmp_path / "page.png"
     Picture.new("RGB", (40, 30), "blue").save(path)
     with transcribed() as calls:
-        await asked(model(endpoint, max_pixels=100), (Message("user", ("Look:", Image(str(path)))),))
+        await asked(
+            model(endpoint, max_pixels=100), (Message("user", ("Look:", Image(str(path)))),)
+        )
         await asked(ScriptedModel([GOOD_TEXT]), (Message("user", ("Look:", Image(str(path)))),))
-    reference = ImageFile(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
+    reference = ImageFile(
+        str(path), hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size
+    )
     assert [call.messages[0].parts[1] for call in calls] == [reference, reference]
     assert b"base64" not in encode(calls[0])
 
@@ -84,7 +104,9 @@ async def test_every_answer_is_a_call(endpoint: ScriptedEndpoint) -> None:
         (said(None, refusal="I will not"), RefusalError, "I will not"),
     ],
 )
-async def test_failed_calls_say_why(endpoint: ScriptedEndpoint, answer: Any, error: type[Exception], words: str) -> None:
+async def test_failed_calls_say_why(
+    endpoint: ScriptedEndpoint, answer: Any, error: type[Exception], words: str
+) -> None:
     endpoint.script = [answer]
     with transcribed() as calls, pytest.raises(error):
         await asked(model(endpoint, retries=1, timeout=0.1 if isinstance(answer, float) else 5))
@@ -94,14 +116,19 @@ async def test_failed_calls_say_why(endpoint: ScriptedEndpoint, answer: Any, err
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_thoughts_of_the_model_are_kept(endpoint: ScriptedEndpoint, field: str) -> None:
-    endpoint.script = [said(GOOD_TEXT, **{field: "let me see"}), said(GOOD_TEXT, **{field: {"steps": [1]}})]
+    endpoint.script = [
+        said(GOOD_TEXT, **{field: "let me see"}),
+        said(GOOD_TEXT, **{field: {"steps": [1]}}),
+    ]
     with transcribed() as calls:
         await asked(model(endpoint))
         await asked(model(endpoint))
     assert [call.reasoning for call in calls] == ["let me see", None]
 
 
-async def test_no_key_is_in_a_transcript(endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_key_is_in_a_transcript(
+    endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     endpoint.script = [GOOD, failed(400, "the key sk-very-secret may not do this")]
     with transcribed() as calls:
@@ -148,7 +175,10 @@ async def test_own_models_are_transcribed_too() -> None:
             await asked(ScriptedModel([TruncatedError("cut")]))
         with pytest.raises(BudgetSpentError):
             await asked(ScriptedModel([BudgetSpentError("nothing was asked")]))
-    assert [(call.model, call.reply, call.error) for call in calls] == [("mine", GOOD_TEXT, None), ("scripted", None, "cut")]
+    assert [(call.model, call.reply, call.error) for call in calls] == [
+        ("mine", GOOD_TEXT, None),
+        ("scripted", None, "cut"),
+    ]
     assert (calls[0].prompt_tokens, calls[0].completion_tokens) == (7, 3)
     assert [turn.role for turn in calls[0].messages] == ["system", "user"]
 
@@ -162,4 +192,6 @@ async def test_each_work_has_its_own_calls(endpoint: ScriptedEndpoint) -> None:
         return calls
 
     for word, calls in zip("ab", await asyncio.gather(work("a"), work("b")), strict=True):
-        assert sorted(content(call.messages[0])[:3] for call in calls) == [f"{word} {i}" for i in range(5)]
+        assert sorted(content(call.messages[0])[:3] for call in calls) == [
+            f"{word} {i}" for i in range(5)
+        ]

@@ -1,4 +1,6 @@
-"""A vLLM server of one's own: started, waited for, shared and ended. A script with the mock endpoint stands in for it."""
+"""A vLLM server of one's own: started, waited for, shared and ended. A script with the mock
+endpoint stands in for it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import EndpointError, MissingExtraError, TransportError, UsageError, install_command
+from prill.errors import (
+    EndpointError,
+    MissingExtraError,
+    TransportError,
+    UsageError,
+    install_command,
+)
 from prill.io.cache import DiskCache
 from prill.io.store import read_verdicts
 from prill.models.registry import make_model
@@ -28,19 +36,29 @@ from .machine import ASK, FORM, STAND_IN, Machine
 
 
 async def test_served_model_answers(machine: Machine) -> None:
-    model = make_model(f"vllm:{machine.model}", max_model_len=2048, images=3, serve_options="--seed 5")
+    model = make_model(
+        f"vllm:{machine.model}", max_model_len=2048, images=3, serve_options="--seed 5"
+    )
     assert not machine.words, "nothing is started before it is asked for"
     reply = await model.complete(ASK, form=FORM)
     assert reply.fields["status"] == "success" and reply.tokens
     assert reply.usage == Usage(1, reply.usage.prompt_tokens, reply.usage.completion_tokens, 0, 0.0)
     assert model.name == "vllm/tiny"
     (words,) = machine.words
-    assert words.startswith(f"serve {machine.model} --host 127.0.0.1 ") and " --max-model-len 2048 " in words
-    assert '--limit-mm-per-prompt {"image": 3, "video": 0}' in words and "--logprobs-mode processed_logprobs" in words
+    assert (
+        words.startswith(f"serve {machine.model} --host 127.0.0.1 ")
+        and " --max-model-len 2048 " in words
+    )
+    assert (
+        '--limit-mm-per-prompt {"image": 3, "video": 0}' in words
+        and "--logprobs-mode processed_logprobs" in words
+    )
     assert "--seed 5 --port " in words
     assert isinstance(model, VLLMModel)
     key = model.endpoint.key()
-    assert len(key) > 20 and key not in words, "every user of the machine can read the words of a process"
+    assert len(key) > 20 and key not in words, (
+        "every user of the machine can read the words of a process"
+    )
     model.close()
     assert machine.all_ended()
 
@@ -64,7 +82,9 @@ def test_dropped_model_ends_its_server(machine: Machine) -> None:
 async def test_dead_start_shows_its_last_lines(machine: Machine) -> None:
     machine.script('echo "no room on the device, $VLLM_API_KEY" >&2; exit 3')
     model = VLLMModel(str(machine.model))
-    with pytest.raises(EndpointError, match=r"vllm/tiny: vLLM has ended \(status 3\); its last lines:") as caught:
+    with pytest.raises(
+        EndpointError, match=r"vllm/tiny: vLLM has ended \(status 3\); its last lines:"
+    ) as caught:
         await model.complete(ASK)
     assert str(caught.value).endswith("no room on the device, ***")
     with pytest.raises(EndpointError, match="has ended"):
@@ -74,7 +94,9 @@ async def test_dead_start_shows_its_last_lines(machine: Machine) -> None:
 
 async def test_late_start_is_given_up(machine: Machine) -> None:
     machine.script("echo loading weights; exec sleep 600")
-    with pytest.raises(EndpointError, match=r"vLLM was not ready after 2 s \(start_timeout gives it longer\); it"):
+    with pytest.raises(
+        EndpointError, match=r"vLLM was not ready after 2 s \(start_timeout gives it longer\); it"
+    ):
         await VLLMModel(str(machine.model), start_timeout=2.0).complete(ASK)
     assert machine.all_ended()
 
@@ -82,7 +104,10 @@ async def test_late_start_is_given_up(machine: Machine) -> None:
 async def test_stranger_on_the_port_is_no_server(machine: Machine) -> None:
     """Another program may have got the port, and answer with something that is no HTTP."""
     words = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[-1])))"
-    talk = "\nwhile True:\n    c = s.accept()[0]; c.recv(9999); c.sendall(b'220 mail at your service\\r\\n'); c.close()"
+    talk = (
+        "\nwhile True:\n    c = s.accept()[0]; c.recv(9999); c.sendall(b'220 mail at your "
+        "service\\r\\n'); c.close()"
+    )
     (machine.folder / "stranger.py").write_text(words + talk)
     machine.script(f'exec {shlex.quote(sys.executable)} {machine.folder}/stranger.py "$@"')
     with pytest.raises(EndpointError, match="vLLM was not ready after 3 s"):
@@ -107,7 +132,9 @@ async def test_kept_replies_outlive_the_server(machine: Machine, tmp_path: Path)
     reply = await first.complete(ASK, form=FORM)
     first.close()
     again = await VLLMModel(str(machine.model), cache=cache).complete(ASK, form=FORM)
-    assert (again.text, again.usage, len(machine.words)) == (reply.text, Usage(), 1), "it is not even started"
+    assert (again.text, again.usage, len(machine.words)) == (reply.text, Usage(), 1), (
+        "it is not even started"
+    )
     (machine.model / "model.safetensors").write_bytes(b"other weights")
     third = VLLMModel(str(machine.model), cache=cache)
     assert (await third.complete(ASK, form=FORM)).usage.calls == 1
@@ -120,9 +147,23 @@ def test_server_ends_with_the_run(machine: Machine, tmp_path: Path, number: sign
     task = {"id": "k", "goal": "truth=success", "platform": "web"}
     rows = [{"id": f"t{i}", "task": task, "steps": [], "final": final} for i in range(500)]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ["t.jsonl", "-o", "v.jsonl", "--judge", "modular", "--model", f"vllm:{machine.model}", "--concurrency", "2"]
+    words = [
+        "t.jsonl",
+        "-o",
+        "v.jsonl",
+        "--judge",
+        "modular",
+        "--model",
+        f"vllm:{machine.model}",
+        "--concurrency",
+        "2",
+    ]
     slow = ["--serve-options=--fault latency=0.2"]
-    run = subprocess.Popen([sys.executable, "-m", "prill", "score", *words, *slow], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "prill", "score", *words, *slow],
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+    )
     while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_text().count("\n"):
         assert run.poll() is None
         time.sleep(0.02)
@@ -131,14 +172,18 @@ def test_server_ends_with_the_run(machine: Machine, tmp_path: Path, number: sign
     assert run.wait(120) == (-9 if number == signal.SIGKILL else 130)
     assert machine.all_ended()
     verdicts = list(read_verdicts(tmp_path / "v.jsonl"))
-    assert verdicts and all(verdict.success and verdict.evaluator.model == "vllm/tiny" for verdict in verdicts)
+    assert verdicts and all(
+        verdict.success and verdict.evaluator.model == "vllm/tiny" for verdict in verdicts
+    )
 
 
 def test_missing_vllm_names_the_extra(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     if find_spec("vllm"):
         pytest.skip("vLLM is installed here")
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(MissingExtraError, match=re.escape(f"vllm is not installed; run: {install_command('vllm')}")):
+    with pytest.raises(
+        MissingExtraError, match=re.escape(f"vllm is not installed; run: {install_command('vllm')}")
+    ):
         make_model(f"vllm:{machine.model}")
     with pytest.raises(UsageError, match="serve_python: nowhere is no interpreter"):
         make_model(f"vllm:{machine.model}", serve_python="nowhere")
@@ -165,13 +210,27 @@ async def test_adapter_is_served_by_name(machine: Machine, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("layer", "told"), [("model.visual.blocks.0.attn.qkv", True), ("model.language_model.layers.0.self_attn.q_proj", False)]
+    ("layer", "told"),
+    [
+        ("model.visual.blocks.0.attn.qkv", True),
+        ("model.language_model.layers.0.self_attn.q_proj", False),
+    ],
 )
-async def test_adapter_of_the_vision_encoder_is_used(machine: Machine, tmp_path: Path, layer: str, told: bool) -> None:
+async def test_adapter_of_the_vision_encoder_is_used(
+    machine: Machine, tmp_path: Path, layer: str, told: bool
+) -> None:
     adapter = tmp_path / "tuned"
     adapter.mkdir()
     (adapter / "adapter_config.json").write_text('{"r": 8}')
-    header = json.dumps({f"base_model.model.{layer}.lora_A.weight": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})
+    header = json.dumps(
+        {
+            f"base_model.model.{layer}.lora_A.weight": {
+                "dtype": "F32",
+                "shape": [0],
+                "data_offsets": [0, 0],
+            }
+        }
+    )
     data = len(header).to_bytes(8, "little") + header.encode()
     (adapter / "adapter_model.safetensors").write_bytes(data)
     model = VLLMModel(str(machine.model), adapter=str(adapter))
@@ -186,7 +245,9 @@ async def test_adapter_of_the_vision_encoder_is_used(machine: Machine, tmp_path:
 async def test_other_interpreter_serves(machine: Machine) -> None:
     python = machine.bin / "python-with-vllm"
     # `python -m vllm.entrypoints.openai.api_server --model MODEL …`
-    python.write_text(f'#!/bin/sh\nshift 3; echo $$ >> {machine.folder}/processes; {STAND_IN} serve "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\nshift 3; echo $$ >> {machine.folder}/processes; {STAND_IN} serve "$@"\n'
+    )
     python.chmod(0o755)
     model = VLLMModel(str(machine.model), serve_python=str(python))
     assert (await model.complete(ASK, form=FORM)).fields["status"] == "success"

@@ -1,4 +1,6 @@
-"""The real vLLM on the CPU, in an environment of its own (`make test-vllm`), with tiny random models: only form is checked."""
+"""The real vLLM on the CPU, in an environment of its own (`make test-vllm`), with tiny random
+models: only form is checked.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from . import tiny
 
 PYTHON = os.environ.get("PRILL_VLLM_PYTHON", "")
 pytestmark = [
-    pytest.mark.skipif(not Path(PYTHON).is_file(), reason="no environment with vLLM: make test-vllm"),
+    pytest.mark.skipif(
+        not Path(PYTHON).is_file(), reason="no environment with vLLM: make test-vllm"
+    ),
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # torch's and transformers' own, about their deprecations
 ]
@@ -36,12 +40,20 @@ ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
 }
-OPTIONS = ("--serve-options=--enforce-eager --max-num-seqs 4", "--dtype", "bfloat16", "--model.images", "2")
+OPTIONS = (
+    "--serve-options=--enforce-eager --max-num-seqs 4",
+    "--dtype",
+    "bfloat16",
+    "--model.images",
+    "2",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def vllm_can_be_imported() -> None:
-    done = subprocess.run([PYTHON, "-c", "import vllm"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [PYTHON, "-c", "import vllm"], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         pytest.skip(f"vLLM does not run on this processor: {done.stderr[-500:]}")
 
@@ -51,10 +63,14 @@ def folder(tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]) -> 
     pytest.importorskip("transformers")
     torchvision_beside_cpu_torch()
     for i in range(4):
-        Picture.linear_gradient("L").rotate(90 * i).resize((320, 180)).convert("RGB").save(tmp_path / f"{i}.png")
+        Picture.linear_gradient("L").rotate(90 * i).resize((320, 180)).convert("RGB").save(
+            tmp_path / f"{i}.png"
+        )
     task = {"id": "k", "goal": "Open the page", "platform": "web"}
     final = [{"screenshot": f"{i}.png", "caption": f"page {i}"} for i in range(4)]
-    rows = [{"id": f"t{i}", "task": task, "steps": [], "final": state} for i, state in enumerate(final)]
+    rows = [
+        {"id": f"t{i}", "task": task, "steps": [], "final": state} for i, state in enumerate(final)
+    ]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path
 
@@ -66,7 +82,8 @@ def judged(folder: Path, kind: str, judge: str) -> list[Verdict]:
     model, reader = tiny.build(kind, served=True)
     words, likely = getattr(reader, "tokenizer", reader), model.lm_head.weight
     with torch.no_grad():
-        likely[words.convert_tokens_to_ids('"')] *= 20  # quotation marks come soon, so that the texts in its replies end
+        # quotation marks come soon, so that the texts in its replies end
+        likely[words.convert_tokens_to_ids('"')] *= 20
         # Either "success" or "failure" is always likelier than "insufficient-evidence".
         verdict = likely[words.convert_tokens_to_ids("s")].clone()
         for token, index in words.get_vocab().items():
@@ -76,7 +93,12 @@ def judged(folder: Path, kind: str, judge: str) -> list[Verdict]:
     asked = ["t.jsonl", "-o", "v.jsonl", "--judge", judge, "--model", f"vllm:{kind}"]
     command = [sys.executable, "-m", "prill", "score", *asked, "--serve-python", PYTHON, *OPTIONS]
     done = subprocess.run(
-        command, cwd=folder, env={**os.environ, **ENVIRONMENT}, stderr=subprocess.PIPE, text=True, check=False
+        command,
+        cwd=folder,
+        env={**os.environ, **ENVIRONMENT},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     assert done.returncode in (0, 3), (
         done.stderr
@@ -88,11 +110,15 @@ def judged(folder: Path, kind: str, judge: str) -> list[Verdict]:
 def test_real_vllm_judges_by_serve(folder: Path, kind: str, judge: str) -> None:
     verdicts = judged(folder, kind, judge)
     assert {verdict.id for verdict in verdicts} == {f"t{i}" for i in range(4)}
-    assert {verdict.unscored for verdict in verdicts} <= {None, "no_evidence", "truncated"}, "the server answered every time"
+    assert {verdict.unscored for verdict in verdicts} <= {None, "no_evidence", "truncated"}, (
+        "the server answered every time"
+    )
     for verdict in (scored := [verdict for verdict in verdicts if verdict.unscored is None]):
         assert verdict.evaluator.model == f"vllm/{kind}"
         assert verdict.usage.calls == 1 and verdict.usage.images == (judge == "vlm")
-        assert verdict.score is not None and 0.0 < verdict.score < 1.0, "the probability of a token, not a word"
+        assert verdict.score is not None and 0.0 < verdict.score < 1.0, (
+            "the probability of a token, not a word"
+        )
     assert scored
 
 
@@ -103,7 +129,12 @@ async def test_served_answers_as_in_process(folder: Path, monkeypatch: pytest.Mo
     kind = "qwen2_5_vl"
     weights, reader = tiny.build(kind, served=True)
     tiny.save(weights, reader, folder / kind)
-    lora = peft.LoraConfig(r=8, target_modules=r".*language_model.*(q|v)_proj", init_lora_weights=False, task_type="CAUSAL_LM")
+    lora = peft.LoraConfig(
+        r=8,
+        target_modules=r".*language_model.*(q|v)_proj",
+        init_lora_weights=False,
+        task_type="CAUSAL_LM",
+    )
     peft.get_peft_model(weights, lora).save_pretrained(folder / "tuned")
     ask = (Message("user", ("What is here?", Image(str(folder / "1.png")))),)
     adapter, said = str(folder / "tuned"), {}
@@ -119,6 +150,7 @@ async def test_served_answers_as_in_process(folder: Path, monkeypatch: pytest.Mo
     for model in (served, *local):
         with pytest.raises(TruncatedError) as cut:  # it never ends by itself
             await model.complete(ask, max_tokens=4)
-        said[model.name] = str(cut.value).replace("\N{REPLACEMENT CHARACTER}", "")  # half a character at the end
+        # half a character at the end
+        said[model.name] = str(cut.value).replace("\N{REPLACEMENT CHARACTER}", "")
     served.close()
     assert said[f"vllm/{kind}+tuned"] == said[f"local/{kind}+tuned"] != said[f"local/{kind}"]

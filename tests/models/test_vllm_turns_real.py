@@ -1,4 +1,6 @@
-"""The real vLLM on the CPU (`make test-vllm`): two models of one process take turns, and none outlives it."""
+"""The real vLLM on the CPU (`make test-vllm`): two models of one process take turns, and none
+outlives it.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,14 @@ from .machine import alive
 from .test_vllm_real import ENVIRONMENT, PYTHON
 
 pytestmark = [
-    pytest.mark.skipif(not Path(PYTHON).is_file(), reason="no environment with vLLM: make test-vllm"),
+    pytest.mark.skipif(
+        not Path(PYTHON).is_file(), reason="no environment with vLLM: make test-vllm"
+    ),
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore"),  # torch's and transformers' own, about their deprecations
 ]
-# Two models in turns, as a study asks them: policy, judge, and whatever comes next finds the card empty.
+# Two models in turns, as a study asks them: policy, judge, and whatever comes next finds the card
+# empty.
 RUN = """
 import asyncio, sys
 from prill.errors import TruncatedError
@@ -58,14 +63,20 @@ def servers(below: int) -> dict[int, str]:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError):
             continue
-        if "--served-model-name" in words and any("keeper.py" in word for word in words) and parent == below:
+        if (
+            "--served-model-name" in words
+            and any("keeper.py" in word for word in words)
+            and parent == below
+        ):
             found[int(folder.name)] = words[words.index("--served-model-name") + 1]
     return found
 
 
 def descendants(process: int) -> set[int]:
     """All processes below one."""
-    pairs = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout.split()
+    pairs = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout.split()
     parents = dict(zip(map(int, pairs[::2]), map(int, pairs[1::2]), strict=True))
     below = {process}
     while more := {pid for pid, parent in parents.items() if parent in below} - below:
@@ -74,7 +85,9 @@ def descendants(process: int) -> set[int]:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
-def test_real_servers_take_turns(tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]) -> None:
+def test_real_servers_take_turns(
+    tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]
+) -> None:
     pytest.importorskip("transformers")
     torchvision_beside_cpu_torch()
     folders = []
@@ -84,12 +97,18 @@ def test_real_servers_take_turns(tmp_path: Path, torchvision_beside_cpu_torch: C
         folders.append(str(tmp_path / name))
     command = [sys.executable, "-c", RUN, PYTHON, *folders]
     with subprocess.Popen(
-        command, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command,
+        env={**os.environ, **ENVIRONMENT},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as run:
         assert run.stdout is not None and run.stdin is not None
         for name in ("policy", "judge"):
             assert run.stdout.readline() == f"vllm/{name}\n"
-            assert list(servers(run.pid).values()) == [f"vllm/{name}"], "never two at the same time, and the second starts"
+            assert list(servers(run.pid).values()) == [f"vllm/{name}"], (
+                "never two at the same time, and the second starts"
+            )
             run.stdin.write("\n")
             run.stdin.flush()
         assert run.stdout.readline() == "free\n"

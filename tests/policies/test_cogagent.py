@@ -21,12 +21,20 @@ def world(states: int = 9) -> ReplayEnvironment:
 
 
 async def test_18b_is_asked_with_grounding() -> None:
-    model = ScriptedModel(["Plan: open it.\nGrounded Operation: tap [[500,200]]", "Grounded Operation: task complete"])
+    model = ScriptedModel(
+        ["Plan: open it.\nGrounded Operation: tap [[500,200]]", "Grounded Operation: task complete"]
+    )
     trajectory = await run_episode(CogAgent(model, generation="18b"), world(), TASK, id="a")
     question = 'What steps do I need to take to "Open {{ goal }} mail"?(with grounding)'
-    assert [call[0].parts for call in model.seen] == [(Image("screen.png"), question)] * 2, "it sees no history"
+    assert [call[0].parts for call in model.seen] == [(Image("screen.png"), question)] * 2, (
+        "it sees no history"
+    )
     first, last = trajectory.steps
-    assert (first.action.kind, first.action.point, first.thought) == ("click", (0.5, 0.2), "Plan: open it.")
+    assert (first.action.kind, first.action.point, first.thought) == (
+        "click",
+        (0.5, 0.2),
+        "Plan: open it.",
+    )
     assert (last.action.text, last.thought, trajectory.metadata) == (
         "Action Type: TaskComplete",
         None,
@@ -36,7 +44,10 @@ async def test_18b_is_asked_with_grounding() -> None:
 
 async def test_9b_is_told_its_operations() -> None:
     lines = [
-        "Action: Tap the mail icon.\nGrounded Operation: CLICK(box=[[0,0,100,100]], element_info='Mail')",
+        (
+            "Action: Tap the mail icon.\nGrounded Operation: CLICK(box=[[0,0,100,100]], "
+            "element_info='Mail')"
+        ),
         "Action: Scroll.\nGrounded Operation: SCROLL_DOWN(box=[[0,0,1000,1000]], step_count=5)",
         "Grounded Operation: END()",
     ]
@@ -46,7 +57,10 @@ async def test_9b_is_told_its_operations() -> None:
     ending = "\n(Platform: Mobile)\n(Answer in Action-Operation format.)\n"
     first = "\n0. CLICK(box=[[0,0,100,100]], element_info='Mail')\tTap the mail icon."
     second = "\n1. SCROLL_DOWN(box=[[0,0,1000,1000]], step_count=5)\tScroll."
-    assert asked == [f"Task: Open {{{{ goal }}}} mail\nHistory steps: {done}{ending}" for done in ("", first, first + second)]
+    assert asked == [
+        f"Task: Open {{{{ goal }}}} mail\nHistory steps: {done}{ending}"
+        for done in ("", first, first + second)
+    ]
     assert [step.action.kind for step in trajectory.steps] == ["click", "scroll", "stop"]
     assert trajectory.steps[0].thought == "Action: Tap the mail icon."
 
@@ -56,7 +70,12 @@ async def test_episode_begins_without_history() -> None:
     ios = Task(id="t", goal="g", platform="ios")
 
     async def ways(seed: int) -> list[str | None]:
-        policy = CogAgent(ScriptedModel(([swipe] * 9 + [end]) * 2), generation="18b", swipe_up="left-or-right", seed=seed)
+        policy = CogAgent(
+            ScriptedModel(([swipe] * 9 + [end]) * 2),
+            generation="18b",
+            swipe_up="left-or-right",
+            seed=seed,
+        )
         first, second = [await run_episode(policy, world(20), ios, id="a") for _ in range(2)]
         assert first.steps == second.steps
         return [step.action.value for step in first.steps[:-1]]
@@ -66,7 +85,9 @@ async def test_episode_begins_without_history() -> None:
     assert {way for draws in drawn for way in draws} == {"left", "right"}
 
 
-@pytest.mark.parametrize(("platform", "machine"), [("web", "WIN"), ("ios", "Mobile"), ("desktop", "WIN")])
+@pytest.mark.parametrize(
+    ("platform", "machine"), [("web", "WIN"), ("ios", "Mobile"), ("desktop", "WIN")]
+)
 async def test_9b_is_told_its_machine(platform: Platform, machine: str) -> None:
     model = ScriptedModel(["Grounded Operation: END()"])
     policy = CogAgent(model)
@@ -78,7 +99,9 @@ async def test_9b_is_told_its_machine(platform: Platform, machine: str) -> None:
 async def test_cogagent_needs_screen_and_model() -> None:
     with pytest.raises(NoEvidenceError, match="looks at screenshots"):
         await CogAgent(ScriptedModel([])).act(Observation(text="[1] button 'OK'"))
-    trajectory = await run_episode(CogAgent(ScriptedModel([RefusalError("no")])), world(), TASK, id="a")
+    trajectory = await run_episode(
+        CogAgent(ScriptedModel([RefusalError("no")])), world(), TASK, id="a"
+    )
     assert trajectory.error == "the agent's model gave no action (refusal): no"
 
 

@@ -1,4 +1,6 @@
-"""What policies teach of recorded steps: the messages that they send, and replies that they read as the recorded action."""
+"""What policies teach of recorded steps: the messages that they send, and replies that they read as
+the recorded action.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,16 @@ from prill.protocols import Demonstrator
 from prill.testing.scripted import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
-SHOP = "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart' focused: True\n\t[9] textbox 'Search'"
+SHOP = (
+    "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart' focused: True\n\t[9] "
+    "textbox 'Search'"
+)
 HOME = "[1] text 'Settings'\n[2] switch 'Wi-Fi' checked: false\n[3] textbox 'Search'"
 MINIWOB = 'text "Name"\ntextbox value ""\ntextbox #2 focused\nbutton "OK"'
 PHRASE = "In summary, the next action I will perform is"
 WEB_ACTIONS = (
-    "click [7]", "hover [7]", "type [9] [red kettle] [1]", "type [9] [a [b] c] [0]", "press [Control+a]", "scroll [down]",
-    "goto [http://shop.example/a?b=c]", "new_tab", "tab_focus [1]", "close_tab", "go_back", "go_forward", "stop [$34.50]",
+    "click [7]", "hover [7]", "type [9] [red kettle] [1]", "type [9] [a [b] c] [0]", "press [Control+a]", "scroll [down]",  # noqa: E501
+    "goto [http://shop.example/a?b=c]", "new_tab", "tab_focus [1]", "close_tab", "go_back", "go_forward", "stop [$34.50]",  # noqa: E501
 )  # fmt: skip
 PHONE_ACTIONS = (
     "tap [2]",
@@ -39,10 +44,20 @@ CALLS_9B = (
     "TYPE(box=[[1,2,3,4]], text='it\\'s\\nhere')", "KEY_PRESS(key='ctrl+a')",
     "KEY_PRESS(key='back')", "LAUNCH(url='https://a.example')", "END()",
 )  # fmt: skip
-WORDS_18B = ("tap [[500,200]]", "tap [[1,2,4,4]]", 'type "a b"', "swipe left", "swipe up", "press home", "task complete")
+WORDS_18B = (
+    "tap [[500,200]]",
+    "tap [[1,2,4,4]]",
+    'type "a b"',
+    "swipe left",
+    "swipe up",
+    "press home",
+    "task complete",
+)
 
 
-async def recorded(policy: Demonstrator, state: Observation, platform: Platform, count: int) -> Trajectory:
+async def recorded(
+    policy: Demonstrator, state: Observation, platform: Platform, count: int
+) -> Trajectory:
     task = Task(id="t", goal="Buy a kettle", platform=platform)
     steps = tuple(Step(state, Action("wait")) for _ in range(count))
     world = ReplayEnvironment(Trajectory(id="r", task=task, steps=steps, final=state))
@@ -56,10 +71,16 @@ def lesson(action: Action, platform: Platform = "web", text: str = SHOP, **spec:
     return React(ScriptedModel([]), ReactSpec(**spec)).demonstrate(run, 0)[1]
 
 
-def taught_18b(action: Action, platform: Platform = "android", generation: Generation = "18b") -> str:
+def taught_18b(
+    action: Action, platform: Platform = "android", generation: Generation = "18b"
+) -> str:
     step = Step(Observation(screenshot="s.png"), action)
     run = Trajectory(id="a", task=Task(goal="g", platform=platform), steps=(step,))
-    return CogAgent(ScriptedModel([]), generation=generation).demonstrate(run, 0)[1].removeprefix("Grounded Operation: ")
+    return (
+        CogAgent(ScriptedModel([]), generation=generation)
+        .demonstrate(run, 0)[1]
+        .removeprefix("Grounded Operation: ")
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,14 +88,21 @@ def taught_18b(action: Action, platform: Platform = "android", generation: Gener
     [("web", SHOP, WEB_ACTIONS), ("android", HOME, PHONE_ACTIONS), ("ios", HOME, PHONE_ACTIONS)],
 )
 @pytest.mark.parametrize("reasoning", [True, False])
-async def test_react_teaches_what_it_asks(platform: Platform, text: str, actions: tuple[str, ...], reasoning: bool) -> None:
+async def test_react_teaches_what_it_asks(
+    platform: Platform, text: str, actions: tuple[str, ...], reasoning: bool
+) -> None:
     thought = f"I see it. {PHRASE} " if reasoning else ""
     model = ScriptedModel([f"{thought}```{action}```" for action in actions])
     policy = React(model, ReactSpec(reasoning=reasoning))
-    run = await recorded(policy, Observation(text=text, url="http://shop.example"), platform, len(actions) + 1)
+    run = await recorded(
+        policy, Observation(text=text, url="http://shop.example"), platform, len(actions) + 1
+    )
     assert len(run.steps) == len(actions)
     for i, action in enumerate(actions):
-        assert React(ScriptedModel([]), policy.spec).demonstrate(run, i) == (model.seen[i], f"{thought}```{action}```")
+        assert React(ScriptedModel([]), policy.spec).demonstrate(run, i) == (
+            model.seen[i],
+            f"{thought}```{action}```",
+        )
 
 
 async def test_react_repeats_its_own_advice() -> None:
@@ -95,12 +123,18 @@ async def test_react_repeats_its_own_advice() -> None:
 
 
 async def test_react_teaches_numbers_it_gave() -> None:
-    model = ScriptedModel([f"{PHRASE} ```{action}```" for action in ("type [3] [x9] [0]", "click [4]", "stop []")])
+    model = ScriptedModel(
+        [f"{PHRASE} ```{action}```" for action in ("type [3] [x9] [0]", "click [4]", "stop []")]
+    )
     policy = React(model)
     run = await recorded(policy, Observation(text=MINIWOB), "web", 9)
     assert [step.action.target for step in run.steps[:2]] == ["textbox #2", 'button "OK"']
     assert [policy.demonstrate(run, i) for i in range(3)] == list(
-        zip(model.seen, (f"{PHRASE} ```{a}```" for a in ("type [3] [x9] [0]", "click [4]", "stop []")), strict=True)
+        zip(
+            model.seen,
+            (f"{PHRASE} ```{a}```" for a in ("type [3] [x9] [0]", "click [4]", "stop []")),
+            strict=True,
+        )
     )
 
 
@@ -132,12 +166,22 @@ def test_react_says_what_it_cannot_teach(action: Action) -> None:
 
 
 def test_react_teaches_nothing_unseen() -> None:
-    far = SHOP + "\n" + "\n".join(f"\t[{i}] StaticText 'line {i}'" for i in range(100, 900)) + "\n\t[900] link 'Far'"
+    far = (
+        SHOP
+        + "\n"
+        + "\n".join(f"\t[{i}] StaticText 'line {i}'" for i in range(100, 900))
+        + "\n\t[900] link 'Far'"
+    )
     with pytest.raises(UnparsableError, match="not shown"):
         lesson(Action("click", "click [900]", target="[900] link 'Far'"), text=far)
     with pytest.raises(NoEvidenceError):
         React(ScriptedModel([])).demonstrate(
-            Trajectory(id="a", task=Task(goal="g"), steps=(Step(Observation(screenshot="s.png"), Action("wait")),)), 0
+            Trajectory(
+                id="a",
+                task=Task(goal="g"),
+                steps=(Step(Observation(screenshot="s.png"), Action("wait")),),
+            ),
+            0,
         )
 
 
@@ -145,11 +189,19 @@ def test_react_teaches_nothing_unseen() -> None:
     ("generation", "platform", "operations"),
     [("9b", "web", CALLS_9B), ("18b", "android", WORDS_18B), ("18b", "ios", WORDS_18B)],
 )
-async def test_cogagent_teaches_what_it_asks(generation: Generation, platform: Platform, operations: tuple[str, ...]) -> None:
-    replies = [f"Action: step {i}.\nGrounded Operation: {operation}" for i, operation in enumerate(operations)]
+async def test_cogagent_teaches_what_it_asks(
+    generation: Generation, platform: Platform, operations: tuple[str, ...]
+) -> None:
+    replies = [
+        f"Action: step {i}.\nGrounded Operation: {operation}"
+        for i, operation in enumerate(operations)
+    ]
     model = ScriptedModel(replies)
     run = await recorded(
-        CogAgent(model, generation=generation), Observation(screenshot="screen.png"), platform, len(operations) + 1
+        CogAgent(model, generation=generation),
+        Observation(screenshot="screen.png"),
+        platform,
+        len(operations) + 1,
     )
     assert len(run.steps) == len(operations)
     student = CogAgent(ScriptedModel([]), generation=generation)
@@ -160,7 +212,9 @@ async def test_cogagent_teaches_what_it_asks(generation: Generation, platform: P
         again.reset(run.task)
         read = await again.act(run.steps[i].observation)
         # The middle of a box is what is taught.
-        assert replace(read.action, point=None, text="") == replace(run.steps[i].action, point=None, text="")
+        assert replace(read.action, point=None, text="") == replace(
+            run.steps[i].action, point=None, text=""
+        )
         assert read.action.point == pytest.approx(run.steps[i].action.point, abs=0.001)
         assert read.thought == run.steps[i].thought
         if generation == "9b":
@@ -170,7 +224,10 @@ async def test_cogagent_teaches_what_it_asks(generation: Generation, platform: P
 @pytest.mark.parametrize(
     ("action", "operation"),
     [
-        (Action("click", "", target="[4] button 'OK'", point=(0.5, 0.25)), "CLICK(box=[[500,250,500,250]], element_info='OK')"),
+        (
+            Action("click", "", target="[4] button 'OK'", point=(0.5, 0.25)),
+            "CLICK(box=[[500,250,500,250]], element_info='OK')",
+        ),
         (Action("type", "", value="it's\nhere"), "TYPE(text='it\\'s\\nhere')"),
         (Action("scroll", "", value="down"), "SCROLL_DOWN()"),
         (Action("swipe", "", point=(0.5, 0.8), end_point=(0.5, 0.2)), "SCROLL_DOWN()"),
@@ -204,7 +261,9 @@ def test_cogagent_9b_puts_actions_of_others(action: Action, operation: str | Non
         (Action("type", "", value="tap it"), "ios", None),
     ],
 )
-def test_cogagent_18b_puts_actions_of_others(action: Action, platform: Platform, operation: str | None) -> None:
+def test_cogagent_18b_puts_actions_of_others(
+    action: Action, platform: Platform, operation: str | None
+) -> None:
     if operation is None:
         with pytest.raises(UnparsableError):
             taught_18b(action, platform)

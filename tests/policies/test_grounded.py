@@ -1,4 +1,6 @@
-"""CogAgent's grounded operations read into actions: every rule of the paper's two translations, and the newer calls."""
+"""CogAgent's grounded operations read into actions: every rule of the paper's two translations, and
+the newer calls.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def reply(operation: str) -> str:
         ("Task Complete.", Action("stop", "task complete")),
         ("tap on the 'Clock' icon [[500,500]]", Action("click", "tap 195 422", point=(0.5, 0.5))),
         ("tap [[087,123]]", Action("click", "tap 33.93 103.812", point=(0.087, 0.123))),
-        ('type "New York" into the search bar', Action("type", 'type "New York"', value="New York")),
+        (
+            'type "New York" into the search bar',
+            Action("type", 'type "New York"', value="New York"),
+        ),
         ('type "Berlin" in the "City" field', Action("type", 'type "Berlin"', value="Berlin")),
         # The tests are made in the paper's order: a swipe goes before a tap, a tap before typing.
         ("tap [[100,100]] then swipe left", Action("swipe", "swipe left", value="left")),
@@ -58,7 +63,10 @@ def test_words_before_operation_do_not_count() -> None:
 def test_swipe_up_draws_by_seed() -> None:
     def ways(seed: int) -> list[str | None]:
         draw = random.Random(seed)
-        return [read_cogagent_18b(reply("swipe up"), "ios", swipe_up="left-or-right", draw=draw).value for _ in range(40)]
+        return [
+            read_cogagent_18b(reply("swipe up"), "ios", swipe_up="left-or-right", draw=draw).value
+            for _ in range(40)
+        ]
 
     assert ways(1) == ways(1) != ways(2)
     assert set(ways(1)) == {"left", "right"}
@@ -96,10 +104,14 @@ def test_android_operations_as_in_the_paper(
     action = read_cogagent_18b(reply(operation), "android")
     assert (action.kind, (action.point, action.end_point), action.value) == (kind, points, value)
     again = parse_android(action.text)
-    assert (again.kind, again.value) == (action.kind, action.value), "its text is the log form that is read elsewhere"
+    assert (again.kind, again.value) == (action.kind, action.value), (
+        "its text is the log form that is read elsewhere"
+    )
 
 
-@pytest.mark.parametrize("operation", ["swipe left", "press home", "task complete", "tap [[500,500]]", 'type "a b"'])
+@pytest.mark.parametrize(
+    "operation", ["swipe left", "press home", "task complete", "tap [[500,500]]", 'type "a b"']
+)
 def test_ios_actions_read_back_from_logs(operation: str) -> None:
     action = read_cogagent_18b(reply(operation), "ios")
     assert parse_ios(action.text) == action
@@ -113,7 +125,10 @@ def test_place_is_a_point_or_a_middle() -> None:
             thousandths(broken)
 
 
-CLICK = "CLICK(box=[[219,186,311,206]], element_type='Clickable text', element_info='Mark all emails as read')"
+CLICK = (
+    "CLICK(box=[[219,186,311,206]], element_type='Clickable text', element_info='Mark all "
+    "emails as read')"
+)
 
 
 @pytest.mark.parametrize(
@@ -121,10 +136,25 @@ CLICK = "CLICK(box=[[219,186,311,206]], element_type='Clickable text', element_i
     [
         (CLICK, "click", (0.265, 0.196), None),
         ("HOVER(box=[[100,100,200,200]], element_info='Menu')", "hover", (0.15, 0.15), None),
-        ("TYPE(box=[[0,0,100,100]], text='New York', element_info='City')", "type", (0.05, 0.05), "New York"),
-        ("TYPE(text='it's (said) \"so\", isn\\'t it')", "type", None, "it's (said) \"so\", isn't it"),
+        (
+            "TYPE(box=[[0,0,100,100]], text='New York', element_info='City')",
+            "type",
+            (0.05, 0.05),
+            "New York",
+        ),
+        (
+            "TYPE(text='it's (said) \"so\", isn\\'t it')",
+            "type",
+            None,
+            "it's (said) \"so\", isn't it",
+        ),
         ('TYPE(box=[[0,0,2,2]], text="a\\nb", element_info="")', "type", (0.001, 0.001), "a\nb"),
-        ("SCROLL_DOWN(box=[[0,0,1000,1000]], element_info='', step_count=5)", "scroll", (0.5, 0.5), "down"),
+        (
+            "SCROLL_DOWN(box=[[0,0,1000,1000]], element_info='', step_count=5)",
+            "scroll",
+            (0.5, 0.5),
+            "down",
+        ),
         ("SCROLL_UP(box=[[0,0,1000,1000]], step_count=1)", "scroll", (0.5, 0.5), "up"),
         ("SCROLL_RIGHT(box=[[0,0,1000,1000]], step_count=1)", "swipe", None, "left"),
         ("KEY_PRESS(key='Enter')", "press", None, "Enter"),
@@ -143,8 +173,12 @@ CLICK = "CLICK(box=[[219,186,311,206]], element_type='Clickable text', element_i
         ("click the icon", "other", None, None),
     ],
 )
-def test_calls_of_the_9b_are_read(operation: str, kind: str, point: Point | None, value: str | None) -> None:
-    said = f"Action: Do it (now).\nGrounded Operation: {operation}\n<<General operation (harmless)>>"
+def test_calls_of_the_9b_are_read(
+    operation: str, kind: str, point: Point | None, value: str | None
+) -> None:
+    said = (
+        f"Action: Do it (now).\nGrounded Operation: {operation}\n<<General operation (harmless)>>"
+    )
     action = read_cogagent_9b(said)
     assert (action.kind, action.point, action.value) == (kind, point, value)
     if kind != "other":

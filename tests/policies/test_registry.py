@@ -37,7 +37,10 @@ def own(tmp_path: Path) -> str:
 def test_options_reach_the_policy() -> None:
     policy = make_policy("react", model=MODEL, reasoning=False, max_tokens=99, lessons=["be quick"])
     assert isinstance(policy, React)
-    assert (policy.spec, policy.lessons) == (ReactSpec(reasoning=False, max_tokens=99), ["be quick"])
+    assert (policy.spec, policy.lessons) == (
+        ReactSpec(reasoning=False, max_tokens=99),
+        ["be quick"],
+    )
     other = make_policy("cogagent", model=MODEL, generation="18b", seed=3)
     assert isinstance(other, CogAgent)
     assert (other.generation, other.seed, other.model) == ("18b", 3, MODEL)
@@ -47,7 +50,11 @@ def test_options_reach_the_policy() -> None:
     ("name", "options", "problem"),
     [
         ("reakt", {}, "unknown policy 'reakt' (did you mean 'react'?)"),
-        ("react", {"model": MODEL, "reasonin": True}, "policy 'react' has no such option (did you mean 'reasoning'?)"),
+        (
+            "react",
+            {"model": MODEL, "reasonin": True},
+            "policy 'react' has no such option (did you mean 'reasoning'?)",
+        ),
         ("react", {}, "model is missing: policy 'react' needs it"),
         ("react", {"model": 4}, "model: expected a language model, or its name, got 4"),
         ("react", {"model": MODEL, "max_tokens": 0}, "max_tokens: Expected `int` >= 1, got 0"),
@@ -67,13 +74,17 @@ def test_own_policy_from_a_file(own: str) -> None:
     assert make_policy(f"{own}:Polite", greeting="hi", times=2).words == ["hi", "hi"]  # type: ignore[attr-defined]
     with pytest.raises(OptionError, match="greeting is missing"):
         make_policy(f"{own}:Polite", times=2)
-    with pytest.raises(UsageError, match=r"gave a Model, which has no reset\(task\) and act\(observation\)"):
+    with pytest.raises(
+        UsageError, match=r"gave a Model, which has no reset\(task\) and act\(observation\)"
+    ):
         make_policy(f"{own}:Model", model=MODEL)
 
 
 def test_replay_reads_a_file_or_a_list(tmp_path: Path) -> None:
     task = Task(id="t", goal="g")
-    recorded = Trajectory(id="a", task=task, steps=(Step(Observation(), Action("click", "c")),), answer="yes")
+    recorded = Trajectory(
+        id="a", task=task, steps=(Step(Observation(), Action("click", "c")),), answer="yes"
+    )
     (tmp_path / "t.jsonl").write_text(
         '{"id": "a", "task": {"id": "t", "goal": "g"}, "answer": "yes",'
         ' "steps": [{"observation": {}, "action": {"kind": "click", "text": "c"}}]}\n'
@@ -93,7 +104,9 @@ def test_fingerprints_follow_what_is_asked() -> None:
         make_policy("cogagent", model=MODEL, generation="18b"),
         make_policy("autoui", model=MODEL),
     ]
-    prints = [policy.fingerprint("android") for policy in policies if isinstance(policy, Fingerprinted)]
+    prints = [
+        policy.fingerprint("android") for policy in policies if isinstance(policy, Fingerprinted)
+    ]
     assert len(set(prints)) == len(policies)
 
 

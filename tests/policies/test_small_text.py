@@ -1,4 +1,6 @@
-"""The small model's policy: what a page allows, how it is told, and what is taught. No weights are needed for that."""
+"""The small model's policy: what a page allows, how it is told, and what is taught. No weights are
+needed for that.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,10 @@ async def test_likeliest_action_is_taken_and_told() -> None:
     step = await playing.act(Observation(text=PAGE))
     assert step.action == Action("click", "click checkbox mo", target='checkbox "mo"')
     await playing.act(Observation(text=PAGE))
-    assert "Done: nothing" in weights.asked[0][0] and "Done: clicked checkbox mo" in weights.asked[1][0]
+    assert (
+        "Done: nothing" in weights.asked[0][0]
+        and "Done: clicked checkbox mo" in weights.asked[1][0]
+    )
 
 
 async def test_draws_follow_from_task_and_attempt() -> None:
@@ -108,7 +113,9 @@ async def test_teaching_asks_what_playing_asked() -> None:
     playing.reset(task)
     steps = tuple([await playing.act(Observation(text=PAGE)) for _ in range(4)])
     taught = [playing.demonstrate(Trajectory(id="a", task=task, steps=steps), i) for i in range(4)]
-    assert [str(messages[-1].parts[0]) for messages, _ in taught] == [asked for asked, _ in weights.asked]
+    assert [str(messages[-1].parts[0]) for messages, _ in taught] == [
+        asked for asked, _ in weights.asked
+    ]
     assert {answer for _, answer in taught} == {"click option two"}
 
 

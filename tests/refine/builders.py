@@ -9,7 +9,16 @@ from typing import Any
 from PIL import Image
 
 from prill.protocols import Message
-from prill.types import Action, EvaluatorInfo, Observation, Step, StepVerdict, Task, Trajectory, Verdict
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    Observation,
+    Step,
+    StepVerdict,
+    Task,
+    Trajectory,
+    Verdict,
+)
 
 JUDGE = EvaluatorInfo("vlm", "1", "m")
 STEP_JUDGE = EvaluatorInfo("steps", "2", "m")
@@ -18,18 +27,35 @@ PAGE = "[1] RootWebArea 'Shop'\n\t[7] link 'Cart'\n\t[9] textbox 'Search'"
 
 
 def click(number: int) -> Action:
-    return Action("click", f"click [{number}] where [{number}] is x", target=f"[{number}] link 'Cart'")
+    return Action(
+        "click", f"click [{number}] where [{number}] is x", target=f"[{number}] link 'Cart'"
+    )
 
 
-def attempt(id: str, *actions: Action, task: str = "k", pages: tuple[str, ...] = (), site: str | None = None) -> Trajectory:
-    """An attempt whose states have these page texts (the last is the final state), or texts that are all different."""
-    texts = pages or tuple(f"{PAGE}\n\t[{20 + i}] StaticText 'state {i}'" for i in range(len(actions) + 1))
-    steps = tuple(Step(Observation(text=text), action) for text, action in zip(texts, actions, strict=False))
+def attempt(
+    id: str, *actions: Action, task: str = "k", pages: tuple[str, ...] = (), site: str | None = None
+) -> Trajectory:
+    """An attempt whose states have these page texts (the last is the final state), or texts that
+    are all different.
+    """
+    texts = pages or tuple(
+        f"{PAGE}\n\t[{20 + i}] StaticText 'state {i}'" for i in range(len(actions) + 1)
+    )
+    steps = tuple(
+        Step(Observation(text=text), action) for text, action in zip(texts, actions, strict=False)
+    )
     final = Observation(text=texts[len(actions)]) if len(texts) > len(actions) else None
-    return Trajectory(id=id, task=Task(id=task, goal="Open the cart", platform="web", site=site), steps=steps, final=final)
+    return Trajectory(
+        id=id,
+        task=Task(id=task, goal="Open the cart", platform="web", site=site),
+        steps=steps,
+        final=final,
+    )
 
 
-def verdict(id: str, success: bool | None = True, score: float | None = None, **more: Any) -> Verdict:
+def verdict(
+    id: str, success: bool | None = True, score: float | None = None, **more: Any
+) -> Verdict:
     unscored = "timeout" if success is None else None
     return Verdict(id=id, success=success, score=score, unscored=unscored, evaluator=JUDGE, **more)
 
@@ -38,7 +64,9 @@ def step_verdict(id: str, *labels: Any) -> Verdict:
     """The word of the judge `steps`, with its usual rewards."""
     steps = tuple(StepVerdict(i, label, REWARDS[label]) for i, label in enumerate(labels))
     rewards = tuple(step.reward for step in steps)
-    return Verdict(id=id, success="reached" in labels, steps=steps, rewards=rewards, evaluator=STEP_JUDGE)
+    return Verdict(
+        id=id, success="reached" in labels, steps=steps, rewards=rewards, evaluator=STEP_JUDGE
+    )
 
 
 def picture(path: Path, color: str = "red") -> str:
@@ -49,7 +77,9 @@ def picture(path: Path, color: str = "red") -> str:
 class Parrot:
     """Teaches what it was given to say."""
 
-    def __init__(self, *answers: str, messages: Sequence[Message] = (Message("user", ("What now?",)),)) -> None:
+    def __init__(
+        self, *answers: str, messages: Sequence[Message] = (Message("user", ("What now?",)),)
+    ) -> None:
         self.answers, self.messages = answers, messages
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:

@@ -1,11 +1,13 @@
-"""A training that is killed at its nth change of the disk, and goes on; as a script, so that forks share one import of torch.
+"""A training that is killed at its nth change of the disk, and goes on; as a script, so that forks
+share one import of torch.
 
     python killed_training.py MODEL ROWS FOLDER POINT…
 
-Points are what the training does to files below its folder: opening one to write, renaming, removing, making a folder, and,
-for files that compiled code writes, being half-way through. A POINT is a pattern of names, such as `half */optimizer.pt`, and
-stands for the first that fits, or for all. The script prints what came of each as JSON, a line each: whether the training was
-killed, the error of the second run if it had one, and whether it ended as the undisturbed training did.
+Points are what the training does to files below its folder: opening one to write, renaming,
+removing, making a folder, and, for files that compiled code writes, being half-way through. A POINT
+is a pattern of names, such as `half */optimizer.pt`, and stands for the first that fits, or for
+all. The script prints what came of each as JSON, a line each: whether the training was killed, the
+error of the second run if it had one, and whether it ended as the undisturbed training did.
 """
 
 from __future__ import annotations
@@ -22,8 +24,22 @@ from pathlib import Path
 from typing import Any
 
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
-_SETTINGS: dict[str, Any] = {"learning_rate": 1e-2, "steps": 4, "dropout": 0.2, "checkpoint_every": 2, "keep_checkpoints": 1}
-_SETTINGS |= {"rank": 4, "batch": 4, "micro_batch": 2, "log_every": 1, "samples": 1, "sample_tokens": 2, "device": "cpu"}
+_SETTINGS: dict[str, Any] = {
+    "learning_rate": 1e-2,
+    "steps": 4,
+    "dropout": 0.2,
+    "checkpoint_every": 2,
+    "keep_checkpoints": 1,
+}
+_SETTINGS |= {
+    "rank": 4,
+    "batch": 4,
+    "micro_batch": 2,
+    "log_every": 1,
+    "samples": 1,
+    "sample_tokens": 2,
+    "device": "cpu",
+}
 
 
 class Points:
@@ -42,11 +58,16 @@ class Points:
         safetensors.torch.save_file = self._halving(safetensors.torch.save_file)
 
         for name, module in list(sys.modules.items()):
-            if name.startswith(("peft", "transformers")) and getattr(module, "__dict__", {}).get("safe_save_file") is not None:
+            if (
+                name.startswith(("peft", "transformers"))
+                and getattr(module, "__dict__", {}).get("safe_save_file") is not None
+            ):
                 module.safe_save_file = safetensors.torch.save_file
 
     def _hear(self, event: str, given: tuple[Any, ...]) -> None:
-        if (event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)) or event in _CHANGES:
+        if (
+            event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
+        ) or event in _CHANGES:
             self._pass(event, given[0])
 
     def _pass(self, event: str, path: Any) -> None:
@@ -90,14 +111,22 @@ def train_in_fork(model: str, rows: str, folder: Path, last: int | None = None) 
     with os.fdopen(reading, "rb") as file:
         said = file.read()
     _, status = os.waitpid(child, 0)
-    return {"status": os.waitstatus_to_exitcode(status), **(json.loads(said) if said else {"error": None, "names": []})}
+    return {
+        "status": os.waitstatus_to_exitcode(status),
+        **(json.loads(said) if said else {"error": None, "names": []}),
+    }
 
 
 def outcome(folder: Path) -> Any:
     """The losses, and the bytes of the weights."""
     record = json.loads((folder / "training.json").read_bytes())
     weights = (folder / "adapter_model.safetensors").read_bytes()
-    return record["done"], record["figures"]["losses"], weights, (folder / "samples.jsonl").read_bytes()
+    return (
+        record["done"],
+        record["figures"]["losses"],
+        weights,
+        (folder / "samples.jsonl").read_bytes(),
+    )
 
 
 def main(model: str, rows: str, place: str, *points: str) -> None:
@@ -116,17 +145,29 @@ def main(model: str, rows: str, place: str, *points: str) -> None:
     expected = outcome(folder / "whole")
     count = len(whole["names"])
     every = range(1, count + 1)
-    fitting = [[point for point in every if fnmatch(whole["names"][point - 1], pattern)] for pattern in points]
+    fitting = [
+        [point for point in every if fnmatch(whole["names"][point - 1], pattern)]
+        for pattern in points
+    ]
     assert all(fitting), whole["names"]
-    chosen = sorted({point for of_pattern in fitting for point in (of_pattern if is_long else of_pattern[:1])})
+    chosen = sorted(
+        {point for of_pattern in fitting for point in (of_pattern if is_long else of_pattern[:1])}
+    )
     for point in chosen:
         there = folder / f"at-{point}"
         killed = train_in_fork(model, rows, there, point)
         again = train_in_fork(model, rows, there)
         same = again["error"] is None and outcome(there) == expected
         parts = [str(path.relative_to(there)) for path in there.rglob("*.part")]
-        facts = {"point": point, "of": count, "name": whole["names"][point - 1], "killed": killed["status"] == -signal.SIGKILL}
-        print(json.dumps({**facts, "error": again["error"], "same": same, "parts": parts}), flush=True)
+        facts = {
+            "point": point,
+            "of": count,
+            "name": whole["names"][point - 1],
+            "killed": killed["status"] == -signal.SIGKILL,
+        }
+        print(
+            json.dumps({**facts, "error": again["error"], "same": same, "parts": parts}), flush=True
+        )
         shutil.rmtree(there, ignore_errors=True)
 
 

@@ -2,7 +2,8 @@
 
     python tests/refine/readers.py llama-factory FOLDER
 
-FOLDER holds the folders `text` and `images`, each as the export writes it. It prints JSON: by folder and kind, the rows.
+FOLDER holds the folders `text` and `images`, each as the export writes it. It prints JSON: by
+folder and kind, the rows.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ Read = dict[str, list[dict[str, Any]]]
 UNLEARNED, SIDE, PICTURE = -100, 56, "[picture]"
 
 QWEN = (
-    "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{% for part in turn.content %}{% if part.type == 'image' %}"
-    "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{% for part in turn.content %}{% if "
+    "part.type == 'image' %}"
+    "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}{% endfor "
+    "%}<|im_end|>\n{% endfor %}"
 )
 
 
@@ -39,7 +42,9 @@ def tokenizer() -> Any:
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     plain.decoder = decoders.ByteLevel()
     plain.add_special_tokens(list(SPECIAL))
-    return PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=plain, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
 
 
 def picture_processor() -> Any:
@@ -54,7 +59,9 @@ def chat_processor(words: Any) -> Any:
     from transformers import ProcessorMixin, Qwen2VLProcessor
 
     class Pictures(Qwen2VLProcessor):  # type: ignore[misc]
-        def __init__(self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None) -> None:
+        def __init__(
+            self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None
+        ) -> None:
             self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
             self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
             self.video_token_id = tokenizer.convert_tokens_to_ids(self.video_token)
@@ -69,14 +76,23 @@ def color(image: Any) -> list[int]:
 
 
 def turns(text: str) -> list[list[str]]:
-    """Role and text of each turn of a ChatML conversation, with `[picture]` for the tokens of one."""
+    """Role and text of each turn of a ChatML conversation, with `[picture]` for the tokens of
+    one.
+    """
     marked = re.sub(r"<\|vision_start\|>(<\|image_pad\|>)+<\|vision_end\|>", PICTURE, text)
-    return [list(turn) for turn in re.findall(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", marked, re.DOTALL)]
+    return [
+        list(turn)
+        for turn in re.findall(r"<\|im_start\|>(\w+)\n(.*?)<\|im_end\|>", marked, re.DOTALL)
+    ]
 
 
 def learned(words: Any, labels: list[int]) -> str:
     """What the loss is on."""
-    return str(words.decode([label for label in labels if label != UNLEARNED])).strip().removesuffix("<|im_end|>")
+    return (
+        str(words.decode([label for label in labels if label != UNLEARNED]))
+        .strip()
+        .removesuffix("<|im_end|>")
+    )
 
 
 def llama_factory(folder: Path) -> Read:
@@ -90,7 +106,8 @@ def llama_factory(folder: Path) -> Read:
     words = tokenizer()
     pictures = SimpleNamespace(image_processor=picture_processor(), video_processor=object())
     read = {}
-    # The stage for its loader of pairs is that of reward models, which its trainer of pairs asks for.
+    # The stage for its loader of pairs is that of reward models, which its trainer of pairs asks
+    # for.
     for kind, stage in (("sft", "sft"), ("kto", "kto"), ("dpo", "rm")):
         model, data, training, _, _ = get_train_args(
             {
@@ -129,7 +146,9 @@ def swift(folder: Path) -> Read:
     from swift.template import get_template
 
     words = tokenizer()
-    words.model_info = SimpleNamespace(config=None, task_type="causal_lm", max_model_len=4096, model_dir=None)
+    words.model_info = SimpleNamespace(
+        config=None, task_type="causal_lm", max_model_len=4096, model_dir=None
+    )
     words.model_meta = SimpleNamespace(is_multimodal=True, template="chatml")
     read = {}
     for kind, mode in (("sft", "train"), ("kto", "kto"), ("dpo", "rlhf")):
@@ -143,7 +162,9 @@ def swift(folder: Path) -> Read:
             read[kind].append(
                 {
                     # This template leaves the mark of a picture as it stands.
-                    "turns": turns(words.decode(seen[f"{first}input_ids"]).replace("<image>", PICTURE)),
+                    "turns": turns(
+                        words.decode(seen[f"{first}input_ids"]).replace("<image>", PICTURE)
+                    ),
                     "learned": learned(words, seen[f"{first}labels"]),
                     "rejected": learned(words, seen["rejected_labels"]) if kind == "dpo" else None,
                     "label": seen.get("label"),
@@ -173,7 +194,9 @@ def axolotl(folder: Path) -> Read:
         training = {"message_field_training": "training"} if kind == "sft" else {}
         config = DictDefault(
             {
-                "datasets": [{"path": f"{kind}.jsonl", "ds_type": "json", "type": types[kind], **training}],
+                "datasets": [
+                    {"path": f"{kind}.jsonl", "ds_type": "json", "type": types[kind], **training}
+                ],
                 "rl": None if kind == "sft" else RLType(kind),
                 "base_model": str(folder.parent / "tokenizer"),
                 "tokenizer_config": str(folder.parent / "tokenizer"),
@@ -189,34 +212,51 @@ def axolotl(folder: Path) -> Read:
                 "seed": 0,
             }
         )
-        rows = prepare_datasets(config, words)[0] if kind == "sft" else prepare_preference_datasets(config, words)[0]
+        rows = (
+            prepare_datasets(config, words)[0]
+            if kind == "sft"
+            else prepare_preference_datasets(config, words)[0]
+        )
         if kind == "sft" and "images" in folder.name:
             chat = chat_processor(words)
             # A batch for each row, as the trainer's collator makes it.
-            collate = MultiModalChatDataCollator(words, get_processing_strategy(chat, QWEN, "qwen2_vl"))
+            collate = MultiModalChatDataCollator(
+                words, get_processing_strategy(chat, QWEN, "qwen2_vl")
+            )
             seen = [(collate([row]), row["messages"]) for row in rows]
             read[kind] = [
                 {
                     "turns": turns(words.decode(batch["input_ids"][0])),
                     "learned": learned(words, batch["labels"][0].tolist()),
                     "images": [
-                        color(Image.open(part["path"])) for turn in said for part in turn["content"] if part.get("path")
+                        color(Image.open(part["path"]))
+                        for turn in said
+                        for part in turn["content"]
+                        if part.get("path")
                     ],
                 }
                 for batch, said in seen
             ]
         elif kind == "sft":
             read[kind] = [
-                {"turns": turns(words.decode(row["input_ids"])), "learned": learned(words, row["labels"]), "images": []}
+                {
+                    "turns": turns(words.decode(row["input_ids"])),
+                    "learned": learned(words, row["labels"]),
+                    "images": [],
+                }
                 for row in rows
             ]
         else:
             answer = "chosen" if kind == "dpo" else "completion"
             read[kind] = [
                 {
-                    "turns": turns(row["prompt"] + row[answer].removesuffix("<|im_end|>") + "<|im_end|>"),
+                    "turns": turns(
+                        row["prompt"] + row[answer].removesuffix("<|im_end|>") + "<|im_end|>"
+                    ),
                     "learned": row[answer].removesuffix("<|im_end|>"),
-                    "rejected": row["rejected"].removesuffix("<|im_end|>") if kind == "dpo" else None,
+                    "rejected": row["rejected"].removesuffix("<|im_end|>")
+                    if kind == "dpo"
+                    else None,
                     "label": row.get("label"),
                     "images": [],
                 }
@@ -225,7 +265,11 @@ def axolotl(folder: Path) -> Read:
     return read
 
 
-READERS: dict[str, Callable[[Path], Read]] = {"llama-factory": llama_factory, "ms-swift": swift, "axolotl": axolotl}
+READERS: dict[str, Callable[[Path], Read]] = {
+    "llama-factory": llama_factory,
+    "ms-swift": swift,
+    "axolotl": axolotl,
+}
 
 
 def main(name: str, folder: Path) -> None:

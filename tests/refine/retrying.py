@@ -1,4 +1,6 @@
-"""A game with a secret, an agent that is a scripted model, and judges whose verdicts are written down: for tests of retries."""
+"""A game with a secret, an agent that is a scripted model, and judges whose verdicts are written
+down: for tests of retries.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Room:
 
     async def reset(self, task: Task) -> Observation:
         self.begun += 1
-        return Observation(text=f"[1] button 'Go'\n[2] StaticText 'room of {task.id}'", url="http://room")
+        return Observation(
+            text=f"[1] button 'Go'\n[2] StaticText 'room of {task.id}'", url="http://room"
+        )
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
         return Observation(text="[3] StaticText 'inside'"), False
@@ -40,13 +44,15 @@ class Room:
 
 
 class Scribe(ScriptedModel):
-    """The actor and the reflector: it stops with the number of lessons it has, and its lessons are numbered. Each call costs
-    10 tokens of request and 2 of reply, a dollar a million."""
+    """The actor and the reflector: it stops with the number of lessons it has, and its lessons are
+    numbered. Each call costs 10 tokens of request and 2 of reply, a dollar a million."""
 
     def __init__(self, lesson: Callable[[str], str] | None = None) -> None:
         super().__init__(self.say)
         self.ledger = Ledger(Price(1.0, 1.0))
-        self.lesson = lesson or (lambda prompt: f"lesson {len(re.findall('TRIAL', prompt))} of {goal_in(prompt)}")
+        self.lesson = lesson or (
+            lambda prompt: f"lesson {len(re.findall('TRIAL', prompt))} of {goal_in(prompt)}"
+        )
         self.lessons_asked: list[str] = []
 
     def say(self, messages: Sequence[Message]) -> str:
@@ -58,7 +64,12 @@ class Scribe(ScriptedModel):
         return f"I stop. ```stop [{memory.count('lesson')}]```"
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
         self.ledger.record(10, 2, 0)
         return await super().complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
@@ -85,10 +96,14 @@ class Written:
         self.seen.append(trajectory.id)
         word = self.verdicts[task][int(number)]
         if word == "U":
-            return Verdict(id=trajectory.id, unscored="timeout", reason="no answer", evaluator=self.info)
+            return Verdict(
+                id=trajectory.id, unscored="timeout", reason="no answer", evaluator=self.info
+            )
         score = {"S": 1.0, "F": 0.0}[word] if isinstance(word, str) else word
         reason = self.reason.format(word=word)
-        return Verdict(id=trajectory.id, success=score >= 0.5, score=score, reason=reason, evaluator=self.info)
+        return Verdict(
+            id=trajectory.id, success=score >= 0.5, score=score, reason=reason, evaluator=self.info
+        )
 
 
 def challenges(tasks: Sequence[str], model: Any) -> list[Challenge[Room]]:
@@ -99,7 +114,9 @@ def challenges(tasks: Sequence[str], model: Any) -> list[Challenge[Room]]:
         def learner(lessons: Sequence[str], number: int) -> Learner:
             return Reflective(React(model, lessons=lessons), Reflector(model))
 
-        return Challenge(name=name, id=lambda number: f"{name}-a{number}", task=task, learner=learner)
+        return Challenge(
+            name=name, id=lambda number: f"{name}-a{number}", task=task, learner=learner
+        )
 
     return [one(name) for name in tasks]
 
@@ -107,7 +124,9 @@ def challenges(tasks: Sequence[str], model: Any) -> list[Challenge[Room]]:
 def oracle(truths: Mapping[str, Sequence[bool | None]]) -> Callable[[Room, Trajectory], Any]:
     async def grade(room: Room, trajectory: Trajectory) -> LabelRecord:
         task, _, number = trajectory.id.rpartition("-a")
-        return LabelRecord(id=trajectory.id, success=truths[task][int(number)], source=CANARY, note=CANARY)
+        return LabelRecord(
+            id=trajectory.id, success=truths[task][int(number)], source=CANARY, note=CANARY
+        )
 
     return grade
 

@@ -1,4 +1,6 @@
-"""`prill train` with its words, under FSDP on CPUs: accelerate takes it on accelerators only, and is told that this is one."""
+"""`prill train` with its words, under FSDP on CPUs: accelerate takes it on accelerators only, and
+is told that this is one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every file of every kind of run folder, damaged in every way: the same figures, or one error that names the file.
+"""Every file of every kind of run folder, damaged in every way: the same figures, or one error that
+names the file.
 
 A damage is done to a copy of a folder, which is then read as its command reads it, in this process.
 """
@@ -41,7 +42,12 @@ from .test_study import run as play_study
 
 FEWEST = 2000  # damages of all kinds together
 FLIPS, CUTS, LINES, SWAPS = 8, 5, 3, 3  # of each file, at most
-TRUTHS: dict[str, list[bool | None]] = {"a": [False, False, True], "b": [True], "c": [False] * 4, "d": [None] * 4}
+TRUTHS: dict[str, list[bool | None]] = {
+    "a": [False, False, True],
+    "b": [True],
+    "c": [False] * 4,
+    "d": [None] * 4,
+}
 VERDICTS = {"a": "FFS", "b": "S", "c": "FFFF", "d": "FU"}
 
 
@@ -59,15 +65,27 @@ def episode(folder: Path, id: str, *, error: str | None = None) -> Trajectory:
         color = (len(id) * 40 % 256, ord(id[-1]) % 256, number * 200)
         Image.new("RGB", (6, 4), color).save(folder / "images" / f"{id}-{number}.png")
     shots = [str(folder / "images" / f"{id}-{number}.png") for number in range(2)]
-    step = Step(Observation(screenshot=shots[0], text=f"page of {id}"), Action("click", "click [1]", target="[1] link"))
-    return Trajectory(id=id, task=Task(goal="g"), steps=(step,), final=Observation(screenshot=shots[1]), error=error)
+    step = Step(
+        Observation(screenshot=shots[0], text=f"page of {id}"),
+        Action("click", "click [1]", target="[1] link"),
+    )
+    return Trajectory(
+        id=id,
+        task=Task(goal="g"),
+        steps=(step,),
+        final=Observation(screenshot=shots[1]),
+        error=error,
+    )
 
 
 def make_recording(folder: Path) -> None:
     with RunFolder(folder) as run:
         for number, id in enumerate(("a", "b", "c", "d")):
             error = "the browser broke" if id == "d" else None
-            run.keep(episode(folder, id, error=error), LabelRecord(id=id, success=number % 2 == 0, source="oracle"))
+            run.keep(
+                episode(folder, id, error=error),
+                LabelRecord(id=id, success=number % 2 == 0, source="oracle"),
+            )
     with RunFolder(folder, again={"d"}) as run:
         run.keep(episode(folder, "d"), LabelRecord(id="d", success=True, source="oracle"))
 
@@ -84,9 +102,16 @@ def make_killed(folder: Path) -> None:
 def of_recording(folder: Path) -> Any:
     RunFolder(folder).close()
     played = {item.id: item for item in read_trajectories(folder) if isinstance(item, Trajectory)}
-    images = {id: [Path(path).read_bytes() for path, _ in list_screenshots(item)] for id, item in played.items()}
+    images = {
+        id: [Path(path).read_bytes() for path, _ in list_screenshots(item)]
+        for id, item in played.items()
+    }
     steps = {id: [step.action for step in item.steps] for id, item in played.items()}
-    return images, steps, {label.id: label.success for label in read_labels(folder / "labels.jsonl")}
+    return (
+        images,
+        steps,
+        {label.id: label.success for label in read_labels(folder / "labels.jsonl")},
+    )
 
 
 def retries(folder: Path) -> Any:
@@ -115,11 +140,16 @@ def make_rows(folder: Path) -> None:
 
 def of_rows(folder: Path) -> Any:
     rows = read_rows(folder / "sft.jsonl")
-    return rows.digest, [Path(path).read_bytes() for sample in rows.samples for path in sample.images]
+    return rows.digest, [
+        Path(path).read_bytes() for sample in rows.samples for path in sample.images
+    ]
 
 
 def make_memory(folder: Path) -> None:
-    exemplars = [Exemplar(name, f"key {name}", name, (ExemplarTurn(f"click {name}", state="<p>"),)) for name in ("a", "b", "c")]
+    exemplars = [
+        Exemplar(name, f"key {name}", name, (ExemplarTurn(f"click {name}", state="<p>"),))
+        for name in ("a", "b", "c")
+    ]
     asyncio.run(ExemplarMemory(exemplars, embedder=TfidfEmbedder()).save(folder))
 
 
@@ -134,13 +164,18 @@ def make_captions(folder: Path) -> None:
     if not pictures.exists():
         write_trajectories(pictures / "t.jsonl", [episode(pictures, id) for id in ("a", "b", "c")])
     words = "# Page\n" + "- a button with the word Save on it, and a field that is empty\n" * 3
-    spec, eyes = TrainingSpec(language="any", near=-1), VLMCaptioner(ScriptedModel(lambda messages: words))
+    spec, eyes = (
+        TrainingSpec(language="any", near=-1),
+        VLMCaptioner(ScriptedModel(lambda messages: words)),
+    )
     asyncio.run(training_data([pictures / "t.jsonl"], eyes, folder, spec))
 
 
 def of_captions(folder: Path) -> Any:
     rows = read_rows(folder / "rows.jsonl")
-    return rows.digest, [Path(path).read_bytes() for sample in rows.samples for path in sample.images]
+    return rows.digest, [
+        Path(path).read_bytes() for sample in rows.samples for path in sample.images
+    ]
 
 
 def of_captions_resumed(folder: Path) -> Any:
@@ -224,17 +259,33 @@ def damages(folder: Path) -> Iterator[tuple[str, tuple[str, ...], Callable[[Path
     for number, name in enumerate(names):
         for what, data in contents((folder / name).read_bytes()):
             if data != (folder / name).read_bytes():
-                yield f"{name}: {what}", (name,), lambda copy, name=name, data=data: (copy / name).write_bytes(data)
+                yield (
+                    f"{name}: {what}",
+                    (name,),
+                    lambda copy, name=name, data=data: (copy / name).write_bytes(data),
+                )
         yield f"{name}: deleted", (name,), lambda copy, name=name: (copy / name).unlink()
-        yield f"{name}: a link", (name,), lambda copy, name=name: link(copy / name, copy.with_name("elsewhere"))
+        yield (
+            f"{name}: a link",
+            (name,),
+            lambda copy, name=name: link(copy / name, copy.with_name("elsewhere")),
+        )
         yield f"{name}: a dangling link", (name,), lambda copy, name=name: link(copy / name, None)
-        yield f"{name}: a folder", (name,), lambda copy, name=name: ((copy / name).unlink(), (copy / name).mkdir())
+        yield (
+            f"{name}: a folder",
+            (name,),
+            lambda copy, name=name: ((copy / name).unlink(), (copy / name).mkdir()),
+        )
         alike = [other for other in names if Path(other).name == Path(name).name and other > name]
         others = [*alike, *(names[(number + step) % len(names)] for step in range(1, SWAPS + 1))]
         for other in dict.fromkeys(others):
             if (folder / other).read_bytes() != (folder / name).read_bytes():
                 swapped = (name, other)
-                yield f"{name} and {other} swapped", swapped, lambda copy, pair=swapped: swap(copy / pair[0], copy / pair[1])
+                yield (
+                    f"{name} and {other} swapped",
+                    swapped,
+                    lambda copy, pair=swapped: swap(copy / pair[0], copy / pair[1]),
+                )
 
 
 def link(path: Path, target: Path | None) -> None:

@@ -1,4 +1,6 @@
-"""The folder of rows: what it counts as lost, and that what was there before stays until the new one is whole."""
+"""The folder of rows: what it counts as lost, and that what was there before stays until the new
+one is whole.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +73,10 @@ judge = EvaluatorInfo("vlm", "1")
 run = Trajectory(id="a", task=Task(goal="g"), steps=steps)
 filtered = filter_steps([run], [Verdict(id="a", success=True, evaluator=judge)])
 export_rows(Path("rows"), filtered, progress=lambda: os.kill(os.getpid(), 9))
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=os.environ, check=False)
+"""  # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ, check=False
+    )
     assert done.returncode == -9
     assert not (tmp_path / "rows").exists()
     check_folder(tmp_path / "rows")
@@ -83,7 +87,9 @@ def test_manifest_names_its_files(tmp_path: Path) -> None:
     filtered = filter_steps([attempt("a", click(7))], [verdict("a")])
     export_rows(folder, filtered, spec=ExportSpec(format="llama-factory"))
     export_rows(folder, filtered)
-    assert not (folder / "dataset_info.json").exists(), "what the last run wrote for another trainer is gone"
+    assert not (folder / "dataset_info.json").exists(), (
+        "what the last run wrote for another trainer is gone"
+    )
     manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
     assert manifest["rows"]["sft"]["rows"] == 1
 
@@ -91,16 +97,33 @@ def test_manifest_names_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda text: text[: len(text) // 2], "manifest.json: does not say which files are rows .*, so nothing is replaced"),
-        (lambda text: "rows", "manifest.json: does not say which files are rows .*, so nothing is replaced"),
+        (
+            lambda text: text[: len(text) // 2],
+            "manifest.json: does not say which files are rows .*, so nothing is replaced",
+        ),
+        (
+            lambda text: "rows",
+            "manifest.json: does not say which files are rows .*, so nothing is replaced",
+        ),
         (lambda text: "[]", "manifest.json: .*Expected `object`, got `array`"),
-        (lambda text: text.replace('"files": [', '"files": 5, "was": ['), r"manifest.json: .*at `\$.files`"),
-        (lambda text: text.replace('"files": [', '"files": [5, '), r"manifest.json: .*at `\$.files\[0\]`"),
-        (lambda text: text.replace("prill rows 1", "prill rows 9"), "manifest.json: is in the form 'prill rows 9'"),
+        (
+            lambda text: text.replace('"files": [', '"files": 5, "was": ['),
+            r"manifest.json: .*at `\$.files`",
+        ),
+        (
+            lambda text: text.replace('"files": [', '"files": [5, '),
+            r"manifest.json: .*at `\$.files\[0\]`",
+        ),
+        (
+            lambda text: text.replace("prill rows 1", "prill rows 9"),
+            "manifest.json: is in the form 'prill rows 9'",
+        ),
         (None, "holds README.md, checksums.jsonl, report.html and 1 more, which this would remove"),
     ],
 )
-def test_damaged_manifest_replaces_nothing(change: Callable[[str], str] | None, message: str, tmp_path: Path) -> None:
+def test_damaged_manifest_replaces_nothing(
+    change: Callable[[str], str] | None, message: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "rows"
     filtered = filter_steps([attempt("a", click(7))], [verdict("a")])
     export_rows(folder, filtered)

@@ -1,4 +1,6 @@
-"""Which steps are kept: the rule for attempts, for steps, for a wanted precision, and what drops a step besides."""
+"""Which steps are kept: the rule for attempts, for steps, for a wanted precision, and what drops a
+step besides.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,13 @@ def why(filtered: Filtered) -> dict[tuple[str, int], str]:
 
 
 def calibration(path: Path, info: EvaluatorInfo = JUDGE) -> Path:
-    """Of a judge that is too sure: a score of 0.9 is a probability of 0.8, of 0.5 one of 0.5, of 0.1 one of 0.2."""
+    """Of a judge that is too sure: a score of 0.9 is a probability of 0.8, of 0.5 one of 0.5, of
+    0.1 one of 0.2.
+    """
     points = CalibrationMap(method="isotonic", scores=(0.1, 0.5, 0.9), values=(0.2, 0.5, 0.8))
     quality = Quality(brier=0.2, calibration_error=0.1)
     made = Calibration(
-        format=FORMAT, evaluator=info, map=points, threshold=0.6, rule="r", source="human", labelled=50, successes=25,
+        format=FORMAT, evaluator=info, map=points, threshold=0.6, rule="r", source="human", labelled=50, successes=25,  # noqa: E501
         unscored=0, folds=5, grouped_by="task", before=quality, after=quality,
     )  # fmt: skip
     path.write_bytes(encode(made))
@@ -44,7 +48,11 @@ def test_successes_are_kept_whole() -> None:
     runs = [attempt("a", *THREE), attempt("b", *THREE)]
     filtered = filter_steps(runs, [verdict("a"), verdict("b", False)])
     assert places(filtered) == [("a", 0), ("a", 1), ("a", 2)]
-    assert [(step.trajectory.id, step.index) for step in filtered.rejected] == [("b", 0), ("b", 1), ("b", 2)]
+    assert [(step.trajectory.id, step.index) for step in filtered.rejected] == [
+        ("b", 0),
+        ("b", 1),
+        ("b", 2),
+    ]
     assert Counter(fact.why for fact in filtered.lost) == {"judged a failure": 3}
 
 
@@ -68,10 +76,24 @@ def test_rewards_decide_for_step_judges() -> None:
     runs = [attempt("a", *THREE, click(7))]
     filtered = filter_steps(runs, [step_verdict("a", "towards", "away", "reached", "towards")])
     assert places(filtered) == [("a", 0), ("a", 2)]
-    assert why(filtered) == {("a", 0): "", ("a", 1): "reward below 0.5", ("a", 2): "", ("a", 3): "after the goal was reached"}
-    assert [step.index for step in filtered.rejected] == [1], "what came after the goal is neither good nor bad"
+    assert why(filtered) == {
+        ("a", 0): "",
+        ("a", 1): "reward below 0.5",
+        ("a", 2): "",
+        ("a", 3): "after the goal was reached",
+    }
+    assert [step.index for step in filtered.rejected] == [1], (
+        "what came after the goal is neither good nor bad"
+    )
     everything = FilterSpec(threshold=-0.5, stop_at_reached=False)
-    assert len(filter_steps(runs, [step_verdict("a", "towards", "away", "reached", "towards")], everything).steps) == 4
+    assert (
+        len(
+            filter_steps(
+                runs, [step_verdict("a", "towards", "away", "reached", "towards")], everything
+            ).steps
+        )
+        == 4
+    )
 
 
 @pytest.mark.parametrize("threshold", [-1.0, 0.5])
@@ -88,7 +110,9 @@ def test_steps_without_a_label_teach_nothing(threshold: float) -> None:
 @pytest.mark.parametrize("threshold", [-1.0, 0.0, 0.5, 0.7, 1.0])
 def test_rule_is_that_of_the_judge_steps(threshold: float) -> None:
     judged = step_verdict("a", "not_sure", "towards", "reached", "away")
-    filtered = filter_steps([attempt("a", *THREE, click(7))], [judged], FilterSpec(threshold=threshold))
+    filtered = filter_steps(
+        [attempt("a", *THREE, click(7))], [judged], FilterSpec(threshold=threshold)
+    )
     assert tuple(step.index for step in filtered.steps) == kept_steps(judged, threshold)
 
 
@@ -109,7 +133,11 @@ def test_unscored_attempts_are_nowhere(spec: FilterSpec) -> None:
     filtered = filter_steps(runs, [verdict("a"), verdict("b", None)], spec)
     assert {step.trajectory.id for step in (*filtered.steps, *filtered.rejected)} == {"a"}
     assert filtered.unscored == {"timeout": 1, "no verdict": 1}
-    assert (filtered.attempts, why(filtered)["b", 0], why(filtered)["c", 0]) == (3, "unscored: timeout", "no verdict")
+    assert (filtered.attempts, why(filtered)["b", 0], why(filtered)["c", 0]) == (
+        3,
+        "unscored: timeout",
+        "no verdict",
+    )
 
 
 def test_keep_all_is_plain_behaviour_cloning() -> None:
@@ -117,16 +145,27 @@ def test_keep_all_is_plain_behaviour_cloning() -> None:
     spec = FilterSpec(keep_all=True)
     everything = [(run.id, i) for run in runs for i in range(3)]
     assert places(filter_steps(runs, [verdict("a"), verdict("b", False)], spec)) == everything
-    steps = [step_verdict("a", "reached", "away", "away"), step_verdict("b", "away", "away", "away")]
+    steps = [
+        step_verdict("a", "reached", "away", "away"),
+        step_verdict("b", "away", "away", "away"),
+    ]
     assert places(filter_steps(runs, steps, spec)) == everything
 
 
 def test_precision_chooses_the_threshold(tmp_path: Path) -> None:
     runs = [attempt(id, *THREE) for id in "abcd"]
-    verdicts = [verdict(id, score > 0.5, score) for id, score in zip("abcd", (0.9, 0.5, 0.5, 0.1), strict=True)]
+    verdicts = [
+        verdict(id, score > 0.5, score)
+        for id, score in zip("abcd", (0.9, 0.5, 0.5, 0.1), strict=True)
+    ]
     file = calibration(tmp_path / "c.json")
     # Calibrated 0.8, 0.5, 0.5, 0.2: the first three have a mean of 0.6, all four of 0.5.
-    for precision, kept, noise in ((0.7, "a", 0.2), (0.61, "a", 0.2), (0.6, "abc", 0.4), (0.5, "abcd", 0.5)):
+    for precision, kept, noise in (
+        (0.7, "a", 0.2),
+        (0.61, "a", 0.2),
+        (0.6, "abc", 0.4),
+        (0.5, "abcd", 0.5),
+    ):
         filtered = filter_steps(runs, verdicts, FilterSpec(calibration=file, precision=precision))
         assert {id for id, _ in places(filtered)} == set(kept)
         assert filtered.label_noise == pytest.approx(noise)
@@ -137,37 +176,67 @@ def test_precision_chooses_the_threshold(tmp_path: Path) -> None:
 def test_calibration_brings_its_threshold(tmp_path: Path) -> None:
     runs = [attempt(id, *THREE) for id in "ab"]
     file = calibration(tmp_path / "c.json")
-    filtered = filter_steps(runs, [verdict("a", True, 0.9), verdict("b", True, 0.6)], FilterSpec(calibration=file))
-    assert ({id for id, _ in places(filtered)}, filtered.threshold, filtered.expected_precision) == ({"a"}, 0.6, 0.8)
+    filtered = filter_steps(
+        runs, [verdict("a", True, 0.9), verdict("b", True, 0.6)], FilterSpec(calibration=file)
+    )
+    assert (
+        {id for id, _ in places(filtered)},
+        filtered.threshold,
+        filtered.expected_precision,
+    ) == ({"a"}, 0.6, 0.8)
 
 
 def test_calibrated_scores_are_taken_as_they_are(tmp_path: Path) -> None:
     file = calibration(tmp_path / "c.json")
     from prill.evaluators.fitted.calibration import read_calibration
 
-    info = EvaluatorInfo("calibrated vlm", "1", "m", None, {"calibration": read_calibration(file).hash})
+    info = EvaluatorInfo(
+        "calibrated vlm", "1", "m", None, {"calibration": read_calibration(file).hash}
+    )
     judged = replace(verdict("a", True, 0.65), evaluator=info)
-    assert filter_steps([attempt("a", *THREE)], [judged], FilterSpec(calibration=file)).expected_precision == 0.65
+    assert (
+        filter_steps(
+            [attempt("a", *THREE)], [judged], FilterSpec(calibration=file)
+        ).expected_precision
+        == 0.65
+    )
 
 
 def test_calibration_of_others_is_refused(tmp_path: Path) -> None:
     file = calibration(tmp_path / "c.json", EvaluatorInfo("vlm", "1", "another"))
     with pytest.raises(UsageError, match="of another judge"):
-        filter_steps([attempt("a", *THREE)], [verdict("a", True, 0.9)], FilterSpec(calibration=file))
+        filter_steps(
+            [attempt("a", *THREE)], [verdict("a", True, 0.9)], FilterSpec(calibration=file)
+        )
 
 
 def test_steps_without_effect_are_dropped(tmp_path: Path) -> None:
     run = attempt("a", *THREE, pages=("one", "one", "two", "two"))
     filtered = filter_steps([run], [verdict("a")], FilterSpec(drop_idle=True))
-    assert [why(filtered)["a", i] for i in range(3)] == ["without effect", "", ""], "an answer changes no page"
-    same, copy, other = picture(tmp_path / "a.png"), picture(tmp_path / "b.png"), picture(tmp_path / "c.png", "blue")
-    shots = tuple(Step(Observation(screenshot=path), click(7)) for path in (same, copy, other, str(tmp_path / "no.png")))
-    seen = filter_steps([replace(run, steps=shots, final=None)], [verdict("a")], FilterSpec(drop_idle=True))
+    assert [why(filtered)["a", i] for i in range(3)] == ["without effect", "", ""], (
+        "an answer changes no page"
+    )
+    same, copy, other = (
+        picture(tmp_path / "a.png"),
+        picture(tmp_path / "b.png"),
+        picture(tmp_path / "c.png", "blue"),
+    )
+    shots = tuple(
+        Step(Observation(screenshot=path), click(7))
+        for path in (same, copy, other, str(tmp_path / "no.png"))
+    )
+    seen = filter_steps(
+        [replace(run, steps=shots, final=None)], [verdict("a")], FilterSpec(drop_idle=True)
+    )
     assert [why(seen)["a", i] for i in range(4)] == ["without effect", "", "", ""]
 
 
 def test_tasks_are_capped_by_seed() -> None:
-    runs = [attempt(f"{task}{i}", *THREE, task=task) for task, count in (("x", 5), ("y", 2)) for i in range(count)]
+    runs = [
+        attempt(f"{task}{i}", *THREE, task=task)
+        for task, count in (("x", 5), ("y", 2))
+        for i in range(count)
+    ]
     verdicts = [verdict(run.id) for run in runs]
 
     def kept(runs: list[object], **spec: object) -> set[tuple[str, int]]:
@@ -190,7 +259,10 @@ def test_verdicts_of_others_are_told() -> None:
 
 def test_empty_result_names_the_rules() -> None:
     runs = [attempt("a", *THREE), attempt("b", *THREE)]
-    with pytest.raises(UsageError, match="no step is left of 6 in 2 attempts: judged a failure 3, unscored: timeout 3"):
+    with pytest.raises(
+        UsageError,
+        match="no step is left of 6 in 2 attempts: judged a failure 3, unscored: timeout 3",
+    ):
         require_steps(filter_steps(runs, [verdict("a", False), verdict("b", None)]))
 
 
@@ -211,12 +283,26 @@ def test_settings_that_clash_are_refused(given: dict[str, object], message: str)
 
 
 def test_seeds_of_a_task_are_one_task() -> None:
-    """MiniWoB++ makes a task again for each seed, and WebArena fills templates: neither is another kind of task."""
-    seeds = [attempt(f"s{n}", click(7), task=f"miniwob/click-link?seed={n}", site="click-link") for n in range(3)]
-    filled = [replace(attempt(f"w{n}", click(7), task=f"webarena.{n}"), metadata={"intent_template_id": 222}) for n in range(2)]
+    """MiniWoB++ makes a task again for each seed, and WebArena fills templates: neither is another
+    kind of task.
+    """
+    seeds = [
+        attempt(f"s{n}", click(7), task=f"miniwob/click-link?seed={n}", site="click-link")
+        for n in range(3)
+    ]
+    filled = [
+        replace(
+            attempt(f"w{n}", click(7), task=f"webarena.{n}"), metadata={"intent_template_id": 222}
+        )
+        for n in range(2)
+    ]
     alone = attempt("a", click(7), task="webarena.9", site="shopping")
     runs = [*seeds, *filled, alone]
     filtered = filter_steps(runs, [verdict(run.id) for run in runs], FilterSpec(per_task=1))
     kept = sorted(step.trajectory.id[0] for step in filtered.steps)
     assert kept == ["a", "s", "w"]
-    assert {fact.task for fact in filtered.facts} == {"miniwob/click-link", "/template 222", "shopping/webarena.9"}
+    assert {fact.task for fact in filtered.facts} == {
+        "miniwob/click-link",
+        "/template 222",
+        "shopping/webarena.9",
+    }

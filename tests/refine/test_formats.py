@@ -1,4 +1,6 @@
-"""Rows in the words of each trainer: what their readers look for is there, once, and read back it is what was taught."""
+"""Rows in the words of each trainer: what their readers look for is there, once, and read back it
+is what was taught.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,17 @@ ANSWERS = {"good": "click [7]", "bad": "click [9]"}
 
 def rows(kind: Kind, image: str | None = None) -> list[Row]:
     """Rows of a good attempt and a bad one, of a policy whose prompt has a worked example."""
-    filtered = filter_steps([attempt("good", click(7)), attempt("bad", click(9))], [verdict("good"), verdict("bad", False)])
+    filtered = filter_steps(
+        [attempt("good", click(7)), attempt("bad", click(9))],
+        [verdict("good"), verdict("bad", False)],
+    )
     picture = (Image(image),) if image else ()
     example = (Message("user", (*picture, "An example")), Message("assistant", ("click [1]",)))
-    question = (Message("system", ("Act.",)), *example, Message("user", ("The page says <image>", *picture, "What now?")))
+    question = (
+        Message("system", ("Act.",)),
+        *example,
+        Message("user", ("The page says <image>", *picture, "What now?")),
+    )
 
     class Teacher(Parrot):
         def demonstrate(self, trajectory: Any, index: int) -> Any:
@@ -57,7 +66,9 @@ def test_text_rows_have_no_marks() -> None:
 
 
 def test_llama_factory_reads_its_columns(tmp_path: Path) -> None:
-    """As its sharegpt converter does: turns alternate after the system text, and the columns are those of dataset_info.json."""
+    """As its sharegpt converter does: turns alternate after the system text, and the columns are
+    those of dataset_info.json.
+    """
     info = json.loads(make_format("llama-factory").beside(KINDS, images=True)["dataset_info.json"])
     for kind in KINDS:
         described, tags = info[f"prill_{kind}"], info[f"prill_{kind}"]["tags"]
@@ -79,7 +90,10 @@ def test_swift_learns_the_last_answer_only() -> None:
     assert [turn.get("loss") for turn in row["messages"]] == [None, None, False, None, True]
     assert [row["label"] for row in converted("ms-swift", "kto")] == [True, False]
     (pair,) = converted("ms-swift", "dpo")
-    assert (pair["messages"][-1]["content"], pair["rejected_response"]) == ("click [7]", "click [9]")
+    assert (pair["messages"][-1]["content"], pair["rejected_response"]) == (
+        "click [7]",
+        "click [9]",
+    )
 
 
 def test_axolotl_has_images_in_place(tmp_path: Path) -> None:
@@ -102,7 +116,9 @@ def test_axolotl_has_images_in_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(FORMATS.entries))
 def test_formats_lose_no_word(name: str, kind: Kind) -> None:
     plain, other = rows(kind), converted(name, kind)
-    assert [(row["trajectory"], row["step"]) for row in other] == [(row["trajectory"], row["step"]) for row in plain]
+    assert [(row["trajectory"], row["step"]) for row in other] == [
+        (row["trajectory"], row["step"]) for row in plain
+    ]
 
     def words(row: Row) -> set[str]:
         texts = re.findall(r"'(?:content|text|rejected_response)': '([^']*)'", str(row))
@@ -118,7 +134,10 @@ def test_formats_tell_how_they_are_read() -> None:
 
 
 def test_own_format_is_taken_by_name(tmp_path: Path) -> None:
-    code = "class Mine:\n    def row(self, kind, row): return {'k': kind}\n    def beside(self, kinds, *, images): return {}\n"
+    code = (
+        "class Mine:\n    def row(self, kind, row): return {'k': kind}\n    def beside(self, "
+        "kinds, *, images): return {}\n"
+    )
     (tmp_path / "own.py").write_text(code)
     assert make_format(f"{tmp_path}/own.py:Mine").row("sft", {}) == {"k": "sft"}
     with pytest.raises(UsageError, match=r"unknown row format 'trll' \(did you mean 'trl'\?\)"):
@@ -127,12 +146,16 @@ def test_own_format_is_taken_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_datasets_reads_trl_rows_back(kind: Kind, tmp_path: Path) -> None:
-    """The reader that TRL's trainers are given their data by; `Dataset.from_json` is `load_dataset("json")` for one file."""
+    """The reader that TRL's trainers are given their data by; `Dataset.from_json` is
+    `load_dataset("json")` for one file.
+    """
     dataset = pytest.importorskip("datasets.arrow_dataset").Dataset
     file = tmp_path / "rows.jsonl"
     written = rows(kind, picture(tmp_path / "s.png"))
     file.write_text("".join(json.dumps(row) + "\n" for row in written))
-    read = list(dataset.from_json(str(file), cache_dir=str(tmp_path / "cache"), keep_in_memory=True))
+    read = list(
+        dataset.from_json(str(file), cache_dir=str(tmp_path / "cache"), keep_in_memory=True)
+    )
 
     def bare(value: Any) -> Any:
         """Without the nulls that a table has for keys which other parts of a message have."""

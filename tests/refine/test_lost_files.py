@@ -1,4 +1,6 @@
-"""Retries whose folder has lost something, or whose budget was spent: every figure speaks of all tasks, or says of how many."""
+"""Retries whose folder has lost something, or whose budget was spent: every figure speaks of all
+tasks, or says of how many.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from prill.types import Trajectory, Verdict
 
 from .retrying import Scribe, Written, run
 
-TRUTHS: dict[str, list[bool | None]] = {f"t{n}": [False] * 4 for n in range(9)} | {f"u{n}": [False, True] for n in range(3)}
+TRUTHS: dict[str, list[bool | None]] = {f"t{n}": [False] * 4 for n in range(9)} | {
+    f"u{n}": [False, True] for n in range(3)
+}
 VERDICTS = {name: "FFFF" if name[0] == "t" else "FS" for name in TRUTHS}
 
 
@@ -102,7 +106,12 @@ class Judge(Written):
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         if self.calls == 0:
             self.spent.append(trajectory.id)
-            return Verdict(id=trajectory.id, unscored="budget", reason="the budget of $1 is used up", evaluator=self.info)
+            return Verdict(
+                id=trajectory.id,
+                unscored="budget",
+                reason="the budget of $1 is used up",
+                evaluator=self.info,
+            )
         self.calls -= 1
         return await super().__call__(trajectory)
 
@@ -122,5 +131,7 @@ async def test_further_budget_takes_up_what_the_last_one_left(calls: int, tmp_pa
             assert {task.ended for task in stopped.tasks} & {"not_begun", "no_lesson", "unscored"}
         again = await run(out, truths, Written(verdicts))
         assert again.tasks == whole.tasks
-        ids = [json.loads(line)["id"] for line in (out / "trajectories.jsonl").read_text().splitlines()]
+        ids = [
+            json.loads(line)["id"] for line in (out / "trajectories.jsonl").read_text().splitlines()
+        ]
         assert len(ids) == len(set(ids)) == 5

@@ -12,9 +12,13 @@ from prill.refine.outcomes import make_table, read_results
 
 
 def written(path: Path, **changes: object) -> Path:
-    """Four tasks: solved at once; by the second attempt; lost by a false negative; never decided."""
+    """Four tasks: solved at once; by the second attempt; lost by a false negative; never
+    decided.
+    """
 
-    def attempt(number: int, status: str, truth: bool | None, score: float | None = None) -> dict[str, object]:
+    def attempt(
+        number: int, status: str, truth: bool | None, score: float | None = None
+    ) -> dict[str, object]:
         return {"id": f"a{number}", "status": status, "truth": truth, "score": score}
 
     tasks = [
@@ -27,12 +31,26 @@ def written(path: Path, **changes: object) -> Path:
         {
             "name": "c",
             "ended": "attempts",
-            "attempts": [attempt(0, "failure", True, 0.4), attempt(1, "failure", False, 0.2), attempt(2, "broken", None)],
+            "attempts": [
+                attempt(0, "failure", True, 0.4),
+                attempt(1, "failure", False, 0.2),
+                attempt(2, "broken", None),
+            ],
         },
         {"name": "d", "ended": "unscored", "attempts": [attempt(0, "unscored", None)]},
     ]
     judge = {"name": "hand", "version": "1"}
-    path.write_text(json.dumps({"format": "prill reflexion 1", "evaluator": judge, "attempts": 3, "tasks": tasks, **changes}))
+    path.write_text(
+        json.dumps(
+            {
+                "format": "prill reflexion 1",
+                "evaluator": judge,
+                "attempts": 3,
+                "tasks": tasks,
+                **changes,
+            }
+        )
+    )
     return path
 
 

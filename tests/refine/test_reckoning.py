@@ -1,4 +1,6 @@
-"""The reckoning of benchmarks/reckoning.py: it counts the models that it names, and the documents have its figures."""
+"""The reckoning of benchmarks/reckoning.py: it counts the models that it names, and the documents
+have its figures.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,27 @@ def reckoning() -> Iterator[Any]:
 
 
 def test_shapes_add_up_to_the_models_sizes(reckoning: Any) -> None:
-    """What the makers say that all weights are, less what is not counted: biases, norms, and the matrices behind the eyes."""
-    first, second = (shape.of_layers + 2 * shape.head_of_words for shape in (reckoning.QWEN25, reckoning.QWEN3))
+    """What the makers say that all weights are, less what is not counted: biases, norms, and the
+    matrices behind the eyes.
+    """
+    first, second = (
+        shape.of_layers + 2 * shape.head_of_words for shape in (reckoning.QWEN25, reckoning.QWEN3)
+    )
     eyes = reckoning.QWEN25_EYES.layers * reckoning.QWEN25_EYES.matrices
     assert first + eyes == pytest.approx(reckoning.QWEN25_ALL, rel=0.01)
     assert second == pytest.approx(reckoning.QWEN3_ALL - 0.58e9, rel=0.01)
 
 
 def test_one_caption_costs_reading_all_weights(reckoning: Any) -> None:
-    """By hand: 7.07e9 parameters of two bytes at 4.8e12 bytes a second, 400 times, is most of a caption alone."""
+    """By hand: 7.07e9 parameters of two bytes at 4.8e12 bytes a second, 400 times, is most of a
+    caption alone.
+    """
     assert 1 / reckoning.captions(1).roof == pytest.approx(400 * 2 * 7.07e9 / 4.8e12, rel=0.05)
 
 
-def test_documents_have_the_reckoned_figures(reckoning: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_have_the_reckoned_figures(
+    reckoning: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     reckoning.main()
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     results = (ROOT / "benchmarks/RESULTS.md").read_text(encoding="utf-8")

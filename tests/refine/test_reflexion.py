@@ -1,4 +1,6 @@
-"""Retries by a judge's verdicts: who is shown what, what is done next, and what is counted; whatever breaks in between."""
+"""Retries by a judge's verdicts: who is shown what, what is done next, and what is counted;
+whatever breaks in between.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ from .retrying import CANARY, Room, Scribe, Written, challenges, oracle, run
 
 
 def recorded(out: Path) -> list[Trajectory]:
-    return [item for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    return [
+        item
+        for item in read_trajectories(out / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
 
 
 # The bookkeeping, with agent, judge and oracle by script
@@ -36,7 +42,9 @@ async def test_judge_content_at_third_attempt(tmp_path: Path) -> None:
     (task,) = results.tasks
     assert (len(task.attempts), task.ended, task.answer) == (3, "accepted", 2)
     assert recorded(tmp_path)[2].metadata["lessons"] == ["lesson 0 of find t", "lesson 1 of find t"]
-    assert [attempt.answer for attempt in task.attempts] == ["0", "1", "2"], "the agent saw as many lessons"
+    assert [attempt.answer for attempt in task.attempts] == ["0", "1", "2"], (
+        "the agent saw as many lessons"
+    )
     assert task.attempts[2].truth is True
     assert ["TRIAL 0:" in prompt for prompt in model.lessons_asked] == [False, True]
 
@@ -52,23 +60,35 @@ async def test_false_negative_loses_what_was_right(tmp_path: Path) -> None:
     model = Scribe()
     truths = {"t": [True, False, False, False]}
     results = await run(tmp_path / "plain", truths, Written({"t": "FFFF"}), model=model)
-    assert (len(results.tasks[0].attempts), len(model.lessons_asked)) == (4, 3), "no reflection after the last attempt"
+    assert (len(results.tasks[0].attempts), len(model.lessons_asked)) == (4, 3), (
+        "no reflection after the last attempt"
+    )
     assert results.table is not None
     assert [row.solved for row in results.table.rows] == [1, 0, 0, 0]
     assert (results.table.lost_to_false_negatives, results.tasks[0].ended) == (1, "attempts")
-    best = await run(tmp_path / "best", truths, Written({"t": [0.4, 0.1, 0.4, 0.2]}), keep_best=True)
+    best = await run(
+        tmp_path / "best", truths, Written({"t": [0.4, 0.1, 0.4, 0.2]}), keep_best=True
+    )
     assert best.tasks[0].answer == 0, "the highest score, the earliest of equals"
     assert best.table is not None
-    assert ([row.solved for row in best.table.rows], best.table.lost_to_false_negatives) == ([1, 1, 1, 1], 0)
+    assert ([row.solved for row in best.table.rows], best.table.lost_to_false_negatives) == (
+        [1, 1, 1, 1],
+        0,
+    )
 
 
 async def test_unscored_attempts_are_no_failures(tmp_path: Path) -> None:
     model, judge = Scribe(), Written({"a": "U", "b": "FU"})
     results = await run(tmp_path, {"a": [True], "b": [False, True]}, judge, model=model)
-    assert [(task.ended, len(task.attempts)) for task in results.tasks] == [("unscored", 1), ("unscored", 2)]
+    assert [(task.ended, len(task.attempts)) for task in results.tasks] == [
+        ("unscored", 1),
+        ("unscored", 2),
+    ]
     assert len(model.lessons_asked) == 1
     judge.verdicts = {"a": "S", "b": "FS"}
-    again = await run(tmp_path, {"a": [True], "b": [False, True]}, judge, retry={"retry_unscored": True})
+    again = await run(
+        tmp_path, {"a": [True], "b": [False, True]}, judge, retry={"retry_unscored": True}
+    )
     assert [task.ended for task in again.tasks] == ["accepted", "accepted"]
     assert judge.seen.count("b-a0") == 1
 
@@ -85,8 +105,14 @@ async def test_no_lesson_is_a_state_of_its_own(tmp_path: Path) -> None:
 
     results = await run(tmp_path, {"t": [False] * 4}, Written({"t": "FFFF"}), model=Scribe(silent))
     (task,) = results.tasks
-    assert (task.ended, task.attempts[0].lesson, task.attempts[0].problem) == ("no_lesson", None, "timeout: no answer in time")
-    again = await run(tmp_path, {"t": [False] * 4}, Written({"t": "FFFF"}), retry={"retry_unscored": True})
+    assert (task.ended, task.attempts[0].lesson, task.attempts[0].problem) == (
+        "no_lesson",
+        None,
+        "timeout: no answer in time",
+    )
+    again = await run(
+        tmp_path, {"t": [False] * 4}, Written({"t": "FFFF"}), retry={"retry_unscored": True}
+    )
     assert again.tasks[0].ended == "attempts"
 
 
@@ -106,7 +132,9 @@ class Stops(Written):
         return await super().__call__(trajectory)
 
 
-@pytest.mark.parametrize(("order", "played"), [("task", BY_TASK), ("attempt", sorted(BY_TASK, key=lambda id: id[-1]))])
+@pytest.mark.parametrize(
+    ("order", "played"), [("task", BY_TASK), ("attempt", sorted(BY_TASK, key=lambda id: id[-1]))]
+)
 async def test_attempts_follow_in_that_order(tmp_path: Path, order: str, played: list[str]) -> None:
     results = await run(tmp_path / "whole", FOUR, Written(LETTERS), attempts=3, order=order)
     assert [trajectory.id for trajectory in recorded(tmp_path / "whole")] == played
@@ -122,28 +150,50 @@ async def test_attempts_follow_in_that_order(tmp_path: Path, order: str, played:
 
 
 async def test_as_many_tasks_as_environments(tmp_path: Path) -> None:
-    """Task by task, two environments play two tasks at the same time; the attempts at each follow one another."""
+    """Task by task, two environments play two tasks at the same time; the attempts at each follow
+    one another.
+    """
     pool, tasks = Pool([Room(), Room()]), challenges(list(FOUR), Scribe())
     spec = RetrySpec(attempts=3, order="task")
-    results = await run_reflexion(pool, tasks, Written(LETTERS), tmp_path, spec, play=PlaySettings(oracle=oracle(FOUR)))
+    results = await run_reflexion(
+        pool, tasks, Written(LETTERS), tmp_path, spec, play=PlaySettings(oracle=oracle(FOUR))
+    )
     ids = [trajectory.id for trajectory in recorded(tmp_path)]
-    assert sorted(ids) == sorted(BY_TASK) and [task.ended for task in results.tasks][-1] == "attempts"
+    assert (
+        sorted(ids) == sorted(BY_TASK) and [task.ended for task in results.tasks][-1] == "attempts"
+    )
     assert ids.index("c-a0") > ids.index("b-a0"), "a task begins when one before it has ended"
     assert ids.index("d-a0") > ids.index("c-a1")
 
 
 async def test_task_by_task_shares_no_site(tmp_path: Path) -> None:
-    """A task that has begun keeps its site until it has ended, though one before it in the list wants it, too."""
+    """A task that has begun keeps its site until it has ended, though one before it in the list
+    wants it, too.
+    """
     pool = Pool([Room(), Room()])
     sites = {"a": {"x"}, "b": {"x", "y"}, "c": {"y"}, "d": {"y"}}
-    tasks = [replace(task, needs=frozenset(sites[task.name])) for task in challenges(list(FOUR), Scribe())]
+    tasks = [
+        replace(task, needs=frozenset(sites[task.name]))
+        for task in challenges(list(FOUR), Scribe())
+    ]
     letters = {"a": "S", "b": "FS", "c": "FFS", "d": "S"}
     spec = RetrySpec(attempts=3, order="task")
     await run_reflexion(
-        pool, tasks, Written(letters), tmp_path, spec, play=PlaySettings(oracle=oracle({t: [True] * 3 for t in letters}))
+        pool,
+        tasks,
+        Written(letters),
+        tmp_path,
+        spec,
+        play=PlaySettings(oracle=oracle({t: [True] * 3 for t in letters})),
     )
     ids = [trajectory.id for trajectory in recorded(tmp_path)]
-    assert sorted(ids[:2]) == ["a-a0", "c-a0"] and ids[2:] == ["c-a1", "c-a2", "b-a0", "b-a1", "d-a0"]
+    assert sorted(ids[:2]) == ["a-a0", "c-a0"] and ids[2:] == [
+        "c-a1",
+        "c-a2",
+        "b-a0",
+        "b-a1",
+        "d-a0",
+    ]
 
 
 async def test_order_of_a_run_stays(tmp_path: Path) -> None:
@@ -178,9 +228,13 @@ async def test_no_prompt_depends_on_the_oracle(tmp_path: Path) -> None:
     for name, truth in (("right", True), ("wrong", False), ("silent", None)):
         model = Scribe()
         await run(tmp_path / name, {"t": [truth] * 4}, Written({"t": "FFFS"}), model=model)
-        seen.append([str(part) for messages in model.seen for message in messages for part in message.parts])
+        seen.append(
+            [str(part) for messages in model.seen for message in messages for part in message.parts]
+        )
     assert seen[0] == seen[1] == seen[2]
-    assert not [text for text in seen[0] if CANARY in text], "neither label nor note nor source is shown to anyone"
+    assert not [text for text in seen[0] if CANARY in text], (
+        "neither label nor note nor source is shown to anyone"
+    )
     assert CANARY in (tmp_path / "right" / "labels.jsonl").read_text()
     assert CANARY not in (tmp_path / "right" / "trajectories.jsonl").read_text()
 
@@ -194,7 +248,11 @@ def test_types_keep_labels_from_agents() -> None:
 async def test_oracle_as_judge_tells_a_bit(tmp_path: Path) -> None:
     model = Scribe()
     results = await run(tmp_path, {"t": [False, True]}, None, model=model)
-    assert (results.evaluator.name, results.tasks[0].ended, len(results.tasks[0].attempts)) == ("oracle", "accepted", 2)
+    assert (results.evaluator.name, results.tasks[0].ended, len(results.tasks[0].attempts)) == (
+        "oracle",
+        "accepted",
+        2,
+    )
     assert "\nFAILED\n" in model.lessons_asked[0].partition("STATUS:")[2]
 
 
@@ -203,7 +261,9 @@ async def test_status_is_reason_or_bit(tmp_path: Path, status: str, words: str) 
     model = Scribe()
     await run(tmp_path, {"t": [False, True]}, Written({"t": "FS"}), model=model, status=status)
     assert json.loads((tmp_path / "lessons.jsonl").read_text())["status"] == words
-    assert words in model.lessons_asked[0] and ("the page shows" in model.lessons_asked[0]) == (status == "language")
+    assert words in model.lessons_asked[0] and ("the page shows" in model.lessons_asked[0]) == (
+        status == "language"
+    )
 
 
 # Several judges on the same attempts
@@ -215,22 +275,42 @@ async def test_other_judge_plays_where_it_differs(tmp_path: Path) -> None:
     await run(tmp_path / "one", truths, Written({"a": "FS", "b": "FS", "c": "S"}), room=room)
     assert room.begun == 5
     room, model, judge = Room(), Scribe(), Written({"a": "FS", "b": "FFS", "c": "S"})
-    results = await run(tmp_path / "two", truths, judge, room=room, model=model, retry={"baseline": tmp_path / "one"})
+    results = await run(
+        tmp_path / "two",
+        truths,
+        judge,
+        room=room,
+        model=model,
+        retry={"baseline": tmp_path / "one"},
+    )
     assert room.begun == 1, "only where the second judge went on after the first was content"
     assert [len(task.attempts) for task in results.tasks] == [2, 3, 1]
     assert results.table is not None and (results.table.played, results.table.reused) == (1, 5)
     assert len(model.lessons_asked) == 1, "lessons from the same words are taken from the other run"
-    assert {label.id: label.success for label in read_labels(tmp_path / "two" / "labels.jsonl")}["b-a2"] is True
+    assert {label.id: label.success for label in read_labels(tmp_path / "two" / "labels.jsonl")}[
+        "b-a2"
+    ] is True
     other = Scribe()
     judge = Written({"a": "FS", "b": "FS", "c": "S"}, reason="another view: {word}")
     room = Room()
-    await run(tmp_path / "three", truths, judge, room=room, model=other, retry={"baseline": tmp_path / "one"})
-    assert (room.begun, len(other.lessons_asked)) == (0, 2), "from other words, another lesson is drawn"
+    await run(
+        tmp_path / "three",
+        truths,
+        judge,
+        room=room,
+        model=other,
+        retry={"baseline": tmp_path / "one"},
+    )
+    assert (room.begun, len(other.lessons_asked)) == (0, 2), (
+        "from other words, another lesson is drawn"
+    )
 
 
 async def test_folder_holds_one_run_only(tmp_path: Path) -> None:
     await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
-    with pytest.raises(UsageError, match=r"holds a run with other settings \(retries\); choose another folder"):
+    with pytest.raises(
+        UsageError, match=r"holds a run with other settings \(retries\); choose another folder"
+    ):
         await run(tmp_path, {"t": [True]}, Written({"t": "S"}), keep_best=True)
 
 
@@ -269,7 +349,9 @@ async def test_finished_run_asks_nothing_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("calls", range(0, 11, 2))
 async def test_stop_anywhere_changes_no_result(tmp_path: Path, calls: int) -> None:
-    """A model that dies after so many calls, with half a line written to each file, as a killed process may leave it."""
+    """A model that dies after so many calls, with half a line written to each file, as a killed
+    process may leave it.
+    """
     truths = {"a": [False, False, True], "b": [True, False, False, False]}
     judge = Written({"a": "FFS", "b": "FFFF"})
     await run(tmp_path / "whole", truths, judge)
@@ -284,14 +366,20 @@ async def test_stop_anywhere_changes_no_result(tmp_path: Path, calls: int) -> No
         await run(tmp_path / "stopped", truths, judge, model=Mortal())
     # What a bug leaves is an episode on record as broken; a kill leaves none of it.
     path = tmp_path / "stopped" / "trajectories.jsonl"
-    lines = [line for line in path.read_text().splitlines(True) if "a bug ended" not in line] if path.exists() else []
+    lines = (
+        [line for line in path.read_text().splitlines(True) if "a bug ended" not in line]
+        if path.exists()
+        else []
+    )
     path.write_text("".join(lines) + '{"id":"half')
     for name in ("verdicts.jsonl", "lessons.jsonl"):
         with (tmp_path / "stopped" / name).open("a") as file:
             file.write('{"id":"ha')
     (tmp_path / "stopped" / CHECKSUMS).unlink()
     await run(tmp_path / "stopped", truths, judge)
-    whole, stopped = ((tmp_path / name / "results.json").read_bytes() for name in ("whole", "stopped"))
+    whole, stopped = (
+        (tmp_path / name / "results.json").read_bytes() for name in ("whole", "stopped")
+    )
     assert stopped == whole
     ids = [trajectory.id for trajectory in recorded(tmp_path / "stopped")]
     assert len(ids) == len(set(ids)) == 7
@@ -307,7 +395,11 @@ async def test_broken_attempts_can_be_played_again(tmp_path: Path) -> None:
     truths, judge = {"t": [False, True]}, Written({"t": "FS"})
     results = await run(tmp_path, truths, judge, model=Restless())
     (task,) = results.tasks
-    assert (task.ended, task.answer, [attempt.status for attempt in task.attempts]) == ("broken", 0, ["failure", "broken"])
+    assert (task.ended, task.answer, [attempt.status for attempt in task.attempts]) == (
+        "broken",
+        0,
+        ["failure", "broken"],
+    )
     assert judge.seen == ["t-a0"], "what broke off is not judged"
     again = await run(tmp_path, truths, judge)
     assert again.tasks[0].ended == "broken", "only when it is asked for"
@@ -326,4 +418,7 @@ async def test_costs_are_those_of_all_roles(tmp_path: Path) -> None:
     assert (table.calls_per_solved, table.tokens_per_solved) == (3.0, 36.0)
     assert table.usd_per_solved == pytest.approx(36e-6)
     lines = "\n".join(table_lines(table))
-    assert "| 1 | 1 | 1 | 100.0% |" in lines and "a solved task: 3.0 calls, 36 tokens, $0.0000" in lines
+    assert (
+        "| 1 | 1 | 1 | 100.0% |" in lines
+        and "a solved task: 3.0 calls, 36 tokens, $0.0000" in lines
+    )

@@ -54,7 +54,8 @@ def test_which_attempt_is_the_answer(
 
 def test_costs_choose_the_threshold() -> None:
     judge = Written({})
-    # Redoing a right attempt is three times as bad as keeping a wrong one: keep from one in four on.
+    # Redoing a right attempt is three times as bad as keeping a wrong one: keep from one in four
+    # on.
     assert get_threshold(RetrySpec(false_negative_cost=3.0), calibrated(judge)) == 0.25
     assert get_threshold(RetrySpec(threshold=0.7), judge) == 0.7
     assert get_threshold(RetrySpec(), judge) is None
@@ -75,7 +76,9 @@ def test_costs_choose_the_threshold() -> None:
         (0.49, "F", False, 1),
     ],
 )
-async def test_second_opinion_before_throwing_away(first: str | float, second: str, success: bool | None, asked: int) -> None:
+async def test_second_opinion_before_throwing_away(
+    first: str | float, second: str, success: bool | None, asked: int
+) -> None:
     other = Written({"t": [second]})
     judge = with_second_opinion(Written({"t": [first]}), other)
     assert (await judge(attempt("t-a0", click(1)))).success is success
@@ -95,7 +98,14 @@ def test_a_bit_is_all_that_is_told() -> None:
     bit = told(full, "bit")
     assert (bit.reason, bit.score, bit.opinions, bit.findings) == ("FAILED", None, None, None)
     assert told(verdict("t", True, reason="it is there"), "bit").reason == "PASSED"
-    oracle = Verdict(id="t", success=False, reason="the label says so", evaluator=EvaluatorInfo("oracle", "1"))
+    oracle = Verdict(
+        id="t", success=False, reason="the label says so", evaluator=EvaluatorInfo("oracle", "1")
+    )
     assert told(oracle, "language").reason == "FAILED"
-    noisy = Verdict(id="t", success=False, reason="the label with errors says so", evaluator=EvaluatorInfo("noisy", "1"))
+    noisy = Verdict(
+        id="t",
+        success=False,
+        reason="the label with errors says so",
+        evaluator=EvaluatorInfo("noisy", "1"),
+    )
     assert told(noisy, "language").reason == "FAILED"

@@ -1,4 +1,6 @@
-"""Rows as their trainers' own loaders read them, each the real package in an own environment (`make test-frameworks`)."""
+"""Rows as their trainers' own loaders read them, each the real package in an own environment
+(`make test-frameworks`).
+"""
 
 from __future__ import annotations
 
@@ -21,20 +23,32 @@ from .builders import Parrot, attempt, click, picture, verdict
 
 ENVIRONMENTS = os.environ.get("PRILL_FRAMEWORKS", "")
 TRAINERS = ("llama-factory", "ms-swift", "axolotl")
-QUIET = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "DO_NOT_TRACK": "1"}
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "DO_NOT_TRACK": "1",
+}
 ANSWERS = {"good": "click [7]\nwhere “Cart” is <image>", "bad": "click [9]"}
 # What a page has, which is a mark to some trainers.
 PAGE = "The page says <image> and ä"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not ENVIRONMENTS, reason="no environments with trainers: make test-frameworks"),
+    pytest.mark.skipif(
+        not ENVIRONMENTS, reason="no environments with trainers: make test-frameworks"
+    ),
 ]
 Read = Callable[[str], dict[str, Any]]
 
 
 def written(folder: Path, name: str) -> None:
-    """Rows of a good attempt and a bad one as `prill filter` writes them: two images in each, and none."""
-    filtered = filter_steps([attempt("good", click(7)), attempt("bad", click(9))], [verdict("good"), verdict("bad", False)])
+    """Rows of a good attempt and a bad one as `prill filter` writes them: two images in each, and
+    none.
+    """
+    filtered = filter_steps(
+        [attempt("good", click(7)), attempt("bad", click(9))],
+        [verdict("good"), verdict("bad", False)],
+    )
     folder.mkdir()
     red, blue = (Image(picture(folder / f"{color}.png", color)) for color in ("red", "blue"))
 
@@ -68,9 +82,20 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
             pytest.skip(f"{name} is not installed; see {home}/install.log")
         folder = tmp_path_factory.mktemp("rows") / name
         written(folder, name)
-        command = [str(home / "bin/python"), str(Path(__file__).with_name("readers.py")), name, str(folder)]
+        command = [
+            str(home / "bin/python"),
+            str(Path(__file__).with_name("readers.py")),
+            name,
+            str(folder),
+        ]
         caches = {"HF_HOME": str(folder / "cache")}
-        done = subprocess.run(command, env={**os.environ, **QUIET, **caches}, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            env={**os.environ, **QUIET, **caches},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr[-3000:]
         return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -116,7 +141,10 @@ def test_trainers_learn_the_last_answer(name: str, read: Read) -> None:
         if (name, part) != ("axolotl", "images"):
             assert [row["learned"] for row in seen["sft"]] == [good]
         if "kto" in seen:
-            assert [(row["learned"], row["label"]) for row in seen["kto"]] == [(good, True), (bad, False)]
+            assert [(row["learned"], row["label"]) for row in seen["kto"]] == [
+                (good, True),
+                (bad, False),
+            ]
             assert [(row["learned"], row["rejected"]) for row in seen["dpo"]] == [(good, bad)]
 
 
@@ -124,14 +152,20 @@ def test_trainers_learn_the_last_answer(name: str, read: Read) -> None:
 def test_trainers_see_each_image_in_place(name: str, read: Read) -> None:
     good, bad = answers(name)
     seen = read(name)["images"]
-    assert all(row["images"] == [[255, 0, 0], [0, 0, 255]] for rows in seen.values() for row in rows)
+    assert all(
+        row["images"] == [[255, 0, 0], [0, 0, 255]] for rows in seen.values() for row in rows
+    )
     wanted = {"sft": [good], "kto": [good, bad], "dpo": [good]}
     for kind, rows in seen.items():
-        assert [row["turns"] for row in rows] == [turns(name, answer, "[picture]") for answer in wanted[kind]]
+        assert [row["turns"] for row in rows] == [
+            turns(name, answer, "[picture]") for answer in wanted[kind]
+        ]
     assert list(seen) == (["sft"] if name == "axolotl" else ["sft", "kto", "dpo"])
 
 
 def test_axolotl_learns_examples_with_images(read: Read) -> None:
-    """What its page of the rows warns of: the mark of what is learned is read in rows of text alone."""
+    """What its page of the rows warns of: the mark of what is learned is read in rows of text
+    alone.
+    """
     (row,) = read("axolotl")["images"]["sft"]
     assert row["learned"] == f"click [1]<|im_end|>{ANSWERS['good']}"

@@ -1,4 +1,6 @@
-"""Rows as TRL reads them: questions and answers of kept steps, judged examples, pairs at one state, and what gives no row."""
+"""Rows as TRL reads them: questions and answers of kept steps, judged examples, pairs at one state,
+and what gives no row.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +42,24 @@ def test_text_rows_are_question_and_answer() -> None:
     assert first["completion"] == [{"role": "assistant", "content": "click [7] link 'Cart'"}]
     assert [turn["role"] for turn in first["prompt"]] == ["system", "user"]
     question = first["prompt"][1]["content"]
-    assert "Goal: Open the cart\nDone so far:\nnothing" in question and "StaticText 'state 0'" in question
+    assert (
+        "Goal: Open the cart\nDone so far:\nnothing" in question
+        and "StaticText 'state 0'" in question
+    )
     assert "1. click [7] link 'Cart'" in last["prompt"][1]["content"]
     assert last["completion"][0]["content"] == 'stop "a"'
 
 
 def test_image_rows_have_parts(tmp_path: Path) -> None:
     path = picture(tmp_path / "s.png")
-    (row,) = sft_rows(shots(tmp_path, "s.png"), place=lambda found: Path(found).relative_to(tmp_path).as_posix())
+    (row,) = sft_rows(
+        shots(tmp_path, "s.png"), place=lambda found: Path(found).relative_to(tmp_path).as_posix()
+    )
     assert row["images"] == ["s.png"]
     assert [part["type"] for part in row["prompt"][1]["content"]] == ["image", "text"]
-    assert row["completion"] == [{"role": "assistant", "content": [{"type": "text", "text": "click [7] link 'Cart'"}]}]
+    assert row["completion"] == [
+        {"role": "assistant", "content": [{"type": "text", "text": "click [7] link 'Cart'"}]}
+    ]
     assert next(iter(sft_rows(shots(tmp_path, "s.png"))))["images"] == [path]
 
 
@@ -58,7 +67,9 @@ def test_equal_inputs_give_equal_rows() -> None:
     rows = list(sft_rows(two_attempts()))
     assert rows == list(sft_rows(two_attempts()))
     codes = [row["prompt"][1]["content"].split("[state ")[1].split("]")[0] for row in rows]
-    assert len(set(codes)) == 2 and all(len(code) == 8 for code in codes), "a code for each question"
+    assert len(set(codes)) == 2 and all(len(code) == 8 for code in codes), (
+        "a code for each question"
+    )
     assert "\ue000" not in str(rows)
 
 
@@ -67,22 +78,34 @@ def test_attempts_at_a_task_are_held_out_together(tmp_path: Path) -> None:
     runs = [attempt(name, click(7), task=task) for name, task in names.items()]
     file = tmp_path / "rows.jsonl"
     file.write_bytes(b"".join(map(encode, sft_rows(filter_steps(runs, map(verdict, names))))))
-    learnt, held_out = ({names[sample.origin.split(",")[0]] for sample in some} for some in split(read_rows(file).samples, 0.5))
+    learnt, held_out = (
+        {names[sample.origin.split(",")[0]] for sample in some}
+        for some in split(read_rows(file).samples, 0.5)
+    )
     assert (len(learnt), len(held_out), learnt & held_out) == (2, 2, set())
 
 
 def test_kto_labels_are_the_verdicts() -> None:
     rows = list(kto_rows(two_attempts()))
-    assert [(row["trajectory"], row["label"]) for row in rows] == [("good", True)] * 2 + [("bad", False)] * 2
+    assert [(row["trajectory"], row["label"]) for row in rows] == [("good", True)] * 2 + [
+        ("bad", False)
+    ] * 2
     steps = filter_steps([attempt("a", click(7), click(9))], [step_verdict("a", "towards", "away")])
     assert [(row["step"], row["label"]) for row in kto_rows(steps)] == [(0, True), (1, False)]
 
 
 def test_pairs_share_task_and_state() -> None:
     (row,) = dpo_rows(two_attempts())
-    assert (row["trajectory"], row["step"], row["rejected_trajectory"], row["rejected_step"]) == ("good", 0, "bad", 0)
+    assert (row["trajectory"], row["step"], row["rejected_trajectory"], row["rejected_step"]) == (
+        "good",
+        0,
+        "bad",
+        0,
+    )
     assert row["chosen"][0]["content"] == "click [7] link 'Cart'"
-    assert row["rejected"][0]["content"] != row["chosen"][0]["content"], "step 1 has one answer in both: it tells nothing"
+    assert row["rejected"][0]["content"] != row["chosen"][0]["content"], (
+        "step 1 has one answer in both: it tells nothing"
+    )
     runs = [attempt("good", click(7), task="x"), attempt("bad", click(9), task="y")]
     assert not list(dpo_rows(filter_steps(runs, [verdict("good"), verdict("bad", False)])))
 
@@ -99,7 +122,10 @@ def test_broken_images_cost_their_rows_only(tmp_path: Path) -> None:
         )
     )
     assert [row["step"] for row in rows] == [1]
-    assert [(index, why) for index, why, _ in noted] == [(0, "missing or broken image"), (2, "missing or broken image")]
+    assert [(index, why) for index, why, _ in noted] == [
+        (0, "missing or broken image"),
+        (2, "missing or broken image"),
+    ]
     assert noted[0][2] == f"a, step 0: image {tmp_path / 'no.png'} is missing"
 
 
@@ -125,14 +151,21 @@ def test_what_cannot_be_taught_is_told() -> None:
 
 
 def test_rows_ask_what_the_policy_asks(tmp_path: Path) -> None:
-    messages = (Message("system", ("S",)), Message("user", ("before", Image(picture(tmp_path / "s.png")), "after")))
+    messages = (
+        Message("system", ("S",)),
+        Message("user", ("before", Image(picture(tmp_path / "s.png")), "after")),
+    )
     kept = filter_steps([attempt("a", click(7))], [verdict("a")])
     (row,) = sft_rows(kept, Parrot("go", messages=messages))
     assert row["prompt"] == [
         {"role": "system", "content": [{"type": "text", "text": "S"}]},
         {
             "role": "user",
-            "content": [{"type": "text", "text": "before"}, {"type": "image"}, {"type": "text", "text": "after"}],
+            "content": [
+                {"type": "text", "text": "before"},
+                {"type": "image"},
+                {"type": "text", "text": "after"},
+            ],
         },
     ]
 
@@ -140,9 +173,15 @@ def test_rows_ask_what_the_policy_asks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("action", "line"),
     [
-        (Action("type", "x", target="[9] textbox 'Search'", value="tea\n"), "type \"tea\\n\" into [9] textbox 'Search'"),
+        (
+            Action("type", "x", target="[9] textbox 'Search'", value="tea\n"),
+            "type \"tea\\n\" into [9] textbox 'Search'",
+        ),
         (Action("click", "tap 1 2", point=(0.5, 0.2)), "click at (500, 200)"),
-        (Action("swipe", "s", point=(0.5, 0.8), end_point=(0.5, 0.2)), "swipe from (500, 800) to (500, 200)"),
+        (
+            Action("swipe", "s", point=(0.5, 0.8), end_point=(0.5, 0.2)),
+            "swipe from (500, 800) to (500, 200)",
+        ),
         (Action("press", "p", value="Enter"), 'press "Enter"'),
         (Action("home", ""), "home"),
         (Action("hover", "hover over\nthe menu"), "hover over the menu"),

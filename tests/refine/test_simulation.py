@@ -1,4 +1,6 @@
-"""The simulation of retries against what can be worked out, and against runs that were really played."""
+"""The simulation of retries against what can be worked out, and against runs that were really
+played.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_closed_form_by_hand() -> None:
     assert [closed_form(0.5, 0.0, 0.0, k, "plain") for k in range(3)] == [0.5, 0.75, 0.875]
     # Thrown away: half of the successes and all failures, 0.75 in all. Kept and right: 0.25.
     assert closed_form(0.5, 0.0, 0.5, 1, "plain") == pytest.approx(0.25 + 0.75 * 0.5)
-    assert closed_form(0.5, 0.0, 0.5, 1, "keep best") == pytest.approx(0.25 + 0.75 * 0.25 + 0.75 * 0.25)
+    assert closed_form(0.5, 0.0, 0.5, 1, "keep best") == pytest.approx(
+        0.25 + 0.75 * 0.25 + 0.75 * 0.25
+    )
     assert closed_form(0.5, 0.0, 0.5, 1, "second opinion") == pytest.approx(0.375 + 0.625 * 0.5)
     # The break-even: error rates that make a whole together change nothing.
     assert closed_form(0.3, 0.4, 0.6, 3, "plain") == pytest.approx(0.3)
@@ -50,18 +54,31 @@ async def test_simulation_meets_a_run(tmp_path: Path) -> None:
     truths = {f"t{i}": [False, True, False] for i in range(3)} | {"u": [True, False, False]}
     judge = Written({name: [0.0, 0.4, 0.0] for name in truths} | {"u": [0.3, 0.1, 0.2]})
     for keep_best in (False, True):
-        results = await run(tmp_path / str(keep_best), truths, judge, attempts=3, keep_best=keep_best)
+        results = await run(
+            tmp_path / str(keep_best), truths, judge, attempts=3, keep_best=keep_best
+        )
         assert results.table is not None
         played = [row.solved / row.decided for row in results.table.rows]
         recorded = [RecordedTruths(attempts, in_order=True) for attempts in truths.values()]
         model = JudgeModel([0.4, 0.3], [0.0, 0.1])
-        outcomes = simulate(SimulationSpec(attempts=3, runs=40), model, recorded)["keep best" if keep_best else "plain"]
+        outcomes = simulate(SimulationSpec(attempts=3, runs=40), model, recorded)[
+            "keep best" if keep_best else "plain"
+        ]
         assert [outcome.success for outcome in outcomes] == played
-        assert [outcome.low for outcome in outcomes] == played == [outcome.high for outcome in outcomes]
+        assert (
+            [outcome.low for outcome in outcomes]
+            == played
+            == [outcome.high for outcome in outcomes]
+        )
 
 
 def test_judges_errors_come_from_labels() -> None:
-    verdicts = [verdict("a", True, 0.9), verdict("b", False, 0.4), verdict("c", True, 0.6), verdict("d", False, 0.1)]
+    verdicts = [
+        verdict("a", True, 0.9),
+        verdict("b", False, 0.4),
+        verdict("c", True, 0.6),
+        verdict("d", False, 0.1),
+    ]
     truth = {"a": True, "b": True, "c": False, "d": False, "e": None}
     model = judge_of_verdicts([*verdicts, verdict("e", True, 0.8)], truth)
     assert model.rates == (0.5, 0.5, 0.0)
@@ -80,7 +97,9 @@ def test_unscored_attempts_end_the_retries() -> None:
 
 
 def test_same_seed_draws_the_same() -> None:
-    one, other, third = (simulate(SimulationSpec(runs=40, tasks=20, seed=seed)) for seed in (1, 1, 2))
+    one, other, third = (
+        simulate(SimulationSpec(runs=40, tasks=20, seed=seed)) for seed in (1, 1, 2)
+    )
     assert one == other != third
 
 

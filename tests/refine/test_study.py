@@ -1,4 +1,5 @@
-"""A study of filtered behavioural cloning, stage by stage: what plays and what trains are small stand-ins here.
+"""A study of filtered behavioural cloning, stage by stage: what plays and what trains are small
+stand-ins here.
 
 The whole chain, with a real model and a real browser, is in tests/commands/test_refine.py.
 """
@@ -31,7 +32,15 @@ from prill.io.checksums import CHECKSUMS
 from prill.io.kinds import TRAJECTORIES
 from prill.policies.registry import PolicyConfig
 from prill.protocols import Message
-from prill.refine.filtered_bc import Audience, Study, StudyArm, Table, _share, round_folder, run_study
+from prill.refine.filtered_bc import (
+    Audience,
+    Study,
+    StudyArm,
+    Table,
+    _share,
+    round_folder,
+    run_study,
+)
 from prill.refine.results import read_outcomes, read_study_results, results_text, write_results
 from prill.refine.training.spec import TrainSpec
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -60,14 +69,18 @@ class Stopped(BaseException):
 
 @dataclass
 class Small:
-    """An environment and a policy in one: it solves the seeds below its level, and every row of training lifts that by one."""
+    """An environment and a policy in one: it solves the seeds below its level, and every row of
+    training lifts that by one.
+    """
 
     first_level: int = 2
     stop_after: int = -1  # episodes or trainings, until it is stopped
     done: list[str] = field(default_factory=list)
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
-        level = self.first_level if adapter is None else int((adapter / "adapter_model").read_text())
+        level = (
+            self.first_level if adapter is None else int((adapter / "adapter_model").read_text())
+        )
         with RunFolder(out) as folder:
             for seed in episodes["seeds"]:
                 id = f"{seed}-{level}"
@@ -76,7 +89,12 @@ class Small:
                     step = Step(Observation(text=f"page {seed}"), Action("click", f"click {seed}"))
                     label = LabelRecord(id=id, success=seed % 100 < level, source="oracle")
                     task = Task(id=f"e/t?seed={seed}", goal="g")
-                    folder.keep(Trajectory(id=id, task=task, steps=(step,), metadata={"seed": seed, "attempt": 0}), label)
+                    folder.keep(
+                        Trajectory(
+                            id=id, task=task, steps=(step,), metadata={"seed": seed, "attempt": 0}
+                        ),
+                        label,
+                    )
 
     def teacher(self) -> Small:
         return self
@@ -84,7 +102,9 @@ class Small:
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
         return [Message("user", ("What now?",))], trajectory.steps[index].action.text
 
-    def learn(self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]) -> Path:
+    def learn(
+        self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]
+    ) -> Path:
         if not output.exists():
             self._count(f"train {rows.parent.parent.name}")
             output.mkdir()
@@ -99,7 +119,12 @@ class Small:
 
 
 def run(
-    world: Small, out: Path, *, seeds: Sequence[int] = (0,), say: Callable[[str], object] = lambda words: None, **more: Any
+    world: Small,
+    out: Path,
+    *,
+    seeds: Sequence[int] = (0,),
+    say: Callable[[str], object] = lambda words: None,
+    **more: Any,
 ) -> Study:
     study = Study.read({**TABLE, **more})
     run_study(study, world, out, seeds, Audience(say=say), learn=world.learn)
@@ -108,9 +133,18 @@ def run(
 
 def test_only_what_was_judged_good_is_learnt(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s")
-    rows = {arm: (round_folder(tmp_path / "s", 0, arm, 1) / "rows.jsonl").read_text() for arm in ("filtered", "self-training")}
-    answers = {arm: [json.loads(line)["completion"][0]["content"] for line in text.splitlines()] for arm, text in rows.items()}
-    assert answers == {"filtered": ["click 0", "click 1"], "self-training": [f"click {seed}" for seed in range(4)]}
+    rows = {
+        arm: (round_folder(tmp_path / "s", 0, arm, 1) / "rows.jsonl").read_text()
+        for arm in ("filtered", "self-training")
+    }
+    answers = {
+        arm: [json.loads(line)["completion"][0]["content"] for line in text.splitlines()]
+        for arm, text in rows.items()
+    }
+    assert answers == {
+        "filtered": ["click 0", "click 1"],
+        "self-training": [f"click {seed}" for seed in range(4)],
+    }
 
 
 def test_figures_are_those_of_the_recordings(tmp_path: Path) -> None:
@@ -120,7 +154,11 @@ def test_figures_are_those_of_the_recordings(tmp_path: Path) -> None:
     counts = {(score.arm, score.successes, score.n) for score in results.scores}
     assert counts == {("base", 2, 6), ("filtered", 4, 6), ("self-training", 6, 6)}
     pairs = {(d.arm, d.against): (d.gained, d.lost, d.p) for d in results.differences}
-    assert pairs["filtered", "base"] == (2, 0, 0.5) and pairs["filtered", "self-training"] == (0, 2, 0.5)
+    assert pairs["filtered", "base"] == (2, 0, 0.5) and pairs["filtered", "self-training"] == (
+        0,
+        2,
+        0.5,
+    )
     judge = next(m["judge"] for m in results.judges if m["arm"] == "self-training")
     assert (judge["precision"], judge["recall"]) == (0.5, 1.0)
     assert "| filtered | 0 | 1 | 4/6 | 66.7% |" in results_text(results)
@@ -142,15 +180,20 @@ def test_stopped_study_plays_nothing_twice(tmp_path: Path, stop_after: int) -> N
 def test_second_round_is_taken_up_in_each_stage(tmp_path: Path) -> None:
     whole = Small()
     run(whole, tmp_path / "whole", rounds=2, arms=[FILTERED])
-    # 4 attempts and 6 episodes untrained; the first round trains and plays 6 more; the second plays 4, trains, and plays 6.
-    assert [what for what in whole.done if what.startswith("train")] == ["train filtered"] * 2 and len(whole.done) == 28
+    # 4 attempts and 6 episodes untrained; the first round trains and plays 6 more; the second plays
+    # 4, trains, and plays 6.
+    assert [what for what in whole.done if what.startswith("train")] == [
+        "train filtered"
+    ] * 2 and len(whole.done) == 28
     for stop_after in (17, 19, 21, 22, 25):
         stopped, rest = Small(stop_after=stop_after), Small()
         with pytest.raises(Stopped):
             run(stopped, tmp_path / str(stop_after), rounds=2, arms=[FILTERED])
         run(rest, tmp_path / str(stop_after), rounds=2, arms=[FILTERED])
         assert stopped.done + rest.done == whole.done
-        assert read_study_results(tmp_path / str(stop_after)) == read_study_results(tmp_path / "whole")
+        assert read_study_results(tmp_path / str(stop_after)) == read_study_results(
+            tmp_path / "whole"
+        )
 
 
 class Flaky(Small):
@@ -184,7 +227,11 @@ def test_later_rounds_play_what_was_trained(tmp_path: Path) -> None:
     # Two kept steps of the first round and four of the second.
     assert len((second / "rows.jsonl").read_text().splitlines()) == 6
     manifest = json.loads((second / "manifest.json").read_bytes())
-    assert (manifest["round"], manifest["rows"]["count"], manifest["evaluation"]["successes"]) == (2, 6, 6)
+    assert (manifest["round"], manifest["rows"]["count"], manifest["evaluation"]["successes"]) == (
+        2,
+        6,
+        6,
+    )
     results = write_results(tmp_path / "s")
     assert [(score.round, score.successes) for score in results.scores] == [(0, 2), (1, 4), (2, 6)]
     picture = (tmp_path / "s" / "success-by-round.svg").read_text()
@@ -195,7 +242,14 @@ def test_several_kinds_of_attempts_are_played(tmp_path: Path) -> None:
     world = Small()
     run(world, tmp_path / "s", arms=[SELF_TRAINING], attempts=[{"seeds": [0, 1]}, {"seeds": [2]}])
     assert world.done[:3] == ["attempts 0-2", "attempts 1-2", "attempts 2-2"]
-    assert len((round_folder(tmp_path / "s", 0, "self-training", 1) / "rows.jsonl").read_text().splitlines()) == 3
+    assert (
+        len(
+            (round_folder(tmp_path / "s", 0, "self-training", 1) / "rows.jsonl")
+            .read_text()
+            .splitlines()
+        )
+        == 3
+    )
 
 
 def test_seeds_share_attempts_and_base(tmp_path: Path) -> None:
@@ -208,19 +262,25 @@ def test_seeds_share_attempts_and_base(tmp_path: Path) -> None:
 
 
 def test_two_processes_share_the_work(tmp_path: Path) -> None:
-    """While the first trains one arm, the second trains the other; nothing is done twice, and both end with all of it."""
+    """While the first trains one arm, the second trains the other; nothing is done twice, and both
+    end with all of it.
+    """
     whole, other_arm = Small(), threading.Event()
     run(whole, tmp_path / "whole")
 
     class First(Small):
-        def learn(self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]) -> Path:
+        def learn(
+            self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]
+        ) -> Path:
             if not helper.is_alive():
                 helper.start()
                 assert other_arm.wait(60)
             return super().learn(spec, rows, output, **told)
 
     class Second(Small):
-        def learn(self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]) -> Path:
+        def learn(
+            self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]
+        ) -> Path:
             folder = super().learn(spec, rows, output, **told)
             other_arm.set()
             return folder
@@ -261,11 +321,15 @@ def test_killed_process_is_taken_over(tmp_path: Path) -> None:
     here, pipe = Path(__file__).parent, subprocess.PIPE
     environment = {**os.environ, "PYTHONPATH": str(here.parents[1])}
     command = [sys.executable, "-c", STUCK, str(tmp_path / "s")]
-    with subprocess.Popen(command, cwd=here, env=environment, stdin=pipe, stdout=pipe, text=True) as first:
+    with subprocess.Popen(
+        command, cwd=here, env=environment, stdin=pipe, stdout=pipe, text=True
+    ) as first:
         try:
             assert first.stdout is not None and first.stdout.readline() == "training\n"
             more = {"say": say, "arms": [FILTERED]}
-            second = threading.Thread(target=run, args=(other, tmp_path / "s"), kwargs=more, daemon=True)
+            second = threading.Thread(
+                target=run, args=(other, tmp_path / "s"), kwargs=more, daemon=True
+            )
             second.start()
             assert waits.wait(60)
         finally:
@@ -277,7 +341,9 @@ def test_killed_process_is_taken_over(tmp_path: Path) -> None:
 
 
 def test_what_is_free_goes_before_waiting() -> None:
-    """While one job was waited for, another one was let go: it is done before one that is still taken is waited for."""
+    """While one job was waited for, another one was let go: it is done before one that is still
+    taken is waited for.
+    """
     taken, done = {"a", "b", "c"}, list[str]()
 
     def job(name: str, wait: bool) -> bool:
@@ -294,13 +360,20 @@ def test_what_is_free_goes_before_waiting() -> None:
 
 
 def test_two_processes_cannot_both_add_arms(tmp_path: Path) -> None:
-    """Where both read the study before either writes it, one's arms would be lost, and its rounds stand in no table."""
+    """Where both read the study before either writes it, one's arms would be lost, and its rounds
+    stand in no table.
+    """
     run(Small(), tmp_path / "s", arms=[FILTERED])
     waits, errors = threading.Event(), list[str]()
 
     def second() -> None:
         try:
-            run(Small(), tmp_path / "s", arms=[FILTERED, SELF_TRAINING], say=lambda words: waits.set())
+            run(
+                Small(),
+                tmp_path / "s",
+                arms=[FILTERED, SELF_TRAINING],
+                say=lambda words: waits.set(),
+            )
         except UsageError as error:
             errors.append(str(error))
 
@@ -310,7 +383,11 @@ def test_two_processes_cannot_both_add_arms(tmp_path: Path) -> None:
         thread.start()
         assert waits.wait(60)
         study = json.loads(file.read_bytes())
-        file.write_text(json.dumps({**study, "arms": [*study["arms"], {"name": "c", "judge": None, "filter": {}}]}))
+        file.write_text(
+            json.dumps(
+                {**study, "arms": [*study["arms"], {"name": "c", "judge": None, "filter": {}}]}
+            )
+        )
     thread.join(60)
     assert errors and "holds a study with other arms" in errors[0]
 
@@ -329,7 +406,7 @@ class Late:
         if not Path(__file__).with_name("paid").exists():
             return Verdict(id=trajectory.id, success=None, unscored="budget", reason="spent", evaluator=self.info)
         return Verdict(id=trajectory.id, success=trajectory.id[0] in "01", evaluator=self.info)
-"""
+"""  # noqa: E501
 
 
 def test_arm_that_could_not_be_judged_goes_on(tmp_path: Path) -> None:
@@ -341,7 +418,10 @@ def test_arm_that_could_not_be_judged_goes_on(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s", arms=arms)
     results = read_study_results(tmp_path / "s")
     assert "ended in round" not in results_text(results)
-    assert [(score.arm, score.successes) for score in results.scores] == [("base", 2), ("filtered", 4)]
+    assert [(score.arm, score.successes) for score in results.scores] == [
+        ("base", 2),
+        ("filtered", 4),
+    ]
 
 
 def test_arm_that_was_judged_in_part_does_not_learn_from_that(tmp_path: Path) -> None:
@@ -350,10 +430,14 @@ def test_arm_that_was_judged_in_part_does_not_learn_from_that(tmp_path: Path) ->
     world = Small()
     run(world, tmp_path / "s", arms=arms)
     assert not [what for what in world.done if what.startswith("train")]
-    assert "the budget is used up (unscored: budget 2 of 4)" in results_text(read_study_results(tmp_path / "s"))
+    assert "the budget is used up (unscored: budget 2 of 4)" in results_text(
+        read_study_results(tmp_path / "s")
+    )
     (tmp_path / "paid").touch()
     run(world, tmp_path / "s", arms=arms)
-    assert [(score.arm, score.successes) for score in read_study_results(tmp_path / "s").scores] == [
+    assert [
+        (score.arm, score.successes) for score in read_study_results(tmp_path / "s").scores
+    ] == [
         ("base", 2),
         ("filtered", 4),
     ]
@@ -375,8 +459,14 @@ def test_arm_without_words_ends_alone(tmp_path: Path) -> None:
 
     run(Wordless(), tmp_path / "s", arms=[FILTERED, SELF_TRAINING])
     results = read_study_results(tmp_path / "s")
-    assert {(score.arm, score.successes) for score in results.scores} == {("base", 2), ("self-training", 4)}
-    assert "ended in round 1: none of the 2 steps kept gives a row: no words for it" in results_text(results)
+    assert {(score.arm, score.successes) for score in results.scores} == {
+        ("base", 2),
+        ("self-training", 4),
+    }
+    assert (
+        "ended in round 1: none of the 2 steps kept gives a row: no words for it"
+        in results_text(results)
+    )
 
 
 def test_episodes_without_label_are_counted_apart(tmp_path: Path) -> None:
@@ -386,7 +476,11 @@ def test_episodes_without_label_are_counted_apart(tmp_path: Path) -> None:
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:-1]))  # of an episode that was not solved
     results = read_study_results(tmp_path / "s")
-    assert (results.scores[0].successes, results.scores[0].n, results.scores[0].unlabelled) == (2, 5, 1)
+    assert (results.scores[0].successes, results.scores[0].n, results.scores[0].unlabelled) == (
+        2,
+        5,
+        1,
+    )
     assert next(d for d in results.differences if d.against == "base").pairs == 5
 
 
@@ -394,9 +488,15 @@ def test_further_arm_leaves_others_as_they_are(tmp_path: Path) -> None:
     world = Small()
     run(world, tmp_path / "s")
     before = list(world.done)
-    run(world, tmp_path / "s", arms=[SELF_TRAINING, {"name": "strict", "judge": {"name": "always-fail"}}, FILTERED])
+    run(
+        world,
+        tmp_path / "s",
+        arms=[SELF_TRAINING, {"name": "strict", "judge": {"name": "always-fail"}}, FILTERED],
+    )
     assert world.done == before, "nothing was let through, so nothing was trained or played"
-    assert [arm["name"] for arm in json.loads((tmp_path / "s" / "study.json").read_bytes())["arms"]][1] == "strict"
+    assert [
+        arm["name"] for arm in json.loads((tmp_path / "s" / "study.json").read_bytes())["arms"]
+    ][1] == "strict"
 
 
 def test_other_study_in_the_folder_is_refused(tmp_path: Path) -> None:
@@ -404,7 +504,11 @@ def test_other_study_in_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds a study with other rounds"):
         run(Small(), tmp_path / "s", rounds=2)
     with pytest.raises(UsageError, match="holds a study with other arms"):
-        run(Small(), tmp_path / "s", arms=[{"name": "self-training", "judge": {"name": "oracle"}}, FILTERED])
+        run(
+            Small(),
+            tmp_path / "s",
+            arms=[{"name": "self-training", "judge": {"name": "oracle"}}, FILTERED],
+        )
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match="holds something that is no study"):
@@ -416,11 +520,17 @@ WRONG = [
     ({"arms": []}, "arms: "),
     ({"arms": [{"name": "base"}]}, "an arm cannot be called base"),
     ({"arms": [{"name": "a", "juge": "oracle"}]}, r"arms\[0\].juge: .*did you mean 'judge'"),
-    ({"filter": {"treshold": 1}}, "treshold: the filter has no such option .did you mean 'threshold'"),
+    (
+        {"filter": {"treshold": 1}},
+        "treshold: the filter has no such option .did you mean 'threshold'",
+    ),
     ({"training": {"step": 3}}, "step: training has no such option .did you mean 'steps'"),
     ({"training": {"preset": "tiny"}}, "unknown preset 'tiny'"),
     ({"rounds": 0}, "rounds: "),
-    ({"attempts": [{"policy": object()}]}, "attempts: a study is on record in its folder: give names and tables"),
+    (
+        {"attempts": [{"policy": object()}]},
+        "attempts: a study is on record in its folder: give names and tables",
+    ),
 ]
 
 
@@ -432,11 +542,29 @@ def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
 
 def test_studies_from_python_are_those_of_files() -> None:
     """So a study that either began is continued by the other."""
-    told = {"attempts": {"policy": "scripted", "seeds": [0, 1]}, "evaluation": {"judge": "vlm"}, "training": {"model": "m"}}
-    arms = [{"name": "plain", "judge": "oracle"}, {"name": "noisy", "judge": {"name": "noisy", "false_positives": 0.1}}]
-    policy, judge, noisy = PolicyConfig("scripted"), JudgeConfig("oracle"), JudgeConfig("noisy", false_positives=0.1)
-    made = {"attempts": {"policy": policy, "seeds": range(2)}, "evaluation": {"judge": JudgeConfig("vlm")}}
-    study = {**TABLE, **made, "arms": [StudyArm(name="plain", judge=judge), StudyArm(name="noisy", judge=noisy)]}
+    told = {
+        "attempts": {"policy": "scripted", "seeds": [0, 1]},
+        "evaluation": {"judge": "vlm"},
+        "training": {"model": "m"},
+    }
+    arms = [
+        {"name": "plain", "judge": "oracle"},
+        {"name": "noisy", "judge": {"name": "noisy", "false_positives": 0.1}},
+    ]
+    policy, judge, noisy = (
+        PolicyConfig("scripted"),
+        JudgeConfig("oracle"),
+        JudgeConfig("noisy", false_positives=0.1),
+    )
+    made = {
+        "attempts": {"policy": policy, "seeds": range(2)},
+        "evaluation": {"judge": JudgeConfig("vlm")},
+    }
+    study = {
+        **TABLE,
+        **made,
+        "arms": [StudyArm(name="plain", judge=judge), StudyArm(name="noisy", judge=noisy)],
+    }
     python = Study.read({**study, "training": {"model": Path("m")}})
     assert python.settings() == Study.read({**TABLE, **told, "arms": arms}).settings()
 
@@ -444,24 +572,68 @@ def test_studies_from_python_are_those_of_files() -> None:
 ROUND = "seed-0/filtered/round-1"
 # A file of a study, what is changed in it (None: the file is taken away), and what is said.
 DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
-    (f"{ROUND}/manifest.json", lambda data: data[: len(data) // 2], "manifest.json: no manifest of a round .*; delete it"),
-    (f"{ROUND}/manifest.json", lambda data: b"none", "manifest.json: no manifest of a round .*; delete it"),
-    (f"{ROUND}/manifest.json", lambda data: b"[]", "manifest.json: no manifest of a round .*Expected `object`, got `array`"),
-    (f"{ROUND}/manifest.json", lambda data: data.replace(b'"seed": 0', b'"seed": "0"'), r"manifest.json: .*at `\$.seed`"),
-    (f"{ROUND}/manifest.json", lambda data: data.replace(b'"precision": 1.0', b'"precision": []'), r"at `\$.judge.precision`"),
+    (
+        f"{ROUND}/manifest.json",
+        lambda data: data[: len(data) // 2],
+        "manifest.json: no manifest of a round .*; delete it",
+    ),
+    (
+        f"{ROUND}/manifest.json",
+        lambda data: b"none",
+        "manifest.json: no manifest of a round .*; delete it",
+    ),
+    (
+        f"{ROUND}/manifest.json",
+        lambda data: b"[]",
+        "manifest.json: no manifest of a round .*Expected `object`, got `array`",
+    ),
+    (
+        f"{ROUND}/manifest.json",
+        lambda data: data.replace(b'"seed": 0', b'"seed": "0"'),
+        r"manifest.json: .*at `\$.seed`",
+    ),
+    (
+        f"{ROUND}/manifest.json",
+        lambda data: data.replace(b'"precision": 1.0', b'"precision": []'),
+        r"at `\$.judge.precision`",
+    ),
     (
         f"{ROUND}/manifest.json",
         lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'),
         "manifest.json: is of seed 0, x, round 1",
     ),
-    (f"{ROUND}/rows.jsonl", lambda data: data[:-9], "rows.jsonl: has changed since .*manifest.json"),
-    (f"{ROUND}/rows.jsonl", lambda data: b'{"trajectory": 5}\n', "rows.jsonl: has changed since .*manifest.json"),
+    (
+        f"{ROUND}/rows.jsonl",
+        lambda data: data[:-9],
+        "rows.jsonl: has changed since .*manifest.json",
+    ),
+    (
+        f"{ROUND}/rows.jsonl",
+        lambda data: b'{"trajectory": 5}\n',
+        "rows.jsonl: has changed since .*manifest.json",
+    ),
     (f"{ROUND}/rows.jsonl", lambda data: None, "rows.jsonl: is gone since .*manifest.json"),
-    (f"{ROUND}/evaluation/trajectories.jsonl", lambda data: None, "trajectories.jsonl: is gone since"),
-    (f"{ROUND}/evaluation/labels.jsonl", lambda data: b"[]\n" + data, "labels.jsonl: has changed since"),
-    ("base/evaluation/trajectories.jsonl", lambda data: data.replace(b'"seed":100', b'"seed":"a"'), "'100-2': `seed` and `att"),
+    (
+        f"{ROUND}/evaluation/trajectories.jsonl",
+        lambda data: None,
+        "trajectories.jsonl: is gone since",
+    ),
+    (
+        f"{ROUND}/evaluation/labels.jsonl",
+        lambda data: b"[]\n" + data,
+        "labels.jsonl: has changed since",
+    ),
+    (
+        "base/evaluation/trajectories.jsonl",
+        lambda data: data.replace(b'"seed":100', b'"seed":"a"'),
+        "'100-2': `seed` and `att",
+    ),
     ("study.json", lambda data: data[:9], "study.json: no study"),
-    ("study.json", lambda data: b'{"arms": [{"name": 5}]}', r"study.json: no study .*at `\$.arms\[0\].name`"),
+    (
+        "study.json",
+        lambda data: b'{"arms": [{"name": 5}]}',
+        r"study.json: no study .*at `\$.arms\[0\].name`",
+    ),
 ]
 
 
@@ -493,7 +665,9 @@ def test_damaged_study_is_one_clear_error(
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-def test_tables_from_python_are_the_commands(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_from_python_are_the_commands(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = shutil.copytree(finished, tmp_path / "s")
     assert main(["refine", "filtered-bc", str(EXAMPLE), "-o", str(out), "--tables-only"]) == 0
     told = capsys.readouterr().out
@@ -505,7 +679,9 @@ def test_tables_from_python_are_the_commands(finished: Path, tmp_path: Path, cap
         return f"{prill.filtered_bc(config)} {await prill.filtered_bc_async(config)}"
 
     assert asyncio.run(in_a_notebook()) == f"{result} {result}"
-    assert result.to_pandas()["successes"].tolist() == [score.successes for score in result.results.scores]
+    assert result.to_pandas()["successes"].tolist() == [
+        score.successes for score in result.results.scores
+    ]
     assert result._repr_html_().startswith("<svg ")
 
 
@@ -517,7 +693,9 @@ def test_round_without_manifest_makes_it_again(finished: Path, tmp_path: Path) -
     (out / ROUND / "manifest.json").unlink()
     world = Small()
     run(world, out)
-    assert world.done == [] and read_study_results(out) == read_study_results(finished), "nothing is played or trained again"
+    assert world.done == [] and read_study_results(out) == read_study_results(finished), (
+        "nothing is played or trained again"
+    )
 
 
 def test_shared_thresholds_leave_self_training_be() -> None:
@@ -545,7 +723,8 @@ def test_an_editor_changes_no_study(tmp_path: Path) -> None:
     table = json.loads(file.read_bytes())
     for data in ("\ufeff" + json.dumps(table), json.dumps(table, indent=2).replace("\n", "\r\n")):
         file.write_bytes(data.encode())
-        (tmp_path / "s" / CHECKSUMS).unlink(missing_ok=True)  # as in a study that was made before there were any
+        # as in a study that was made before there were any
+        (tmp_path / "s" / CHECKSUMS).unlink(missing_ok=True)
         world = Small()
         run(world, tmp_path / "s")
         assert not world.done and file.read_bytes() == data.encode()
@@ -555,7 +734,10 @@ def test_an_editor_changes_no_study(tmp_path: Path) -> None:
     ("judge", "problem"),
     [
         ("nope", r"arms\[1\].judge: unknown judge 'nope'"),
-        ({"name": "noisy", "false_positives": "a"}, r"arms\[1\].judge.false_positives: Expected `float`, got 'a'"),
+        (
+            {"name": "noisy", "false_positives": "a"},
+            r"arms\[1\].judge.false_positives: Expected `float`, got 'a'",
+        ),
         ({"name": "noisy", "labels": "gone.jsonl"}, r"arms\[1\].judge: gone.jsonl"),
     ],
 )
@@ -573,10 +755,15 @@ def swap(one: Path, other: Path) -> None:
     between.rename(other)
 
 
-@pytest.mark.parametrize("name", ["", "manifest.json", "evaluation", "evaluation/trajectories.jsonl", "rows.jsonl", "adapter"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "manifest.json", "evaluation", "evaluation/trajectories.jsonl", "rows.jsonl", "adapter"],
+)
 @pytest.mark.parametrize("old", [True, False])
 def test_arms_cannot_change_places(name: str, old: bool, tmp_path: Path) -> None:
-    """Whole folders with their checksums, too; of a study from before there were any, as far as its manifests tell."""
+    """Whole folders with their checksums, too; of a study from before there were any, as far as its
+    manifests tell.
+    """
     out = tmp_path / "s"
     run(Small(), out)
     if old:
@@ -590,7 +777,10 @@ def test_arms_cannot_change_places(name: str, old: bool, tmp_path: Path) -> None
     assert read_study_results(out).scores
 
 
-@pytest.mark.parametrize("name", ["base/attempts", "base/evaluation", "seed-0/filtered", "seed-0/filtered/round-1/evaluation"])
+@pytest.mark.parametrize(
+    "name",
+    ["base/attempts", "base/evaluation", "seed-0/filtered", "seed-0/filtered/round-1/evaluation"],
+)
 def test_folder_of_a_study_that_is_gone_is_told(name: str, tmp_path: Path) -> None:
     run(Small(), tmp_path / "s")
     shutil.rmtree(tmp_path / "s" / name)

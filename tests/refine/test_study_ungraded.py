@@ -1,4 +1,6 @@
-"""A study where nobody grades, as on phones: a judge gives its figures, labelled as a judge's, or people label afterwards."""
+"""A study where nobody grades, as on phones: a judge gives its figures, labelled as a judge's, or
+people label afterwards.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,17 @@ from .test_study import SELF_TRAINING, TABLE, Small, run
 
 
 class Phone(Small):
-    """As `Small`, without an oracle: whether it was done is what the agent says of it, in the end."""
+    """As `Small`, without an oracle: whether it was done is what the agent says of it, in the
+    end.
+    """
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
-        assert not {"judge", "annotated"} & episodes.keys(), "who grades is no option of the episodes"
-        level = self.first_level if adapter is None else int((adapter / "adapter_model").read_text())
+        assert not {"judge", "annotated"} & episodes.keys(), (
+            "who grades is no option of the episodes"
+        )
+        level = (
+            self.first_level if adapter is None else int((adapter / "adapter_model").read_text())
+        )
         with RunFolder(out) as folder:
             for seed in episodes["seeds"]:
                 id = f"{seed}-{level}"
@@ -36,7 +44,11 @@ class Phone(Small):
                     step = Step(Observation(text=f"page {seed}"), Action("click", f"click {seed}"))
                     task = Task(id=f"e/t?seed={seed}", goal="g")
                     played = Trajectory(
-                        id=id, task=task, steps=(step,), answer=end, metadata={"seed": seed, "attempt": 0, "ended_by": end}
+                        id=id,
+                        task=task,
+                        steps=(step,),
+                        answer=end,
+                        metadata={"seed": seed, "attempt": 0, "ended_by": end},
                     )
                     folder.keep(played, None)
 
@@ -71,10 +83,17 @@ def judge(tmp_path: Path) -> str:
 def test_judge_gives_the_figures(tmp_path: Path, judge: str) -> None:
     run(Phone(), tmp_path / "s", evaluation=evaluated(judge=judge), arms=[SELF_TRAINING])
     results = write_results(tmp_path / "s")
-    assert {(score.arm, score.successes, score.n) for score in results.scores} == {("base", 2, 6), ("self-training", 6, 6)}
+    assert {(score.arm, score.successes, score.n) for score in results.scores} == {
+        ("base", 2, 6),
+        ("self-training", 6, 6),
+    }
     assert results.judged_by == "believes (m)"
     text = (tmp_path / "s/results.md").read_text()
-    assert "A judge's figures, not the truth" in text and "believes (m)" in text and "| judged successful |" in text
+    assert (
+        "A judge's figures, not the truth" in text
+        and "believes (m)" in text
+        and "| judged successful |" in text
+    )
     assert json.loads((tmp_path / "s/results.json").read_text())["judged_by"] == "believes (m)"
     assert "by the judge believes" in (tmp_path / "s/success-by-round.svg").read_text()
 
@@ -101,12 +120,17 @@ def label(folder: Path, success: Sequence[str]) -> None:
     with LabelLog(folder / LABELS, "ann") as log:
         for item in read_trajectories(folder / TRAJECTORIES):
             assert isinstance(item, Trajectory)
-            log.put(LabelRecord(id=item.id, success=item.id in success, source="human", annotator="ann"))
+            log.put(
+                LabelRecord(id=item.id, success=item.id in success, source="human", annotator="ann")
+            )
 
 
 def test_people_label_afterwards(tmp_path: Path) -> None:
     run(Phone(), tmp_path / "s", evaluation=evaluated(annotated=True), arms=[SELF_TRAINING])
-    assert [(score.n, score.unlabelled) for score in read_study_results(tmp_path / "s").scores] == [(0, 6), (0, 6)]
+    assert [(score.n, score.unlabelled) for score in read_study_results(tmp_path / "s").scores] == [
+        (0, 6),
+        (0, 6),
+    ]
     label(tmp_path / "s/base/evaluation", ["100-2"])
     label(tmp_path / "s/seed-0/self-training/round-1/evaluation", ["100-6", "101-6", "104-6"])
     scores = read_study_results(tmp_path / "s").scores

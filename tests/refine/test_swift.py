@@ -1,4 +1,6 @@
-"""Training by ms-swift: what it is told, and what comes back. The engine is a test double that reads the same command line."""
+"""Training by ms-swift: what it is told, and what comes back. The engine is a test double that
+reads the same command line.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from prill.models.local.trained import expect_trained
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import check_training, train
 
-# Writes down what it was told, and each step as ms-swift does; --stop-at N ends with an error there, --hang waits for ever.
+# Writes down what it was told, and each step as ms-swift does; --stop-at N ends with an error
+# there, --hang waits for ever.
 ENGINE = """
 import json, signal, sys
 from pathlib import Path
@@ -48,7 +51,7 @@ for step in range(first + 1, steps + 1):
             file.write(json.dumps({"eval_loss": 2 / step, "global_step/max_steps": f"{step}/{steps}"}) + "\\n")
     if told.get("--hang"):
         signal.pause()
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -58,7 +61,8 @@ def engine(tmp_path: Path) -> str:
     path = tmp_path / "python"
     path.write_text(
         f'#!/bin/sh\nif [ "$1" = -I ]; then echo \'{{"ms-swift": "4.6.0"}}\'; exit; fi\n'
-        f'test "$1 $2 $3" = "-m swift.cli.main sft" || exit 9\nshift 3\nexec {sys.executable} {tmp_path}/engine.py "$@"\n'
+        f'test "$1 $2 $3" = "-m swift.cli.main sft" || exit 9\nshift 3\nexec {sys.executable} '
+        f'{tmp_path}/engine.py "$@"\n'
     )
     path.chmod(0o755)
     return str(path)
@@ -72,14 +76,22 @@ def rows(tmp_path: Path) -> Path:
         asked = [{"type": "image"}, {"type": "text", "text": f"Goal {number} <image>"}]
         prompt = [{"role": "user", "content": asked}]
         answer = [{"role": "assistant", "content": f"click [{number}]"}]
-        lines.append({"images": ["a.png"], "prompt": prompt, "completion": answer, "task": f"t{number}"})
+        lines.append(
+            {"images": ["a.png"], "prompt": prompt, "completion": answer, "task": f"t{number}"}
+        )
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
 def spec_of(engine: str | None, **changed: Any) -> TrainSpec:
-    settings: dict[str, Any] = {"model": "org/m", "steps": 4, "batch": 2, "checkpoint_every": 1, **changed}
+    settings: dict[str, Any] = {
+        "model": "org/m",
+        "steps": 4,
+        "batch": 2,
+        "checkpoint_every": 1,
+        **changed,
+    }
     return TrainSpec(engine="swift", engine_python=engine, **settings)
 
 
@@ -111,28 +123,47 @@ def test_settings_become_options_of_swift(engine: str, rows: Path, tmp_path: Pat
         "--split_dataset_ratio": "0",
     }
     assert {name: options.get(name) for name in wanted} == wanted
-    assert {"--resume_from_checkpoint", "--val_dataset", "--max_length"}.isdisjoint(options), "what is not set is left to it"
+    assert {"--resume_from_checkpoint", "--val_dataset", "--max_length"}.isdisjoint(options), (
+        "what is not set is left to it"
+    )
 
 
 @pytest.mark.parametrize(
     ("targets", "options"),
     [
-        ("language", {"--target_modules": "all-linear", "--freeze_vit": "true", "--freeze_aligner": "true"}),
-        ("all", {"--target_modules": "all-linear", "--freeze_vit": "false", "--freeze_aligner": "false"}),
+        (
+            "language",
+            {"--target_modules": "all-linear", "--freeze_vit": "true", "--freeze_aligner": "true"},
+        ),
+        (
+            "all",
+            {
+                "--target_modules": "all-linear",
+                "--freeze_vit": "false",
+                "--freeze_aligner": "false",
+            },
+        ),
         (".*q_proj", {"--target_regex": ".*q_proj"}),
     ],
 )
-def test_targets_are_put_in_its_words(engine: str, rows: Path, tmp_path: Path, targets: str, options: dict[str, str]) -> None:
+def test_targets_are_put_in_its_words(
+    engine: str, rows: Path, tmp_path: Path, targets: str, options: dict[str, str]
+) -> None:
     (given,) = told(train(spec_of(engine, targets=targets, steps=1), rows, tmp_path / "out"))
     names = ("--target_modules", "--target_regex", "--freeze_vit", "--freeze_aligner")
     assert {name: given[name] for name in names if name in given} == options
 
 
-def test_rows_reach_swift_as_it_reads_them(engine: str, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prill.refine.training.swift.Path.unlink", lambda *_, **__: None)  # so that they can be looked at
+def test_rows_reach_swift_as_it_reads_them(
+    engine: str, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # so that they can be looked at
+    monkeypatch.setattr("prill.refine.training.swift.Path.unlink", lambda *_, **__: None)
     folder = train(spec_of(engine, held_out=0.3), rows, tmp_path / "out")
     (options,) = told(folder)
-    files = [Path(options[name]).read_text().splitlines() for name in ("--dataset", "--val_dataset")]
+    files = [
+        Path(options[name]).read_text().splitlines() for name in ("--dataset", "--val_dataset")
+    ]
     assert [len(lines) for lines in files] == [4, 2]
     row = json.loads(files[0][0])
     number = row["messages"][-1]["content"][-2]
@@ -147,14 +178,26 @@ def test_rows_reach_swift_as_it_reads_them(engine: str, rows: Path, tmp_path: Pa
 
 def test_adapter_comes_back_as_from_every_training(engine: str, rows: Path, tmp_path: Path) -> None:
     steps: list[tuple[int, int, float | None]] = []
-    folder = train(spec_of(engine), rows, tmp_path / "out", progress=lambda now: steps.append((now.step, now.steps, now.loss)))
+    folder = train(
+        spec_of(engine),
+        rows,
+        tmp_path / "out",
+        progress=lambda now: steps.append((now.step, now.steps, now.loss)),
+    )
     assert (folder / "adapter_model.safetensors").read_bytes() == b"\x04", "that of the last step"
     assert not (folder / "optimizer.pt").exists()
     expect_trained(folder)
     record = json.loads((folder / "training.json").read_bytes())
-    assert (record["done"], record["versions"], record["counts"]["learnt"]) == (True, {"ms-swift": "4.6.0"}, 6)
+    assert (record["done"], record["versions"], record["counts"]["learnt"]) == (
+        True,
+        {"ms-swift": "4.6.0"},
+        6,
+    )
     assert steps[-1] == (4, 4, 0.25)
-    noted = {json.loads(line).get("file") for line in (folder / "checksums.jsonl").read_text().splitlines()}
+    noted = {
+        json.loads(line).get("file")
+        for line in (folder / "checksums.jsonl").read_text().splitlines()
+    }
     assert {"adapter_config.json", "adapter_model.safetensors", "training.json"} <= noted
     assert train(spec_of(engine), rows, folder) == folder
     assert len(told(folder)) == 1, "a training that is done is not begun again"
@@ -172,12 +215,17 @@ def test_failed_training_says_why_and_resumes(engine: str, rows: Path, tmp_path:
     with pytest.raises(EndpointError) as failure:
         train(spec, rows, folder)
     message = str(failure.value)
-    assert message.startswith(f"ms-swift 4.6.0 failed (status 1; all of it is in {folder / 'swift.log'}); its last lines:")
+    assert message.startswith(
+        f"ms-swift 4.6.0 failed (status 1; all of it is in {folder / 'swift.log'}); its last lines:"
+    )
     assert message.endswith("\n  RuntimeError: the rows are odd")
     with pytest.raises(UsageError, match="has not ended"):
         expect_trained(folder)
     train(spec, rows, folder)
-    assert [Path(options.get("--resume_from_checkpoint", "")).name for options in told(folder)] == ["", "checkpoint-2"]
+    assert [Path(options.get("--resume_from_checkpoint", "")).name for options in told(folder)] == [
+        "",
+        "checkpoint-2",
+    ]
     assert (folder / "adapter_model.safetensors").read_bytes() == b"\x04"
 
 
@@ -202,9 +250,15 @@ def test_another_training_in_its_folder_is_refused(engine: str, rows: Path, tmp_
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"engine_python": "/nowhere/python"}, "engine_python: /nowhere/python is not an interpreter; name the python of"),
+        (
+            {"engine_python": "/nowhere/python"},
+            "engine_python: /nowhere/python is not an interpreter; name the python of",
+        ),
         ({"engine_python": sys.executable}, f"engine_python: {sys.executable} has no ms-swift"),
-        ({"engine_python": "/bin/false"}, "engine_python: /bin/false does not run as a Python interpreter"),
+        (
+            {"engine_python": "/bin/false"},
+            "engine_python: /bin/false does not run as a Python interpreter",
+        ),
         ({"method": "qlora"}, "method: qlora is for engine trl"),
         ({"trains": "planner", "method": "full"}, "engine: swift trains policies and captioners"),
         ({"overlong": "error"}, "overlong: ms-swift drops longer rows"),
@@ -231,18 +285,46 @@ def test_dry_run_is_for_trl(engine: str, rows: Path, tmp_path: Path) -> None:
 
 
 def test_command_trains_by_swift(engine: str, rows: Path, tmp_path: Path) -> None:
-    words = ("--engine", "swift", "--engine-python", engine, "--model", "org/m", "--steps", "2", "--batch", "2")
+    words = (
+        "--engine",
+        "swift",
+        "--engine-python",
+        engine,
+        "--model",
+        "org/m",
+        "--steps",
+        "2",
+        "--batch",
+        "2",
+    )
     assert main(["train", "policy", str(rows), "-o", str(tmp_path / "out"), *words]) == 0
     assert (tmp_path / "out/adapter_config.json").exists()
 
 
 def test_python_trains_as_the_command(engine: str, rows: Path, tmp_path: Path) -> None:
-    words = ("--engine", "swift", "--engine-python", engine, "--model", "org/m", "--steps", "2", "--batch", "2")
+    words = (
+        "--engine",
+        "swift",
+        "--engine-python",
+        engine,
+        "--model",
+        "org/m",
+        "--steps",
+        "2",
+        "--batch",
+        "2",
+    )
     assert main(["train", "policy", str(rows), "-o", str(tmp_path / "out"), *words]) == 0
     config = prill.TrainPolicyConfig(
         rows=rows,
         output=tmp_path / "here",
-        preset={"engine": "swift", "engine_python": engine, "model": "org/m", "steps": 2, "batch": 2},
+        preset={
+            "engine": "swift",
+            "engine_python": engine,
+            "model": "org/m",
+            "steps": 2,
+            "batch": 2,
+        },
     )
     result = prill.train(config)
     assert (result.trains, result.folder, str(result)) == (
@@ -250,5 +332,7 @@ def test_python_trains_as_the_command(engine: str, rows: Path, tmp_path: Path) -
         tmp_path / "here",
         f"policy -> {tmp_path / 'here'}",
     )
-    made, same = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("out", "here"))
+    made, same = (
+        json.loads((tmp_path / name / "training.json").read_text()) for name in ("out", "here")
+    )
     assert made["settings"] == same["settings"]

@@ -1,4 +1,6 @@
-"""Two steps by ms-swift's own trainer, in an environment of its own (`make test-frameworks`), and its names for CogAgent."""
+"""Two steps by ms-swift's own trainer, in an environment of its own (`make test-frameworks`), and
+its names for CogAgent.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,26 @@ for name, meta in MODEL_MAPPING.items():
         for model in group.models:
             found.setdefault(model.hf_model_id, []).append([name, meta.requires + (group.requires or [])])
 print("\\n" + json.dumps(found))
-"""
+"""  # noqa: E501
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # the libraries' own, about their deprecations
     pytest.mark.slow,
-    pytest.mark.skipif(not (HOME / ".installed").exists(), reason="no environment with ms-swift: make test-frameworks"),
+    pytest.mark.skipif(
+        not (HOME / ".installed").exists(),
+        reason="no environment with ms-swift: make test-frameworks",
+    ),
 ]
 
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     caches = {"HF_HOME": str(tmp_path / "hf"), "MODELSCOPE_CACHE": str(tmp_path / "modelscope")}
-    for name, value in {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **caches}.items():
+    for name, value in {
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        **caches,
+    }.items():
         monkeypatch.setenv(name, value)
 
 
@@ -51,22 +61,45 @@ def rows(tmp_path: Path) -> Path:
     for number in range(6):
         prompt = [
             {"role": "system", "content": "Act."},
-            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": f"Goal {number}"}]},
+            {
+                "role": "user",
+                "content": [{"type": "image"}, {"type": "text", "text": f"Goal {number}"}],
+            },
         ]
         answer = [{"role": "assistant", "content": f"click [{number}]"}]
-        lines.append({"images": ["a.png"], "prompt": prompt, "completion": answer, "task": f"t{number}"})
+        lines.append(
+            {"images": ["a.png"], "prompt": prompt, "completion": answer, "task": f"t{number}"}
+        )
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
 def spec_of(model: Path, **changed: Any) -> TrainSpec:
-    settings: dict[str, Any] = {"rank": 4, "alpha": 8, "dropout": 0.0, "targets": "attention", "learning_rate": 1e-2}
-    settings |= {"steps": 2, "batch": 2, "log_every": 1, "checkpoint_every": 1, "max_length": 1024, "held_out": 0.3}
+    settings: dict[str, Any] = {
+        "rank": 4,
+        "alpha": 8,
+        "dropout": 0.0,
+        "targets": "attention",
+        "learning_rate": 1e-2,
+    }
+    settings |= {
+        "steps": 2,
+        "batch": 2,
+        "log_every": 1,
+        "checkpoint_every": 1,
+        "max_length": 1024,
+        "held_out": 0.3,
+    }
     # Found by its name where the model has one.
     settings |= {"model_type": "qwen2_5_vl", "engine_options": "--template qwen2_5_vl"}
     return TrainSpec(
-        model=str(model), engine="swift", engine_python=PYTHON, dtype="float32", device="cpu", **{**settings, **changed}
+        model=str(model),
+        engine="swift",
+        engine_python=PYTHON,
+        dtype="float32",
+        device="cpu",
+        **{**settings, **changed},
     )
 
 
@@ -94,12 +127,16 @@ def test_swift_trains_two_steps(
 
     weights = load_file(folder / "adapter_model.safetensors")
     assert all(".self_attn." in name and "visual" not in name for name in weights)
-    assert any(float(part.abs().sum()) > 0 for name, part in weights.items() if "lora_B" in name), "it has learnt something"
+    assert any(float(part.abs().sum()) > 0 for name, part in weights.items() if "lora_B" in name), (
+        "it has learnt something"
+    )
     check_adapter(folder)
     assert load(model, "cpu", None, folder), "PEFT takes it for this model"
 
 
-def test_swifts_error_is_told(tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path) -> None:
+def test_swifts_error_is_told(
+    tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
     with pytest.raises(EndpointError) as failure:
         train(spec_of(tiny_model("qwen2_5_vl"), targets="no_such_layer"), rows, tmp_path / "out")
     assert "no_such_layer" in str(failure.value)
@@ -109,9 +146,14 @@ def test_swifts_error_is_told(tiny_model: Callable[[str], Path], rows: Path, tmp
 def test_swift_knows_cogagent_by_our_names() -> None:
     done = subprocess.run([PYTHON, "-c", REGISTRY], capture_output=True, text=True, check=True)
     registry = json.loads(done.stdout.splitlines()[-1])
-    engines = [preset.settings for preset in presets().values() if preset.settings.get("engine") == "swift"]
+    engines = [
+        preset.settings for preset in presets().values() if preset.settings.get("engine") == "swift"
+    ]
     ours = {settings["model"]: settings["model_type"] for settings in engines}
-    assert ours == {"zai-org/cogagent-chat-hf": "cogagent_chat", "zai-org/cogagent-9b-20241220": "chatglm4v"}
+    assert ours == {
+        "zai-org/cogagent-chat-hf": "cogagent_chat",
+        "zai-org/cogagent-9b-20241220": "chatglm4v",
+    }
     for model, kind in ours.items():
         assert kind in [name for name, _ in registry[model]]
     ((_, needs),) = registry["zai-org/cogagent-chat-hf"]

@@ -1,4 +1,6 @@
-"""Training with TRL and PEFT, for real, of tiny random models: what is learnt, what is kept, and going on after a stop."""
+"""Training with TRL and PEFT, for real, of tiny random models: what is learnt, what is kept, and
+going on after a stop.
+"""
 
 from __future__ import annotations
 
@@ -45,25 +47,44 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         where = {"task": f"task-{number % 2}", "trajectory": f"t{number}", "step": number}
         goal = {"type": "text", "text": "Goal: buy"}
         one = [{"role": "user", "content": [looks, goal]}]
-        files["pictures"].append({"images": [f"{colour}.png"], "prompt": one, "completion": said, **where})
+        files["pictures"].append(
+            {"images": [f"{colour}.png"], "prompt": one, "completion": said, **where}
+        )
         several = [f"{colour}.png", "red.png"] if number % 2 else []
         two = [{"role": "user", "content": [*[looks] * len(several), goal]}]
         files["mixed"].append({"images": several, "prompt": two, "completion": said, **where})
-        plain = [{"role": "system", "content": "Act."}, {"role": "user", "content": f"Goal: {colour}"}]
-        files["text"].append({"prompt": plain, "completion": [{"role": "assistant", "content": answer}], **where})
+        plain = [
+            {"role": "system", "content": "Act."},
+            {"role": "user", "content": f"Goal: {colour}"},
+        ]
+        files["text"].append(
+            {"prompt": plain, "completion": [{"role": "assistant", "content": answer}], **where}
+        )
     for name, lines in files.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        (folder / f"{name}.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
+        )
     return {name: folder / f"{name}.jsonl" for name in files}
 
 
 def spec_of(model: Path, **changed: Any) -> TrainSpec:
-    settings: dict[str, Any] = {"learning_rate": 1e-2, "rank": 8, "batch": 4, "micro_batch": 2, "dropout": 0.0}
-    return TrainSpec(model=str(model), **{**settings, "steps": 25, "log_every": 1, "samples": 0, **changed})
+    settings: dict[str, Any] = {
+        "learning_rate": 1e-2,
+        "rank": 8,
+        "batch": 4,
+        "micro_batch": 2,
+        "dropout": 0.0,
+    }
+    return TrainSpec(
+        model=str(model), **{**settings, "steps": 25, "log_every": 1, "samples": 0, **changed}
+    )
 
 
 @pytest.fixture(scope="module")
 def trained(
-    tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+    tiny_model: Callable[[str], Path],
+    rows: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], Path]:
     """The folder of an adapter for that model, trained to know four answers by heart."""
 
@@ -106,7 +127,9 @@ def test_a_small_set_is_learnt_by_heart(kind: str, trained: Callable[[str], Path
     assert losses[-1] < losses[0] / 5
 
 
-@pytest.mark.parametrize(("kind", "read"), [("qwen2_5_vl", "pictures"), ("qwen3_vl", "mixed"), ("qwen2", "text")])
+@pytest.mark.parametrize(
+    ("kind", "read"), [("qwen2_5_vl", "pictures"), ("qwen3_vl", "mixed"), ("qwen2", "text")]
+)
 def test_labels_are_the_answer_and_its_end(
     kind: str, read: str, tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -119,14 +142,18 @@ def test_labels_are_the_answer_and_its_end(
             found.append(plan.base.tokenizer.decode(labels[labels != -100]))
             lengths.append(int(mask.sum()))
     assert sorted(found) == sorted(answer + END for answer in ANSWERS)
-    # What was foretold without making the pictures is what is trained, but for the newline behind the answer's end.
+    # What was foretold without making the pictures is what is trained, but for the newline behind
+    # the answer's end.
     newlines = sum(len(plan.base.tokenizer("\n")["input_ids"]) for _ in lengths)
     assert plan.facts.mean_tokens * len(lengths) == pytest.approx(sum(lengths), abs=newlines)
     assert plan.facts.longest <= max(lengths) <= plan.facts.longest + 1
 
 
 def test_a_process_has_one_gpu(
-    tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Callable[[str], Path],
+    rows: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """On a machine with four, without a launcher, the batch is the one that was asked for."""
     spec = spec_of(tiny_model("qwen2"))
@@ -148,12 +175,16 @@ def test_a_process_has_one_gpu(
 def test_prompts_are_not_scored_on_a_cpu(
     kind: str, read: str, tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path
 ) -> None:
-    """The loss and its gradients are TRL's, but the head of the model sees no more than the answers."""
+    """The loss and its gradients are TRL's, but the head of the model sees no more than the
+    answers.
+    """
     import torch
     import trl
 
     spec = spec_of(tiny_model(kind))
-    trainer = make_trainer(spec, plan_training(spec, rows[read], tmp_path), tmp_path, TrainingWatch(), on_gpu=False)
+    trainer = make_trainer(
+        spec, plan_training(spec, rows[read], tmp_path), tmp_path, TrainingWatch(), on_gpu=False
+    )
     batch = next(iter(trainer.get_train_dataloader()))
     answers = int((batch["labels"] != -100).any(dim=0).sum())
     seen: list[int] = []
@@ -165,7 +196,10 @@ def test_prompts_are_not_scored_on_a_cpu(
         torch.nn.init.normal_(weight, std=0.1)
     losses, gradients = [], []
     for count in (None, torch.tensor(7)):
-        for compute in (trainer.compute_loss, functools.partial(trl.SFTTrainer.compute_loss, trainer)):
+        for compute in (
+            trainer.compute_loss,
+            functools.partial(trl.SFTTrainer.compute_loss, trainer),
+        ):
             trainer.model.zero_grad()
             loss = compute(trainer.model, dict(batch), num_items_in_batch=count)
             loss.backward()
@@ -181,7 +215,11 @@ def test_prompts_are_not_scored_on_a_cpu(
 
 @pytest.mark.parametrize("kind", EYES)
 def test_adapter_loaded_and_merged_agree(
-    kind: str, trained: Callable[[str], Path], tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path
+    kind: str,
+    trained: Callable[[str], Path],
+    tiny_model: Callable[[str], Path],
+    rows: dict[str, Path],
+    tmp_path: Path,
 ) -> None:
     import torch
     from peft import PeftModel
@@ -209,7 +247,10 @@ def test_language_targets_leave_eyes_alone(trained: Callable[[str], Path]) -> No
 
 
 def test_samples_name_rows_and_pictures(trained: Callable[[str], Path]) -> None:
-    lines = [json.loads(line) for line in (trained("qwen2_5_vl") / "samples.jsonl").read_bytes().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (trained("qwen2_5_vl") / "samples.jsonl").read_bytes().splitlines()
+    ]
     last = [line for line in lines if line["step"] == 25]
     assert [(line["row"], line["images"], line["expected"]) for line in last] == [
         ("t0, step 0", ["red.png"], ANSWERS[0]),
@@ -218,7 +259,9 @@ def test_samples_name_rows_and_pictures(trained: Callable[[str], Path]) -> None:
     assert [line["said"] for line in last] == [ANSWERS[0], ANSWERS[1]]  # by heart
 
 
-def test_card_tells_data_and_settings(trained: Callable[[str], Path], rows: dict[str, Path]) -> None:
+def test_card_tells_data_and_settings(
+    trained: Callable[[str], Path], rows: dict[str, Path]
+) -> None:
     from hashlib import sha256
 
     card = (trained("qwen3_vl") / "README.md").read_text(encoding="utf-8")
@@ -252,7 +295,13 @@ class Resumable:
 
     def __init__(self, model: Path, rows: Path, folder: Path) -> None:
         self.rows = rows
-        self.settings = {"model": str(model), "learning_rate": 1e-2, "steps": 12, "dropout": 0.2, "checkpoint_every": 4}
+        self.settings = {
+            "model": str(model),
+            "learning_rate": 1e-2,
+            "steps": 12,
+            "dropout": 0.2,
+            "checkpoint_every": 4,
+        }
         self.settings |= {"rank": 4, "micro_batch": 2, "log_every": 1, "samples": 0}
         self.spec = training_spec("paper", **self.settings)
         self.whole = train(self.spec, rows, folder / "whole")
@@ -262,7 +311,11 @@ class Resumable:
 
 
 @pytest.fixture(scope="module")
-def resumable(tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Resumable:
+def resumable(
+    tiny_model: Callable[[str], Path],
+    rows: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Resumable:
     return Resumable(tiny_model("qwen3_vl"), rows["pictures"], tmp_path_factory.mktemp("resumable"))
 
 
@@ -296,7 +349,9 @@ def test_a_full_disk_keeps_the_last_checkpoint(resumable: Resumable, tmp_path: P
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
 
     try:
-        with pytest.raises(UsageError, match=r"checkpoint-8: cannot be written: .*goes on from checkpoint-4"):
+        with pytest.raises(
+            UsageError, match=r"checkpoint-8: cannot be written: .*goes on from checkpoint-4"
+        ):
             resumable.on(folder, fill)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -305,7 +360,9 @@ def test_a_full_disk_keeps_the_last_checkpoint(resumable: Resumable, tmp_path: P
 
 
 def test_room_for_the_adapter_is_asked_for(resumable: Resumable, tmp_path: Path) -> None:
-    """All steps are done, and the adapter, the last thing of all, cannot be written: a folder is in its place."""
+    """All steps are done, and the adapter, the last thing of all, cannot be written: a folder is in
+    its place.
+    """
     folder = tmp_path / "full"
     shutil.copytree(resumable.whole, folder)
     record = json.loads((folder / "training.json").read_bytes())
@@ -329,15 +386,35 @@ def test_a_killed_training_goes_on(resumable: Resumable, tmp_path: Path) -> None
 
 
 def test_computing_again_learns_the_same(
-    trained: Callable[[str], Path], tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path
+    trained: Callable[[str], Path],
+    tiny_model: Callable[[str], Path],
+    rows: dict[str, Path],
+    tmp_path: Path,
 ) -> None:
     spec = spec_of(tiny_model("qwen2_5_vl"), steps=25, gradient_checkpointing=True)
-    again = [loss for _, loss in figures(train(spec, rows["pictures"], tmp_path / "again"))["losses"]]
-    assert again == pytest.approx([loss for _, loss in figures(trained("qwen2_5_vl"))["losses"]], rel=0.05, abs=0.01)
+    again = [
+        loss for _, loss in figures(train(spec, rows["pictures"], tmp_path / "again"))["losses"]
+    ]
+    assert again == pytest.approx(
+        [loss for _, loss in figures(trained("qwen2_5_vl"))["losses"]], rel=0.05, abs=0.01
+    )
 
 
-def test_two_processes_make_one_adapter(tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path) -> None:
-    words = ("policy", rows["pictures"], "-o", tmp_path / "out", "--preset", "paper", "--steps", 2, "--samples", 0)
+def test_two_processes_make_one_adapter(
+    tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path
+) -> None:
+    words = (
+        "policy",
+        rows["pictures"],
+        "-o",
+        tmp_path / "out",
+        "--preset",
+        "paper",
+        "--steps",
+        2,
+        "--samples",
+        0,
+    )
     train_on_two_processes(*words, "--model", tiny_model("qwen2_5_vl"), "--checkpoint-every", 2)
     record = json.loads((tmp_path / "out/training.json").read_bytes())
     assert (record["processes"], record["figures"]["steps"]) == (2, 2)

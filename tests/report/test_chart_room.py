@@ -1,4 +1,6 @@
-"""Charts measured in the real Chromium: nothing is drawn over a label, and no label over another."""
+"""Charts measured in the real Chromium: nothing is drawn over a label, and no label over
+another.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-TITLE = "self-map/local/SmolLM2-135M-Instruct.Q4_1-b179c9523d0e-1+planner: steps right, by turn, of all TASKS of Mind2Web"
-# Every text against every mark and curve (not the grid, which is behind), every other text, and the picture's edge.
+TITLE = (
+    "self-map/local/SmolLM2-135M-Instruct.Q4_1-b179c9523d0e-1+planner: steps right, by turn, "
+    "of all TASKS of Mind2Web"
+)
+# Every text against every mark and curve (not the grid, which is behind), every other text, and the
+# picture's edge.
 COLLISIONS = """() => {
   const svg = document.querySelector("svg"), edge = svg.getBoundingClientRect();
   const box = (node) => node.getBoundingClientRect();
@@ -51,7 +57,7 @@ COLLISIONS = """() => {
     }
   });
   return found;
-}"""
+}"""  # noqa: E501
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -73,10 +79,15 @@ def lines(random: Random, places: Iterable[float], names: int) -> list[PlotLine]
 
     def point(x: float) -> PlotPoint:
         share = random.choice([0.0, 0.25, 0.5, 0.75, 1.0, random.random()])
-        return PlotPoint(x, share, max(0.0, share - 0.2), min(1.0, share + 0.2), "5 of 10", [(x, share)])
+        return PlotPoint(
+            x, share, max(0.0, share - 0.2), min(1.0, share + 0.2), "5 of 10", [(x, share)]
+        )
 
     places = list(places)
-    return [PlotLine(f"way {i} " + "long " * random.choice([0, 3, 40]), [point(x) for x in places]) for i in range(names)]
+    return [
+        PlotLine(f"way {i} " + "long " * random.choice([0, 3, 40]), [point(x) for x in places])
+        for i in range(names)
+    ]
 
 
 @pytest.mark.parametrize("attempts", [1, 4, 12, 40])
@@ -91,18 +102,33 @@ async def test_line_charts_leave_their_labels_free(page: Page, seed: int) -> Non
     random = Random(seed)
     count, names = random.choice([1, 3, 9, 40]), random.randrange(1, 7)
     level = random.choice([None, Level("as it was " * 20, 0.5, 0.4, 0.6)])
-    assert await collisions(page, line_chart(TITLE, "round", lines(random, range(count), names), whole=True)) == []
+    assert (
+        await collisions(
+            page, line_chart(TITLE, "round", lines(random, range(count), names), whole=True)
+        )
+        == []
+    )
     shares = sorted(random.random() for _ in range(5))
     for close in (False, True):
-        drawn = line_chart("share", "precision", lines(random, shares, names), level=level, close=close)
+        drawn = line_chart(
+            "share", "precision", lines(random, shares, names), level=level, close=close
+        )
         assert await collisions(page, drawn) == []
 
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_row_charts_leave_their_labels_free(page: Page, seed: int) -> None:
     random = Random(seed)
-    names = [random.choice(["first", "WWWWWW wide", "a category of a longer name"]) for _ in range(random.randrange(1, 6))]
-    assert await collisions(page, row_chart(TITLE, names, lines(random, range(len(names)), random.randrange(1, 5)))) == []
+    names = [
+        random.choice(["first", "WWWWWW wide", "a category of a longer name"])
+        for _ in range(random.randrange(1, 6))
+    ]
+    assert (
+        await collisions(
+            page, row_chart(TITLE, names, lines(random, range(len(names)), random.randrange(1, 5)))
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))

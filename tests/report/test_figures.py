@@ -24,10 +24,17 @@ _LABELS: Sequence[bool | None] = (True, True, False, False, False, None)
 
 
 def drawn(seed: int, folder: Path) -> tuple[Path, Path, Path]:
-    """Files of runs, verdicts and labels: some verdicts lack a score, or are unscored or missing, and so are some labels."""
+    """Files of runs, verdicts and labels: some verdicts lack a score, or are unscored or missing,
+    and so are some labels.
+    """
     dice = random.Random(seed)
     runs, verdicts, labels = [], [], []
-    score = [lambda: dice.random(), lambda: dice.choice([0.0, 1.0]), lambda: None, lambda: dice.choice([None, 0.3])][seed % 4]
+    score = [
+        lambda: dice.random(),
+        lambda: dice.choice([0.0, 1.0]),
+        lambda: None,
+        lambda: dice.choice([None, 0.3]),
+    ][seed % 4]
     for i in range(dice.randint(6, 60)):
         id, task = f"r{i}", f"t{dice.randint(0, 12)}"
         runs.append(Trajectory(id=id, task=Task(id=task, goal=f"goal of {task}")))
@@ -37,7 +44,13 @@ def drawn(seed: int, folder: Path) -> tuple[Path, Path, Path]:
             said = dice.choice([True, False, False, None])
             unscored = "timeout" if said is None else None
             verdicts.append(
-                Verdict(id=id, success=said, score=None if said is None else score(), unscored=unscored, evaluator=INFO)
+                Verdict(
+                    id=id,
+                    success=said,
+                    score=None if said is None else score(),
+                    unscored=unscored,
+                    evaluator=INFO,
+                )
             )
     # Whatever was drawn, there is something to compare.
     labels += [LabelRecord(id="sure", success=True), LabelRecord(id="stray", success=False)]
@@ -55,11 +68,16 @@ def shown(page: str) -> dict[str, str]:
     """What the table of the page tells, by the figure's name."""
     (table,) = re.findall(r'<table class="figures">.*?</table>', page, re.DOTALL)
     rows = re.findall(r'<tr[^>]*><th scope="row">(.*?)</th><td>(.*?)</td>', table)
-    return {re.sub(r" \(lower is better\)", "", name): unescape(re.sub(r"<[^>]+>", "", cell)).strip() for name, cell in rows}
+    return {
+        re.sub(r" \(lower is better\)", "", name): unescape(re.sub(r"<[^>]+>", "", cell)).strip()
+        for name, cell in rows
+    }
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_all_tell_the_same_figures(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_tell_the_same_figures(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs, verdicts, labels = drawn(seed, tmp_path)
     page = tmp_path / "r.html"
     write_report(page, read_trajectories(runs), read_judges([verdicts]), read_labels(labels))
@@ -68,10 +86,14 @@ def test_all_tell_the_same_figures(seed: int, tmp_path: Path, capsys: pytest.Cap
     told = json.loads(capsys.readouterr().out)
     assert main(["agree", str(verdicts), str(labels), "--trajectories", str(runs)]) == 0
     lines = capsys.readouterr().out
-    tasks = {run.id: make_task(run) for run in read_trajectories(runs) if isinstance(run, Trajectory)}
+    tasks = {
+        run.id: make_task(run) for run in read_trajectories(runs) if isinstance(run, Trajectory)
+    }
     in_python = agreement(read_verdicts(verdicts), read_labels(labels), tasks=tasks)
     figures = [*told["figures"], *told["scores"]]
-    assert [figure["name"] for figure in figures] == [figure.name for figure in (*in_python.figures, *in_python.scores)]
+    assert [figure["name"] for figure in figures] == [
+        figure.name for figure in (*in_python.figures, *in_python.scores)
+    ]
     for figure in figures:
         row = next(line for line in lines.splitlines() if line.startswith(figure["name"] + "  "))
         cell = in_page.pop(figure["name"])
@@ -88,8 +110,11 @@ def test_all_tell_the_same_figures(seed: int, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_pictures_show_the_scores_of_the_figures(tmp_path: Path) -> None:
-    runs, verdicts, labels = drawn(3, tmp_path)  # some verdicts lack a score: they count as 1 or 0, by their success
-    write_report(tmp_path / "r.html", read_trajectories(runs), read_judges([verdicts]), read_labels(labels))
+    # some verdicts lack a score: they count as 1 or 0, by their success
+    runs, verdicts, labels = drawn(3, tmp_path)
+    write_report(
+        tmp_path / "r.html", read_trajectories(runs), read_judges([verdicts]), read_labels(labels)
+    )
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
     judged = agreement(read_verdicts(verdicts), read_labels(labels)).judged
     assert sum(map(int, re.findall(r"(\d+) scores around", text))) == judged

@@ -15,7 +15,9 @@ LINES = [PlotLine("a", [PlotPoint(0.0, 0.5, 0.4, 0.6, "5 of 10")])]
 @pytest.mark.parametrize("rows", [False, True])
 def test_long_titles_are_cut_in_the_middle(rows: bool) -> None:
     def drawn(title: str) -> tuple[str, str]:
-        root = ET.fromstring(row_chart(title, ["first"], LINES) if rows else line_chart(title, "across", LINES))
+        root = ET.fromstring(
+            row_chart(title, ["first"], LINES) if rows else line_chart(title, "across", LINES)
+        )
         whole, _, text = list(root)[:3]
         return whole.text or "", text.text or ""
 

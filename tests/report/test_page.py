@@ -46,7 +46,8 @@ from .conftest import FIRST, TRUTH, blocks, judges, labels, overview, picture, t
 def test_confusion_counts_match_agree(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
     cells = re.findall(
-        r'data-judge="0" data-verdict="(\w+)" data-truth="(\w+)">(\d+)<', (tmp_path / "r.html").read_text("utf-8")
+        r'data-judge="0" data-verdict="(\w+)" data-truth="(\w+)">(\d+)<',
+        (tmp_path / "r.html").read_text("utf-8"),
     )
     counts = {(truth, outcome): int(count) for outcome, truth, count in cells}
     confusion = agreement(judges()[0].verdicts.values(), labels()).confusion
@@ -86,7 +87,9 @@ def test_row_without_verdict_or_label(tmp_path: Path) -> None:
         "series": None,
         "attempt": None,
     }
-    assert "Verdicts of first that belong to no trajectory in this page: 5." in (tmp_path / "r.html").read_text("utf-8")
+    assert "Verdicts of first that belong to no trajectory in this page: 5." in (
+        tmp_path / "r.html"
+    ).read_text("utf-8")
 
 
 def test_broken_line_keeps_its_verdict(tmp_path: Path) -> None:
@@ -126,7 +129,9 @@ def test_failure_leaves_the_old_page(tmp_path: Path) -> None:
 
 
 def test_odd_metadata_beside_retries(tmp_path: Path) -> None:
-    write_report(tmp_path / "r.html", [trajectory("a", metadata={"attempt": 1, "seed": [1]})], retries={})
+    write_report(
+        tmp_path / "r.html", [trajectory("a", metadata={"attempt": 1, "seed": [1]})], retries={}
+    )
     assert overview(tmp_path / "r.html")["rows"][0]["attempt"] == 1
 
 
@@ -138,40 +143,65 @@ def test_missing_folder_is_made(tmp_path: Path) -> None:
 def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
     state = Observation(text="x" * (MAX_TEXT + 1234))
     write_report(tmp_path / "r.html", [trajectory("a", [Step(state, Action("click"))])])
-    text = json.loads(blocks(tmp_path / "r.html")["t0"])["trajectory"]["steps"][0]["observation"]["text"]
+    text = json.loads(blocks(tmp_path / "r.html")["t0"])["trajectory"]["steps"][0]["observation"][
+        "text"
+    ]
     assert text == "x" * MAX_TEXT + "\n… (1,234 more characters are not in this page)"
 
 
 def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
     long = "x" * 1_000_000
     findings = Findings(
-        criteria=(Criterion(text=long, met="met", reason=long),), not_executable=long, side_effects=(long,), process=1.0
+        criteria=(Criterion(text=long, met="met", reason=long),),
+        not_executable=long,
+        side_effects=(long,),
+        process=1.0,
     )
     opinions = (Opinion(judge=long, success=True, reason=long),)
     steps = (StepVerdict(0, "away", 0.0, long),)
-    long_verdict = replace(verdict("a", True, findings=findings, opinions=opinions, steps=steps), reason=long)
+    long_verdict = replace(
+        verdict("a", True, findings=findings, opinions=opinions, steps=steps), reason=long
+    )
     turn = trajectory("e", answer=long, task=Task(goal=long))
-    item = trajectory("a", [Step(Observation(text=long), Action("click"))], error=long, task=Task(goal=long, earlier=(turn,)))
+    item = trajectory(
+        "a",
+        [Step(Observation(text=long), Action("click"))],
+        error=long,
+        task=Task(goal=long, earlier=(turn,)),
+    )
     write_report(tmp_path / "r.html", [item], [Judge("first", FIRST, {"a": long_verdict})])
     assert (tmp_path / "r.html").stat().st_size < 200_000
 
 
 def kept_calls(folder: Path, page: Path, *calls: Call, key: str = "k") -> dict[str, str]:
-    """The packed calls in a page on one verdict, whose transcripts are a run's that was judged again."""
+    """The packed calls in a page on one verdict, whose transcripts are a run's that was judged
+    again.
+    """
     with TranscriptLog(folder) as log:
         log.append(Transcript("a", "k", (Call(model="old", messages=(), reply="before"),)))
         log.append(Transcript("a", "k", calls))
-    write_report(page, [trajectory("a")], [Judge("first", FIRST, {"a": replace(verdict("a", True), key=key)}, folder)])
+    write_report(
+        page,
+        [trajectory("a")],
+        [Judge("first", FIRST, {"a": replace(verdict("a", True), key=key)}, folder)],
+    )
     return {id: text for id, text in blocks(page).items() if id.startswith("c")}
 
 
 def test_last_calls_of_a_verdict_are_kept(tmp_path: Path) -> None:
     turns = (Turn("user", ("Judge this", ImageFile(str(tmp_path / "shot.png")))),)
-    packed = kept_calls(tmp_path / "v", tmp_path / "r.html", Call(model="m", messages=turns, reply="success"))
+    packed = kept_calls(
+        tmp_path / "v", tmp_path / "r.html", Call(model="m", messages=turns, reply="success")
+    )
     held = json.loads(zlib.decompress(base64.b64decode(packed["c0-0"])))
     assert [call["reply"] for call in held["calls"]] == ["success"]
-    assert held["calls"][0]["messages"] == [{"role": "user", "text": "Judge this\n\n[picture shot.png]"}]
-    assert kept_calls(tmp_path / "w", tmp_path / "s.html", Call(model="m", messages=()), key="another") == {}
+    assert held["calls"][0]["messages"] == [
+        {"role": "user", "text": "Judge this\n\n[picture shot.png]"}
+    ]
+    assert (
+        kept_calls(tmp_path / "w", tmp_path / "s.html", Call(model="m", messages=()), key="another")
+        == {}
+    )
 
 
 def test_calls_make_no_page_long(tmp_path: Path) -> None:
@@ -192,7 +222,11 @@ def test_list_filters_by_metadata_key(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", items, by=["seed"])
     page_data = overview(tmp_path / "r.html")
     assert page_data["parts"] == ["site", "agent", "platform", "truncated", "seed"]
-    assert [row["parts"][3:] for row in page_data["rows"]] == [["true", "3"], ["false", None], [None, None]]
+    assert [row["parts"][3:] for row in page_data["rows"]] == [
+        ["true", "3"],
+        ["false", None],
+        [None, None],
+    ]
     with pytest.raises(UsageError, match="no trajectory has a value for 'sead'"):
         write_report(tmp_path / "s.html", items, by=["sead"])
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
@@ -210,7 +244,10 @@ def test_two_judges_where_both_judged() -> None:
         "e": "success",
         "f": "undecided",
     }
-    rows = [ReportRow(id=id, goal="", truth=truth[id], outcomes=tuple(words[c] for c in both)) for id, both in letters.items()]
+    rows = [
+        ReportRow(id=id, goal="", truth=truth[id], outcomes=tuple(words[c] for c in both))
+        for id, both in letters.items()
+    ]
     [pair] = judge_pairs(rows, ["first", "second"])
     assert (pair.names, pair.both, pair.differ, pair.first_right, pair.second_right, pair.p) == (
         "first – second",
@@ -225,22 +262,43 @@ def test_two_judges_where_both_judged() -> None:
 
 def test_counts_of_pairs_choose_what_they_count(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
-    row = re.search(r"<tr><th scope=\"row\">first – second</th>.*?</tr>", (tmp_path / "r.html").read_text("utf-8"))
+    row = re.search(
+        r"<tr><th scope=\"row\">first – second</th>.*?</tr>",
+        (tmp_path / "r.html").read_text("utf-8"),
+    )
     assert row is not None
     buttons = re.findall(r"<button([^>]*)>(\d+)</button>", row[0])
     assert buttons == [
         (' type="button" class="jump" data-judge="0" data-among="differ"', "1"),
-        (' type="button" class="jump" data-judge="1" data-among="differ" data-against="agrees"', "1"),
+        (
+            ' type="button" class="jump" data-judge="1" data-among="differ" data-against="agrees"',
+            "1",
+        ),
     ]
 
 
 @pytest.mark.parametrize(
-    ("costs", "cost_text"), [((0.0, 0.0), "$0.00"), ((0.25, 0.5), "$0.75"), ((0.0, None), "unknown"), ((0.25, None), "≥ $0.25")]
+    ("costs", "cost_text"),
+    [
+        ((0.0, 0.0), "$0.00"),
+        ((0.25, 0.5), "$0.75"),
+        ((0.0, None), "unknown"),
+        ((0.25, None), "≥ $0.25"),
+    ],
 )
-def test_cost_partly_unknown_is_no_cost(tmp_path: Path, costs: tuple[float | None, ...], cost_text: str) -> None:
-    verdicts = {id: verdict(id, True, usage=Usage(calls=1, usd=usd)) for id, usd in zip("ab", costs, strict=True)}
+def test_cost_partly_unknown_is_no_cost(
+    tmp_path: Path, costs: tuple[float | None, ...], cost_text: str
+) -> None:
+    verdicts = {
+        id: verdict(id, True, usage=Usage(calls=1, usd=usd))
+        for id, usd in zip("ab", costs, strict=True)
+    }
     write_report(tmp_path / "r.html", map(trajectory, "ab"), [Judge("first", FIRST, verdicts)])
-    line = re.search(r'<tr><th scope="row"><span>first</span>.*?</tr>', (tmp_path / "r.html").read_text("utf-8"), re.DOTALL)
+    line = re.search(
+        r'<tr><th scope="row"><span>first</span>.*?</tr>',
+        (tmp_path / "r.html").read_text("utf-8"),
+        re.DOTALL,
+    )
     assert line is not None
     assert re.findall(r"<td>([^<]*)</td>", line[0])[-2] == cost_text
 
@@ -257,10 +315,17 @@ def test_annotator_agreement_is_shown(tmp_path: Path) -> None:
     assert "Annotators among themselves" not in (tmp_path / "r.html").read_text("utf-8")
 
 
-@pytest.mark.parametrize("hostile", ["</script><script>alert(1)", "<!--<script>", "\u2028\u2029", "&lt;", "{{script}}"])
+@pytest.mark.parametrize(
+    "hostile", ["</script><script>alert(1)", "<!--<script>", "\u2028\u2029", "&lt;", "{{script}}"]
+)
 def test_no_text_ends_its_json_block(tmp_path: Path, hostile: str) -> None:
     item = replace(trajectory("a"), id=hostile, answer=hostile, task=Task(goal=hostile))
-    write_report(tmp_path / "r.html", [item], [Judge(hostile, FIRST, {hostile: verdict(hostile, True)})], title=hostile)
+    write_report(
+        tmp_path / "r.html",
+        [item],
+        [Judge(hostile, FIRST, {hostile: verdict(hostile, True)})],
+        title=hostile,
+    )
     held = blocks(tmp_path / "r.html")
     assert set(held) == {"overview", "t0"}
     assert json.loads(held["t0"])["trajectory"]["answer"] == hostile
@@ -273,17 +338,25 @@ def test_images_linked_from_the_page(tmp_path: Path) -> None:
     image = picture(tmp_path / "data", "50% #1.png")
     item = trajectory("a", [Step(Observation(screenshot=image), Action("click"))])
     inside = write_report(tmp_path / "r.html", [item])
-    assert json.loads(blocks(tmp_path / "r.html")["t0"])["pictures"][0]["src"] == "data/50%25%20%231.png"
+    assert (
+        json.loads(blocks(tmp_path / "r.html")["t0"])["pictures"][0]["src"]
+        == "data/50%25%20%231.png"
+    )
     (tmp_path / "pages").mkdir()
     outside = write_report(tmp_path / "pages" / "r.html", [item])
-    assert json.loads(blocks(tmp_path / "pages" / "r.html")["t0"])["pictures"][0]["src"] == "../data/50%25%20%231.png"
+    assert (
+        json.loads(blocks(tmp_path / "pages" / "r.html")["t0"])["pictures"][0]["src"]
+        == "../data/50%25%20%231.png"
+    )
     assert (inside.outside, outside.outside) == (0, 1)
 
 
 def test_image_embedded_once_and_scaled(tmp_path: Path) -> None:
     image = picture(tmp_path / "data", "big.bmp", (2000, 1600))
     step = Step(Observation(screenshot=image), Action("click"))
-    write_report(tmp_path / "r.html", [trajectory("a", [step, step]), trajectory("b", [step])], embed=True)
+    write_report(
+        tmp_path / "r.html", [trajectory("a", [step, step]), trajectory("b", [step])], embed=True
+    )
     held = blocks(tmp_path / "r.html")
     assert set(held) == {"overview", "p0", "t0", "t1"}
     assert held["p0"].startswith("data:image/webp;base64,")
@@ -295,18 +368,27 @@ def test_image_embedded_once_and_scaled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("embed", [False, True])
 def test_missing_images_are_named(tmp_path: Path, embed: bool) -> None:
     (tmp_path / "bad.png").write_bytes(b"no image")
-    states = [Observation(screenshot=str(tmp_path / name)) for name in ("gone.png", "bad.png", "gone.png")]
+    states = [
+        Observation(screenshot=str(tmp_path / name)) for name in ("gone.png", "bad.png", "gone.png")
+    ]
     item = trajectory("a", [Step(state, Action("click")) for state in states])
     written = write_report(tmp_path / "r.html", [item], embed=embed)
     assert [Path(path).name for path in written.missing] == ["gone.png", "bad.png"]
     pictures = json.loads(blocks(tmp_path / "r.html")["t0"])["pictures"]
-    assert [(p["name"], p["src"], p["embedded"]) for p in pictures[:2]] == [("gone.png", None, None), ("bad.png", None, None)]
+    assert [(p["name"], p["src"], p["embedded"]) for p in pictures[:2]] == [
+        ("gone.png", None, None),
+        ("bad.png", None, None),
+    ]
 
 
 def test_file_of_two_evaluators_two_judges(tmp_path: Path) -> None:
     changed = replace(FIRST, prompt="sha256:123456789abc")
     path, other = tmp_path / "v.jsonl", tmp_path / "w.jsonl"
-    path.write_bytes(encode(verdict("a", True)) + encode(verdict("a", False, changed)) + encode(verdict("a", None, changed)))
+    path.write_bytes(
+        encode(verdict("a", True))
+        + encode(verdict("a", False, changed))
+        + encode(verdict("a", None, changed))
+    )
     other.write_bytes(encode(verdict("a", True)))
     judges_read = read_judges([path, other])
     assert [judge.name for judge in judges_read] == [
@@ -319,7 +401,8 @@ def test_file_of_two_evaluators_two_judges(tmp_path: Path) -> None:
 
 def test_markup_escapes_text_and_attributes() -> None:
     assert (
-        el("p", "<b>&", Markup("<i></i>"), None, title='"<', hidden=False) == '<p title="&#34;&lt;">&lt;b&gt;&amp;<i></i></p>'
+        el("p", "<b>&", Markup("<i></i>"), None, title='"<', hidden=False)
+        == '<p title="&#34;&lt;">&lt;b&gt;&amp;<i></i></p>'
     )
 
 
@@ -329,12 +412,18 @@ def test_curve_marks_verdicts_and_threshold() -> None:
     plot = curve_plot(scored, [], (0.5, 1.0), Rule("score ≥ 0.55", lambda score: score >= 0.55))
     assert "score ≥ 0.55: precision 0.750, recall 0.750" in plot.caption
     ring = re.search(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="7"', plot.svg)
-    corners = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="middle" class="tick">0?(?:\.75|1|0)<', plot.svg)
+    corners = re.findall(
+        r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="middle" class="tick">0?(?:\.75|1|0)<',
+        plot.svg,
+    )
     assert ring is not None
     left, three_quarters, right = (float(x) for x, _ in corners)
     assert float(ring[1]) == pytest.approx(three_quarters)
     assert float(ring[1]) == pytest.approx(left + 0.75 * (right - left))
-    assert "no score reaches 1" in curve_plot(scored, [], None, Rule("1", lambda score: score >= 1.0)).caption
+    assert (
+        "no score reaches 1"
+        in curve_plot(scored, [], None, Rule("1", lambda score: score >= 1.0)).caption
+    )
 
 
 def test_calibrated_threshold_on_raw_scores(tmp_path: Path) -> None:
@@ -354,9 +443,12 @@ def test_calibrated_threshold_on_raw_scores(tmp_path: Path) -> None:
         before=Quality(brier=0.2, calibration_error=0.1),
         after=Quality(brier=0.1, calibration_error=0.1),
     )
-    write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels(), calibrations=[made])
+    write_report(
+        tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels(), calibrations=[made]
+    )
     text = (tmp_path / "r.html").read_text("utf-8")
-    assert text.count("calibrated score ≥ 0.6: precision 0.500, recall 0.500") == 2  # a caption and a title, of one judge
+    # a caption and a title, of one judge
+    assert text.count("calibrated score ≥ 0.6: precision 0.500, recall 0.500") == 2
 
 
 def test_plots_without_data_say_so() -> None:
@@ -368,7 +460,11 @@ def test_plots_without_data_say_so() -> None:
 def compared(tp: int, fp: int, tn: int, fn: int, unscored: int = 0) -> str:
     """The sentence on a judge with so many of each, every trajectory a task of its own."""
     kinds = (
-        [(True, True)] * tp + [(True, False)] * fp + [(False, False)] * tn + [(False, True)] * fn + [(None, True)] * unscored
+        [(True, True)] * tp
+        + [(True, False)] * fp
+        + [(False, False)] * tn
+        + [(False, True)] * fn
+        + [(None, True)] * unscored
     )
     said = {f"t{i}": verdict(f"t{i}", success) for i, (success, _) in enumerate(kinds)}
     truth = [LabelRecord(id=f"t{i}", success=label) for i, (_, label) in enumerate(kinds)]
@@ -376,12 +472,13 @@ def compared(tp: int, fp: int, tn: int, fn: int, unscored: int = 0) -> str:
 
 
 def test_headline_names_all_four_figures() -> None:
-    # By hand: accuracy 160 / 200, chance 0.5, so kappa 0.6; the constant answer is right on 100 of 200.
+    # By hand: accuracy 160 / 200, chance 0.5, so kappa 0.6; the constant answer is right on 100 of
+    # 200.
     sentence = compared(70, 10, 90, 30, unscored=4)
     assert re.fullmatch(
         r"vlm agrees with people at kappa 0\.60 \[0\.4\d, 0\.7\d\] on 200 trajectories, "
-        r"better than the best constant \(always failure, 50% right\); it misses 30 of 100 successes \(30 %\) "
-        r"and takes 10 of 100 failures \(10 %\) for success; 4 more are unscored, and not among these\.",
+        r"better than the best constant \(always failure, 50% right\); it misses 30 of 100 successes \(30 %\) "  # noqa: E501
+        r"and takes 10 of 100 failures \(10 %\) for success; 4 more are unscored, and not among these\.",  # noqa: E501
         sentence,
     )
 
@@ -393,10 +490,12 @@ def test_headline_names_all_four_figures() -> None:
             (6, 4, 6, 4),
             "not distinguishable from the best constant (always failure, 50% right)",
         ),  # 0.6, and its interval holds 0.5
-        ((10, 30, 50, 10), "worse than the best constant (always failure, 80% right)"),  # 0.6 [0.5, 0.7]
+        # 0.6 [0.5, 0.7]
+        ((10, 30, 50, 10), "worse than the best constant (always failure, 80% right)"),
         (
             (60, 40, 0, 0),
-            "at kappa 0.00 on 100 trajectories, not distinguishable from the best constant (always success, 60% right)",
+            "at kappa 0.00 on 100 trajectories, not distinguishable from the best constant "
+            "(always success, 60% right)",
         ),
         ((60, 40, 0, 0), "it misses none of 60 successes and takes all of 40 failures for success"),
         ((3, 2, 7, 4), "it misses 4 of 7 successes and takes 2 of 9 failures for success"),

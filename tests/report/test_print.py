@@ -33,7 +33,7 @@ CUT = """() => [...document.body.querySelectorAll("*")].filter((node) => {
   const hides = (overflow) => overflow !== "visible" && overflow !== "clip";
   return hides(style.overflowY) && node.scrollHeight > node.clientHeight + 1
     || hides(style.overflowX) && node.scrollWidth > node.clientWidth + 1 || box.right > innerWidth + 1;
-}).map((node) => `${node.tagName}.${node.className} in ${node.parentElement.className}`)"""
+}).map((node) => `${node.tagName}.${node.className} in ${node.parentElement.className}`)"""  # noqa: E501
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -47,14 +47,19 @@ async def page(chromium: Chromium, tmp_path: Path) -> AsyncIterator[Page]:
     """A report of twelve trajectories by five judges with long reasons, as wide as paper."""
     steps = [
         Step(
-            Observation(screenshot=picture(tmp_path / "i", f"{n}.png"), url="http://shop/" + "long/" * 40),
+            Observation(
+                screenshot=picture(tmp_path / "i", f"{n}.png"), url="http://shop/" + "long/" * 40
+            ),
             Action("click"),
             "T" * 300,
         )
         for n in range(3)
     ]
     infos = [
-        EvaluatorInfo(f"judge {n} with a name that is not short", "1", "some/model-with-a-long-name") for n in range(JUDGES)
+        EvaluatorInfo(
+            f"judge {n} with a name that is not short", "1", "some/model-with-a-long-name"
+        )
+        for n in range(JUDGES)
     ]
     said = [
         Judge(
@@ -62,7 +67,11 @@ async def page(chromium: Chromium, tmp_path: Path) -> AsyncIterator[Page]:
             info,
             {
                 id: Verdict(
-                    id=id, success=(n + k) % 2 == 0, score=0.5, reason=f"{'Because of this. ' * 60}END-{id}-{n}", evaluator=info
+                    id=id,
+                    success=(n + k) % 2 == 0,
+                    score=0.5,
+                    reason=f"{'Because of this. ' * 60}END-{id}-{n}",
+                    evaluator=info,
                 )
                 for k, id in enumerate(IDS)
             },
@@ -123,16 +132,21 @@ async def test_pdf_has_pages_for_all_entries(page: Page) -> None:
     await page.keyboard.type("ccc")
     await page.keyboard.press("Enter")
     one = await page.pdf()
-    # Of each entry, five reasons of a thousand letters, an answer of fifteen hundred and three steps: half a sheet at least.
+    # Of each entry, five reasons of a thousand letters, an answer of fifteen hundred and three
+    # steps: half a sheet at least.
     assert sheets(one) >= 1 and sheets(everything) - sheets(one) >= len(IDS) / 2
     assert await page.locator("#printed > *").count() == 0
 
 
 async def test_paper_is_light_in_dark_mode(page: Page) -> None:
     await page.emulate_media(media="print", color_scheme="dark")
-    colour = await page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ink')")
+    colour = await page.evaluate(
+        "getComputedStyle(document.documentElement).getPropertyValue('--ink')"
+    )
     await page.emulate_media(media="screen", color_scheme="light")
-    assert colour == await page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ink')")
+    assert colour == await page.evaluate(
+        "getComputedStyle(document.documentElement).getPropertyValue('--ink')"
+    )
 
 
 async def test_cut_reasons_unfold_on_the_screen(page: Page) -> None:

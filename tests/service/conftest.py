@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("starlette", reason="prill serve is not installed: pip install '.[serve]'")
-pytest.importorskip("prometheus_client", reason="prill serve is not installed: pip install '.[serve]'")
+pytest.importorskip(
+    "prometheus_client", reason="prill serve is not installed: pip install '.[serve]'"
+)
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install httpx")
 
 from prill.protocols import Evaluator  # noqa: E402
@@ -19,15 +21,23 @@ Visiting = Callable[..., AbstractAsyncContextManager[tuple[Any, Service]]]
 
 @pytest.fixture
 def visiting() -> Visiting:
-    """`async with visiting(judge, hold=1) as (client, service)`: a client of a service with these settings."""
+    """`async with visiting(judge, hold=1) as (client, service)`: a client of a service with these
+    settings.
+    """
 
     @asynccontextmanager
     async def visit(
-        judge: Evaluator, reward: RewardSpec | None = None, *, concurrency: int | None = None, **spec: Any
+        judge: Evaluator,
+        reward: RewardSpec | None = None,
+        *,
+        concurrency: int | None = None,
+        **spec: Any,
     ) -> AsyncIterator[tuple[Any, Service]]:
         service = make_service(Reward(judge, reward), ServiceSpec(**spec), concurrency=concurrency)
         transport = httpx.ASGITransport(service.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8700", timeout=60) as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:8700", timeout=60
+        ) as client:
             yield client, service
 
     return visit
@@ -35,7 +45,12 @@ def visiting() -> Visiting:
 
 def answered(service: Service, path: str, status: int) -> float:
     """How many requests to the path had this status."""
-    return service.metrics.registry.get_sample_value("prill_requests_total", {"path": path, "status": str(status)}) or 0.0
+    return (
+        service.metrics.registry.get_sample_value(
+            "prill_requests_total", {"path": path, "status": str(status)}
+        )
+        or 0.0
+    )
 
 
 @pytest.fixture

@@ -7,7 +7,12 @@ from prill.errors import EndpointError
 from prill.types import EvaluatorInfo, Trajectory, UnscoredReason, Verdict
 
 INFO = EvaluatorInfo("gate", "1")
-REASONS: dict[str, UnscoredReason] = {"timeout": "timeout", "parse": "parse", "input": "input", "no_evidence": "no_evidence"}
+REASONS: dict[str, UnscoredReason] = {
+    "timeout": "timeout",
+    "parse": "parse",
+    "input": "input",
+    "no_evidence": "no_evidence",
+}
 
 
 class Gate:
@@ -39,5 +44,9 @@ class Gate:
         if (reason := REASONS.get(goal)) is not None:
             return Verdict(id=id, unscored=reason, reason=f"it was {goal}", evaluator=INFO)
         return Verdict(
-            id=id, success=goal != "failure", score=0.25 if goal == "failure" else 0.75, reason="words", evaluator=INFO
+            id=id,
+            success=goal != "failure",
+            score=0.25 if goal == "failure" else 0.75,
+            reason="words",
+            evaluator=INFO,
         )

@@ -76,7 +76,9 @@ class Hostile:
         word = trajectory.task.goal.partition(" ")[0]
         if word in DEEDS:
             await DEEDS[word]()
-        verdict = Verdict(id=trajectory.id, success=True, score=0.75, reason="words", evaluator=INFO)
+        verdict = Verdict(
+            id=trajectory.id, success=True, score=0.75, reason="words", evaluator=INFO
+        )
         odd = {
             "surrogate": replace(verdict, reason="half \ud800"),
             "other": replace(verdict, id="another"),

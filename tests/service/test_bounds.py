@@ -1,4 +1,6 @@
-"""What strangers and judges can do: memory stays bounded, one item's failure is its own, and the service always ends."""
+"""What strangers and judges can do: memory stays bounded, one item's failure is its own, and the
+service always ends.
+"""
 
 import asyncio
 import base64
@@ -45,14 +47,18 @@ FOREVER = float("inf")
 
 def peak(pid: int) -> float:
     """The most memory so far, in MB."""
-    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    lines = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
     return int(lines["VmHWM"].split()[0]) * 1024 / 1e6
 
 
 def noise(size: int) -> str:
     """A picture of about 3 * size * size bytes, as base64."""
     out = io.BytesIO()
-    Image.frombytes("RGB", (size, size), os.urandom(3 * size * size)).save(out, "PNG", compress_level=1)
+    Image.frombytes("RGB", (size, size), os.urandom(3 * size * size)).save(
+        out, "PNG", compress_level=1
+    )
     return base64.b64encode(out.getvalue()).decode()
 
 
@@ -71,7 +77,9 @@ def send(url: str, body: bytes) -> int:
         return error.code
 
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="memory is read from /proc"
+)
 
 
 @needs_proc
@@ -82,7 +90,9 @@ def test_one_picture_is_held_once() -> None:
         before = peak(process.pid)
         for name, images in (("shot", {"shot": picture}),):
             step = {"observation": {"screenshot": name}, "action": {"kind": "click"}}
-            answer = post(f"{url}/v1/score", {"items": [{**run(steps=[step] * 199), "images": images}]})
+            answer = post(
+                f"{url}/v1/score", {"items": [{**run(steps=[step] * 199), "images": images}]}
+            )
             assert answer["results"][0]["reward"] == 1.0
         assert peak(process.pid) - before < 100
 
@@ -93,23 +103,33 @@ def test_one_content_has_one_name() -> None:
     size = len(base64.b64decode(picture))
     shot = {"screenshot": f"data:image/png;base64,{picture}"}
     steps = [{"observation": shot, "action": {"kind": "click"}}] * 50
-    made = RequestParser(max_image_bytes=size).trajectory({"id": "t", "task": {"goal": "g"}, "steps": steps, "final": shot})
+    made = RequestParser(max_image_bytes=size).trajectory(
+        {"id": "t", "task": {"goal": "g"}, "steps": steps, "final": shot}
+    )
     assert len({seen.screenshot for seen in made.observations}) == 1
 
 
-@pytest.mark.parametrize(("limit", "words"), [("max_image_bytes", "bytes"), ("max_request_pixels", "megapixels")])
-async def test_pictures_of_a_request_are_limited(limit: str, words: str, visiting: Visiting) -> None:
+@pytest.mark.parametrize(
+    ("limit", "words"), [("max_image_bytes", "bytes"), ("max_request_pixels", "megapixels")]
+)
+async def test_pictures_of_a_request_are_limited(
+    limit: str, words: str, visiting: Visiting
+) -> None:
     """Together, over all its items; the next request has as much again."""
     pictures = [noise(10) for _ in range(4)]
     most = 3 * len(base64.b64decode(pictures[0])) + 20 if words == "bytes" else 300
     items = [
-        run(id=str(number), final={"screenshot": f"data:image/png;base64,{picture}"}) for number, picture in enumerate(pictures)
+        run(id=str(number), final={"screenshot": f"data:image/png;base64,{picture}"})
+        for number, picture in enumerate(pictures)
     ]
     async with visiting(Gate(), **{limit: most}) as (client, _):
         for _ in range(2):
             results = (await client.post("/v1/score", json={"items": items})).json()["results"]
             assert [one["unscored"] for one in results] == [None, None, None, "input"]
-            assert "the images of the request have more than" in results[3]["reason"] and words in results[3]["reason"]
+            assert (
+                "the images of the request have more than" in results[3]["reason"]
+                and words in results[3]["reason"]
+            )
 
 
 @needs_proc
@@ -117,15 +137,22 @@ def test_jobs_at_a_hung_judge_hold_little() -> None:
     with serving(*HOSTILE) as (process, url):
         statuses = []
         for number in range(20):
-            body = json.dumps({"items": [run("hang", str(number), final={"text": "x" * 20_000_000})]}).encode()
+            body = json.dumps(
+                {"items": [run("hang", str(number), final={"text": "x" * 20_000_000})]}
+            ).encode()
             statuses.append(send(f"{url}/v1/jobs", body))
         assert peak(process.pid) < 400
-        assert statuses[:2] == [202, 202] and set(statuses[2:]) <= {202, 503} and statuses[-1] == 503
-        assert post(f"{url}/v1/score", {"items": [run()]})["results"][0]["reward"] == 1.0  # others are still served
+        assert (
+            statuses[:2] == [202, 202] and set(statuses[2:]) <= {202, 503} and statuses[-1] == 503
+        )
+        # others are still served
+        assert post(f"{url}/v1/score", {"items": [run()]})["results"][0]["reward"] == 1.0
 
 
 @needs_proc
-@pytest.mark.parametrize("unit", ["{}", '{"trajectory":{"metadata":{"":0}}}', '{"trajectory":{"a":[[],[]]}}'])
+@pytest.mark.parametrize(
+    "unit", ["{}", '{"trajectory":{"metadata":{"":0}}}', '{"trajectory":{"a":[[],[]]}}']
+)
 def test_many_small_values_are_not_built(unit: str) -> None:
     body = b'{"items":[' + b",".join([unit.encode()] * (24_000_000 // (len(unit) + 1))) + b"]}"
     with serving(*HOSTILE) as (process, url):
@@ -163,15 +190,24 @@ async def test_ids_are_short(visiting: Visiting, record: Record) -> None:
             assert one["unscored"] == "input" and long not in json.dumps(one, ensure_ascii=False)
         for path, body in labelled.items():
             answer = await client.post(path, json=body)
-            assert answer.status_code == 422 and "the limit here is 1,000" in answer.text and long not in answer.text
-        assert (await client.post("/rm", json={"response": "r", "label": record(id="é" * 500)})).json() == 1.0
+            assert (
+                answer.status_code == 422
+                and "the limit here is 1,000" in answer.text
+                and long not in answer.text
+            )
+        assert (
+            await client.post("/rm", json={"response": "r", "label": record(id="é" * 500)})
+        ).json() == 1.0
         assert [len(one.id) for one in service.metrics.latest] == [80]
 
 
 async def test_remembered_verdicts_are_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     class Wordy(Gate):
         async def __call__(self, trajectory: Trajectory) -> Verdict:
-            return replace(await super().__call__(trajectory), reason="x" * (5000 if trajectory.id == "long" else 300))
+            return replace(
+                await super().__call__(trajectory),
+                reason="x" * (5000 if trajectory.id == "long" else 300),
+            )
 
     monkeypatch.setattr("prill.service.judge_queue.MAX_REMEMBERED_BYTES", 2000)
     gate = Wordy()
@@ -187,9 +223,13 @@ async def test_results_of_jobs_are_few_bytes(visiting: Visiting, record: Record)
         places = []
         for number in range(4):
             items = [{"trajectory": record(id=f"{number}-{i}")} for i in range(4)]
-            places.append(f"/v1/jobs/{(await client.post('/v1/jobs', json={'items': items})).json()['id']}")
+            places.append(
+                f"/v1/jobs/{(await client.post('/v1/jobs', json={'items': items})).json()['id']}"
+            )
             await service.judging.finish_jobs()
-            assert (await client.get(places[-1])).json()["status"] == "done", "the latest is always there"
+            assert (await client.get(places[-1])).json()["status"] == "done", (
+                "the latest is always there"
+            )
         assert (await client.get(places[0])).status_code == 404
         assert service.judging.budget.used == 0
 
@@ -200,7 +240,9 @@ async def test_a_judge_that_hangs_frees_its_slot(deed: str, visiting: Visiting) 
     release.clear()
     try:
         async with visiting(Hostile(), concurrency=1, judge_timeout=0.05) as (client, service):
-            answer = await client.post("/v1/score", json={"items": [run(deed, "a"), run("success", "b")]})
+            answer = await client.post(
+                "/v1/score", json={"items": [run(deed, "a"), run("success", "b")]}
+            )
             told = [(one["id"], one["reward"], one["unscored"]) for one in answer.json()["results"]]
             assert told == [("a", None, "timeout"), ("b", 1.0, None)]
             body = {"response": "r", "label": run(deed, "c")["trajectory"]}
@@ -211,13 +253,21 @@ async def test_a_judge_that_hangs_frees_its_slot(deed: str, visiting: Visiting) 
 
 
 async def test_hung_threads_do_not_stop_reading(visiting: Visiting) -> None:
-    """A judge may take all threads that everybody shares; the service reads large requests in its own."""
+    """A judge may take all threads that everybody shares; the service reads large requests in its
+    own.
+    """
     release.clear()
     shared = min(32, (os.cpu_count() or 1) + 4)
     try:
-        async with visiting(Hostile(), concurrency=2 * shared + 1, judge_timeout=60) as (client, service):
+        async with visiting(Hostile(), concurrency=2 * shared + 1, judge_timeout=60) as (
+            client,
+            service,
+        ):
             hung = asyncio.create_task(
-                client.post("/v1/score", json={"items": [run("thread", str(number)) for number in range(2 * shared)]})
+                client.post(
+                    "/v1/score",
+                    json={"items": [run("thread", str(number)) for number in range(2 * shared)]},
+                )
             )
             while service.judge_queue.in_flight < 2 * shared:
                 await asyncio.sleep(0)
@@ -230,8 +280,12 @@ async def test_hung_threads_do_not_stop_reading(visiting: Visiting) -> None:
         release.set()
 
 
-async def test_many_hung_judgements_end_the_trying(visiting: Visiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a judge never ends keeps what it was given: so there are no more of them than so many."""
+async def test_many_hung_judgements_end_the_trying(
+    visiting: Visiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a judge never ends keeps what it was given: so there are no more of them than so
+    many.
+    """
     monkeypatch.setattr("prill.service.judge_queue.MAX_HUNG", 2)
     release.clear()
     try:
@@ -265,7 +319,9 @@ async def test_not_ready_while_all_slots_are_old(visiting: Visiting) -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_not_ready_while_the_endpoint_is_gone(visiting: Visiting, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_not_ready_while_the_endpoint_is_gone(
+    visiting: Visiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before any request, and again when it is back; where it is, is nobody's business."""
     monkeypatch.setattr("prill.service.metrics._PROBE_EVERY", 0.0)
     options = {"captioner": "text", "model": "m", "api_key_env": "NONE"}
@@ -278,22 +334,40 @@ async def test_not_ready_while_the_endpoint_is_gone(visiting: Visiting, monkeypa
         assert str(port) not in answer.text
         assert (await client.get("/healthz")).status_code == 200
     with MockServer() as server:
-        async with visiting(prill.judge("modular", base_url=server.base_url, **options)) as (client, _):
+        async with visiting(prill.judge("modular", base_url=server.base_url, **options)) as (
+            client,
+            _,
+        ):
             assert (await client.get("/readyz")).status_code == 200
 
 
 async def test_not_ready_while_nothing_is_answered(visiting: Visiting) -> None:
-    """Failures of transport are unscored verdicts, not errors; an answer that cannot be read is one."""
+    """Failures of transport are unscored verdicts, not errors; an answer that cannot be read is
+    one.
+    """
 
     class Dead(Gate):
         async def __call__(self, trajectory: Trajectory) -> Verdict:
             if trajectory.task.goal != "gone":
                 return await super().__call__(trajectory)
-            return Verdict(id=trajectory.id, unscored="transport", reason="connection failed", evaluator=self.info)
+            return Verdict(
+                id=trajectory.id,
+                unscored="transport",
+                reason="connection failed",
+                evaluator=self.info,
+            )
 
     async with visiting(Dead()) as (client, _):
-        for goals, status in ((["gone"] * 5, 503), (["parse"], 200), (["gone"] * 4, 200), (["success"], 200)):
-            await client.post("/v1/score", json={"items": [run(goal, str(number)) for number, goal in enumerate(goals)]})
+        for goals, status in (
+            (["gone"] * 5, 503),
+            (["parse"], 200),
+            (["gone"] * 4, 200),
+            (["success"], 200),
+        ):
+            await client.post(
+                "/v1/score",
+                json={"items": [run(goal, str(number)) for number, goal in enumerate(goals)]},
+            )
             assert (await client.get("/readyz")).status_code == status, goals
 
 
@@ -310,8 +384,14 @@ async def test_one_item_fails_alone_by_its_judge(deed: str, visiting: Visiting) 
             results = {one["id"]: one for one in answer.json()["results"]}
             assert results["before"]["reward"] == results["after"]["reward"] == 1.0
             assert (results["bad"]["reward"], results["bad"]["unscored"]) == (None, "transport")
-        assert (await client.post("/rm", json={"response": "r", "label": items[1]["trajectory"]})).status_code == 503
-        assert (service.judge_queue.in_flight, service.judge_queue.waiting, service.judging.budget.used) == (0, 0, 0)
+        assert (
+            await client.post("/rm", json={"response": "r", "label": items[1]["trajectory"]})
+        ).status_code == 503
+        assert (
+            service.judge_queue.in_flight,
+            service.judge_queue.waiting,
+            service.judging.budget.used,
+        ) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -330,7 +410,9 @@ async def test_one_item_fails_alone_by_its_judge(deed: str, visiting: Visiting) 
 )
 async def test_one_item_fails_alone_by_its_form(item: Any, visiting: Visiting) -> None:
     async with visiting(Gate()) as (client, _):
-        answer = await client.post("/v1/score", json={"items": [run(id="before"), item, run(id="after")]})
+        answer = await client.post(
+            "/v1/score", json={"items": [run(id="before"), item, run(id="after")]}
+        )
         assert answer.status_code == 200
         before, bad, after = answer.json()["results"]
         assert (before["reward"], after["reward"]) == (1.0, 1.0)
@@ -338,12 +420,17 @@ async def test_one_item_fails_alone_by_its_form(item: Any, visiting: Visiting) -
         assert bad["id"] == ("bad" if isinstance(item, dict) else "items[1]")
 
 
-async def test_a_full_disk_is_one_items_failure(visiting: Visiting, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_one_items_failure(
+    visiting: Visiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(data: bytes) -> Any:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("prill.temporary.images._kept", full)
-    items = [run(id="bad", final={"screenshot": f"data:image/png;base64,{noise(2)}"}), run(id="good")]
+    items = [
+        run(id="bad", final={"screenshot": f"data:image/png;base64,{noise(2)}"}),
+        run(id="good"),
+    ]
     async with visiting(Gate()) as (client, _):
         bad, good = (await client.post("/v1/score", json={"items": items})).json()["results"]
     assert (bad["reward"], bad["unscored"], good["reward"]) == (None, "transport", 1.0)
@@ -356,10 +443,18 @@ STATES = ("idle", "job", "request", "stubborn", "thread", "block", "body", "door
 def test_term_ends_in_every_state(state: str) -> None:
     """After the grace period, whatever waits: a judge, a job, a client."""
     deed = state if state in ("stubborn", "thread", "block") else "hang"
-    with serving(*HOSTILE, "--grace", "1", "--queue", "1" if state == "door" else "9") as (process, url):
+    with serving(*HOSTILE, "--grace", "1", "--queue", "1" if state == "door" else "9") as (
+        process,
+        url,
+    ):
         port = int(url.rpartition(":")[2])
         body = json.dumps({"items": [run(deed)]}).encode()
-        lines = ["POST /v1/score HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+        lines = [
+            "POST /v1/score HTTP/1.1",
+            "Host: localhost",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        ]
         connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
         try:
             if state == "job":
@@ -369,7 +464,9 @@ def test_term_ends_in_every_state(state: str) -> None:
                 for connection in connections:
                     connection.sendall(data[:-5] if state == "body" else data)
                 wanted = {"door": "prill_requests_outside 1.0", "body": "prill_requests_inside 2.0"}
-                while state != "block" and wanted.get(state, "prill_in_flight 1.0") not in metrics(url):
+                while state != "block" and wanted.get(state, "prill_in_flight 1.0") not in metrics(
+                    url
+                ):
                     pass
             process.send_signal(signal.SIGTERM)
             assert process.wait(25) in (0, 1)  # less than `block` takes
@@ -390,7 +487,10 @@ async def test_what_ends_unanswered_is_told(visiting: Visiting) -> None:
     async with visiting(gate, queue=1) as (client, service):
         place = (await client.post("/v1/jobs", json={"items": [run(id="job")]})).json()["id"]
         asked = [
-            asyncio.create_task(client.post("/rm", json={"response": "r", "label": run(id=id)["trajectory"]})) for id in "ab"
+            asyncio.create_task(
+                client.post("/rm", json={"response": "r", "label": run(id=id)["trajectory"]})
+            )
+            for id in "ab"
         ]
         while service.admission.outside < 1 or service.judge_queue.waiting < 1:
             await asyncio.sleep(0)
@@ -431,7 +531,8 @@ async def test_clients_that_are_gone_hold_nothing() -> None:
                 writer.transport.abort()
             while service.admission.inside or service.judge_queue.waiting:
                 await asyncio.sleep(0.001)
-            assert answered(service, "/rm", 499) == 5 and service.judging.budget.used > 0  # of what is at the judge
+            # of what is at the judge
+            assert answered(service, "/rm", 499) == 5 and service.judging.budget.used > 0
             gate.open.set()
             while service.judge_queue.in_flight:
                 await asyncio.sleep(0.001)
@@ -450,12 +551,18 @@ async def test_names_bring_no_more_turns(record: Record) -> None:
 
     async def ask(address: str, name: str, id: str) -> None:
         transport = httpx.ASGITransport(service.app, client=(address, 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8700", timeout=60) as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:8700", timeout=60
+        ) as client:
             body = {"response": "r", "label": record(id=id)}
-            answer = await client.post(f"/rm?client={name}", json=body, headers={"x-prill-client": name})
+            answer = await client.post(
+                f"/rm?client={name}", json=body, headers={"x-prill-client": name}
+            )
             assert answer.status_code == 200
 
-    greedy = [asyncio.create_task(ask(f"2001:db8::{i % 9}", f"name{i}", f"greedy{i}")) for i in range(50)]
+    greedy = [
+        asyncio.create_task(ask(f"2001:db8::{i % 9}", f"name{i}", f"greedy{i}")) for i in range(50)
+    ]
     async with asyncio.timeout(60):
         while service.judge_queue.waiting < 49:
             await asyncio.sleep(0)
@@ -489,12 +596,16 @@ async def test_holders_of_tokens_take_turns(record: Record, tmp_path: Path) -> N
     gate = Gate(concurrency=1)
     gate.open.clear()
     service = make_service(Reward(gate), ServiceSpec(token_file=tmp_path / "tokens"))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://127.0.0.1", timeout=60) as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(service.app), base_url="http://127.0.0.1", timeout=60
+    ) as client:
         assert (await client.get("/metrics?key=third-token-of-two")).status_code == 401
 
         def ask(token: str, id: str) -> asyncio.Task[Any]:
             body = {"response": "r", "label": record(id=id)}
-            return asyncio.create_task(client.post("/rm", json=body, headers={"authorization": f"Bearer {token}"}))
+            return asyncio.create_task(
+                client.post("/rm", json=body, headers={"authorization": f"Bearer {token}"})
+            )
 
         asked = [ask("first-token-of-two", f"greedy{i}") for i in range(20)]
         async with asyncio.timeout(60):
@@ -512,7 +623,10 @@ async def test_one_client_leaves_memory_to_others() -> None:
     budget = ByteBudget(100)
     admission = AdmissionQueue(100, 100, budget)
     async with admission.admitted("greedy", FOREVER, 60), asyncio.timeout(60):
-        waiting = [asyncio.create_task(admission.admitted("greedy", FOREVER, 30).__aenter__()) for _ in range(3)]
+        waiting = [
+            asyncio.create_task(admission.admitted("greedy", FOREVER, 30).__aenter__())
+            for _ in range(3)
+        ]
         await asyncio.sleep(0)
         assert (admission.inside, admission.outside) == (1, 3)
         async with admission.admitted("modest", FOREVER, 30):
@@ -526,12 +640,21 @@ async def test_one_client_leaves_memory_to_others() -> None:
 
 
 def test_two_lengths_of_a_body_are_refused() -> None:
-    """To somebody on the way the rest may be another request: 400, and nothing of it is answered."""
+    """To somebody on the way the rest may be another request: 400, and nothing of it is
+    answered.
+    """
     hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    lengths = [b"Content-Length: 4\r\nTransfer-Encoding: chunked", b"transfer-encoding: chunked\r\ncontent-length: 4"]
+    lengths = [
+        b"Content-Length: 4\r\nTransfer-Encoding: chunked",
+        b"transfer-encoding: chunked\r\ncontent-length: 4",
+    ]
     with serving(*HOSTILE) as (_, url):
-        for path, both in ((path, both) for path in ("/rm", "/healthz", "/metrics") for both in lengths):
-            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+        for path, both in (
+            (path, both) for path in ("/rm", "/healthz", "/metrics") for both in lengths
+        ):
+            head = (
+                f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            ).encode()
             answer = whole(url, head + both + b"\r\n\r\n0\r\n\r\n" + hidden)
             status, headers, body = refusal(answer)
             assert (status, headers["connection"], body["code"]) == (400, "close", "http"), path
@@ -554,15 +677,23 @@ async def test_bodies_without_a_length_are_counted(visiting: Visiting) -> None:
     gate = Gate()
     gate.open.clear()
     headers = {"content-type": "application/json"}
-    async with visiting(gate, max_body=40_000, max_values=100, max_held=70_000) as (client, service):
-        held = asyncio.create_task(client.post("/rm", json={"prompt": "p", "response": "r" * 30_000}))
+    async with visiting(gate, max_body=40_000, max_values=100, max_held=70_000) as (
+        client,
+        service,
+    ):
+        held = asyncio.create_task(
+            client.post("/rm", json={"prompt": "p", "response": "r" * 30_000})
+        )
         while service.judge_queue.in_flight < 1:
             await asyncio.sleep(0)
         answer = await client.post("/rm", content=chunks(39_000), headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "busy")
         gate.open.set()
         assert (await held).status_code == 200
-        assert (await client.post("/rm", content=chunks(39_000), headers=headers)).status_code == 422  # blanks are no JSON
+        # blanks are no JSON
+        assert (
+            await client.post("/rm", content=chunks(39_000), headers=headers)
+        ).status_code == 422
         assert service.judging.budget.used == 0
 
 

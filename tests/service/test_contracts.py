@@ -24,12 +24,16 @@ from .conftest import Visiting
 from .gate import Gate
 
 Record = Callable[..., dict[str, Any]]
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="  # noqa: E501
 UNSCORED = {"timeout": 502, "parse": 502, "input": 422, "no_evidence": 422, "gone": 503, "bug": 503}
 
 
 def openrlhf(*labels: Any) -> dict[str, Any]:
-    return {"query": ["asked answered"] * len(labels), "prompts": ["asked "] * len(labels), "labels": list(labels)}
+    return {
+        "query": ["asked answered"] * len(labels),
+        "prompts": ["asked "] * len(labels),
+        "labels": list(labels),
+    }
 
 
 def slime(label: Any) -> dict[str, Any]:
@@ -43,7 +47,9 @@ def nemo(trajectory: Any) -> dict[str, Any]:
 
 async def test_scores_come_in_order_with_reasons(visiting: Visiting, record: Record) -> None:
     async with visiting(Gate()) as (client, _):
-        items = [{"trajectory": record(goal, goal)} for goal in ("success", "failure", "timeout", "gone")]
+        items = [
+            {"trajectory": record(goal, goal)} for goal in ("success", "failure", "timeout", "gone")
+        ]
         items += [{"trajectory": {"id": "broken"}}, {"path": "x.jsonl", "id": "y"}, {}]
         answer = await client.post("/v1/score", json={"items": items})
     assert answer.status_code == 200
@@ -64,7 +70,9 @@ async def test_scores_come_in_order_with_reasons(visiting: Visiting, record: Rec
 async def test_no_verdict_is_never_a_reward(goal: str, visiting: Visiting, record: Record) -> None:
     label = json.dumps(record(goal))
     async with visiting(Gate()) as (client, _):
-        rlhf = await client.post("/get_reward", json=openrlhf(json.dumps(record("success", "other")), label))
+        rlhf = await client.post(
+            "/get_reward", json=openrlhf(json.dumps(record("success", "other")), label)
+        )
         rm = await client.post("/rm", json=slime(label))
         row = (await client.post("/verify", json=nemo(label))).json()
     assert (rlhf.status_code, rm.status_code) == (UNSCORED[goal], UNSCORED[goal])
@@ -79,18 +87,30 @@ async def test_a_number_can_stand_for_no_verdict(visiting: Visiting, record: Rec
     spec = RewardSpec(on_unscored="value", value=-0.5)
     async with visiting(Gate(), spec) as (client, _):
         rlhf = (await client.post("/get_reward", json=openrlhf(record("timeout")))).json()
-        assert (rlhf["rewards"], rlhf["scores"], rlhf["extra_logs"]["unscored"]) == ([-0.5], [0.0], [1.0])
+        assert (rlhf["rewards"], rlhf["scores"], rlhf["extra_logs"]["unscored"]) == (
+            [-0.5],
+            [0.0],
+            [1.0],
+        )
         assert (await client.post("/rm", json=slime(record("timeout")))).json() == -0.5
         row = (await client.post("/verify", json=nemo(record("timeout")))).json()
-        assert (row["reward"], row["reward_components"]["unscored"], "_ng_failure_class" in row) == (-0.5, 1.0, False)
-        [one] = (await client.post("/v1/score", json={"items": [{"trajectory": record("timeout")}]})).json()["results"]
+        assert (
+            row["reward"],
+            row["reward_components"]["unscored"],
+            "_ng_failure_class" in row,
+        ) == (-0.5, 1.0, False)
+        [one] = (
+            await client.post("/v1/score", json={"items": [{"trajectory": record("timeout")}]})
+        ).json()["results"]
         assert (one["reward"], one["abstained"], one["unscored"]) == (-0.5, True, "timeout")
 
 
 async def test_openrlhf_gets_its_lists(visiting: Visiting, record: Record) -> None:
     spec = RewardSpec(kind="score", length_penalty=0.5)
     async with visiting(Gate(), spec) as (client, _):
-        answer = await client.post("/get_reward", json=openrlhf(record("success", "a"), json.dumps(record("failure", "b"))))
+        answer = await client.post(
+            "/get_reward", json=openrlhf(record("success", "a"), json.dumps(record("failure", "b")))
+        )
     body = answer.json()
     assert (body["rewards"], body["scores"]) == ([0.25, -0.25], [0.75, 0.25])
     assert {len(values) for values in body["extra_logs"].values()} == {2}
@@ -101,9 +121,13 @@ async def test_a_plain_label_has_the_text_judged(visiting: Visiting) -> None:
     gate = Gate()
     async with visiting(gate) as (client, _):
         for label in (None, "42", "see #3"):
-            assert (await client.post("/get_reward", json=openrlhf(label))).json()["rewards"] == [1.0]
+            assert (await client.post("/get_reward", json=openrlhf(label))).json()["rewards"] == [
+                1.0
+            ]
         chat = [{"role": "user", "content": "asked "}]
-        assert (await client.post("/rm", json={"prompt": chat, "response": "answered", "label": "42"})).json() == 1.0
+        assert (
+            await client.post("/rm", json={"prompt": chat, "response": "answered", "label": "42"})
+        ).json() == 1.0
     assert len(gate.asked) == 1  # the same prompt and response each time
 
 
@@ -118,10 +142,26 @@ async def test_nemo_rows_come_back_whole(visiting: Visiting) -> None:
     shot = PIXEL
     output = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I look."}]},
-        {"type": "computer_call", "call_id": "1", "action": {"type": "click", "x": 1, "y": 0, "button": "left"}},
-        {"type": "computer_call_output", "call_id": "1", "output": {"type": "computer_screenshot", "image_url": shot}},
-        {"type": "computer_call", "call_id": "2", "action": {"type": "drag", "path": [{"x": 0, "y": 0}, {"x": 1, "y": 1}]}},
-        {"type": "computer_call_output", "call_id": "2", "output": {"type": "computer_screenshot", "image_url": shot}},
+        {
+            "type": "computer_call",
+            "call_id": "1",
+            "action": {"type": "click", "x": 1, "y": 0, "button": "left"},
+        },
+        {
+            "type": "computer_call_output",
+            "call_id": "1",
+            "output": {"type": "computer_screenshot", "image_url": shot},
+        },
+        {
+            "type": "computer_call",
+            "call_id": "2",
+            "action": {"type": "drag", "path": [{"x": 0, "y": 0}, {"x": 1, "y": 1}]},
+        },
+        {
+            "type": "computer_call_output",
+            "call_id": "2",
+            "output": {"type": "computer_screenshot", "image_url": shot},
+        },
         {"type": "function_call", "call_id": "3", "name": "add", "arguments": '{"what": "tea"}'},
         {"type": "function_call_output", "call_id": "3", "output": "added"},
         {"type": "message", "content": [{"type": "output_text", "text": "Done."}]},
@@ -137,18 +177,31 @@ async def test_nemo_rows_come_back_whole(visiting: Visiting) -> None:
 
     async with visiting(Looks()) as (client, _):
         answer = (await client.post("/verify", json=row)).json()
-    assert {**row, "reward": 1.0} == {key: value for key, value in answer.items() if key != "reward_components"}
+    assert {**row, "reward": 1.0} == {
+        key: value for key, value in answer.items() if key != "reward_components"
+    }
     [trajectory] = seen
     kinds = [(step.action.kind, bool(step.observation.screenshot)) for step in trajectory.steps]
     assert kinds == [("click", False), ("swipe", True), ("other", True), ("answer", False)]
-    assert (trajectory.task.goal, trajectory.answer, trajectory.steps[0].thought) == ("Buy tea", "Done.", "I look.")
-    assert trajectory.steps[1].action.end_point == (1.0, 1.0) and trajectory.steps[3].observation.text == "added"
+    assert (trajectory.task.goal, trajectory.answer, trajectory.steps[0].thought) == (
+        "Buy tea",
+        "Done.",
+        "I look.",
+    )
+    assert (
+        trajectory.steps[1].action.end_point == (1.0, 1.0)
+        and trajectory.steps[3].observation.text == "added"
+    )
 
 
 async def test_a_judged_row_has_no_old_failure(visiting: Visiting) -> None:
     row = {"responses_create_params": {"input": "Buy tea"}, "response": {"output": []}}
     async with visiting(Gate()) as (client, _):
-        failed = (await client.post("/verify", json={**row, "trajectory": {"id": "t", "task": {"goal": "parse"}}})).json()
+        failed = (
+            await client.post(
+                "/verify", json={**row, "trajectory": {"id": "t", "task": {"goal": "parse"}}}
+            )
+        ).json()
         assert failed["_ng_failure_class"] == "judge_failed"
         again = (await client.post("/verify", json={**failed, "trajectory": None})).json()
     assert again["reward"] == 1.0 and not [key for key in again if key.startswith("_ng")]
@@ -156,22 +209,40 @@ async def test_a_judged_row_has_no_old_failure(visiting: Visiting) -> None:
 
 @pytest.mark.parametrize("junk", [b"1" * 5000, b"1e400", b'"\xff"', b'"\\ud800"', b"[" * 100_000])
 async def test_fields_nobody_reads_break_nothing(junk: bytes, visiting: Visiting) -> None:
-    row = b'{"responses_create_params": {"input": "g"}, "response": {"output": []}, "row": ' + junk + b"}"
+    row = (
+        b'{"responses_create_params": {"input": "g"}, "response": {"output": []}, "row": '
+        + junk
+        + b"}"
+    )
     async with visiting(Gate()) as (client, _):
-        answer = await client.post("/verify", content=row, headers={"content-type": "application/json"})
+        answer = await client.post(
+            "/verify", content=row, headers={"content-type": "application/json"}
+        )
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "input")
 
 
 async def test_places_off_the_screen_are_no_points(visiting: Visiting) -> None:
-    far = b'{"type": "computer_call", "action": {"type": "click", "x": 1' + b"0" * 400 + b', "y": 1}}'
+    far = (
+        b'{"type": "computer_call", "action": {"type": "click", "x": 1' + b"0" * 400 + b', "y": 1}}'
+    )
     shot = msgspec.json.encode({"type": "computer_call_output", "output": {"image_url": PIXEL}})
-    row = b'{"responses_create_params": {"input": "g"}, "response": {"output": [' + shot + b"," + far + b"]}}"
+    row = (
+        b'{"responses_create_params": {"input": "g"}, "response": {"output": ['
+        + shot
+        + b","
+        + far
+        + b"]}}"
+    )
     async with visiting(Gate()) as (client, _):
-        answer = await client.post("/verify", content=row, headers={"content-type": "application/json"})
+        answer = await client.post(
+            "/verify", content=row, headers={"content-type": "application/json"}
+        )
     assert (answer.status_code, answer.json()["reward"]) == (200, 1.0)
 
 
-async def test_kept_replies_are_shared_with_score(visiting: Visiting, record: Record, tmp_path: Path) -> None:
+async def test_kept_replies_are_shared_with_score(
+    visiting: Visiting, record: Record, tmp_path: Path
+) -> None:
     with MockServer() as server:
         options = {
             "captioner": "text",
@@ -184,7 +255,9 @@ async def test_kept_replies_are_shared_with_score(visiting: Visiting, record: Re
         run = msgspec.convert(record(final=page), prill.Trajectory)
         [verdict] = await asyncio.to_thread(prill.score, [run], prill.judge("modular", **options))
         async with visiting(prill.judge("modular", **options)) as (client, _):
-            answer = await client.post("/v1/score", json={"items": [{"trajectory": record(final=page)}]})
+            answer = await client.post(
+                "/v1/score", json={"items": [{"trajectory": record(final=page)}]}
+            )
         assert server.stats().requests == 1
     [result] = answer.json()["results"]
     assert (result["success"], result["key"], result["source"]) == (True, verdict.key, "judged")
@@ -194,16 +267,22 @@ async def test_jobs_are_answered_later(visiting: Visiting, record: Record) -> No
     gate = Gate()
     gate.open.clear()
     async with visiting(gate, max_jobs=1) as (client, service):
-        begun = await client.post("/v1/jobs", json={"items": [{"trajectory": record()}, {"trajectory": {}}]})
+        begun = await client.post(
+            "/v1/jobs", json={"items": [{"trajectory": record()}, {"trajectory": {}}]}
+        )
         place = f"/v1/jobs/{begun.json()['id']}"
         assert (begun.status_code, begun.json()["status"]) == (202, "running")
-        assert (await client.post("/v1/jobs", json={"items": [{"trajectory": record()}]})).status_code == 503
+        assert (
+            await client.post("/v1/jobs", json={"items": [{"trajectory": record()}]})
+        ).status_code == 503
         gate.open.set()
         await asyncio.wait_for(service.judging.finish_jobs(), 30)
         done = (await client.get(place)).json()
         assert (done["status"], done["finished"]) == ("done", 2)
         assert [one["reward"] for one in done["results"]] == [1.0, None]
-        assert (await client.post("/v1/jobs", json={"items": [{"trajectory": record()}]})).status_code == 202
+        assert (
+            await client.post("/v1/jobs", json={"items": [{"trajectory": record()}]})
+        ).status_code == 202
         assert (await client.get(place)).status_code == 404  # the finished one made room
 
 
@@ -227,9 +306,17 @@ async def test_an_end_waits_for_jobs(visiting: Visiting, record: Record) -> None
 def shown(picture: str) -> dict[str, dict[str, Any]]:
     """A request of each contract with that picture, twice."""
     seen, part = {"screenshot": picture}, {"type": "image_url", "image_url": picture}
-    run = {"id": "t", "task": {"goal": "g"}, "steps": [{"observation": seen, "action": {"kind": "click"}}], "final": seen}
+    run = {
+        "id": "t",
+        "task": {"goal": "g"},
+        "steps": [{"observation": seen, "action": {"kind": "click"}}],
+        "final": seen,
+    }
     chat = [{"role": "user", "content": [{"type": "text", "text": "g"}, part, part]}]
-    output = [{"type": "computer_call", "action": {}}, {"type": "computer_call_output", "output": {"image_url": picture}}] * 2
+    output = [
+        {"type": "computer_call", "action": {}},
+        {"type": "computer_call_output", "output": {"image_url": picture}},
+    ] * 2
     return {
         "/v1/score": {"items": [{"trajectory": run}]},
         "/get_reward": openrlhf(run),
@@ -252,7 +339,9 @@ def four_pixels() -> str:
         ({}, "http://169.254.169.254/a.png", "not fetched"),
     ],
 )
-async def test_pictures_are_limited_everywhere(limits: dict[str, int], picture: str, words: str, visiting: Visiting) -> None:
+async def test_pictures_are_limited_everywhere(
+    limits: dict[str, int], picture: str, words: str, visiting: Visiting
+) -> None:
     gate = Gate()
     async with visiting(gate, **limits) as (client, _):
         for path, body in shown(picture).items():
@@ -269,7 +358,13 @@ async def test_faults_of_a_judge_lose_no_request(visiting: Visiting) -> None:
     """Whoever asks again gets the right reward, and nobody ever a 0 that is none."""
     with MockServer(server_error=0.1) as server:
         judge = prill.judge(
-            "modular", captioner="text", model="m", base_url=server.base_url, api_key_env="NONE", retries=0, concurrency=8
+            "modular",
+            captioner="text",
+            model="m",
+            base_url=server.base_url,
+            api_key_env="NONE",
+            retries=0,
+            concurrency=8,
         )
         async with visiting(judge, queue=16) as (client, service):
 
@@ -282,16 +377,29 @@ async def test_faults_of_a_judge_lose_no_request(visiting: Visiting) -> None:
                     if answer.status_code == 200:
                         assert answer.json() == float(truth)
                         return refused
-                    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "transport")
+                    assert (answer.status_code, answer.json()["error"]["code"]) == (
+                        502,
+                        "transport",
+                    )
                 raise AssertionError("never answered")
 
             refused = sum(await asyncio.gather(*(insist(number) for number in range(100))))
-            assert refused > 0 and server.stats().requests == 100 + refused, "nothing was judged twice"
-            assert counts(service.metrics.verdicts) == {"success": 66, "failure": 34, "unscored": refused}
+            assert refused > 0 and server.stats().requests == 100 + refused, (
+                "nothing was judged twice"
+            )
+            assert counts(service.metrics.verdicts) == {
+                "success": 66,
+                "failure": 34,
+                "unscored": refused,
+            }
 
 
-async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither objects nor the files of pictures: memory stays as it is, however long the service runs."""
+async def test_many_requests_leave_nothing_behind(
+    visiting: Visiting, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither objects nor the files of pictures: memory stays as it is, however long the service
+    runs.
+    """
     monkeypatch.setattr("prill.service.judge_queue.MAX_REMEMBERED", 10)
     async with visiting(Gate()) as (client, service):
 
@@ -299,9 +407,13 @@ async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Re
             for number in numbers:
                 out = io.BytesIO()
                 Image.new("RGB", (2, 2), (number % 256, number // 256, 1)).save(out, "PNG")
-                shot = {"screenshot": f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"}
+                shot = {
+                    "screenshot": f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"  # noqa: E501
+                }
                 goal = ("success", "failure", "timeout", "bug", "input")[number % 5]
-                await client.post(f"/rm?client={number}", json=slime(record(goal, f"r{number}", final=shot)))
+                await client.post(
+                    f"/rm?client={number}", json=slime(record(goal, f"r{number}", final=shot))
+                )
             gc.collect()
             return len(gc.get_objects())
 
@@ -311,20 +423,33 @@ async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Re
         assert after - before < 150, "of 200 requests; what is remembered alone would be more"
         assert len(list(Path(_own_folder()).iterdir())) <= files
     assert sum(counts(service.metrics.verdicts).values()) > 0
-    assert service.admission.inside == service.judge_queue.in_flight == service.judge_queue.waiting == 0
+    assert (
+        service.admission.inside
+        == service.judge_queue.in_flight
+        == service.judge_queue.waiting
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("path", "setting"),
-    [("/v1/score", "hold"), ("/verify", "hold"), ("/get_reward", "hold_openrlhf"), ("/rm", "hold_slime")],
+    [
+        ("/v1/score", "hold"),
+        ("/verify", "hold"),
+        ("/get_reward", "hold_openrlhf"),
+        ("/rm", "hold_slime"),
+    ],
 )
-async def test_each_client_has_its_own_patience(path: str, setting: str, visiting: Visiting, record: Record) -> None:
+async def test_each_client_has_its_own_patience(
+    path: str, setting: str, visiting: Visiting, record: Record
+) -> None:
     bodies = {"/v1/score": {"items": [{"trajectory": record()}]}, "/verify": nemo(record())}
     bodies |= {"/get_reward": openrlhf(record()), "/rm": slime(record())}
     gate = Gate()
     gate.open.clear()
     async with visiting(gate, **{setting: 0.05}) as (client, _):
-        answer = await asyncio.wait_for(client.post(path, json=bodies[path]), 60)  # the others are held for longer
+        # the others are held for longer
+        answer = await asyncio.wait_for(client.post(path, json=bodies[path]), 60)
     assert (answer.status_code, int(answer.headers["retry-after"]) >= 1) == (503, True)
     spec = ServiceSpec()
     assert spec.hold_openrlhf < 180 and spec.hold_slime < 120, "what their clients wait"
@@ -334,7 +459,11 @@ async def test_a_held_request_gets_503_and_when(visiting: Visiting, record: Reco
     gate = Gate()
     gate.open.clear()
     async with visiting(gate, hold=0.05, hold_openrlhf=0.05, hold_slime=0.05) as (client, service):
-        bodies = {"/v1/score": {"items": [{"trajectory": record()}]}, "/get_reward": openrlhf(record()), "/rm": slime(record())}
+        bodies = {
+            "/v1/score": {"items": [{"trajectory": record()}]},
+            "/get_reward": openrlhf(record()),
+            "/rm": slime(record()),
+        }
         for path, body in bodies.items():
             answer = await client.post(path, json=body)
             assert (answer.status_code, int(answer.headers["retry-after"]) >= 1) == (503, True)

@@ -28,7 +28,12 @@ def token(monkeypatch: pytest.MonkeyPatch) -> str:
 async def test_a_token_is_asked_for(visiting: Visiting, record: Record, token: str) -> None:
     body = {"items": [{"trajectory": record()}]}
     async with visiting(Gate(), token_env=token) as (client, service):
-        for headers, query in (({}, ""), ({"authorization": "Bearer wrong"}, ""), ({}, "?key=wrong"), ({}, "?key=")):
+        for headers, query in (
+            ({}, ""),
+            ({"authorization": "Bearer wrong"}, ""),
+            ({}, "?key=wrong"),
+            ({}, "?key="),
+        ):
             answer = await client.post(f"/v1/score{query}", json=body, headers=headers)
             assert answer.status_code == 401
             assert TOKEN not in answer.text
@@ -36,12 +41,18 @@ async def test_a_token_is_asked_for(visiting: Visiting, record: Record, token: s
             assert (await client.get(path)).status_code == 401
         for path in ("/healthz", "/readyz"):
             assert (await client.get(path)).status_code == 200
-        assert (await client.post("/v1/score", json=body, headers={"authorization": f"Bearer {TOKEN}"})).status_code == 200
-        assert (await client.post(f"/rm?key={TOKEN}", json={"prompt": "p", "response": "r"})).status_code == 200
+        assert (
+            await client.post("/v1/score", json=body, headers={"authorization": f"Bearer {TOKEN}"})
+        ).status_code == 200
+        assert (
+            await client.post(f"/rm?key={TOKEN}", json={"prompt": "p", "response": "r"})
+        ).status_code == 200
         assert sum(counts(service.metrics.verdicts).values()) == 2
 
 
-async def test_tokens_take_as_long_to_compare(visiting: Visiting, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tokens_take_as_long_to_compare(
+    visiting: Visiting, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """How long a refusal takes says nothing of how much of the token was right."""
     compared, compare = [], hmac.compare_digest
 
@@ -52,7 +63,9 @@ async def test_tokens_take_as_long_to_compare(visiting: Visiting, token: str, mo
     monkeypatch.setattr(hmac, "compare_digest", noting)
     async with visiting(Gate(), token_env=token) as (client, _):
         assert (await client.get("/metrics?key=correct-horse")).status_code == 401
-        assert (await client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}x"})).status_code == 401
+        assert (
+            await client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}x"})
+        ).status_code == 401
     assert compared == [b"correct-horse", f"{TOKEN}x".encode()]
 
 
@@ -60,7 +73,11 @@ async def test_logs_hold_no_key_and_no_text(
     visiting: Visiting, record: Record, token: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    body = {"prompt": "private prompt", "response": "private response", "label": record(id="private-id")}
+    body = {
+        "prompt": "private prompt",
+        "response": "private response",
+        "label": record(id="private-id"),
+    }
     for level, lines in (("quiet", 0), ("requests", 1)):
         caplog.clear()
         async with visiting(Gate(), token_env=token, log=level) as (client, _):
@@ -70,7 +87,9 @@ async def test_logs_hold_no_key_and_no_text(
         assert not [line for line in own if TOKEN in line or "private" in line]
 
 
-async def test_verdicts_are_logged_when_asked(visiting: Visiting, record: Record, caplog: pytest.LogCaptureFixture) -> None:
+async def test_verdicts_are_logged_when_asked(
+    visiting: Visiting, record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     async with visiting(Gate(), log="verdicts") as (client, _):
         await client.post("/rm", json={"response": "r", "label": record(id="a\nb")})
@@ -78,20 +97,39 @@ async def test_verdicts_are_logged_when_asked(visiting: Visiting, record: Record
 
 
 @pytest.mark.parametrize(
-    ("host", "status"), [("localhost:9", 200), ("[::1]", 200), ("evil.example", 403), ("127.evil.example", 403)]
+    ("host", "status"),
+    [("localhost:9", 200), ("[::1]", 200), ("evil.example", 403), ("127.evil.example", 403)],
 )
 async def test_other_names_are_not_served(host: str, status: int, visiting: Visiting) -> None:
     async with visiting(Gate()) as (client, _):
         assert (await client.get("/healthz", headers={"host": host})).status_code == status
-        assert (await client.get("/healthz", headers={"host": host, "origin": "http://evil.example"})).status_code == 403
+        assert (
+            await client.get("/healthz", headers={"host": host, "origin": "http://evil.example"})
+        ).status_code == 403
 
 
 async def test_only_plain_json_is_read(visiting: Visiting) -> None:
     async with visiting(Gate()) as (client, _):
-        for headers in ({"content-type": "text/plain"}, {"content-type": "application/json", "content-encoding": "gzip"}):
-            assert (await client.post("/rm", content=b'{"response": "r"}', headers=headers)).status_code == 415
-        for junk in (b"", b"{", b"[]", b"\xff", b"null", b"[" * 100_000, b'{"response": 1}', b'{"response": "\\ud800"}'):
-            answer = await client.post("/rm", content=junk, headers={"content-type": "application/json"})
+        for headers in (
+            {"content-type": "text/plain"},
+            {"content-type": "application/json", "content-encoding": "gzip"},
+        ):
+            assert (
+                await client.post("/rm", content=b'{"response": "r"}', headers=headers)
+            ).status_code == 415
+        for junk in (
+            b"",
+            b"{",
+            b"[]",
+            b"\xff",
+            b"null",
+            b"[" * 100_000,
+            b'{"response": 1}',
+            b'{"response": "\\ud800"}',
+        ):
+            answer = await client.post(
+                "/rm", content=junk, headers={"content-type": "application/json"}
+            )
             assert (answer.status_code, set(answer.json())) == (422, {"error"}), junk[:20]
 
 
@@ -109,7 +147,8 @@ async def test_large_bodies_end_early(visiting: Visiting) -> None:
         assert (await client.post("/rm", content=endless(), headers=headers)).status_code == 413
         assert sent <= 100_000
         assert (await client.post("/rm", content=b" " * 50_001, headers=headers)).status_code == 413
-        for length, status in (("9" * 5000, 413), ("²", 422)):  # which uvicorn refuses, and other servers may not
+        # which uvicorn refuses, and other servers may not
+        for length, status in (("9" * 5000, 413), ("²", 422)):
             odd = {**headers, "content-length": length.encode("latin-1")}
             assert (await client.post("/rm", content=b"{", headers=odd)).status_code == status
     assert service.admission.inside == 0
@@ -121,7 +160,9 @@ async def test_a_slow_body_is_not_waited_for(visiting: Visiting) -> None:
         await asyncio.Event().wait()
 
     async with visiting(Gate(), body_timeout=0.05) as (client, service):
-        answer = await client.post("/rm", content=slow(), headers={"content-type": "application/json"})
+        answer = await client.post(
+            "/rm", content=slow(), headers={"content-type": "application/json"}
+        )
         assert answer.status_code == 408
     assert service.admission.inside == 0
 
@@ -169,11 +210,17 @@ async def test_metrics_and_page_tell_what_happened(visiting: Visiting, record: R
         ):
             assert line in metrics.splitlines()
         assert "<script" not in page.text and "&lt;script&gt;success" in page.text
-        for words in ("trajectories that wait for the judge", "judged a second", "How scores are spread", "Latest verdicts"):
+        for words in (
+            "trajectories that wait for the judge",
+            "judged a second",
+            "How scores are spread",
+            "Latest verdicts",
+        ):
             assert words in page.text
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert (await client.get("/readyz")).status_code == 503  # the latest judgement broke
-        service.metrics.health.broke_at -= 60  # a cluster sends nothing to who is not ready: so this must end by itself
+        # a cluster sends nothing to who is not ready: so this must end by itself
+        service.metrics.health.broke_at -= 60
         assert (await client.get("/readyz")).status_code == 200
         service.metrics.health.broke_at += 60
         await client.post("/rm", json={"response": "r", "label": record(id="again")})

@@ -43,7 +43,10 @@ async def test_a_greedy_client_delays_nobody() -> None:
     gate = Gate(concurrency=1)
     gate.open.clear()
     judge_queue = JudgeQueue(Reward(gate))
-    work = [asyncio.create_task(judge_queue.result(attempt(f"greedy{i}"), "greedy", FOREVER)) for i in range(20)]
+    work = [
+        asyncio.create_task(judge_queue.result(attempt(f"greedy{i}"), "greedy", FOREVER))
+        for i in range(20)
+    ]
     await until(lambda: judge_queue.waiting == 19)
     work.append(asyncio.create_task(judge_queue.result(attempt("modest"), "modest", FOREVER)))
     await until(lambda: judge_queue.waiting == 20)
@@ -56,7 +59,10 @@ async def test_equal_work_is_judged_once() -> None:
     gate = Gate()
     gate.open.clear()
     judge_queue = JudgeQueue(Reward(gate))
-    work = [asyncio.create_task(judge_queue.result(attempt("same"), f"client{i}", FOREVER)) for i in range(8)]
+    work = [
+        asyncio.create_task(judge_queue.result(attempt("same"), f"client{i}", FOREVER))
+        for i in range(8)
+    ]
     await until(lambda: judge_queue.in_flight == 1)
     gate.open.set()
     answers = await asyncio.gather(*work)
@@ -78,7 +84,9 @@ async def test_what_failed_is_not_remembered() -> None:
     gate = Gate()
     judge_queue = JudgeQueue(Reward(gate))
     for _ in range(2):
-        assert (await judge_queue.result(attempt("x", "timeout"), "c", FOREVER)).result.reward is None
+        assert (
+            await judge_queue.result(attempt("x", "timeout"), "c", FOREVER)
+        ).result.reward is None
     assert gate.asked == {"x": 2}
 
 
@@ -101,9 +109,12 @@ async def test_patience_ends_and_work_goes_on() -> None:
 async def test_a_judge_that_breaks_costs_its_own() -> None:
     gate = Gate(concurrency=1)
     judge_queue = JudgeQueue(Reward(gate))
-    work = [judge_queue.result(attempt(goal, goal), "c", FOREVER) for goal in ("bug", "gone", "success")]
+    work = [
+        judge_queue.result(attempt(goal, goal), "c", FOREVER) for goal in ("bug", "gone", "success")
+    ]
     bug, gone, fine = await asyncio.gather(*work, return_exceptions=True)
-    assert isinstance(bug, JudgeError) and str(bug) == "the judge raised KeyError"  # and none of its words
+    # and none of its words
+    assert isinstance(bug, JudgeError) and str(bug) == "the judge raised KeyError"
     assert isinstance(gone, JudgeError) and "unreachable" in str(gone)
     assert not isinstance(fine, BaseException) and fine.result.reward == 1.0
 

@@ -1,4 +1,6 @@
-"""Requests invented from the service's OpenAPI, valid and broken: none ends in an error of the service's own."""
+"""Requests invented from the service's OpenAPI, valid and broken: none ends in an error of the
+service's own.
+"""
 
 import os
 import shutil
@@ -15,13 +17,26 @@ from .test_process import serving
 
 @pytest.mark.slow
 def test_invented_requests_break_nothing(tmp_path: Path) -> None:
-    places = (os.environ.get("PRILL_SCHEMATHESIS"), str(Path(sys.prefix) / "schemathesis/bin/schemathesis"), "schemathesis")
+    places = (
+        os.environ.get("PRILL_SCHEMATHESIS"),
+        str(Path(sys.prefix) / "schemathesis/bin/schemathesis"),
+        "schemathesis",
+    )
     tool = next((path for place in places if place and (path := shutil.which(place))), None)
     if tool is None:
         pytest.skip("schemathesis is not installed: make .venv/schemathesis/.installed")
     thorough = os.environ.get("PRILL_LONG") == "1"
     with serving("--judge", "always-success") as (process, url):
-        command = [tool, "run", f"{url}/openapi.json", "--seed", "1", "--no-color", "--warnings", "off"]
+        command = [
+            tool,
+            "run",
+            f"{url}/openapi.json",
+            "--seed",
+            "1",
+            "--no-color",
+            "--warnings",
+            "off",
+        ]
         command += ["--phases", "examples,coverage,fuzzing" if thorough else "examples,fuzzing"]
         command += [
             "--max-examples",
@@ -31,9 +46,18 @@ def test_invented_requests_break_nothing(tmp_path: Path) -> None:
             "--generation-database",
             "none",
         ]
-        checks = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
+        checks = (
+            "not_a_server_error",
+            "status_code_conformance",
+            "content_type_conformance",
+            "response_schema_conformance",
+        )
         done = subprocess.run(
-            [*command, "--checks", ",".join(checks)], cwd=tmp_path, capture_output=True, text=True, check=False
+            [*command, "--checks", ",".join(checks)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stdout[-5000:]
         assert "8 selected" in done.stdout
@@ -47,4 +71,6 @@ async def test_every_example_gets_an_answer(visiting: Visiting) -> None:
             if "post" in methods:
                 body = methods["post"]["requestBody"]["content"]["application/json"]["example"]
                 answer = await client.post(path, json=body)
-                assert str(answer.status_code) in methods["post"]["responses"] and answer.is_success, answer.text
+                assert (
+                    str(answer.status_code) in methods["post"]["responses"] and answer.is_success
+                ), answer.text

@@ -40,7 +40,11 @@ TOKEN = "correct-horse-battery"
 def serving(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     command = [sys.executable, "-m", "prill", "serve", *options, "--port", "0", "--json"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
     )
     assert process.stdout and process.stderr
     try:
@@ -53,13 +57,19 @@ def serving(*options: str, **environment: str) -> Iterator[tuple[subprocess.Pope
 
 
 def post(url: str, body: object, timeout: float = 60) -> Any:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"content-type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=timeout) as answer:
         return json.load(answer)
 
 
-def insisting(url: str, body: object, tries: int, waits: Callable[[int], float]) -> tuple[Any, list[int]]:
-    """As the trainers' clients do it: any status but 2xx is tried again. Their waits, a hundred times shorter."""
+def insisting(
+    url: str, body: object, tries: int, waits: Callable[[int], float]
+) -> tuple[Any, list[int]]:
+    """As the trainers' clients do it: any status but 2xx is tried again. Their waits, a hundred
+    times shorter.
+    """
     statuses = []
     for attempt in range(tries):
         try:
@@ -73,12 +83,16 @@ def insisting(url: str, body: object, tries: int, waits: Callable[[int], float])
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[str]:
-    with serving("--judge", f"{HERE / 'gate.py'}:Gate", "--token-env", "SERVICE_TOKEN", SERVICE_TOKEN=TOKEN) as (_, url):
+    with serving(
+        "--judge", f"{HERE / 'gate.py'}:Gate", "--token-env", "SERVICE_TOKEN", SERVICE_TOKEN=TOKEN
+    ) as (_, url):
         yield url
 
 
 def openrlhf(url: str, goal: str) -> tuple[Any, list[int]]:
-    """Five tries, a second apart; then the reward stays None. It sends no headers, so the key is in the address."""
+    """Five tries, a second apart; then the reward stays None. It sends no headers, so the key is in
+    the address.
+    """
     body = {"query": ["pr"], "prompts": ["p"], "labels": [label(goal)]}
     return insisting(f"{url}/get_reward?key={TOKEN}&client=run7", body, 5, lambda attempt: 1)
 
@@ -117,12 +131,19 @@ def whole(served: str, data: bytes) -> bytes:
 
 
 def test_a_gigabyte_is_refused_unread(served: str) -> None:
-    lines = f"POST /rm?key={TOKEN} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    assert head(served, lines.encode() + b"Content-Length: 1000000000\r\n\r\n{").startswith(b"HTTP/1.1 413")
+    lines = (
+        f"POST /rm?key={TOKEN} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    )
+    assert head(served, lines.encode() + b"Content-Length: 1000000000\r\n\r\n{").startswith(
+        b"HTTP/1.1 413"
+    )
 
 
 def test_strangers_are_refused_unread(served: str) -> None:
-    lines = "POST /rm HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    lines = (
+        "POST /rm HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
+        "application/json\r\nContent-Length: 1000\r\n\r\n"
+    )
     assert head(served, lines.encode()).startswith(b"HTTP/1.1 401")
 
 
@@ -151,14 +172,18 @@ def test_every_refusal_looks_alike(served: str) -> None:
         (f"POST /rm{where}", 415, "not_json"),
         (f"GET /v1/jobs/none{where}", 404, "no_job"),
     ):
-        lines = f"{start} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        lines = (
+            f"{start} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
         answer = whole(served, lines.encode())
         assert answer.startswith(f"HTTP/1.1 {status}".encode()), start
         assert code is None or refusal(answer)[2]["code"] == code
 
 
 async def test_a_crowd_is_turned_away_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More connections than any setting allows get the refusal of all others, which says when to come again."""
+    """More connections than any setting allows get the refusal of all others, which says when to
+    come again.
+    """
     monkeypatch.setattr("prill.service.draining._SPARE", 1)
     spec = ServiceSpec(port=0, queue=1, door=1)
     service = make_service(Reward(Gate()), spec)
@@ -178,11 +203,18 @@ async def test_a_crowd_is_turned_away_alike(monkeypatch: pytest.MonkeyPatch) -> 
         assert [answer.split()[1] for answer in answers] == [b"200", b"200", b"503", b"503"]
         for answer in answers[2:]:
             status, headers, body = refusal(answer)
-            assert (status, headers["retry-after"], headers["connection"], body["code"]) == (503, "5", "close", "busy")
+            assert (status, headers["retry-after"], headers["connection"], body["code"]) == (
+                503,
+                "5",
+                "close",
+                "busy",
+            )
         assert answered(service, "other", 503) == 2
         for writer in connections:
             writer.close()
-        await asyncio.gather(*(writer.wait_closed() for writer in connections), return_exceptions=True)
+        await asyncio.gather(
+            *(writer.wait_closed() for writer in connections), return_exceptions=True
+        )
         server.should_exit = True
         await task
 
@@ -214,12 +246,17 @@ def test_errors_are_logged_without_words(caplog: pytest.LogCaptureFixture) -> No
         raise KeyError(words.upper())
     except KeyError as error:
         logging.getLogger("uvicorn.error").error("Exception in ASGI application\n", exc_info=error)
-    assert "Exception in ASGI application: KeyError" in caplog.text and "test_process.py" in caplog.text
+    assert (
+        "Exception in ASGI application: KeyError" in caplog.text
+        and "test_process.py" in caplog.text
+    )
     assert words.upper() not in caplog.text
 
 
 async def test_half_a_request_line_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that does not begin a request in time is closed, also after a first request on it."""
+    """A connection that does not begin a request in time is closed, also after a first request on
+    it.
+    """
     monkeypatch.setattr("prill.service.draining._HEAD_SECONDS", 0.2)
     monkeypatch.setattr("prill.service.draining._KEEP_ALIVE", 1)
     spec = ServiceSpec(port=0)
@@ -251,7 +288,9 @@ class Verbose(Gate):
 
 @pytest.mark.parametrize("case", ["closed", "idle", "ending"])
 async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever does not read loses the connection: after the answer, when it is idle, or when the service ends."""
+    """Whoever does not read loses the connection: after the answer, when it is idle, or when the
+    service ends.
+    """
     monkeypatch.setattr("prill.service.draining._SEND_SECONDS", 0.2)
     monkeypatch.setattr("prill.service.draining._KEEP_ALIVE", 0.2 if case == "idle" else 75)
     spec = ServiceSpec(port=0)
@@ -264,8 +303,13 @@ async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.Monkey
         await asyncio.get_running_loop().sock_connect(mute, listening.getsockname())
         body = json.dumps({"items": [{"trajectory": json.loads(label("success"))}]})
         lines = ["POST /v1/score HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
-        lines += [f"Content-Length: {len(body)}", "Connection: close" if case == "closed" else "X: y"]
-        await asyncio.get_running_loop().sock_sendall(mute, "\r\n".join([*lines, "", body]).encode())
+        lines += [
+            f"Content-Length: {len(body)}",
+            "Connection: close" if case == "closed" else "X: y",
+        ]
+        await asyncio.get_running_loop().sock_sendall(
+            mute, "\r\n".join([*lines, "", body]).encode()
+        )
         async with asyncio.timeout(60):
             while not answered(service, "/v1/score", 200):
                 await asyncio.sleep(0.01)
@@ -278,19 +322,40 @@ async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.Monkey
 
 
 def test_term_answers_what_was_accepted() -> None:
-    """Requests at the judge, in the queue and at the door are answered; what comes later gets 503; then the process ends."""
-    judge = ("--judge", f"{HERE / 'gate.py'}:Gate", "--judge.seconds", "0.5", "--judge.concurrency", "4", "--queue", "8")
+    """Requests at the judge, in the queue and at the door are answered; what comes later gets 503;
+    then the process ends.
+    """
+    judge = (
+        "--judge",
+        f"{HERE / 'gate.py'}:Gate",
+        "--judge.seconds",
+        "0.5",
+        "--judge.concurrency",
+        "4",
+        "--queue",
+        "8",
+    )
     with serving(*judge) as (process, url), ThreadPoolExecutor(16) as pool:
 
         def ask(number: int) -> Any:
-            return post(f"{url}/rm", {"response": "r", "label": {"id": str(number), "task": {"goal": "success"}}})
+            return post(
+                f"{url}/rm",
+                {"response": "r", "label": {"id": str(number), "task": {"goal": "success"}}},
+            )
 
         answers = [pool.submit(ask, number) for number in range(16)]
         deadline = time.monotonic() + 60
         while True:  # until all are in
             with urllib.request.urlopen(f"{url}/metrics", timeout=60) as metrics:
-                lines = dict(line.rsplit(" ", 1) for line in metrics.read().decode().splitlines() if line[0] != "#")
-            inside, outside = float(lines["prill_requests_inside"]), float(lines["prill_requests_outside"])
+                lines = dict(
+                    line.rsplit(" ", 1)
+                    for line in metrics.read().decode().splitlines()
+                    if line[0] != "#"
+                )
+            inside, outside = (
+                float(lines["prill_requests_inside"]),
+                float(lines["prill_requests_outside"]),
+            )
             done = float(lines.get('prill_requests_total{path="/rm",status="200"}', 0))
             if inside + outside + done == 16 or time.monotonic() > deadline:
                 break
@@ -307,7 +372,9 @@ def test_term_answers_what_was_accepted() -> None:
 
 
 def test_a_told_address_hears_signals() -> None:
-    """Whoever waits for the address may send the signal at once: then it is an end in good order, too."""
+    """Whoever waits for the address may send the signal at once: then it is an end in good order,
+    too.
+    """
     told = []
 
     def announce(url: str) -> None:
@@ -373,17 +440,26 @@ def test_a_file_names_its_judge_in_any_of_its_forms(words: str, tmp_path: Path) 
     config = ServeConfig.load(tmp_path / "s.toml")
     judge = JudgeConfig("modular", captioner="text", model="m")
     assert config == ServeConfig(reward=RewardConfig(judge=judge, kind="score"))
-    assert make_served_reward(config).judge.info == make_judge("modular", captioner="text", model="m").info
+    assert (
+        make_served_reward(config).judge.info
+        == make_judge("modular", captioner="text", model="m").info
+    )
 
 
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ('[reward]\njudge = "vlm"\nevaluator = "modular"', "reward.evaluator: the judge is named by judge already"),
+        (
+            '[reward]\njudge = "vlm"\nevaluator = "modular"',
+            "reward.evaluator: the judge is named by judge already",
+        ),
         ('[reward]\nkind = "score"', "reward.judge is missing"),
         ("port = 1", "reward.judge is missing"),
         ('[reward]\njudge = {name = "vlm"}\nframes = 2', "reward.frames: there is no such option"),
-        ('[reward]\njudge = "vlm"\n[reward.watch]\nwindow = 3', "reward.watch.window: Expected `int` >= 30"),
+        (
+            '[reward]\njudge = "vlm"\n[reward.watch]\nwindow = 3',
+            "reward.watch.window: Expected `int` >= 30",
+        ),
         ("[reward]\njudge = 3", "reward.judge: expected the name of a judge or a table"),
     ],
 )
@@ -423,10 +499,15 @@ async def test_a_script_serves_next_to_other_work(tmp_path: Path) -> None:
         (("--judge", "self-report", "--kind", "nice"), "unknown kind of reward 'nice'"),
         (("--judge", "self-report", "--lenght-penalty", "1"), "(did you mean '--length-penalty'?)"),
         (("--judge", "self-report", "--model", "m"), "judge 'self-report' asks no model (--model)"),
-        (("--judge", "self-report", "--frames", "3"), "--frames: judge 'self-report' has no such option"),
+        (
+            ("--judge", "self-report", "--frames", "3"),
+            "--frames: judge 'self-report' has no such option",
+        ),
     ],
 )
-def test_bad_usage_is_one_clear_error(options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_usage_is_one_clear_error(
+    options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     from prill.cli import main
 
     assert main(["serve", *options]) == 2

@@ -32,10 +32,17 @@ def bomb() -> bytes:
     """A picture whose header promises 100,000 x 100,000 pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+        + chunk(b"IEND", b"")
+    )
 
 
 def hidden_bomb(kind: bytes, head: bytes) -> bytes:
@@ -43,7 +50,13 @@ def hidden_bomb(kind: bytes, head: bytes) -> bytes:
     whole = png()
     start = whole.index(b"IDAT") - 4
     data = kind + head + zlib.compress(bytes(3_000_000))
-    return whole[:start] + struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data)) + whole[start:]
+    return (
+        whole[:start]
+        + struct.pack(">I", len(data) - 4)
+        + data
+        + struct.pack(">I", zlib.crc32(data))
+        + whole[start:]
+    )
 
 
 def text(data: bytes) -> str:
@@ -65,7 +78,10 @@ def root(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "shot.png").write_bytes(png())
     (tmp_path / "secret.png").write_bytes(png(8, 8))
-    runs = [Trajectory(id=id, task=Task(goal="g"), final=Observation(str(folder / "shot.png"))) for id in ("a", "b")]
+    runs = [
+        Trajectory(id=id, task=Task(goal="g"), final=Observation(str(folder / "shot.png")))
+        for id in ("a", "b")
+    ]
     write_trajectories(folder / "runs.jsonl", runs)
     return folder
 
@@ -81,7 +97,11 @@ def test_images_come_inline_by_name_or_path(root: Path) -> None:
 def test_recordings_are_found_by_id(root: Path) -> None:
     parser = RequestParser(root)
     assert image_of(parser.recorded("runs.jsonl", "b")) == (root / "shot.png").read_bytes()
-    for label in ("runs.jsonl#b", {"path": "runs.jsonl", "id": "b"}, '{"path": "runs.jsonl", "id": "b"}'):
+    for label in (
+        "runs.jsonl#b",
+        {"path": "runs.jsonl", "id": "b"},
+        '{"path": "runs.jsonl", "id": "b"}',
+    ):
         found = parser.of_value(label)
         assert found is not None and found.id == "b"
     assert parser.of_value("the answer is #3") is None
@@ -93,7 +113,18 @@ def test_recordings_are_found_by_id(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../secret.png", "/etc/passwd", "link.png", "linked/secret.png", "no.png", ".", "a\0b", "~", ""]
+    "path",
+    [
+        "../secret.png",
+        "/etc/passwd",
+        "link.png",
+        "linked/secret.png",
+        "no.png",
+        ".",
+        "a\0b",
+        "~",
+        "",
+    ],
 )
 def test_no_path_leaves_the_root(root: Path, path: str) -> None:
     (root / "link.png").symlink_to(root.parent / "secret.png")
@@ -111,29 +142,48 @@ def test_no_path_leaves_the_root(root: Path, path: str) -> None:
 def test_a_recording_shows_nothing_outside(root: Path) -> None:
     """Also not by a link that stands beside it."""
     (root / "link.png").symlink_to(root.parent / "secret.png")
-    (root / "sly.jsonl").write_text('{"id": "s", "task": {"goal": "g"}, "final": {"screenshot": "link.png"}}\n')
+    (root / "sly.jsonl").write_text(
+        '{"id": "s", "task": {"goal": "g"}, "final": {"screenshot": "link.png"}}\n'
+    )
     with pytest.raises(InputError, match="leaves the folder"):
         RequestParser(root).recorded("sly.jsonl", "s")
 
 
 async def test_no_request_reads_outside(visiting: Any, root: Path) -> None:
-    """Whatever a contract lets name a file; neither what stands there nor where it is comes back."""
+    """Whatever a contract lets name a file; neither what stands there nor where it is comes
+    back.
+    """
     (root.parent / "secret.jsonl").write_text('{"id": "s", "task": {"goal": "hidden words"}}\n')
     (root / "link.jsonl").symlink_to(root.parent / "secret.jsonl")
     (root / "link.png").symlink_to(root.parent / "secret.png")
     gate, answered = Gate(), 0
     async with visiting(gate, media_root=root) as (client, _):
-        for place in ("../secret.jsonl", "link.jsonl", f"{root.parent}/secret.jsonl", "x/../../secret.jsonl"):
-            values = [f"{place}#s", {"path": place, "id": "s"}, shown(place.replace("jsonl", "png"))]
+        for place in (
+            "../secret.jsonl",
+            "link.jsonl",
+            f"{root.parent}/secret.jsonl",
+            "x/../../secret.jsonl",
+        ):
+            values = [
+                f"{place}#s",
+                {"path": place, "id": "s"},
+                shown(place.replace("jsonl", "png")),
+            ]
             bodies: list[tuple[str, Any]] = [("/v1/score", {"items": [{"path": place, "id": "s"}]})]
             for value in values:
                 asked = {"responses_create_params": {"input": "g"}, "response": {"output": []}}
-                bodies.append(("/get_reward", {"query": ["q"], "prompts": ["p"], "labels": [value]}))
-                bodies += [("/rm", {"response": "r", "label": value}), ("/verify", {**asked, "trajectory": value})]
+                bodies.append(
+                    ("/get_reward", {"query": ["q"], "prompts": ["p"], "labels": [value]})
+                )
+                bodies += [
+                    ("/rm", {"response": "r", "label": value}),
+                    ("/verify", {**asked, "trajectory": value}),
+                ]
             for path, body in bodies:
                 answer = await client.post(path, json=body)
                 assert answer.status_code == (200 if path == "/v1/score" else 422), (path, body)
-                told = answer.text.replace(place, "").replace(place.replace("jsonl", "png"), "")  # what the client said itself
+                # what the client said itself
+                told = answer.text.replace(place, "").replace(place.replace("jsonl", "png"), "")
                 assert re.search("media root|leaves the folder", told), (path, body)
                 assert "hidden" not in told and str(root.parent) not in told, (path, body)
                 answered += 1
@@ -142,7 +192,10 @@ async def test_no_request_reads_outside(visiting: Any, root: Path) -> None:
 
 def test_links_inside_the_root_are_followed(root: Path) -> None:
     (root / "link.png").symlink_to("shot.png")
-    assert image_of(RequestParser(root).trajectory(shown("link.png"))) == (root / "shot.png").read_bytes()
+    assert (
+        image_of(RequestParser(root).trajectory(shown("link.png")))
+        == (root / "shot.png").read_bytes()
+    )
 
 
 def test_a_pipe_is_not_waited_for(root: Path) -> None:
@@ -168,8 +221,14 @@ def test_without_a_root_there_are_no_paths(tmp_path: Path) -> None:
         ("data:image/png;base64,%%%", "not base64"),
         (f"data:image/png;base64,{text(b'<svg/>')}", "not an image"),
         (f"data:image/png;base64,{text(bomb())}", "100000"),
-        (f"data:image/png;base64,{text(hidden_bomb(b'zTXt', b'k' + bytes(2)))}", "Decompressed data too large"),
-        (f"data:image/png;base64,{text(hidden_bomb(b'iCCP', b'k' + bytes(2)))}", "Decompressed data too large"),
+        (
+            f"data:image/png;base64,{text(hidden_bomb(b'zTXt', b'k' + bytes(2)))}",
+            "Decompressed data too large",
+        ),
+        (
+            f"data:image/png;base64,{text(hidden_bomb(b'iCCP', b'k' + bytes(2)))}",
+            "Decompressed data too large",
+        ),
         (f"data:image/png;base64,{text(png(100, 101))}", "limit here is 0.01"),
     ],
 )
@@ -210,7 +269,9 @@ def test_images_of_a_chat_have_the_same_limits(parts: list[dict[str, Any]], word
         RequestParser(max_images=2, max_pixels=100).answered(prompt, "Done.")
 
 
-async def test_files_are_read_beside_the_loop(visiting: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_are_read_beside_the_loop(
+    visiting: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read_in = []
     recorded = RequestParser.recorded
 

@@ -1,4 +1,6 @@
-"""Items of OpenAI's Responses as the vendor's own types write them: what was done reaches the judge."""
+"""Items of OpenAI's Responses as the vendor's own types write them: what was done reaches the
+judge.
+"""
 
 from typing import Any
 
@@ -10,13 +12,18 @@ from prill.types import Action, Trajectory
 
 from .test_bounds import noise
 
-responses = pytest.importorskip("openai.types.responses", reason="openai is not installed: pip install openai")
+responses = pytest.importorskip(
+    "openai.types.responses", reason="openai is not installed: pip install openai"
+)
 
 PICTURE = f"data:image/png;base64,{noise(10)}"
 # Every kind of action: as it is sent, and what becomes of it (kind, value, point, end point).
 ACTIONS: dict[str, tuple[dict[str, Any], Action]] = {
     "click": ({"button": "left", "x": 1, "y": 2}, Action("click", point=(0.1, 0.2))),
-    "click with a key": ({"button": "right", "x": 1, "y": 2, "keys": ["CTRL"]}, Action("click", point=(0.1, 0.2))),
+    "click with a key": (
+        {"button": "right", "x": 1, "y": 2, "keys": ["CTRL"]},
+        Action("click", point=(0.1, 0.2)),
+    ),
     "double_click": ({"x": 5, "y": 5, "keys": None}, Action("click", point=(0.5, 0.5))),
     "drag": (
         {"path": [{"x": 0, "y": 1}, {"x": 4, "y": 4}, {"x": 9, "y": 9}]},
@@ -25,7 +32,10 @@ ACTIONS: dict[str, tuple[dict[str, Any], Action]] = {
     "keypress": ({"keys": ["CTRL", "A"]}, Action("press", value="CTRL+A")),
     "move": ({"x": 3, "y": 3}, Action("hover", point=(0.3, 0.3))),
     "screenshot": ({}, Action("other")),
-    "scroll": ({"x": 1, "y": 1, "scroll_x": 0, "scroll_y": 300}, Action("scroll", point=(0.1, 0.1))),
+    "scroll": (
+        {"x": 1, "y": 1, "scroll_x": 0, "scroll_y": 300},
+        Action("scroll", point=(0.1, 0.1)),
+    ),
     "type": ({"text": "green tea"}, Action("type", value="green tea")),
     "wait": ({}, Action("wait")),
 }
@@ -33,14 +43,26 @@ ACTIONS: dict[str, tuple[dict[str, Any], Action]] = {
 
 def call(**more: Any) -> dict[str, Any]:
     """An item as the installed library reads and writes it."""
-    kept = {"id": "cu", "call_id": "c", "pending_safety_checks": [], "status": "completed", "type": "computer_call"}
-    written: dict[str, Any] = responses.ResponseComputerToolCall.model_validate({**kept, **more}).model_dump()
+    kept = {
+        "id": "cu",
+        "call_id": "c",
+        "pending_safety_checks": [],
+        "status": "completed",
+        "type": "computer_call",
+    }
+    written: dict[str, Any] = responses.ResponseComputerToolCall.model_validate(
+        {**kept, **more}
+    ).model_dump()
     return written
 
 
 def made(*items: dict[str, Any]) -> Trajectory:
     """The trajectory of a response that was shown a picture of 10x10 pixels first."""
-    shown = {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": PICTURE}}
+    shown = {
+        "type": "computer_call_output",
+        "call_id": "c",
+        "output": {"type": "computer_screenshot", "image_url": PICTURE},
+    }
     asked = {"input": "Buy green tea"}
     return NemoGym(asked, {"output": [shown, *items]}).made(RequestParser())
 
@@ -51,7 +73,12 @@ def sent(name: str) -> dict[str, Any]:
 
 def check(done: Action, name: str) -> None:
     fields, wanted = ACTIONS[name]
-    assert (done.kind, done.value, done.point, done.end_point) == (wanted.kind, wanted.value, wanted.point, wanted.end_point)
+    assert (done.kind, done.value, done.point, done.end_point) == (
+        wanted.kind,
+        wanted.value,
+        wanted.point,
+        wanted.end_point,
+    )
     assert done.text.startswith(f"{name.partition(' ')[0]}(")
     for key, value in fields.items():
         assert (f"{key}={value}" in done.text) == (value is not None)
@@ -60,7 +87,9 @@ def check(done: Action, name: str) -> None:
 @pytest.mark.parametrize("name", ACTIONS)
 @pytest.mark.parametrize("form", ["actions", "action"])
 def test_every_action_reaches_the_judge(form: str, name: str) -> None:
-    """In the list of today, and alone as in the preview; None for the other, as the library writes it."""
+    """In the list of today, and alone as in the preview; None for the other, as the library writes
+    it.
+    """
     action = sent(name)
     trajectory = made(call(**{form: [action] if form == "actions" else action}))
     assert len(trajectory.steps) == 1 and trajectory.task.platform == "web"
@@ -71,11 +100,15 @@ def test_every_action_reaches_the_judge(form: str, name: str) -> None:
 def test_a_batch_is_a_step_an_action() -> None:
     """The first has what was seen and thought; what follows was done without another look."""
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I search."}]}
-    trajectory = made(thought, call(actions=[sent(name) for name in ACTIONS]), call(action=sent("wait")))
+    trajectory = made(
+        thought, call(actions=[sent(name) for name in ACTIONS]), call(action=sent("wait"))
+    )
     assert len(trajectory.steps) == len(ACTIONS) + 1
     for step, name in zip(trajectory.steps, [*ACTIONS, "wait"], strict=True):
         check(step.action, name)
-    assert [bool(step.observation.screenshot) for step in trajectory.steps] == [True] + [False] * len(ACTIONS)
+    assert [bool(step.observation.screenshot) for step in trajectory.steps] == [True] + [
+        False
+    ] * len(ACTIONS)
     assert [step.thought for step in trajectory.steps] == ["I search."] + [None] * len(ACTIONS)
 
 
@@ -87,7 +120,10 @@ def test_the_library_has_no_other_actions() -> None:
     from openai.types.responses.response_computer_tool_call import Action as PreviewAction
 
     for union in (ComputerAction, PreviewAction):
-        kinds = {get_args(kind.model_fields["type"].annotation)[0] for kind in get_args(get_args(union)[0])}
+        kinds = {
+            get_args(kind.model_fields["type"].annotation)[0]
+            for kind in get_args(get_args(union)[0])
+        }
         assert kinds == {name.partition(" ")[0] for name in ACTIONS}
 
 

@@ -1,10 +1,12 @@
-"""Small models with random weights, of the architectures that rank and plan: made in a second from lines of text.
+"""Small models with random weights, of the architectures that rank and plan: made in a second from
+lines of text.
 
-    small_encoder(folder, lines)    # a DeBERTa-v2 with one number at its end: prill train ranker --model FOLDER
-    small_t5(folder, lines)         # an encoder with a decoder: prill train planner --model FOLDER
+    small_encoder(folder, lines)    # a DeBERTa-v2 with one number at its end: prill train ranker
+    --model FOLDER small_t5(folder, lines)         # an encoder with a decoder: prill train planner
+    --model FOLDER
 
-Nothing is fetched, and they know nothing. What they have is a tokenizer whose words are those of the lines, and bytes for all
-others.
+Nothing is fetched, and they know nothing. What they have is a tokenizer whose words are those of
+the lines, and bytes for all others.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ _PAD, _END, _UNKNOWN, _START, _MASK = "<pad>", "</s>", "<unk>", "<s>", "<mask>"
 
 
 def small_tokenizer(lines: Iterable[str], *, size: int = 2000, pairs: bool = False) -> Any:
-    """Pieces of bytes learnt from the lines: every text can be written. `pairs`: for an encoder that reads two texts."""
+    """Pieces of bytes learnt from the lines: every text can be written. `pairs`: for an encoder
+    that reads two texts.
+    """
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
         from transformers import PreTrainedTokenizerFast
@@ -31,16 +35,24 @@ def small_tokenizer(lines: Iterable[str], *, size: int = 2000, pairs: bool = Fal
     bare.decoder = decoders.ByteLevel()
     special = [_PAD, _END, _UNKNOWN, _START, _MASK]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False, initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special, show_progress=False, initial_alphabet=alphabet
+    )
     bare.train_from_iterator(lines, trainer)
     ids = [(_END, bare.token_to_id(_END)), (_START, bare.token_to_id(_START))]
     if pairs:
         bare.post_processor = processors.TemplateProcessing(
-            single=f"{_START} $A {_END}", pair=f"{_START} $A {_END} $B:1 {_END}:1", special_tokens=ids
+            single=f"{_START} $A {_END}",
+            pair=f"{_START} $A {_END} $B:1 {_END}:1",
+            special_tokens=ids,
         )
     else:
         bare.post_processor = processors.TemplateProcessing(single=f"$A {_END}", special_tokens=ids)
-    inputs = ["input_ids", "token_type_ids", "attention_mask"] if pairs else ["input_ids", "attention_mask"]
+    inputs = (
+        ["input_ids", "token_type_ids", "attention_mask"]
+        if pairs
+        else ["input_ids", "attention_mask"]
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=bare,
         pad_token=_PAD,
@@ -148,7 +160,9 @@ def small_t5(
     return _saved(transformers.T5ForConditionalGeneration(config), tokenizer, folder)
 
 
-def _begun(lines: Iterable[str], vocabulary: int, seed: int, *, pairs: bool = False) -> tuple[Any, Any]:
+def _begun(
+    lines: Iterable[str], vocabulary: int, seed: int, *, pairs: bool = False
+) -> tuple[Any, Any]:
     """The tokenizer, and transformers, whose next model has the weights of the seed."""
     tokenizer = small_tokenizer(lines, size=vocabulary, pairs=pairs)
     try:

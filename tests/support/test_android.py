@@ -1,4 +1,6 @@
-"""The fake phones below the real adb binary: what its users do changes state and screen, and faults look as they really do."""
+"""The fake phones below the real adb binary: what its users do changes state and screen, and faults
+look as they really do.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,13 @@ class Phone:
     serial: str
 
     def run(self, *arguments: str, seconds: float = 60) -> subprocess.CompletedProcess[bytes]:
-        command = [self.program, "-P", str(self.port), *(("-s", self.serial) if self.serial else ()), *arguments]
+        command = [
+            self.program,
+            "-P",
+            str(self.port),
+            *(("-s", self.serial) if self.serial else ()),
+            *arguments,
+        ]
         return subprocess.run(command, capture_output=True, timeout=seconds, check=False)
 
     def shell(self, line: str) -> str:
@@ -59,8 +67,15 @@ class Phone:
 
     def tree(self) -> dict[str, dict[str, str]]:
         """The attributes of each widget by its text."""
-        text = self.run("exec-out", "uiautomator", "dump", "/dev/tty").stdout.decode().partition("</hierarchy>")[0]
-        return {node.attrib["text"]: node.attrib for node in ElementTree.fromstring(text + "</hierarchy>").iter("node")}
+        text = (
+            self.run("exec-out", "uiautomator", "dump", "/dev/tty")
+            .stdout.decode()
+            .partition("</hierarchy>")[0]
+        )
+        return {
+            node.attrib["text"]: node.attrib
+            for node in ElementTree.fromstring(text + "</hierarchy>").iter("node")
+        }
 
 
 @pytest.fixture
@@ -110,12 +125,17 @@ def test_tap_beside_everything_is_ignored(phone: Phone) -> None:
 def test_switch_is_flipped_and_drawn(phone: Phone, two: FakeAdb) -> None:
     phone.tap(SETTINGS)
     still = [phone.screenshot() for _ in range(3)][-1]
-    left, top, right, bottom = map(int, phone.tree()["Bluetooth"]["bounds"].replace("][", ",").strip("[]").split(","))
+    left, top, right, bottom = map(
+        int, phone.tree()["Bluetooth"]["bounds"].replace("][", ",").strip("[]").split(",")
+    )
     assert phone.tree()["Bluetooth"]["checked"] == "false"
     phone.tap(((left + right) // 2, (top + bottom) // 2))
     assert phone.tree()["Bluetooth"]["checked"] == "true"
     assert phone.screenshot() != still
-    assert two.phone(ONE).screen.toggles["Bluetooth"] and not two.phone(TWO).screen.toggles["Bluetooth"]
+    assert (
+        two.phone(ONE).screen.toggles["Bluetooth"]
+        and not two.phone(TWO).screen.toggles["Bluetooth"]
+    )
 
 
 def test_swipes_scroll_and_stop_at_ends(phone: Phone, two: FakeAdb) -> None:
@@ -177,7 +197,10 @@ def test_unquoted_text_runs_as_a_command(phone: Phone, two: FakeAdb) -> None:
     phone.tap(SEARCH)
     phone.tap(FIELD)
     done = phone.run("shell", "input text fish;chips")
-    assert (done.returncode, done.stderr) == (127, b"/system/bin/sh: chips: inaccessible or not found\n")
+    assert (done.returncode, done.stderr) == (
+        127,
+        b"/system/bin/sh: chips: inaccessible or not found\n",
+    )
     assert two.phone(ONE).screen.texts["query"] == "fish"
 
 
@@ -192,11 +215,18 @@ def test_input_text_refuses_non_ascii(phone: Phone, two: FakeAdb) -> None:
 def test_adb_keyboard_types_any_text(phone: Phone, two: FakeAdb) -> None:
     phone.tap(SEARCH)
     phone.tap(FIELD)
-    send = "am broadcast -a ADB_INPUT_B64 --es msg " + base64.b64encode("größe 日本 😀".encode()).decode()
+    send = (
+        "am broadcast -a ADB_INPUT_B64 --es msg "
+        + base64.b64encode("größe 日本 😀".encode()).decode()
+    )
     assert "result=0" in phone.shell(send)
-    assert two.phone(ONE).screen.texts["query"] == "", "whether anybody heard the broadcast cannot be seen from its answer"
+    assert two.phone(ONE).screen.texts["query"] == "", (
+        "whether anybody heard the broadcast cannot be seen from its answer"
+    )
     assert phone.shell("settings get secure default_input_method").strip() == LATIN_IME
-    assert ADB_KEYBOARD not in phone.shell("ime list -s") and ADB_KEYBOARD in phone.shell("ime list -s -a")
+    assert ADB_KEYBOARD not in phone.shell("ime list -s") and ADB_KEYBOARD in phone.shell(
+        "ime list -s -a"
+    )
     assert phone.run("shell", f"ime set {ADB_KEYBOARD}").returncode != 0, "it is not enabled yet"
     phone.shell(f"ime enable {ADB_KEYBOARD}")
     phone.shell(f"ime set {ADB_KEYBOARD}")
@@ -276,9 +306,12 @@ def test_shell_refuses_unrunnable_lines(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "complaint"), [("offline", b"device offline"), ("lost", b"device 'emulator-5554' not found")]
+    ("fault", "complaint"),
+    [("offline", b"device offline"), ("lost", b"device 'emulator-5554' not found")],
 )
-def test_gone_phone_fails_commands_alone(phone: Phone, two: FakeAdb, fault: str, complaint: bytes) -> None:
+def test_gone_phone_fails_commands_alone(
+    phone: Phone, two: FakeAdb, fault: str, complaint: bytes
+) -> None:
     two.fault(fault, ONE)
     done = phone.run("shell", "wm size")
     assert (done.returncode, done.stderr) == (1, b"error: " + complaint + b"\n")
@@ -407,8 +440,19 @@ def test_fifty_servers_leave_nothing_behind(adb_path: str) -> None:
 
 
 def test_program_ends_with_its_parent(adb_path: str, adb_ports: list[int]) -> None:
-    command = [sys.executable, "-m", "tests.support.android", "--until-eof", "--frames", "0", ONE, TWO]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.android",
+        "--until-eof",
+        "--frames",
+        "0",
+        ONE,
+        TWO,
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
         assert program.stdin is not None and program.stdout is not None
         hint = program.stdout.readline().split()
         adb_ports.append(int(hint[2]))
@@ -418,7 +462,9 @@ def test_program_ends_with_its_parent(adb_path: str, adb_ports: list[int]) -> No
 
 
 def free_even_port() -> int:
-    """A console port: the emulator wants an even one. Linux gives outgoing connections even ones too, above these."""
+    """A console port: the emulator wants an even one. Linux gives outgoing connections even ones
+    too, above these.
+    """
     while True:
         port = random.randrange(20000, 32000, 2)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -429,13 +475,18 @@ def test_console_ends_its_phone(adb_path: str, adb_ports: list[int]) -> None:
     serial = f"emulator-{free_even_port()}"
     with FakeAdb((serial,), consoles=True) as adb:
         adb_ports.append(adb.port)
-        assert Phone(adb_path, adb.port, serial).run("emu", "kill").stdout == b"OK: killing emulator, bye bye\r\n"
+        assert (
+            Phone(adb_path, adb.port, serial).run("emu", "kill").stdout
+            == b"OK: killing emulator, bye bye\r\n"
+        )
         assert eventually(lambda: adb.phones == ())
 
 
 @dataclass
 class Sdk:
-    """An Android SDK with the fake emulator, a folder of AVDs, and the fake adb server that its phones go to."""
+    """An Android SDK with the fake emulator, a folder of AVDs, and the fake adb server that its
+    phones go to.
+    """
 
     adb: FakeAdb
     program: str
@@ -449,12 +500,23 @@ class Sdk:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.home / "emulator" / "emulator"), *arguments]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def start(self, *arguments: str) -> tuple[subprocess.Popen[str], Phone]:
         port = free_even_port()
-        command = [str(self.home / "emulator" / "emulator"), *arguments, "-port", str(port), "-no-window", "-no-audio"]
-        self.started.append(subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL, text=True))
+        command = [
+            str(self.home / "emulator" / "emulator"),
+            *arguments,
+            "-port",
+            str(port),
+            "-no-window",
+            "-no-audio",
+        ]
+        self.started.append(
+            subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL, text=True)
+        )
         phone = Phone(self.program, self.adb.port, f"emulator-{port}")
         assert phone.run("wait-for-device").returncode == 0
         return self.started[-1], phone
@@ -471,7 +533,13 @@ def sdk(adb_path: str, adb_ports: list[int], tmp_path: Path) -> Iterator[Sdk]:
     with FakeAdb(()) as adb:
         adb_ports.append(adb.port)
         write_avd(tmp_path / "avd", "base", size=(540, 1200))
-        sdk = Sdk(adb, adb_path, write_tools(tmp_path / "sdk", adb.control_url, adb=adb_path), tmp_path / "avd", [])
+        sdk = Sdk(
+            adb,
+            adb_path,
+            write_tools(tmp_path / "sdk", adb.control_url, adb=adb_path),
+            tmp_path / "avd",
+            [],
+        )
         yield sdk
     for program in sdk.started:
         assert program.wait(60) is not None, "emulators end with their server"
@@ -499,7 +567,9 @@ def test_emulator_refuses_like_the_real_one(sdk: Sdk) -> None:
     assert sdk.run("-list-avds").stdout == "base\n"
     unknown = sdk.run("-avd", "nope", "-no-window")
     assert unknown.returncode == 1 and "Unknown AVD name [nope], use -list-avds" in unknown.stderr
-    assert sdk.run("-avd", "base", "-headless").stderr.startswith("ERROR   | unknown option: -headless")
+    assert sdk.run("-avd", "base", "-headless").stderr.startswith(
+        "ERROR   | unknown option: -headless"
+    )
     assert "No AVD specified" in sdk.run("-no-window").stderr
     _, phone = sdk.start("-avd", "base")
     again = sdk.run("-avd", "base")

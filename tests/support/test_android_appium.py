@@ -54,7 +54,8 @@ def session(appium: str, two: FakeAdb) -> Iterator[Callable[[str], WebDriver]]:
     yield start
     two.fault("none")
     for driver in open_now:
-        with contextlib.suppress(WebDriverException):  # the test has ended it already, or has broken what it runs on
+        # the test has ended it already, or has broken what it runs on
+        with contextlib.suppress(WebDriverException):
             driver.quit()
 
 
@@ -99,7 +100,8 @@ def test_taps_and_keys_change_page_source(driver: WebDriver, two: FakeAdb) -> No
     driver.press_keycode(3)
     assert screen.page == "home"
     driver.execute_script(
-        "mobile: swipeGesture", {"left": 100, "top": 400, "width": 400, "height": 900, "direction": "up", "percent": 0.8}
+        "mobile: swipeGesture",
+        {"left": 100, "top": 400, "width": 400, "height": 900, "direction": "up", "percent": 0.8},
     )
     assert screen.page == "drawer"
 
@@ -107,7 +109,9 @@ def test_taps_and_keys_change_page_source(driver: WebDriver, two: FakeAdb) -> No
 def test_any_text_typed_in_three_ways(driver: WebDriver, two: FakeAdb) -> None:
     texts = two.phone(ONE).screen.texts
     driver.tap([SEARCH])
-    assert "could not be located" in fails(lambda: driver.switch_to.active_element), "nothing has the focus"
+    assert "could not be located" in fails(lambda: driver.switch_to.active_element), (
+        "nothing has the focus"
+    )
     driver.tap([FIELD])
     driver.switch_to.active_element.send_keys("größe ")
     driver.execute_script("mobile: type", {"text": "日本 & 😀"})
@@ -115,17 +119,23 @@ def test_any_text_typed_in_three_ways(driver: WebDriver, two: FakeAdb) -> None:
     driver.press_keycode(279)
     assert texts["query"] == "größe 日本 & 😀 ñandú"
     assert driver.get_clipboard_text() == " ñandú"
-    assert two.phone(ONE).ime == "com.android.inputmethod.latin/.LatinIME", "the driver puts the input method back"
+    assert two.phone(ONE).ime == "com.android.inputmethod.latin/.LatinIME", (
+        "the driver puts the input method back"
+    )
     driver.press_keycode(29, 0x1000)
     driver.press_keycode(67)
     assert texts["query"] == ""
     assert "NullPointerException" in fails(
-        lambda: driver.execute_script("mobile: shell", {"command": "input", "args": ["text", "größe"]})
+        lambda: driver.execute_script(
+            "mobile: shell", {"command": "input", "args": ["text", "größe"]}
+        )
     )
     assert texts["query"] == ""
 
 
-def test_two_phones_share_no_session(driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb) -> None:
+def test_two_phones_share_no_session(
+    driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb
+) -> None:
     other = session(TWO)
     driver.tap([SETTINGS])
     other.tap([SEARCH])
@@ -175,7 +185,9 @@ def test_crashed_instrumentation_stays_dead(
 
 
 @pytest.mark.parametrize("fault", ["lost", "offline"])
-def test_gone_phone_ends_the_session(driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb, fault: str) -> None:
+def test_gone_phone_ends_the_session(
+    driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb, fault: str
+) -> None:
     two.fault(fault, ONE)
     assert "socket hang up" in fails(driver.get_screenshot_as_base64)
     until_it_fails_with(driver.get_screenshot_as_base64, "instrumentation process is not running")

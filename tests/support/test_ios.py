@@ -1,4 +1,6 @@
-"""The fake companion below the unchanged fb-idb: its command line through idb's Companion, its gRPC through idb's Client."""
+"""The fake companion below the unchanged fb-idb: its command line through idb's Companion, its gRPC
+through idb's Client.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ async def test_idb_commands_manage_simulators(fakes: FakeSimulators, tmp_path: P
     copy = await idb.clone(first)
     away = await idb.clone(first, destination_device_set=str(tmp_path / "away"))
     assert fakes.read(copy.udid).on == ["VPN"]
-    assert [one.udid for one in await commands(fakes, tmp_path / "away").list_targets()] == [away.udid]
+    assert [one.udid for one in await commands(fakes, tmp_path / "away").list_targets()] == [
+        away.udid
+    ]
     await idb.erase(first)
     assert fakes.read(first).on == Simulator(udid="").on
     await idb.delete(copy.udid)
@@ -95,7 +99,12 @@ async def test_idb_client_drives_the_screens(fakes: FakeSimulators) -> None:
     await commands(fakes).boot(udid)
     async with connected(fakes, udid) as client:
         size = (await client.describe()).screen_dimensions
-        assert (size.width_points, size.height_points, size.width, size.height) == (390, 844, 1170, 2532)
+        assert (size.width_points, size.height_points, size.width, size.height) == (
+            390,
+            844,
+            1170,
+            2532,
+        )
         assert Image.open(io.BytesIO(await client.screenshot())).size == (1170, 2532)
         await client.tap(190, 150)
         await client.tap(200, 140)
@@ -105,8 +114,16 @@ async def test_idb_client_drives_the_screens(fakes: FakeSimulators) -> None:
         await client.key(40)
         assert fakes.read(udid).lines["com.apple.mobilesafari"] == ["Results for What's ~ 5% of $7"]
         for nested in (True, False):
-            told = json.loads((await client.accessibility_info(None, AccessibilityInfoOptions(nested=nested))).json)
-            assert (len(told), told[0]["AXLabel"], "children" in told[0]) == (1 if nested else 4, "Safari", nested)
+            told = json.loads(
+                (
+                    await client.accessibility_info(None, AccessibilityInfoOptions(nested=nested))
+                ).json
+            )
+            assert (len(told), told[0]["AXLabel"], "children" in told[0]) == (
+                1 if nested else 4,
+                "Safari",
+                nested,
+            )
         await client.button(HIDButtonType.HOME)
         await client.swipe((300, 422), (80, 422), 0.1)
         assert (fakes.read(udid).app, fakes.read(udid).page) == (None, 1)
@@ -119,7 +136,11 @@ async def test_idb_client_drives_the_screens(fakes: FakeSimulators) -> None:
         assert fakes.read(udid).app is None
         await client.open_url("https://example.org/")
         assert fakes.read(udid).app == "com.apple.mobilesafari"
-        for refused in (client.launch("com.example.none"), client.open_url("nonsense"), client.list_apps()):
+        for refused in (
+            client.launch("com.example.none"),
+            client.open_url("nonsense"),
+            client.list_apps(),
+        ):
             with pytest.raises(IdbException):
                 await refused
     assert not Path("/tmp/idb").exists() or not list(Path("/tmp/idb").rglob(f"*{udid}*"))
@@ -128,12 +149,20 @@ async def test_idb_client_drives_the_screens(fakes: FakeSimulators) -> None:
 async def test_simulators_keep_their_state_apart(fakes: FakeSimulators) -> None:
     for udid in fakes.udids:
         await commands(fakes).boot(udid)
-    async with connected(fakes, fakes.udids[0]) as first, connected(fakes, fakes.udids[1]) as second:
-        await asyncio.gather(first.launch("com.apple.MobileSMS"), second.launch("com.apple.Preferences"))
+    async with (
+        connected(fakes, fakes.udids[0]) as first,
+        connected(fakes, fakes.udids[1]) as second,
+    ):
+        await asyncio.gather(
+            first.launch("com.apple.MobileSMS"), second.launch("com.apple.Preferences")
+        )
     async with connected(fakes, fakes.udids[0]) as first:
         await first.tap(100, 140)
     states = [fakes.read(udid) for udid in fakes.udids]
-    assert [(one.app, one.focused) for one in states] == [("com.apple.MobileSMS", True), ("com.apple.Preferences", False)]
+    assert [(one.app, one.focused) for one in states] == [
+        ("com.apple.MobileSMS", True),
+        ("com.apple.Preferences", False),
+    ]
 
 
 async def test_faults_happen_as_often_as_planned(fakes: FakeSimulators) -> None:
@@ -155,12 +184,25 @@ async def test_faults_happen_as_often_as_planned(fakes: FakeSimulators) -> None:
 
 
 def test_folder_made_by_a_command(tmp_path: Path) -> None:
-    make = [sys.executable, "-m", "tests.support.ios", "--make", str(tmp_path / "fake"), "--names", "A,B"]
+    make = [
+        sys.executable,
+        "-m",
+        "tests.support.ios",
+        "--make",
+        str(tmp_path / "fake"),
+        "--names",
+        "A,B",
+    ]
     done = subprocess.run(make, capture_output=True, text=True, check=True)
     assert [json.loads(line)["name"] for line in done.stdout.splitlines()[:2]] == ["A", "B"]
     assert str(tmp_path / "fake" / "idb_companion") in done.stdout
     again = subprocess.run(make, capture_output=True, text=True, check=True)
     assert again.stdout == done.stdout, "a folder that is there is taken up"
-    wrong = subprocess.run([str(tmp_path / "fake" / "simctl"), "erase", "all"], capture_output=True, text=True, check=False)
+    wrong = subprocess.run(
+        [str(tmp_path / "fake" / "simctl"), "erase", "all"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (wrong.returncode, wrong.stdout) == (64, "")
     assert "pbcopy" in wrong.stderr

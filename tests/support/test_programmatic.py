@@ -1,4 +1,6 @@
-"""Programs that solve MiniWoB++: played in the real Chromium through the one loop, and read apart from it."""
+"""Programs that solve MiniWoB++: played in the real Chromium through the one loop, and read apart
+from it.
+"""
 
 from __future__ import annotations
 
@@ -45,21 +47,31 @@ async def environment(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
     await environment.close()
 
 
-async def solved(environment: MiniWoB, policy: Programmatic, name: str, seed: int) -> tuple[bool, str]:
+async def solved(
+    environment: MiniWoB, policy: Programmatic, name: str, seed: int
+) -> tuple[bool, str]:
     """Whether the page rewards the episode, and what to look at where it does not."""
     task = await environment.task(name, seed)
     trajectory = await run_episode(policy, environment, task, id=f"{name}-{seed}")
     label = await environment.grade(trajectory)
-    return bool(label.success), f"{task.goal!r}: {label.note}; {[step.action for step in trajectory.steps]}"
+    return bool(
+        label.success
+    ), f"{task.goal!r}: {label.note}; {[step.action for step in trajectory.steps]}"
 
 
 def bare(html: str) -> Screen:
-    """The page for an agent that is told no attributes, as SteP is not: an id in place of words, words beside tags apart."""
+    """The page for an agent that is told no attributes, as SteP is not: an id in place of words,
+    words beside tags apart.
+    """
     told: list[Node] = []
     for node in nodes_of(html):
         kind = node.attributes.get("type", "")
         tag = f"input_{kind}" if node.tag == "input" and kind else node.tag
-        told.append(Node(node.ref, tag, "" if tag == "label" else node.text or node.attributes.get("id", "")))
+        told.append(
+            Node(
+                node.ref, tag, "" if tag == "label" else node.text or node.attributes.get("id", "")
+            )
+        )
         if kind and (words := re.search(rf'data-wob_ref="{node.ref}">([^<]+)</label>', html)):
             told.append(Node(-node.ref, "t", words[1]))
     return told
@@ -105,12 +117,20 @@ INBOX = [
 ]
 WRITTEN = {
     "reply": [Node(50, "span", "", {"id": "send-reply"}), Node(51, "textarea")],
-    "forward": [Node(50, "span", "", {"id": "send-forward"}), Node(51, "input"), Node(52, "textarea", "Nunc id.")],
+    "forward": [
+        Node(50, "span", "", {"id": "send-forward"}),
+        Node(51, "input"),
+        Node(52, "textarea", "Nunc id."),
+    ],
 }
 
 
 def understood(kind: str, wording: str) -> bool:
-    goal = wording.replace("NAME", "Bobine", 1).replace("DEST", "Kiley", 1).replace("MSG", "Eget at.", 1)
+    goal = (
+        wording.replace("NAME", "Bobine", 1)
+        .replace("DEST", "Kiley", 1)
+        .replace("MSG", "Eget at.", 1)
+    )
     first = {"delete": 21, "important": 22}.get(kind, 20)
     try:
         read = plan(goal, INBOX) == [Move("click", first)]
@@ -124,7 +144,12 @@ def understood(kind: str, wording: str) -> bool:
 
 @pytest.mark.skipif(MINIWOB is None, reason="miniwob is not installed")
 def test_hundreds_of_wordings_are_understood() -> None:
-    wrong = [wording for kind, said in wordings().items() for wording in said if not understood(kind, wording)]
+    wrong = [
+        wording
+        for kind, said in wordings().items()
+        for wording in said
+        if not understood(kind, wording)
+    ]
     # In five, the page wants the opposite of what the words say.
     assert sum(map(len, wordings().values())) > 400
     assert len(wrong) <= 5, wrong
@@ -171,7 +196,10 @@ def test_nodes_hold_their_own_words_only() -> None:
 
 
 def test_a_ticked_box_says_nothing_of_itself() -> None:
-    box, field = nodes_of('<input type="checkbox" value="on" checked data-wob_ref="1"><input value="on" data-wob_ref="2">')
+    box, field = nodes_of(
+        '<input type="checkbox" value="on" checked data-wob_ref="1"><input value="on" '
+        'data-wob_ref="2">'
+    )
     assert (box.text, field.text) == ("", "on")
     assert "checked" in box.attributes
 
@@ -183,19 +211,31 @@ def test_an_option_is_chosen_by_its_name() -> None:
 
 
 def test_a_page_of_results_is_turned_once() -> None:
-    goal = 'Use the textbox to enter "Kim" and press "Search", then find and click the 4th search result.'
+    goal = (
+        'Use the textbox to enter "Kim" and press "Search", then find and click the 4th search '
+        "result."
+    )
     search = [Move("type", 1, "Kim"), Move("click", 2)]
 
     def page(results: list[str], first_link: int) -> list[Node]:
-        links = [Node(first_link + place, "a", text) for place, text in enumerate((*results, "1", "2", ">"))]
+        links = [
+            Node(first_link + place, "a", text)
+            for place, text in enumerate((*results, "1", "2", ">"))
+        ]
         return [Node(1, "input"), Node(2, "button", "Search"), *links]
 
     assert plan(goal, page(["Ann", "Bo", "Cy"], 10), search) == [Move("click", 14)]
     # The links of the second page have other numbers than those of the first.
-    assert plan(goal, page(["Di", "Ed", "Flo"], 30), [*search, Move("click", 14)]) == [Move("click", 30)]
+    assert plan(goal, page(["Di", "Ed", "Flo"], 30), [*search, Move("click", 14)]) == [
+        Move("click", 30)
+    ]
 
 
-@pytest.mark.parametrize(("equation", "answer"), [("x - 3 = 10", "13"), ("4 - x = 10", "-6"), ("2 + x = 5", "3")])
+@pytest.mark.parametrize(
+    ("equation", "answer"), [("x - 3 = 10", "13"), ("4 - x = 10", "-6"), ("2 + x = 5", "3")]
+)
 def test_equations_are_solved_on_both_sides(equation: str, answer: str) -> None:
     page = [Node(1, "div", equation), Node(2, "input"), Node(3, "button", "Submit")]
-    assert plan("Solve for x and type your answer into the textbox.", page)[0] == Move("type", 2, answer)
+    assert plan("Solve for x and type your answer into the textbox.", page)[0] == Move(
+        "type", 2, answer
+    )

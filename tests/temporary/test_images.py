@@ -1,4 +1,6 @@
-"""Screenshots handed over in memory: a file for as long as an observation holds it, and records like any other."""
+"""Screenshots handed over in memory: a file for as long as an observation holds it, and records
+like any other.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,15 @@ def in_other_process(observation: Observation) -> tuple[object, str]:
 
 def test_a_path_in_any_form_is_a_string(tmp_path: Path) -> None:
     assert Observation("a.png").screenshot == Observation(Path("a.png")).screenshot == "a.png"
-    assert Observation(tmp_path / "a.png", "text") == Observation(str(tmp_path / "a.png"), text="text")
+    assert Observation(tmp_path / "a.png", "text") == Observation(
+        str(tmp_path / "a.png"), text="text"
+    )
     assert (Observation().screenshot, Observation(screenshot=None).screenshot) == (None, None)
 
 
-@pytest.mark.parametrize(("format", "ending"), [("PNG", ".png"), ("JPEG", ".jpg"), ("WEBP", ".webp"), ("GIF", ".gif")])
+@pytest.mark.parametrize(
+    ("format", "ending"), [("PNG", ".png"), ("JPEG", ".jpg"), ("WEBP", ".webp"), ("GIF", ".gif")]
+)
 def test_bytes_are_kept_as_they_are(format: str, ending: str) -> None:
     observation = Observation(png(format=format))
     assert path_of(observation).read_bytes() == png(format=format)
@@ -62,7 +68,9 @@ def test_bytes_are_kept_as_they_are(format: str, ending: str) -> None:
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "F", "HSV"])
 def test_a_pil_image_of_any_mode_is_kept(mode: str) -> None:
-    observation = Observation(Image.new("RGB", (8, 6), "white").convert("L").convert(mode if mode != "HSV" else "L"))
+    observation = Observation(
+        Image.new("RGB", (8, 6), "white").convert("L").convert(mode if mode != "HSV" else "L")
+    )
     assert open_checked(str(observation.screenshot)).size == (8, 6)
 
 
@@ -72,7 +80,9 @@ def test_a_pil_image_keeps_its_pixels() -> None:
 
 @pytest.mark.parametrize("wrong", [3, [b"x"], memoryview(b"x"), object()])
 def test_anything_else_is_a_clear_error(wrong: object) -> None:
-    with pytest.raises(TypeError, match="a path, the bytes of an encoded image or a PIL image, not "):
+    with pytest.raises(
+        TypeError, match="a path, the bytes of an encoded image or a PIL image, not "
+    ):
         Observation(wrong)  # type: ignore[arg-type]
 
 
@@ -97,7 +107,12 @@ def test_equal_images_share_one_file() -> None:
 def test_the_file_goes_with_its_last_holder() -> None:
     first = Observation(png("green"))
     path = path_of(first)
-    holders = [replace(first, text="x"), Observation(first.screenshot), copy.copy(first), copy.deepcopy(first)]
+    holders = [
+        replace(first, text="x"),
+        Observation(first.screenshot),
+        copy.copy(first),
+        copy.deepcopy(first),
+    ]
     holders += [pickle.loads(pickle.dumps(first))]
     assert {path_of(holder) for holder in holders} == {path}
     del first
@@ -127,14 +142,20 @@ def test_a_trajectory_keeps_its_images() -> None:
 def test_json_holds_the_path_alone() -> None:
     observation = Observation(png(), text="t")
     record = {"screenshot": str(path_of(observation)), "text": "t", "url": None, "caption": None}
-    assert msgspec.to_builtins(observation) == msgspec.json.decode(msgspec.json.encode(observation)) == record
+    assert (
+        msgspec.to_builtins(observation)
+        == msgspec.json.decode(msgspec.json.encode(observation))
+        == record
+    )
     assert msgspec.json.decode(msgspec.json.encode(observation), type=Observation) == observation
     assert pickle.loads(pickle.dumps(msgspec.convert(record, Observation))) == observation
 
 
 def test_the_key_goes_by_the_image_alone(tmp_path: Path) -> None:
     def key(trajectory: Trajectory) -> str:
-        return verdict_key(SelfReport().info, trajectory, [str(o.screenshot) for o in trajectory.observations])
+        return verdict_key(
+            SelfReport().info, trajectory, [str(o.screenshot) for o in trajectory.observations]
+        )
 
     def trajectory(color: str) -> Trajectory:
         return Trajectory(id="a", task=Task(goal="g"), final=Observation(png(color)))
@@ -152,7 +173,10 @@ def test_the_key_goes_by_the_image_alone(tmp_path: Path) -> None:
 def test_another_process_finds_the_image(method: str) -> None:
     observation = Observation(png("blue"))
     with ProcessPoolExecutor(1, mp_context=get_context(method)) as pool:
-        assert pool.submit(in_other_process, observation).result() == ((0, 0, 255), path_of(observation).name)
+        assert pool.submit(in_other_process, observation).result() == (
+            (0, 0, 255),
+            path_of(observation).name,
+        )
     assert path_of(observation).exists()
 
 
@@ -169,7 +193,10 @@ def test_a_child_leaves_its_parents_files() -> None:
 
 def test_threads_share_images_safely() -> None:
     def work(number: int) -> bool:
-        return all(pixel(Observation(png(("red", "lime")[(number + i) % 2]))) is not None for i in range(50))
+        return all(
+            pixel(Observation(png(("red", "lime")[(number + i) % 2]))) is not None
+            for i in range(50)
+        )
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(16)))
@@ -202,5 +229,8 @@ def test_nothing_is_left_behind_by_processes(tmp_path: Path) -> None:
 
 
 def test_a_path_alone_costs_no_import_of_pil() -> None:
-    program = "import sys; from prill import Observation; Observation('a.png'); sys.exit('PIL' in sys.modules)"
+    program = (
+        "import sys; from prill import Observation; Observation('a.png'); sys.exit('PIL' in "
+        "sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

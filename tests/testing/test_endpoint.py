@@ -1,4 +1,6 @@
-"""The mock server: it answers like an OpenAI-compatible endpoint, and every fault is what it says, the same at every run."""
+"""The mock server: it answers like an OpenAI-compatible endpoint, and every fault is what it says,
+the same at every run.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from prill.testing import Faults, MockServer, marked_truth
 from prill.testing.endpoint.faults import FAULTS, certainty
 
 STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
-SCHEMA = {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": STATUS.json_schema()}}
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {"name": "verdict", "strict": True, "schema": STATUS.json_schema()},
+}
 PIXEL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
@@ -31,8 +36,12 @@ def asking(content: str | list[dict[str, Any]], **fields: Any) -> dict[str, Any]
     return {"model": "mock", "messages": [{"role": "user", "content": content}], **fields}
 
 
-async def ask_all(server: MockServer, bodies: list[dict[str, Any]], patience: float = 30.0) -> list[tuple[int, str, str]]:
-    """Status, body and Retry-After of each; status 0 where the connection broke, -1 where patience ran out."""
+async def ask_all(
+    server: MockServer, bodies: list[dict[str, Any]], patience: float = 30.0
+) -> list[tuple[int, str, str]]:
+    """Status, body and Retry-After of each; status 0 where the connection broke, -1 where patience
+    ran out.
+    """
 
     async def ask(session: aiohttp.ClientSession, body: dict[str, Any]) -> tuple[int, str, str]:
         try:
@@ -44,7 +53,9 @@ async def ask_all(server: MockServer, bodies: list[dict[str, Any]], patience: fl
             return -1, "", ""
 
     timeout = aiohttp.ClientTimeout(patience)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=64)) as session:
+    async with aiohttp.ClientSession(
+        timeout=timeout, connector=aiohttp.TCPConnector(limit=64)
+    ) as session:
         return await asyncio.gather(*(ask(session, body) for body in bodies))
 
 
@@ -61,7 +72,11 @@ async def parse_error(server: MockServer, body: dict[str, Any]) -> tuple[int, di
 
 @pytest.mark.parametrize("word", ["success", "failure"])
 async def test_marked_verdict_in_every_form(word: str) -> None:
-    forms: list[dict[str, Any]] = [{}, {"response_format": SCHEMA}, {"response_format": {"type": "json_object"}}]
+    forms: list[dict[str, Any]] = [
+        {},
+        {"response_format": SCHEMA},
+        {"response_format": {"type": "json_object"}},
+    ]
     with MockServer() as server:
         for form in forms:
             choice = await ask_one(server, asking(f"The goal. truth={word} The rest.", **form))
@@ -73,7 +88,10 @@ async def test_marked_verdict_in_every_form(word: str) -> None:
 async def test_unmarked_verdict_is_computed() -> None:
     texts = [f"task {i}" for i in range(40)]
     with MockServer() as server:
-        verdicts = [STATUS.parse((await ask_one(server, asking(t)))["message"]["content"])["status"] for t in texts]
+        verdicts = [
+            STATUS.parse((await ask_one(server, asking(t)))["message"]["content"])["status"]
+            for t in texts
+        ]
     assert verdicts == [marked_truth(t) for t in texts]
     assert {"success", "failure"} == set(verdicts)
 
@@ -81,14 +99,18 @@ async def test_unmarked_verdict_is_computed() -> None:
 async def test_logprobs_spell_the_reply() -> None:
     text = "truth=failure 7"
     with MockServer() as server:
-        choice = await ask_one(server, asking(text, response_format=SCHEMA, logprobs=True, top_logprobs=10))
+        choice = await ask_one(
+            server, asking(text, response_format=SCHEMA, logprobs=True, top_logprobs=10)
+        )
     tokens = choice["logprobs"]["content"]
     assert "".join(t["token"] for t in tokens) == choice["message"]["content"]
     verdict = [t for t in tokens if len(t["top_logprobs"]) > 1]
     assert len(verdict) == 1 and verdict[0]["token"].strip() == "failure"
     p = {t["token"].strip(): math.exp(t["logprob"]) for t in verdict[0]["top_logprobs"]}
     assert p["failure"] + p["fail"] == pytest.approx(certainty(text))
-    assert sum(p.values()) == pytest.approx(1) and p["success"] == pytest.approx(0.999 - certainty(text))
+    assert sum(p.values()) == pytest.approx(1) and p["success"] == pytest.approx(
+        0.999 - certainty(text)
+    )
 
 
 async def test_usage_counts_text_and_images() -> None:
@@ -114,7 +136,9 @@ async def test_reply_cut_at_the_token_limit() -> None:
 
 async def test_faults_come_at_their_rates() -> None:
     rates: dict[str, Any] = dict.fromkeys(FAULTS, 0.08) | {"stall": 0.01}
-    bodies = [asking(f"{i} truth=success", response_format=SCHEMA if i % 2 else None) for i in range(600)]
+    bodies = [
+        asking(f"{i} truth=success", response_format=SCHEMA if i % 2 else None) for i in range(600)
+    ]
     with MockServer(seed=3, retry_after=0.05, stall_seconds=0.3, **rates) as server:
         answers = await ask_all(server, bodies)
         outcomes = server.stats().outcomes
@@ -131,16 +155,24 @@ async def test_faults_come_at_their_rates() -> None:
     assert len(broken_off) == outcomes["broken_off"]
     assert sum(text.startswith('{"error"') for text in bodies_200) == outcomes["error_inside"]
     choices = [c for c in choices if c not in broken_off]
-    refused = [c for c in choices if c["message"]["refusal"] or c["finish_reason"] == "content_filter"]
+    refused = [
+        c for c in choices if c["message"]["refusal"] or c["finish_reason"] == "content_filter"
+    ]
     silent = [c for c in choices if not c["message"]["content"] and c not in refused]
     assert len(refused) == outcomes["refusal"] and len(silent) == outcomes["empty"]
     assert {c["finish_reason"] for c in refused} == {"stop", "content_filter"}
-    assert sum("unsuccessful" in (c["message"]["content"] or "") for c in choices) == outcomes["unsuccessful"]
+    assert (
+        sum("unsuccessful" in (c["message"]["content"] or "") for c in choices)
+        == outcomes["unsuccessful"]
+    )
     cut = outcomes["cut"]
     assert 0 < sum(c["finish_reason"] == "length" for c in choices) < cut
     readable = [c["message"]["content"] for c in choices if c["message"]["content"]]
     verdicts = Counter(_verdict(text) for text in readable)
-    assert verdicts == {"success": outcomes["ok"], "": outcomes["garbage"] + outcomes["unsuccessful"] + cut}
+    assert verdicts == {
+        "success": outcomes["ok"],
+        "": outcomes["garbage"] + outcomes["unsuccessful"] + cut,
+    }
 
 
 def _verdict(text: str) -> str:
@@ -184,7 +216,9 @@ async def test_stall_outlasts_its_client() -> None:
 
 async def test_requests_beyond_slots_are_refused() -> None:
     with MockServer(slots=3, latency=0.5) as server:
-        statuses = Counter(status for status, _, _ in await ask_all(server, [asking(f"{i}") for i in range(8)]))
+        statuses = Counter(
+            status for status, _, _ in await ask_all(server, [asking(f"{i}") for i in range(8)])
+        )
     assert statuses == {200: 3, 429: 5}
 
 
@@ -195,13 +229,20 @@ async def test_requests_beyond_slots_are_refused() -> None:
         ("unknown_model", asking("a"), 404, "model_not_found"),
         ("no_images", asking([{"type": "text", "text": "a"}, PIXEL]), 400, "image"),
         ("no_json_schema", asking("a", response_format=SCHEMA), 400, "response_format"),
-        ("no_json_object", asking("a", response_format={"type": "json_object"}), 400, "response_format"),
+        (
+            "no_json_object",
+            asking("a", response_format={"type": "json_object"}),
+            400,
+            "response_format",
+        ),
         ("no_temperature", asking("a", temperature=0), 400, "temperature"),
         ("no_max_tokens", asking("a", max_tokens=9), 400, "max_completion_tokens"),
         ("no_logprobs", asking("a", logprobs=True, top_logprobs=5), 400, "logprobs"),
     ],
 )
-async def test_unsupported_options_refused(setting: str, body: dict[str, Any], status: int, words: str) -> None:
+async def test_unsupported_options_refused(
+    setting: str, body: dict[str, Any], status: int, words: str
+) -> None:
     options: dict[str, Any] = {setting: True}
     with MockServer(**options) as server:
         code, error = await parse_error(server, body)
@@ -221,7 +262,9 @@ async def test_prompt_over_window_is_refused() -> None:
 
 async def test_format_ignored_gives_tagged_lines() -> None:
     with MockServer(ignore_format=True) as server:
-        text = (await ask_one(server, asking("truth=failure", response_format=SCHEMA)))["message"]["content"]
+        text = (await ask_one(server, asking("truth=failure", response_format=SCHEMA)))["message"][
+            "content"
+        ]
     assert text.startswith("Thoughts: ") and text.endswith("\nStatus: failure")
 
 
@@ -242,7 +285,9 @@ def test_server_ends_with_its_parent() -> None:
         "import os, signal; from prill.testing import MockServer; s = MockServer().__enter__();"
         "print(s._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60
+    )
     assert done.returncode == -signal.SIGKILL
     _wait_until_gone(int(done.stdout))
 
@@ -277,6 +322,9 @@ def test_senseless_settings_refused() -> None:
 
 
 def test_failed_server_start_says_why(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(EnvironmentFailedError, match="did not start"), MockServer(truth="prill.testing:nothing"):
+    with (
+        pytest.raises(EnvironmentFailedError, match="did not start"),
+        MockServer(truth="prill.testing:nothing"),
+    ):
         pass
     assert "not a module:function" in capfd.readouterr().err

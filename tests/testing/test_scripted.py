@@ -23,13 +23,21 @@ CLICK, STOP = Action("click", "click [3]"), Action("stop", "stop [done]", value=
 RECORD = Trajectory(
     id="t1",
     task=TASK,
-    steps=(Step(Observation(text="list"), CLICK, "the lamp"), Step(Observation(text="cart"), STOP, "finished")),
+    steps=(
+        Step(Observation(text="list"), CLICK, "the lamp"),
+        Step(Observation(text="cart"), STOP, "finished"),
+    ),
     final=Observation(text="bought"),
 )
 
 
 async def test_model_replies_in_order_and_records() -> None:
-    model = ScriptedModel(["Thoughts: hm\nStatus: failure", Reply("as it is", Usage(calls=1, prompt_tokens=9), {"a": "b"})])
+    model = ScriptedModel(
+        [
+            "Thoughts: hm\nStatus: failure",
+            Reply("as it is", Usage(calls=1, prompt_tokens=9), {"a": "b"}),
+        ]
+    )
     first = await model.complete(ASK, form=STATUS)
     second = await model.complete(ASK, form=STATUS)
     assert first.fields == {"thoughts": "hm", "status": "failure"} and first.usage.calls == 1
@@ -57,7 +65,11 @@ async def test_model_ended_script_is_an_error() -> None:
 
 
 async def test_model_function_answers_the_prompt() -> None:
-    model = ScriptedModel(lambda messages: f"Status: {'success' if 'did' in str(messages[-1].parts[0]) else 'failure'}")
+    model = ScriptedModel(
+        lambda messages: (
+            f"Status: {'success' if 'did' in str(messages[-1].parts[0]) else 'failure'}"
+        )
+    )
     assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
 
 
@@ -89,5 +101,13 @@ def test_exported_names_exist_unloaded() -> None:
         assert getattr(prill.testing, name).__name__ == name
     with pytest.raises(AttributeError, match="Nothing"):
         getattr(prill.testing, "Nothing")  # noqa: B009  the name is wrong on purpose
-    code = "import sys, prill.testing; print([m for m in sys.modules if m == 'aiohttp' or m.startswith('prill.testing.')])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, prill.testing; print([m for m in sys.modules if m == 'aiohttp' or "
+        "m.startswith('prill.testing.')])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -1,1 +1,3 @@
-"""MindAct and Self-MAP: a tournament among the candidates of a recorded page, with a memory of earlier turns."""
+"""MindAct and Self-MAP: a tournament among the candidates of a recorded page, with a memory of
+earlier turns.
+"""

@@ -1,9 +1,11 @@
-"""MindAct (Mind2Web, arXiv 2306.06070) and Self-MAP (ACL 2024): which candidate of a recorded page is acted on next, and how.
+"""MindAct (Mind2Web, arXiv 2306.06070) and Self-MAP (ACL 2024): which candidate of a recorded page
+is acted on next, and how.
 
-The candidates meet in groups, and whoever the model chooses meets the next ones. Earlier turns of the conversation, always as
-they were recorded, are shown before the page. Both agents are one class: Self-MAP is MindAct with the four switches of its
-paper on. What the papers' code does otherwise: the shuffling is seeded, an element without an id is found by its text, a letter
-beyond the choices passes its group only.
+The candidates meet in groups, and whoever the model chooses meets the next ones. Earlier turns of
+the conversation, always as they were recorded, are shown before the page. Both agents are one
+class: Self-MAP is MindAct with the four switches of its paper on. What the papers' code does
+otherwise: the shuffling is seeded, an element without an id is found by its text, a letter beyond
+the choices passes its group only.
 """
 
 from __future__ import annotations
@@ -36,93 +38,169 @@ from prill.papers.mind2web.mindact.forms import (
     to_operation,
     wording,
 )
-from prill.papers.mind2web.mindact.memory import History, Order, Recall, Snippet, build_memory, build_state
+from prill.papers.mind2web.mindact.memory import (
+    History,
+    Order,
+    Recall,
+    Snippet,
+    build_memory,
+    build_state,
+)
 from prill.papers.mind2web.mindact.sentences import rationale, rewritten, sentences_in
 from prill.papers.mind2web.mindact.window import Window, tokens_for
 from prill.papers.mind2web.pages.state import PageState
 from prill.papers.mind2web.pages.steps import Marking
-from prill.papers.mind2web.pages.tree import Brackets, CandidateChoice, CandidateView, Ids, RecordedPage
+from prill.papers.mind2web.pages.tree import (
+    Brackets,
+    CandidateChoice,
+    CandidateView,
+    Ids,
+    RecordedPage,
+)
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 _PART_TOKENS = 512  # of a trained model (Self-MAP's code)
 _MAX_PAGES = 32  # kept parsed: those of a conversation
 _T = TypeVar("_T")
-RationaleModel = Annotated[LanguageModel | None, Meta(description="writes why an earlier answer was right (memory refinement)")]
+RationaleModel = Annotated[
+    LanguageModel | None,
+    Meta(description="writes why an earlier answer was right (memory refinement)"),
+]
 RewriteModel = Annotated[
-    LanguageModel | None, Meta(description="makes an instruction stand alone; earlier turns are then not shown (CAR)")
+    LanguageModel | None,
+    Meta(description="makes an instruction stand alone; earlier turns are then not shown (CAR)"),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MindActSpec:
-    """What is shown of earlier turns, how the model answers, and how much it reads. Numbers are those of Self-MAP's code."""
+    """What is shown of earlier turns, how the model answers, and how much it reads. Numbers are
+    those of Self-MAP's code.
+    """
 
-    form: Annotated[Form, Meta(description="the model answers with a letter, or writes the element")] = "choice"
+    form: Annotated[
+        Form, Meta(description="the model answers with a letter, or writes the element")
+    ] = "choice"
     history: Annotated[
         History,
         Meta(
-            description="earlier steps shown: none, all, those of the first 3 turns, of the most similar turns, or the matched"
+            description="earlier steps shown: none, all, those of the first 3 turns, of the most "
+            "similar turns, or the matched"
         ),
     ] = "all"
-    snippets: Annotated[int, Meta(ge=1, description="most turns, or groups of like steps, that are matched")] = 3
-    history_order: Annotated[Order, Meta(description="the order of what was matched: the nearest first, last, or by time")] = (
-        "relevance"
-    )
-    match_pages: Annotated[bool, Meta(description="pages count when steps are matched (the paper: worse)")] = False
+    snippets: Annotated[
+        int, Meta(ge=1, description="most turns, or groups of like steps, that are matched")
+    ] = 3
+    history_order: Annotated[
+        Order,
+        Meta(description="the order of what was matched: the nearest first, last, or by time"),
+    ] = "relevance"
+    match_pages: Annotated[
+        bool, Meta(description="pages count when steps are matched (the paper: worse)")
+    ] = False
     embedder: Annotated[
-        str, Meta(description="how texts are compared: tfidf, minilm, local:DIR, or a model's name at an endpoint")
+        str,
+        Meta(
+            description="how texts are compared: tfidf, minilm, local:DIR, or a model's name at "
+            "an endpoint"
+        ),
     ] = "tfidf"
-    embedder_url: Annotated[str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")] = None
-    simplification: Annotated[bool, Meta(description="earlier pages are cut around a few candidates, not all")] = False
-    refinement: Annotated[
-        bool | None, Meta(description="earlier answers have a sentence why (default: where those come from is named)")
+    embedder_url: Annotated[
+        str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
     ] = None
-    rationales: Annotated[Path | None, Meta(description="JSON-lines file that keeps these sentences")] = None
-    rewrites: Annotated[Path | None, Meta(description="JSON-lines file that keeps instructions that stand alone")] = None
-    prompted: Annotated[bool, Meta(description="for a chat model: with three examples; else for one trained on this form")] = (
-        False
-    )
+    simplification: Annotated[
+        bool, Meta(description="earlier pages are cut around a few candidates, not all")
+    ] = False
+    refinement: Annotated[
+        bool | None,
+        Meta(
+            description="earlier answers have a sentence why (default: where those come from is "
+            "named)"
+        ),
+    ] = None
+    rationales: Annotated[
+        Path | None, Meta(description="JSON-lines file that keeps these sentences")
+    ] = None
+    rewrites: Annotated[
+        Path | None, Meta(description="JSON-lines file that keeps instructions that stand alone")
+    ] = None
+    prompted: Annotated[
+        bool,
+        Meta(
+            description="for a chat model: with three examples; else for one trained on this form"
+        ),
+    ] = False
     numbers: Annotated[
-        bool, Meta(description="elements carry numbers (the papers); without, they are found by their text: soon learnt")
+        bool,
+        Meta(
+            description="elements carry numbers (the papers); without, they are found by their "
+            "text: soon learnt"
+        ),
     ] = True
     group: Annotated[int, Meta(ge=2, le=25, description="candidates that are shown together")] = 5
     pool: Annotated[int, Meta(ge=1, description="best candidates that take part")] = 50
-    previous: Annotated[int, Meta(ge=0, description="earlier actions of the turn that are told")] = 5
+    previous: Annotated[
+        int, Meta(ge=0, description="earlier actions of the turn that are told")
+    ] = 5
     part_tokens: Annotated[
-        int | None, Meta(ge=16, description="most tokens of a page, a question or an answer (default: 512; prompted: any)")
+        int | None,
+        Meta(
+            ge=16,
+            description="most tokens of a page, a question or an answer (default: 512; prompted: "
+            "any)",
+        ),
     ] = None
     total_tokens: Annotated[
-        int, Meta(ge=32, description="tokens of all together, which bounds what is shown of earlier steps")
+        int,
+        Meta(
+            ge=32, description="tokens of all together, which bounds what is shown of earlier steps"
+        ),
     ] = 2048
-    truncate: Annotated[Literal["token", "snippet"], Meta(description="the earliest go token by token, or step by step")] = (
-        "token"
-    )
+    truncate: Annotated[
+        Literal["token", "snippet"],
+        Meta(description="the earliest go token by token, or step by step"),
+    ] = "token"
     tokenizer: Annotated[
-        str | None, Meta(description="folder of a tokenizer for transformers (default: that of the model's folder, else about)")
+        str | None,
+        Meta(
+            description="folder of a tokenizer for transformers (default: that of the model's "
+            "folder, else about)"
+        ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one answer")] = 50
-    neg_ratio: Annotated[float, Meta(ge=0, le=1, description="training: share of the draws without the right element")] = 0.2
+    neg_ratio: Annotated[
+        float,
+        Meta(ge=0, le=1, description="training: share of the draws without the right element"),
+    ] = 0.2
     draw: Annotated[int, Meta(ge=0, description="training: another draw has other candidates")] = 0
     seed: Annotated[int, Meta(description="another seed shuffles otherwise")] = 123
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfMAPSpec(MindActSpec):
-    """The best variant of the paper: the model writes the element, and sees earlier steps that match, on short pages."""
+    """The best variant of the paper: the model writes the element, and sees earlier steps that
+    match, on short pages.
+    """
 
-    form: Annotated[Form, Meta(description="the model answers with a letter, or writes the element")] = "generation"
+    form: Annotated[
+        Form, Meta(description="the model answers with a letter, or writes the element")
+    ] = "generation"
     history: Annotated[
         History,
         Meta(
-            description="earlier steps shown: none, all, those of the first 3 turns, of the most similar turns, or the matched"
+            description="earlier steps shown: none, all, those of the first 3 turns, of the most "
+            "similar turns, or the matched"
         ),
     ] = "matched"
-    simplification: Annotated[bool, Meta(description="earlier pages are cut around a few candidates, not all")] = True
+    simplification: Annotated[
+        bool, Meta(description="earlier pages are cut around a few candidates, not all")
+    ] = True
 
 
 class MindAct:
-    """Plays recorded pages (`prill.papers.mind2web.pages.PageState`), with earlier turns in `task.earlier`, one action a step.
+    """Plays recorded pages (`prill.papers.mind2web.pages.PageState`), with earlier turns in
+    `task.earlier`, one action a step.
 
     Where no candidate was chosen the action is of kind `none`.
 
@@ -131,7 +209,8 @@ class MindAct:
         spec: The options.
 
     Raises:
-        UsageError: `refinement` is set, and there is neither a `rationale_model` nor a file of rationales.
+        UsageError: `refinement` is set, and there is neither a `rationale_model` nor a file of
+            rationales.
     """
 
     def __init__(
@@ -145,10 +224,18 @@ class MindAct:
         self.model, self.spec = model, spec
         self.rationale_model, self.rewrite_model = rationale_model, rewrite_model
         if spec.refinement and rationale_model is None and spec.rationales is None:
-            raise UsageError("refinement needs sentences: name a rationale_model, or rationales, a file that keeps them")
-        self._refines = spec.refinement is not False and (rationale_model is not None or spec.rationales is not None)
+            raise UsageError(
+                "refinement needs sentences: name a rationale_model, or rationales, a file that "
+                "keeps them"
+            )
+        self._refines = spec.refinement is not False and (
+            rationale_model is not None or spec.rationales is not None
+        )
         self._rewrites = rewrite_model is not None or spec.rewrites is not None
-        self._rationales, self._rewritten = sentences_in(spec.rationales), sentences_in(spec.rewrites)
+        self._rationales, self._rewritten = (
+            sentences_in(spec.rationales),
+            sentences_in(spec.rewrites),
+        )
         self._wording = Wording(spec.form, spec.prompted, spec.numbers)
         self._brackets: Brackets = "angle" if spec.prompted else "round"
         self._ids: Ids = "short" if spec.numbers else "none"
@@ -184,7 +271,8 @@ class MindAct:
         Raises:
             NoEvidenceError: The state is not a recorded page.
             InputError: The page is broken.
-            UnscoredError: The model gives no usable answer, which differs from choosing none of the candidates.
+            UnscoredError: The model gives no usable answer, which differs from choosing none of the
+                candidates.
         """
         state = build_state(observation.text)
         page, place = self._page(state.page), self._step
@@ -202,17 +290,27 @@ class MindAct:
             view = self._cut(page, group)
             if not view.choices:
                 continue
-            messages = self._messages(history, self._passage(view.text, task.goal, state, view.choices))
-            answer = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=self._prompt)
-            notes.append(f"{' '.join(choice.id for choice in view.choices)}: {' '.join(clean(answer).split())}")
+            messages = self._messages(
+                history, self._passage(view.text, task.goal, state, view.choices)
+            )
+            answer = await said_by(
+                self.model, messages, max_tokens=self.spec.max_tokens, prompt=self._prompt
+            )
+            notes.append(
+                f"{' '.join(choice.id for choice in view.choices)}: "
+                f"{' '.join(clean(answer).split())}"
+            )
             if (found := self._wording.read(answer, view.choices)) is not None:
                 picked = found
                 pool.append(found.id)
-        # Where the last group was left without a winner, none before it counts: the rule of MindAct's evaluation.
+        # Where the last group was left without a winner, none before it counts: the rule of
+        # MindAct's evaluation.
         action = picked.action() if picked is not None and pool else Action("none", "")
         return Step(observation, action, "\n".join(notes) or None)
 
-    def demonstrate(self, trajectory: Trajectory, index: int, *, draw: int | None = None) -> tuple[Sequence[Message], str]:
+    def demonstrate(
+        self, trajectory: Trajectory, index: int, *, draw: int | None = None
+    ) -> tuple[Sequence[Message], str]:
         """Puts a recorded step as a question about one group of candidates, and its answer.
 
         Args:
@@ -221,8 +319,8 @@ class MindAct:
             draw: Another draw has other candidates. None: that of the options.
 
         Returns:
-            The messages and the right answer. The group has the right element and others or, in the share `neg_ratio` of the
-            draws and where the page lost it, only others.
+            The messages and the right answer. The group has the right element and others or, in the
+            share `neg_ratio` of the draws and where the page lost it, only others.
 
         Raises:
             NoEvidenceError: The state is not a recorded page.
@@ -243,24 +341,40 @@ class MindAct:
         async def asked() -> Sequence[Message]:
             task = await self._restated(trajectory.task)
             memory = build_memory(task)
-            history = await self._history(task, memory, state, index, taught=f"draw {spec.draw if draw is None else draw}")
+            history = await self._history(
+                task, memory, state, index, taught=f"draw {spec.draw if draw is None else draw}"
+            )
             return self._messages(history, self._passage(view.text, task.goal, state, view.choices))
 
         return _outside(asked()), answer
 
     async def _restated(self, task: Task) -> Task:
-        """The task with an instruction that stands alone, where that takes the place of earlier turns."""
+        """The task with an instruction that stands alone, where that takes the place of earlier
+        turns.
+        """
         if not self._rewrites:
             return task
-        return replace(task, goal=await rewritten(task, self.rewrite_model, self._rewritten, self._prompt))
+        return replace(
+            task, goal=await rewritten(task, self.rewrite_model, self._rewritten, self._prompt)
+        )
 
     async def _history(
-        self, task: Task, memory: Sequence[Snippet], state: PageState, place: int, *, taught: str = ""
+        self,
+        task: Task,
+        memory: Sequence[Snippet],
+        state: PageState,
+        place: int,
+        *,
+        taught: str = "",
     ) -> Sequence[Passage]:
         """The earlier steps as they are shown at this one. `taught` is the draw in training."""
         passages = []
         for snippet in await self._recall(memory, task, state):
-            passages.append(await self._remembered(snippet, self._random(task, place, taught, snippet.key), bool(taught)))
+            passages.append(
+                await self._remembered(
+                    snippet, self._random(task, place, taught, snippet.key), bool(taught)
+                )
+            )
         return passages
 
     async def _remembered(self, snippet: Snippet, random: Random, taught: bool) -> Passage:
@@ -270,9 +384,14 @@ class MindAct:
         positives, others = _told_apart(page, state, snippet.positives)
         chosen = random.choice(positives) if positives else None
         # In training, candidates of any rank are drawn: no cut was set there (Self-MAP's code).
-        best = others if taught or not spec.simplification else _within(others, state.candidates[: spec.pool])
+        best = (
+            others
+            if taught or not spec.simplification
+            else _within(others, state.candidates[: spec.pool])
+        )
         drawn = _drawn(random, chosen, best, spec.group)
-        # Without simplification the page is cut around all candidates. Letters are still for a few of them.
+        # Without simplification the page is cut around all candidates. Letters are still for a few
+        # of them.
         view = self._cut(page, drawn) if spec.simplification else self._whole(state, chosen, others)
         choices = [choice for choice in view.choices if choice.id in drawn]
         why = None
@@ -280,11 +399,20 @@ class MindAct:
             why = wording()["nothing_fits"]
             if positives:
                 shown = page.view(positives[:1], brackets="angle").text
-                why = await rationale(snippet, positives[0], shown, self.rationale_model, self._rationales, self._prompt)
+                why = await rationale(
+                    snippet,
+                    positives[0],
+                    shown,
+                    self.rationale_model,
+                    self._rationales,
+                    self._prompt,
+                )
         answer = self._wording.answer(choices, chosen, *to_operation(snippet.action), rationale=why)
         return self._wording.passage(view.text, snippet.instruction, None, choices, answer)
 
-    def _passage(self, text: str, goal: str, state: PageState, choices: Sequence[CandidateChoice]) -> Passage:
+    def _passage(
+        self, text: str, goal: str, state: PageState, choices: Sequence[CandidateChoice]
+    ) -> Passage:
         past = state.past[-self.spec.previous :] if self.spec.previous else None
         return self._wording.passage(text, goal, past, choices)
 
@@ -293,13 +421,17 @@ class MindAct:
         system = load_prompt(PACKAGE, name).fill({})["user"]
         if not self.spec.prompted:
             return self._window.trained(system, history, current)
-        return self._window.chat(system, [self._wording.example(one) for one in examples()], history, current)
+        return self._window.chat(
+            system, [self._wording.example(one) for one in examples()], history, current
+        )
 
     @cached_property
     def _window(self) -> Window:
         spec = self.spec
         part = spec.part_tokens or (None if spec.prompted else _PART_TOKENS)
-        return Window(tokens_for(spec.tokenizer, self.model), part, spec.total_tokens, spec.truncate)
+        return Window(
+            tokens_for(spec.tokenizer, self.model), part, spec.total_tokens, spec.truncate
+        )
 
     def _describe(self, state: PageState) -> str:
         """A page in the words that count when steps are matched by their pages, too."""
@@ -316,7 +448,9 @@ class MindAct:
         return page
 
     def _whole(self, state: PageState, chosen: str | None, others: Sequence[str]) -> CandidateView:
-        """The page around all candidates, the right one and the others: the same at every step, and long."""
+        """The page around all candidates, the right one and the others: the same at every step, and
+        long.
+        """
         key = state.page, chosen, tuple(others)
         view = self._views.pop(key, None)
         if view is None:
@@ -352,7 +486,9 @@ class SelfMAP(MindAct):
         super().__init__(model, spec, rationale_model=rationale_model, rewrite_model=rewrite_model)
 
 
-def _told_apart(page: RecordedPage, state: PageState, positives: Sequence[str]) -> tuple[list[str], list[str]]:
+def _told_apart(
+    page: RecordedPage, state: PageState, positives: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """The right candidates that the page has, and all others, by rank."""
     right = [one for one in positives if one in page]
     return right, [one for one in state.candidates if one not in positives]
@@ -370,6 +506,8 @@ def _within(ids: Sequence[str], best: Sequence[str]) -> list[str]:
 
 
 def _outside(asked: Coroutine[Any, Any, _T]) -> _T:
-    """What a coroutine gives, waited for in a thread: whoever makes lessons may be in an event loop, or in none."""
+    """What a coroutine gives, waited for in a thread: whoever makes lessons may be in an event
+    loop, or in none.
+    """
     with ThreadPoolExecutor(1) as worker:
         return worker.submit(contextvars.copy_context().run, asyncio.run, asked).result()

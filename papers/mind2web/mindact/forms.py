@@ -1,8 +1,8 @@
 """The question about one group of candidates, the answer in either form, and what an answer means.
 
-By letter: `C.`, then `Action: SELECT`, then `Value: Queen`; A stands for none of the choices. Written: `Element: …` with the
-element's text, then the same two lines; or `None`. A model that was prompted begins with `Answer: C.`. Answers in one line are
-read, too: T5 writes no line breaks.
+By letter: `C.`, then `Action: SELECT`, then `Value: Queen`; A stands for none of the choices.
+Written: `Element: …` with the element's text, then the same two lines; or `None`. A model that was
+prompted begins with `Answer: C.`. Answers in one line are read, too: T5 writes no line breaks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _MARK, _FENCE = "###", "'''"  # what divides the parts of the trained form
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One step as a model reads it: the page, the question, and the answer; None where it is to be given."""
+    """One step as a model reads it: the page, the question, and the answer; None where it is to be
+    given.
+    """
 
     page: str
     question: str
@@ -47,9 +49,11 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What an answer chose: the candidate, and the operation and value as they were written; empty where they were not.
+    """What an answer chose: the candidate, and the operation and value as they were written; empty
+    where they were not.
 
-    Without an operation the action is of kind `none`: it has its element, which may still be the right one.
+    Without an operation the action is of kind `none`: it has its element, which may still be the
+    right one.
     """
 
     id: str
@@ -58,13 +62,19 @@ class Picked:
 
     def action(self) -> Action:
         """What is done to the candidate: `TYPE [12] [new york]`."""
-        text = " ".join(filter(None, (self.operation, f"[{self.id}]", f"[{self.value}]" if self.value else "")))
-        return Action(_KINDS.get(self.operation, "none"), text, target=self.id, value=self.value or None)
+        text = " ".join(
+            filter(None, (self.operation, f"[{self.id}]", f"[{self.value}]" if self.value else ""))
+        )
+        return Action(
+            _KINDS.get(self.operation, "none"), text, target=self.id, value=self.value or None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormExample:
-    """A step with its right answer, for models that were not trained on the form; `chosen` is the place of the choice."""
+    """A step with its right answer, for models that were not trained on the form; `chosen` is the
+    place of the choice.
+    """
 
     task: str
     page: str
@@ -77,8 +87,8 @@ class FormExample:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How steps are put: by letter or written, for a model that was prompted or one that was trained; elements with numbers or
-    without.
+    """How steps are put: by letter or written, for a model that was prompted or one that was
+    trained; elements with numbers or without.
     """
 
     form: Form
@@ -86,20 +96,33 @@ class Wording:
     numbers: bool = True
 
     def passage(
-        self, page: str, task: str, past: Sequence[str] | None, choices: Sequence[CandidateChoice], answer: str | None = None
+        self,
+        page: str,
+        task: str,
+        past: Sequence[str] | None,
+        choices: Sequence[CandidateChoice],
+        answer: str | None = None,
     ) -> Passage:
         """The step. `past` are the actions to be told; None: nothing is said of them."""
         # In the trained form, which is fixed, no page can end its own part.
         page = quoted("page", page) if self.prompted else f"{_FENCE}\n{_plain(page)}\n{_FENCE}"
-        return Passage(page, self.question(task, past, choices), answer if answer is None else _plain(answer))
+        return Passage(
+            page, self.question(task, past, choices), answer if answer is None else _plain(answer)
+        )
 
-    def question(self, task: str, past: Sequence[str] | None, choices: Sequence[CandidateChoice] | None) -> str:
+    def question(
+        self, task: str, past: Sequence[str] | None, choices: Sequence[CandidateChoice] | None
+    ) -> str:
         """The question about a page. Without choices it does not say how to answer."""
         told = ""
         if past is not None:
             told = f"Previous actions:\n{self._lines('actions', past) if past else _NONE}\n"
         return load_prompt(PACKAGE, "question").fill(
-            {"task": _line(task), "previous": told, "choices": "" if choices is None else self._choices(choices)}
+            {
+                "task": _line(task),
+                "previous": told,
+                "choices": "" if choices is None else self._choices(choices),
+            }
         )["user"]
 
     def _choices(self, choices: Sequence[CandidateChoice]) -> str:
@@ -123,12 +146,18 @@ class Wording:
         *,
         rationale: str | None = None,
     ) -> str:
-        """The right answer where the candidate `chosen` is the target; None, or one that is not offered: none of them is."""
+        """The right answer where the candidate `chosen` is the target; None, or one that is not
+        offered: none of them is.
+        """
         place = next((i for i, choice in enumerate(choices) if choice.id == chosen), None)
         if place is None:
             lines = [_NONE if self.form == "generation" else self._letter("A")]
         else:
-            first = self._letter(chr(ord("B") + place)) if self.form == "choice" else f"Element: {choices[place].text}"
+            first = (
+                self._letter(chr(ord("B") + place))
+                if self.form == "choice"
+                else f"Element: {choices[place].text}"
+            )
             lines = [first, *operation_lines(operation, value)]
         if rationale is not None:
             lines.append(f"Rationale: {_line(rationale)}")
@@ -142,15 +171,23 @@ class Wording:
         text = answer.rpartition("</think>")[2].strip()
         if self.prompted:
             text = re.split(r"\n\s*\n", text)[0]  # such models go on with an example of their own
-        choice = _written(text, choices, self.numbers) if self.form == "generation" else _lettered(text, choices)
+        choice = (
+            _written(text, choices, self.numbers)
+            if self.form == "generation"
+            else _lettered(text, choices)
+        )
         if choice is None:
             return None
         operation, value = _ACTION.search(text), _VALUE.search(text)
-        return Picked(choice.id, operation[1] if operation else "", value[1].strip() if value else "")
+        return Picked(
+            choice.id, operation[1] if operation else "", value[1].strip() if value else ""
+        )
 
     def example(self, example: FormExample) -> Passage:
         """The worked step in this form."""
-        page, *texts = (text if self.numbers else _ID.sub("", text) for text in (example.page, *example.choices))
+        page, *texts = (
+            text if self.numbers else _ID.sub("", text) for text in (example.page, *example.choices)
+        )
         choices = [CandidateChoice(str(i), text) for i, text in enumerate(texts)]
         chosen = None if example.chosen is None else str(example.chosen)
         answer = self.answer(choices, chosen, example.operation, example.value)
@@ -174,15 +211,22 @@ def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice 
     return choices[place] if 0 <= place < len(choices) else None
 
 
-def _written(text: str, choices: Sequence[CandidateChoice], numbers: bool) -> CandidateChoice | None:
-    """By its number where elements have some, else the choice whose text is most alike; of several the first."""
+def _written(
+    text: str, choices: Sequence[CandidateChoice], numbers: bool
+) -> CandidateChoice | None:
+    """By its number where elements have some, else the choice whose text is most alike; of several
+    the first.
+    """
     found = _ELEMENT.search(text)
     if text.startswith(_NONE) or found is None or not found[1] or not choices:
         return None
     number = _ID.search(found[1]) if numbers else None
     if number and int(number[1]) < len(choices):
         return choices[int(number[1])]
-    return max(choices, key=lambda choice: SequenceMatcher(None, found[1], choice.text, autojunk=False).ratio())
+    return max(
+        choices,
+        key=lambda choice: SequenceMatcher(None, found[1], choice.text, autojunk=False).ratio(),
+    )
 
 
 def _line(text: str) -> str:
@@ -202,14 +246,20 @@ def wording() -> dict[str, str]:
 @cache
 def examples() -> tuple[FormExample, ...]:
     """The worked steps; see examples.toml."""
-    return msgspec.convert(tomllib.loads(_source("examples.toml"))["example"], tuple[FormExample, ...])
+    return msgspec.convert(
+        tomllib.loads(_source("examples.toml"))["example"], tuple[FormExample, ...]
+    )
 
 
 @cache
 def prompt_texts() -> tuple[str, ...]:
     """Everything that this policy says to models."""
     names = ("system", "prompted", "question", "rationale", "rewrite")
-    return (*(load_prompt(PACKAGE, name).text for name in names), _source("wording.toml"), _source("examples.toml"))
+    return (
+        *(load_prompt(PACKAGE, name).text for name in names),
+        _source("wording.toml"),
+        _source("examples.toml"),
+    )
 
 
 def _source(name: str) -> str:

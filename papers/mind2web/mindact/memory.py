@@ -1,4 +1,6 @@
-"""The memory of a conversation: one snippet for each recorded step of its earlier turns, and which of them a step is shown."""
+"""The memory of a conversation: one snippet for each recorded step of its earlier turns, and which
+of them a step is shown.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _MAX_KNOWN = 20_000  # vectors, of 1,536 numbers at most: 120 MB
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """One recorded step of an earlier turn. `turn` and `step` count from 0; `past` are the actions before it in its turn.
+    """One recorded step of an earlier turn. `turn` and `step` count from 0; `past` are the actions
+    before it in its turn.
 
     `key` is the same wherever the step is remembered.
     """
@@ -39,14 +42,17 @@ class Snippet:
 
     @property
     def positives(self) -> tuple[str, ...]:
-        """The candidates that were right, the first of the record first; none where the page lost them."""
+        """The candidates that were right, the first of the record first; none where the page lost
+        them.
+        """
         return tuple((self.action.target or "").split())
 
     def state(self) -> PageState:
         """What was to be seen. Raises NoEvidenceError where it was not kept."""
         if self.observed is None:
             raise NoEvidenceError(
-                f"turn {self.turn + 1} of the conversation has no page at step {self.step + 1}: give earlier turns with their "
+                f"turn {self.turn + 1} of the conversation has no page at step {self.step + 1}: "
+                "give earlier turns with their "
                 "pages (prill.papers.mind2web.pages.conversations.rejoined)"
             )
         return build_state(self.observed)
@@ -67,14 +73,16 @@ def build_memory(task: Task) -> tuple[Snippet, ...]:
         uids, past = run.metadata.get("uids") or (), tuple(step.action.text for step in run.steps)
         for i, step in enumerate(run.steps):
             key = f"{run.id}_{uids[i] if i < len(uids) else i}"
-            snippets.append(Snippet(key, turn, i, run.task.goal, past[:i], step.action, step.observation.text))
+            snippets.append(
+                Snippet(key, turn, i, run.task.goal, past[:i], step.action, step.observation.text)
+            )
     return tuple(snippets)
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Which snippets are shown, and in what order. `embedder` tells how alike two texts are; `page_text` adds the words of a
-    page to what is compared, `known` keeps vectors.
+    """Which snippets are shown, and in what order. `embedder` tells how alike two texts are;
+    `page_text` adds the words of a page to what is compared, `known` keeps vectors.
     """
 
     history: History
@@ -84,7 +92,9 @@ class Recall:
     page_text: Callable[[PageState], str] | None = None
     known: dict[str, Vector] = field(default_factory=dict)
 
-    async def __call__(self, memory: Sequence[Snippet], task: Task, state: PageState) -> Sequence[Snippet]:
+    async def __call__(
+        self, memory: Sequence[Snippet], task: Task, state: PageState
+    ) -> Sequence[Snippet]:
         """The snippets for the next step of the task."""
         if self.history == "none":
             return ()
@@ -96,11 +106,17 @@ class Recall:
             return memory
         return await self._matched(memory, task, state)
 
-    async def _matched(self, memory: Sequence[Snippet], task: Task, state: PageState) -> Sequence[Snippet]:
+    async def _matched(
+        self, memory: Sequence[Snippet], task: Task, state: PageState
+    ) -> Sequence[Snippet]:
         """Snippets of the same words are one group; all of the nearest groups."""
         groups: dict[str, list[int]] = {}
         for i, snippet in enumerate(memory):
-            words = self._words(snippet.instruction, [snippet.action.text], snippet.state if self.page_text else None)
+            words = self._words(
+                snippet.instruction,
+                [snippet.action.text],
+                snippet.state if self.page_text else None,
+            )
             groups.setdefault(words, []).append(i)
         query = self._words(task.goal, state.past, lambda: state)
         nearest = (await self._nearest(query, list(groups)))[: self.most]
@@ -116,12 +132,20 @@ class Recall:
         said: dict[str, list[int]] = {}
         for turn, places in turns.items():
             said.setdefault(memory[places[0]].instruction, []).append(turn)
-        nearest = [turn for words in await self._nearest(task.goal, list(said)) for turn in said[words]]
+        nearest = [
+            turn for words in await self._nearest(task.goal, list(said)) for turn in said[words]
+        ]
         return self._ordered(memory, [turns[turn] for turn in nearest[: self.most]])
 
-    def _words(self, instruction: str, actions: Sequence[str], state: Callable[[], PageState] | None) -> str:
+    def _words(
+        self, instruction: str, actions: Sequence[str], state: Callable[[], PageState] | None
+    ) -> str:
         words = f"Task: {instruction}\nActions: {'; '.join(actions)}"
-        return words if self.page_text is None or state is None else f"{words}\n{self.page_text(state())}"
+        return (
+            words
+            if self.page_text is None or state is None
+            else f"{words}\n{self.page_text(state())}"
+        )
 
     async def _nearest(self, query: str, texts: list[str]) -> list[str]:
         """The texts, the most alike first; the earlier first of those that are equally alike."""
@@ -134,7 +158,9 @@ class Recall:
         return [texts[i] for i in sorted(range(len(texts)), key=lambda i: -likeness[i])]
 
     async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
-        """The vectors, each text asked for once: the same snippets come up at every step, and in every draw of training."""
+        """The vectors, each text asked for once: the same snippets come up at every step, and in
+        every draw of training.
+        """
         if new := [text for text in dict.fromkeys(texts) if text not in self.known]:
             if len(self.known) + len(new) > _MAX_KNOWN:
                 self.known.clear()
@@ -142,7 +168,9 @@ class Recall:
             self.known.update(zip(new, await self.embedder.embed(new), strict=True))
         return [self.known[text] for text in texts]
 
-    def _ordered(self, memory: Sequence[Snippet], groups: Sequence[Sequence[int]]) -> Sequence[Snippet]:
+    def _ordered(
+        self, memory: Sequence[Snippet], groups: Sequence[Sequence[int]]
+    ) -> Sequence[Snippet]:
         if self.order == "time":
             groups = [sorted(i for group in groups for i in group)]
         elif self.order == "relevance_reversed":

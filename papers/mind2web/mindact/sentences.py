@@ -1,5 +1,5 @@
-"""What another model writes once about a conversation, and a file that keeps it: why an earlier action was right (memory
-refinement), and instructions that stand alone (the baseline CAR).
+"""What another model writes once about a conversation, and a file that keeps it: why an earlier
+action was right (memory refinement), and instructions that stand alone (the baseline CAR).
 """
 
 from __future__ import annotations
@@ -53,19 +53,25 @@ class Sentences:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 if number == len(lines):  # a run was killed while it wrote: it is asked for again
                     break
-                raise UsageError(f'{path}, line {number}: {error}; each line is {{"key": …, "text": …}}') from None
+                raise UsageError(
+                    f'{path}, line {number}: {error}; each line is {{"key": …, "text": …}}'
+                ) from None
             self._kept[kept.key] = kept.text
         self._ends = b"\n" if lines[-1] else b""
 
-    async def get(self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]) -> str:
-        """The sentence of that key, asked for where it is not there. Raises NoEvidenceError where nobody can be asked, and what
-        the model raises.
+    async def get(
+        self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]
+    ) -> str:
+        """The sentence of that key, asked for where it is not there. Raises NoEvidenceError where
+        nobody can be asked, and what the model raises.
         """
         if key not in self._kept:
             async with self._asking.setdefault(key, asyncio.Lock()):
                 if key not in self._kept:
                     if model is None:
-                        raise NoEvidenceError(f"{self._path} has no {what} for {key}: name a model that writes it")
+                        raise NoEvidenceError(
+                            f"{self._path} has no {what} for {key}: name a model that writes it"
+                        )
                     self._keep(_Line(key, await ask(), model.name))
             self._asking.pop(key, None)
         return self._kept[key]
@@ -88,7 +94,8 @@ def _opened(path: Path) -> Sentences:
 
 
 def sentences_in(path: Path | None) -> Sentences:
-    """Those of a file, shared by all episodes of this process; without one they are kept for one policy.
+    """Those of a file, shared by all episodes of this process; without one they are kept for one
+    policy.
 
     Raises UsageError, also for a line that is broken.
     """
@@ -96,9 +103,16 @@ def sentences_in(path: Path | None) -> Sentences:
 
 
 async def rationale(
-    snippet: Snippet, positive: str, page: str, model: LanguageModel | None, kept: Sentences, prompt: str
+    snippet: Snippet,
+    positive: str,
+    page: str,
+    model: LanguageModel | None,
+    kept: Sentences,
+    prompt: str,
 ) -> str:
-    """Why the recorded action of an earlier step was right. `page` is the page around its element, `positive`, only."""
+    """Why the recorded action of an earlier step was right. `page` is the page around its element,
+    `positive`, only.
+    """
 
     async def ask() -> str:
         assert model is not None
@@ -121,7 +135,10 @@ async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, pr
         assert model is not None
         earlier = "\n".join(f"{i}. {run.task.goal}" for i, run in enumerate(task.earlier, 1))
         return await _said(
-            model, "rewrite", {"earlier": quoted("requests", earlier), "request": quoted("request", task.goal)}, prompt
+            model,
+            "rewrite",
+            {"earlier": quoted("requests", earlier), "request": quoted("request", task.goal)},
+            prompt,
         )
 
     key = task.id or content_hash(task.goal, *(run.task.goal for run in task.earlier))
@@ -130,8 +147,13 @@ async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, pr
 
 async def _said(model: LanguageModel, name: str, values: dict[str, str], prompt: str) -> str:
     turns = load_prompt(PACKAGE, name).fill(values)
-    messages: Sequence[Message] = (Message("system", (turns["system"],)), Message("user", (turns["user"],)))
+    messages: Sequence[Message] = (
+        Message("system", (turns["system"],)),
+        Message("user", (turns["user"],)),
+    )
     said = await said_by(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
     if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
-        raise UnparsableError(f"{model.name} wrote no {'sentence' if name == 'rationale' else 'instruction'}")
+        raise UnparsableError(
+            f"{model.name} wrote no {'sentence' if name == 'rationale' else 'instruction'}"
+        )
     return sentence

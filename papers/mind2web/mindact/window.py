@@ -1,7 +1,9 @@
-"""How much of earlier steps a request has room for: each part is cut to a length, and what came first goes first.
+"""How much of earlier steps a request has room for: each part is cut to a length, and what came
+first goes first.
 
-Parts are cut one by one (512 tokens), the current step is never cut for earlier ones, and of these stays what the whole leaves
-room for (2,048 tokens), counted from the end: Self-MAP's rules. Token by token, or by whole steps.
+Parts are cut one by one (512 tokens), the current step is never cut for earlier ones, and of these
+stays what the whole leaves room for (2,048 tokens), counted from the end: Self-MAP's rules. Token
+by token, or by whole steps.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Tokens(Protocol):
 
 
 class RoughTokens:
-    """Without a tokenizer: each sign is a token, and so are four letters of a word. Markup has hardly more of them."""
+    """Without a tokenizer: each sign is a token, and so are four letters of a word. Markup has
+    hardly more of them.
+    """
 
     def spans(self, text: str) -> Sequence[Span]:
         """The pieces, without what is between them."""
@@ -40,7 +44,9 @@ class RoughTokens:
 
 
 class ModelTokens:
-    """By a fast tokenizer: `encode` gives the places of the tokens of a text, without those that begin or end it."""
+    """By a fast tokenizer: `encode` gives the places of the tokens of a text, without those that
+    begin or end it.
+    """
 
     def __init__(self, encode: Callable[[str], Sequence[Span]]) -> None:
         self._encode = encode
@@ -56,7 +62,11 @@ def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
     Raises UsageError for a name that has no tokenizer, MissingExtraError without transformers.
     """
     folder = getattr(model, "path", None)  # a model in this process has one
-    if name is None and isinstance(folder, Path) and any((folder / one).is_file() for one in _FILES):
+    if (
+        name is None
+        and isinstance(folder, Path)
+        and any((folder / one).is_file() for one in _FILES)
+    ):
         name = str(folder)
     return RoughTokens() if name is None else _tokenizer(name)
 
@@ -76,10 +86,14 @@ def _tokenizer(name: str) -> ModelTokens:
     except library_errors() as error:
         raise UsageError(f"tokenizer: {name} cannot be loaded: {error_cause(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
-        raise UsageError(f"tokenizer: {name} cannot tell where its tokens are; give one that has a {_FILES[0]}")
+        raise UsageError(
+            f"tokenizer: {name} cannot tell where its tokens are; give one that has a {_FILES[0]}"
+        )
 
     def encode(text: str) -> Sequence[Span]:
-        found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        found = tokenizer(
+            text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
+        )
         return found["offset_mapping"]  # type: ignore[no-any-return]
 
     return ModelTokens(encode)
@@ -119,11 +133,17 @@ def last(tokens: Tokens, text: str, count: int) -> str:
 class Window:
     """Puts a request together within its limits."""
 
-    def __init__(self, tokens: Tokens, part: int | None, total: int, truncate: Literal["token", "snippet"]) -> None:
+    def __init__(
+        self, tokens: Tokens, part: int | None, total: int, truncate: Literal["token", "snippet"]
+    ) -> None:
         self.tokens, self._part, self._total, self._truncate = tokens, part, total, truncate
 
-    def trained(self, system: str, history: Sequence[Passage], current: Passage) -> tuple[Message, ...]:
-        """The form of models that were trained on it: what the agent is, and one text with all steps."""
+    def trained(
+        self, system: str, history: Sequence[Passage], current: Passage
+    ) -> tuple[Message, ...]:
+        """The form of models that were trained on it: what the agent is, and one text with all
+        steps.
+        """
         system, now = self._cut("", system, ""), self._written(current)
         room = self._total - self._count(system) - self._count(now)
         steps = [self._written(passage) for passage in history]
@@ -136,13 +156,20 @@ class Window:
     def chat(
         self, system: str, examples: Sequence[Passage], history: Sequence[Passage], current: Passage
     ) -> tuple[Message, ...]:
-        """The form of chat models: each step is a turn of its own. Steps stay whole, so that quotations do; examples are
-        not counted.
+        """The form of chat models: each step is a turn of its own. Steps stay whole, so that
+        quotations do; examples are not counted.
         """
         turns = [self._turns(passage) for passage in history]
         now = self._turns(current)
-        sizes = [sum(self._count(str(part)) for message in turn for part in message.parts) for turn in turns]
-        room = self._total - self._count(system) - sum(self._count(str(part)) for m in now for part in m.parts)
+        sizes = [
+            sum(self._count(str(part)) for message in turn for part in message.parts)
+            for turn in turns
+        ]
+        room = (
+            self._total
+            - self._count(system)
+            - sum(self._count(str(part)) for m in now for part in m.parts)
+        )
         shown = [message for passage in examples for message in self._turns(passage)]
         shown += [message for turn in self._latest(turns, sizes, room) for message in turn]
         return Message("system", (system,)), *shown, *now
@@ -150,7 +177,9 @@ class Window:
     def _written(self, passage: Passage) -> str:
         head, _, body = passage.page.partition("\n")
         body, _, tail = body.rpartition("\n")
-        text = self._cut(f"{_HUMAN}{head}\n", body, f"\n{tail}\n") + self._cut("", passage.question, f"\n{_ASSISTANT}")
+        text = self._cut(f"{_HUMAN}{head}\n", body, f"\n{tail}\n") + self._cut(
+            "", passage.question, f"\n{_ASSISTANT}"
+        )
         return text if passage.answer is None else text + self._cut("", passage.answer, "\n\n")
 
     def _turns(self, passage: Passage) -> list[Message]:
@@ -158,12 +187,16 @@ class Window:
         body, _, tail = body.rpartition("\n")
         text = self._cut(f"{head}\n", body, f"\n{tail}\n") + self._cut("", passage.question, "")
         asked = Message("user", (text,))
-        return [asked] if passage.answer is None else [asked, Message("assistant", (passage.answer,))]
+        return (
+            [asked] if passage.answer is None else [asked, Message("assistant", (passage.answer,))]
+        )
 
     def _cut(self, before: str, text: str, after: str) -> str:
         """A part within its limit; what frames it stays."""
         if self._part is not None:
-            text = first(self.tokens, text, max(0, self._part - self._count(before) - self._count(after)))
+            text = first(
+                self.tokens, text, max(0, self._part - self._count(before) - self._count(after))
+            )
         return f"{before}{text}{after}"
 
     def _count(self, text: str) -> int:

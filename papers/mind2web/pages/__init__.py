@@ -1,4 +1,6 @@
-"""Recorded pages as models read them: cut around candidates, as text, with choices (Mind2Web and what follows it)."""
+"""Recorded pages as models read them: cut around candidates, as text, with choices (Mind2Web and
+what follows it).
+"""
 
 from __future__ import annotations
 

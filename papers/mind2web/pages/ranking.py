@@ -1,4 +1,6 @@
-"""Which of a page's candidates is meant: each is scored by a ranker, and counted is how often the right one comes first."""
+"""Which of a page's candidates is meant: each is scored by a ranker, and counted is how often the
+right one comes first.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from prill.types import Trajectory
 
 # Where recall is told (Self-MAP, ACL 2024, its ranker's evaluation).
 RECALLS = (3, 5, 10, 20, 50, 100)
-# Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), section 3.2: usual values.
+# Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), section
+# 3.2: usual values.
 _K1, _B = 1.2, 0.75
 _WORD = re.compile(r"[a-z0-9]+")
 
@@ -46,7 +49,9 @@ class Ranker(Protocol):
 
 
 class Bm25:
-    """By the words that a candidate shares with the query, rare ones of the page first (Okapi BM25). It needs no model."""
+    """By the words that a candidate shares with the query, rare ones of the page first (Okapi
+    BM25). It needs no model.
+    """
 
     name = "bm25"
 
@@ -56,7 +61,9 @@ class Bm25:
 
 
 def bm25(query: str, texts: Sequence[str]) -> list[float]:
-    """The score of each text (Robertson and Zaragoza 2009, equation 3.15), with a rarity that is never negative."""
+    """The score of each text (Robertson and Zaragoza 2009, equation 3.15), with a rarity that is
+    never negative.
+    """
     bags = [Counter(_WORD.findall(text.lower())) for text in texts]
     lengths = [bag.total() for bag in bags]
     mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
@@ -66,7 +73,9 @@ def bm25(query: str, texts: Sequence[str]) -> list[float]:
         rarity = math.log(1 + (len(bags) - having + 0.5) / (having + 0.5))
         for i, bag in enumerate(bags):
             if count := bag[word]:
-                scores[i] += rarity * count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * lengths[i] / mean))
+                scores[i] += (
+                    rarity * count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * lengths[i] / mean))
+                )
     return scores
 
 
@@ -78,7 +87,9 @@ class _Embeds(Protocol):
 
 
 class ByEmbedding:
-    """By the cosine between the vectors of query and candidate. `embedder` gives rows of length 1."""
+    """By the cosine between the vectors of query and candidate. `embedder` gives rows of length
+    1.
+    """
 
     def __init__(self, embedder: _Embeds) -> None:
         self.embedder = embedder
@@ -98,14 +109,18 @@ class ByEmbedding:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The candidates of a step with their scores, in the order that the state gave; `right` are those that were acted on."""
+    """The candidates of a step with their scores, in the order that the state gave; `right` are
+    those that were acted on.
+    """
 
     scores: Mapping[str, float]
     right: frozenset[str]
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Places from 0, the highest score first; of equal scores, the one that the state named first."""
+        """Places from 0, the highest score first; of equal scores, the one that the state named
+        first.
+        """
         order = sorted(self.scores, key=lambda id: -self.scores[id])
         return {id: place for place, id in enumerate(order)}
 
@@ -119,14 +134,17 @@ class Ranked:
 async def rank_step(trajectory: Trajectory, index: int, ranker: Ranker) -> Ranked:
     """The candidates of a recorded step by a ranker; equal texts are scored once.
 
-    A candidate that the page does not have scores lowest. Raises InputError for what is no recorded page, and for a score that
-    is no number.
+    A candidate that the page does not have scores lowest. Raises InputError for what is no recorded
+    page, and for a score that is no number.
     """
     texts, query = candidate_texts(trajectory, index)
     different = distinct(texts)
     found = await ranker.score(query, different) if different else ()
-    if not all(map(math.isfinite, found)):  # it would be no place in an order, and no score in a file
-        raise InputError(f"{trajectory.id}, step {index}: {ranker.name} gave a score that is no number")
+    # it would be no place in an order, and no score in a file
+    if not all(map(math.isfinite, found)):
+        raise InputError(
+            f"{trajectory.id}, step {index}: {ranker.name} gave a score that is no number"
+        )
     return ranked(trajectory, index, texts, dict(zip(different, found, strict=True)))
 
 
@@ -135,7 +153,9 @@ def distinct(texts: Mapping[str, str | None]) -> list[str]:
     return list(dict.fromkeys(text for text in texts.values() if text is not None))
 
 
-def ranked(trajectory: Trajectory, index: int, texts: Mapping[str, str | None], found: Mapping[str, float]) -> Ranked:
+def ranked(
+    trajectory: Trajectory, index: int, texts: Mapping[str, str | None], found: Mapping[str, float]
+) -> Ranked:
     """The candidates of a step, by the scores that were found for their texts."""
     lowest = min(found.values(), default=0.0) - 1.0
     scores = {id: lowest if text is None else float(found[text]) for id, text in texts.items()}
@@ -143,7 +163,9 @@ def ranked(trajectory: Trajectory, index: int, texts: Mapping[str, str | None], 
 
 
 def candidate_texts(trajectory: Trajectory, index: int) -> tuple[dict[str, str | None], str]:
-    """What a ranker reads at a step: each candidate's text, None for one that the page does not have, and the query."""
+    """What a ranker reads at a step: each candidate's text, None for one that the page does not
+    have, and the query.
+    """
     try:
         state = read_state(trajectory.steps[index].observation.text or "")
     except ValueError as error:
@@ -155,10 +177,11 @@ def candidate_texts(trajectory: Trajectory, index: int) -> tuple[dict[str, str |
 
 @dataclass(frozen=True, slots=True)
 class RankingFigures:
-    """How well steps were ranked. A step without a right candidate counts as missed everywhere, and in `without`.
+    """How well steps were ranked. A step without a right candidate counts as missed everywhere, and
+    in `without`.
 
-    `accuracy`: a right candidate is first. `mrr`: the mean of one over its place. `recall`: it is among the first so many.
-    `chance`: the accuracy that is expected of ranks drawn by lot.
+    `accuracy`: a right candidate is first. `mrr`: the mean of one over its place. `recall`: it is
+    among the first so many. `chance`: the accuracy that is expected of ranks drawn by lot.
     """
 
     steps: int
@@ -187,18 +210,29 @@ class RankingTally:
         steps = self._places.total()
 
         def share(most: int) -> float:
-            return sum(count for place, count in self._places.items() if place is not None and place < most) / max(steps, 1)
+            return sum(
+                count for place, count in self._places.items() if place is not None and place < most
+            ) / max(steps, 1)
 
-        backwards = sum(count / (place + 1) for place, count in self._places.items() if place is not None)
+        backwards = sum(
+            count / (place + 1) for place, count in self._places.items() if place is not None
+        )
         recall = {most: share(most) for most in RECALLS}
         return RankingFigures(
-            steps, self._places[None], share(1), backwards / max(steps, 1), recall, self._chance / max(steps, 1)
+            steps,
+            self._places[None],
+            share(1),
+            backwards / max(steps, 1),
+            recall,
+            self._chance / max(steps, 1),
         )
 
 
 @dataclass
 class RankTally:
-    """How far the ranking of a file is. `kept` steps were done before; `problems` tells of turns that could not be read."""
+    """How far the ranking of a file is. `kept` steps were done before; `problems` tells of turns
+    that could not be read.
+    """
 
     turns: int = 0
     kept: int = 0
@@ -224,11 +258,13 @@ async def rank_file(
     stop: asyncio.Event | None = None,
     progress: Callable[[RankTally], object] = lambda tally: None,
 ) -> RankTally:
-    """Scores every candidate of a file of gold trajectories, into a score file (`prill.papers.mind2web.pages.scores` reads it).
+    """Scores every candidate of a file of gold trajectories, into a score file
+    (`prill.papers.mind2web.pages.scores` reads it).
 
-    What is done stands in `OUTPUT.steps` until the end, and the same call goes on from there; `stop` ends it after a step.
-    `reordered`: also the trajectories with their candidates in the new order. Turns that cannot be read are left out and told.
-    Raises UsageError where `OUTPUT.steps` is of another ranker or other trajectories.
+    What is done stands in `OUTPUT.steps` until the end, and the same call goes on from there;
+    `stop` ends it after a step. `reordered`: also the trajectories with their candidates in the new
+    order. Turns that cannot be read are left out and told. Raises UsageError where `OUTPUT.steps`
+    is of another ranker or other trajectories.
     """
     place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
     for path in (output, place) if reordered is None else (output, place, reordered):
@@ -236,11 +272,16 @@ async def rank_file(
         with failures(path):
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
     if is_stream(gold):
-        raise UsageError(f"{gold}: trajectories are read more than once; name a file", parameters=("trajectories",))
+        raise UsageError(
+            f"{gold}: trajectories are read more than once; name a file",
+            parameters=("trajectories",),
+        )
     check_output(output, "scores of candidates", [gold])
     if reordered is not None:
         check_output(reordered, "trajectories", [gold, output], parameter="ranked")
-    about = msgspec.json.encode({"format": "prill ranking 1", "ranker": ranker.name, "trajectories": _digest(gold)})
+    about = msgspec.json.encode(
+        {"format": "prill ranking 1", "ranker": ranker.name, "trajectories": _digest(gold)}
+    )
     size = _taken_up(place, about, resume)
     with failures(place):
         file = place.open("ab")
@@ -285,7 +326,9 @@ async def _ranked_lines(
 
 
 def _taken_up(place: Path, about: bytes, resume: bool) -> int:
-    """Makes the file of what is done ready, without a line that a crash cut; the bytes that are there."""
+    """Makes the file of what is done ready, without a line that a crash cut; the bytes that are
+    there.
+    """
     with failures(place):
         there = place.read_bytes() if resume and place.exists() else b""
     whole = there[: there.rfind(b"\n") + 1]
@@ -294,7 +337,8 @@ def _taken_up(place: Path, about: bytes, resume: bool) -> int:
         return len(about) + 1
     if whole.split(b"\n", 1)[0] != about:
         raise UsageError(
-            f"{place}: is of another ranker or of other trajectories; choose another output, or begin again",
+            f"{place}: is of another ranker or of other trajectories; choose another output, or "
+            "begin again",
             parameters=("output", "resume"),
         )
     if len(whole) < len(there):
@@ -313,7 +357,10 @@ def _done(place: Path, most: int | None = None) -> Iterator[_Line]:
             try:
                 done = decoder.decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                words = f"{place}:{number}: no scores of a step ({error}); mend the line, or begin again"
+                words = (
+                    f"{place}:{number}: no scores of a step ({error}); mend the line, or "
+                    "begin again"
+                )
                 raise UsageError(words, parameters=("resume",)) from None
             yield done
 
@@ -325,7 +372,12 @@ def _write_scores(output: str | os.PathLike[str], place: Path) -> None:
             file.write(opening)
             for number, line in enumerate(_done(place)):
                 found = line.scores if name == "scores" else Ranked(line.scores, frozenset()).ranks
-                file.write(b",\n" * (number > 0) + msgspec.json.encode(line.sample) + b":" + msgspec.json.encode(found))
+                file.write(
+                    b",\n" * (number > 0)
+                    + msgspec.json.encode(line.sample)
+                    + b":"
+                    + msgspec.json.encode(found)
+                )
         file.write(b"}}\n")
 
 

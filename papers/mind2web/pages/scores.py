@@ -1,4 +1,5 @@
-"""What a ranker says of every candidate, in a file: Mind2Web's score files, `{"scores": {sample: {node: score}}, "ranks": …}`.
+"""What a ranker says of every candidate, in a file: Mind2Web's score files,
+`{"scores": {sample: {node: score}}, "ranks": …}`.
 
 A sample is a step: the id of its turn, `_`, and the `action_uid` of its action. Rank 0 is the best.
 """
@@ -26,23 +27,33 @@ class _File(msgspec.Struct):
 
 
 def sample_ids(trajectory: Trajectory) -> tuple[str, ...]:
-    """The ids under which the steps of a turn stand in a score file. Raises InputError for what is no turn of Mind2Web."""
+    """The ids under which the steps of a turn stand in a score file. Raises InputError for what is
+    no turn of Mind2Web.
+    """
     uids = trajectory.metadata.get("uids")
     if not isinstance(uids, list | tuple) or len(uids) != len(trajectory.steps):
         raise InputError(
-            f"{trajectory.id}: metadata.uids has no id for each of the {len(trajectory.steps)} steps; convert the data again"
+            f"{trajectory.id}: metadata.uids has no id for each of the {len(trajectory.steps)} "
+            "steps; convert the data again"
         )
     return tuple(f"{trajectory.id}_{uid}" for uid in uids)
 
 
 def with_scores(trajectory: Trajectory, scores: Scores) -> Trajectory:
-    """The turn with its candidates in the order of these scores; what has none comes after, in the order that it had."""
-    steps = [_ordered(step, scores.get(sample)) for step, sample in zip(trajectory.steps, sample_ids(trajectory), strict=True)]
+    """The turn with its candidates in the order of these scores; what has none comes after, in the
+    order that it had.
+    """
+    steps = [
+        _ordered(step, scores.get(sample))
+        for step, sample in zip(trajectory.steps, sample_ids(trajectory), strict=True)
+    ]
     return replace(trajectory, steps=tuple(steps))
 
 
 def by_score(candidates: tuple[str, ...], scores: Mapping[str, float]) -> tuple[str, ...]:
-    """The candidates, the best first; of two with one score, and of those without, the one that came first."""
+    """The candidates, the best first; of two with one score, and of those without, the one that
+    came first.
+    """
     return tuple(sorted(candidates, key=lambda id: -scores.get(id, float("-inf"))))
 
 
@@ -51,13 +62,25 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     try:
         with open_lines(path) as file:
             return msgspec.json.decode(file.read(), type=_File).scores
-    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f'{path}: no score file, which is {{"scores": {{sample: {{node: score}}}}}}: {error}') from None
+    except (
+        OSError,
+        EOFError,
+        zlib.error,
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+        RecursionError,
+    ) as error:
+        raise InputError(
+            f'{path}: no score file, which is {{"scores": {{sample: {{node: score}}}}}}: {error}'
+        ) from None
 
 
 def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
     """Writes the scores, and the ranks that follow from them, as JSON that `read_scores` reads."""
-    ranks = {sample: {id: rank for rank, id in enumerate(by_score(tuple(of), of))} for sample, of in scores.items()}
+    ranks = {
+        sample: {id: rank for rank, id in enumerate(by_score(tuple(of), of))}
+        for sample, of in scores.items()
+    }
     write_output(path, msgspec.json.encode({"scores": scores, "ranks": ranks}))
 
 

@@ -1,4 +1,5 @@
-"""What an agent is shown of a recorded page: the actions already taken, the candidates by rank, and the page itself.
+"""What an agent is shown of a recorded page: the actions already taken, the candidates by rank, and
+the page itself.
 
 All of it is one text, so that an observation holds it as it holds any page:
 
@@ -8,18 +9,24 @@ All of it is one text, so that an observation holds it as it holds any page:
     Candidates: 8635 8739 9370
     <html>…</html>
 
-Candidates are `backend_node_id`s of the page's nodes, the best first. The actions are those of the recording, not the agent's:
-each step is asked for as if all before it had been right (teacher forcing, Self-MAP, ACL 2024, section on the task). Where it
-is known what they were done to, a line has their targets, `-` for what is lost. A step that nobody is asked about, since its
-target is not among the best, has its candidates in a line of their own. What the website is about (`Domain: Travel`,
-`Subdomain: Airlines`) stands before the candidates where it is known.
+Candidates are `backend_node_id`s of the page's nodes, the best first. The actions are those of the
+recording, not the agent's: each step is asked for as if all before it had been right (teacher
+forcing, Self-MAP, ACL 2024, section on the task). Where it is known what they were done to, a line
+has their targets, `-` for what is lost. A step that nobody is asked about, since its target is not
+among the best, has its candidates in a line of their own. What the website is about
+(`Domain: Travel`, `Subdomain: Airlines`) stands before the candidates where it is known.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_PAST, _TARGETS, _WITHHELD, _CANDIDATES = "Previous actions:", "Their targets:", "Withheld:", "Candidates:"
+_PAST, _TARGETS, _WITHHELD, _CANDIDATES = (
+    "Previous actions:",
+    "Their targets:",
+    "Withheld:",
+    "Candidates:",
+)
 _DOMAIN, _SUBDOMAIN = "Domain:", "Subdomain:"
 _INDENT = "  "
 _LOST = "-"
@@ -49,8 +56,13 @@ class PageState:
 
     def text(self) -> str:
         """The state as one text; `read_state` reads it."""
-        past = [_INDENT + " ".join(action.splitlines()) for action in self.past]  # so none can pass for another line
-        targets = [" ".join([_TARGETS, *(target or _LOST for target in self.targets)])] if self.targets else []
+        # so none can pass for another line
+        past = [_INDENT + " ".join(action.splitlines()) for action in self.past]
+        targets = (
+            [" ".join([_TARGETS, *(target or _LOST for target in self.targets)])]
+            if self.targets
+            else []
+        )
         withheld = [" ".join([_WITHHELD, *self.withheld])] if self.withheld else []
         about = [(_DOMAIN, self.domain), (_SUBDOMAIN, self.subdomain)]
         known = [" ".join([name, *said.split()]) for name, said in about if said]
@@ -72,11 +84,19 @@ def read_state(text: str) -> PageState:
     """
     head, found, rest = text.partition(f"\n{_CANDIDATES}")
     if not found or not head.startswith(_PAST):
-        raise ValueError(f"no state of a recorded page: it begins with {_PAST!r} and has a line {_CANDIDATES!r}")
+        raise ValueError(
+            f"no state of a recorded page: it begins with {_PAST!r} and has a line {_CANDIDATES!r}"
+        )
     candidates, _, page = rest.partition("\n")
     lines = head.split("\n")[1:]
-    subdomain = lines.pop().removeprefix(_SUBDOMAIN).strip() if lines and lines[-1].startswith(_SUBDOMAIN) else ""
-    domain = lines.pop().removeprefix(_DOMAIN).strip() if lines and lines[-1].startswith(_DOMAIN) else ""
+    subdomain = (
+        lines.pop().removeprefix(_SUBDOMAIN).strip()
+        if lines and lines[-1].startswith(_SUBDOMAIN)
+        else ""
+    )
+    domain = (
+        lines.pop().removeprefix(_DOMAIN).strip() if lines and lines[-1].startswith(_DOMAIN) else ""
+    )
     withheld = lines.pop().split()[1:] if lines and lines[-1].startswith(_WITHHELD) else []
     targets = lines.pop().split()[2:] if lines and lines[-1].startswith(_TARGETS) else []
     return PageState(

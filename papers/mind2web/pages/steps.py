@@ -1,8 +1,9 @@
-"""How far a predicted action is the recorded one: the three schemes of Mind2Web's papers, and what a recorded step asks for.
+"""How far a predicted action is the recorded one: the three schemes of Mind2Web's papers, and what
+a recorded step asks for.
 
-`generation` and `multi-choice` are MindAct's two evaluators as Self-MAP (ACL 2024) uses them: any positive counts, and they
-differ in whether punctuation that stands alone counts as a word. `synapse` (arXiv 2306.07863) reads the action's text: only the
-first positive counts.
+`generation` and `multi-choice` are MindAct's two evaluators as Self-MAP (ACL 2024) uses them: any
+positive counts, and they differ in whether punctuation that stands alone counts as a word.
+`synapse` (arXiv 2306.07863) reads the action's text: only the first positive counts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _SAID = re.compile(r"(?:(?<!\S)(CLICK|SELECT|TYPE) )?\[([^\]]*)\](?: \[([^\]]+)\
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a recorded step asks for: its positives, the operation (`CLICK`, `TYPE`, `SELECT`) and its value.
+    """What a recorded step asks for: its positives, the operation (`CLICK`, `TYPE`, `SELECT`) and
+    its value.
 
     `ranks` has the place of each positive among the candidates, from 0; None: it is none of them.
     """
@@ -35,7 +37,11 @@ class Asked:
 
     def within(self, top: int) -> tuple[str, ...]:
         """The positives among the best `top` candidates."""
-        return tuple(id for id, rank in zip(self.positives, self.ranks, strict=True) if rank is not None and rank < top)
+        return tuple(
+            id
+            for id, rank in zip(self.positives, self.ranks, strict=True)
+            if rank is not None and rank < top
+        )
 
     @property
     def text(self) -> str:
@@ -62,12 +68,14 @@ class StepScore:
 class Marking:
     """How steps are marked.
 
-    A step without a right element among the best `top` candidates has element 0, F1 0 and no success, whatever was done.
+    A step without a right element among the best `top` candidates has element 0, F1 0 and no
+    success, whatever was done.
 
     Args:
         scheme: The rules: MindAct's for one of its two forms, or Synapse's.
         top: How many of the best candidates count.
-        step_match: Synapse's step success: `parsed`, operation, element and value are right; else the text is the same.
+        step_match: Synapse's step success: `parsed`, operation, element and value are right; else
+            the text is the same.
     """
 
     scheme: Scheme = "generation"
@@ -91,15 +99,28 @@ class Marking:
             return self._by_text(asked, done.text)
         operation = "" if done.kind == "none" else done.kind.upper()
         element = float(done.target in positives)
-        words = f"{operation} {done.value or ''}"  # also of a click: MindAct's evaluators count a value that nobody asked for
-        f1 = word_f1(words, _words(asked.operation, asked.value), punctuation=self.scheme == "multi-choice")
+        # also of a click: MindAct's evaluators count a value that nobody asked for
+        words = f"{operation} {done.value or ''}"
+        f1 = word_f1(
+            words, _words(asked.operation, asked.value), punctuation=self.scheme == "multi-choice"
+        )
         return StepScore(element, f1, element == 1 and f1 == 1)
 
     def _by_text(self, asked: Asked, text: str) -> StepScore:
         operation, id, value = read_said(text)
-        wanted = asked.operation, asked.positives[0], asked.value if asked.operation != "CLICK" and asked.value else None
-        f1 = word_f1(_words(operation, value), _words(asked.operation, asked.value), punctuation=False)
-        right = text == asked.text if self.step_match == "exact_text" else (operation, id, value) == wanted
+        wanted = (
+            asked.operation,
+            asked.positives[0],
+            asked.value if asked.operation != "CLICK" and asked.value else None,
+        )
+        f1 = word_f1(
+            _words(operation, value), _words(asked.operation, asked.value), punctuation=False
+        )
+        right = (
+            text == asked.text
+            if self.step_match == "exact_text"
+            else (operation, id, value) == wanted
+        )
         return StepScore(float(id == asked.positives[0]), f1, right)
 
 
@@ -113,15 +134,20 @@ def describe_step(step: Step) -> Asked:
         step: A step whose observation is a recorded page.
 
     Returns:
-        The right elements with their ranks among the candidates (from 0; None: not a candidate), the operation in upper case
-        and its value.
+        The right elements with their ranks among the candidates (from 0; None: not a candidate),
+        the operation in upper case and its value.
 
     Raises:
         ValueError: The observation is not a recorded page.
     """
     ranks = {id: rank for rank, id in enumerate(read_state(step.observation.text or "").candidates)}
     positives = tuple((step.action.target or "").split())
-    return Asked(positives, tuple(map(ranks.get, positives)), step.action.kind.upper(), step.action.value or "")
+    return Asked(
+        positives,
+        tuple(map(ranks.get, positives)),
+        step.action.kind.upper(),
+        step.action.value or "",
+    )
 
 
 def said(operation: str, id: str, value: str | None) -> str:
@@ -136,9 +162,15 @@ def read_said(text: str) -> tuple[str | None, str | None, str | None]:
 
 
 def word_f1(predicted: str, gold: str, *, punctuation: bool) -> float:
-    """F1 of two sets of words; case tells them apart. Without `punctuation`, a word that is a single mark is none."""
+    """F1 of two sets of words; case tells them apart. Without `punctuation`, a word that is a
+    single mark is none.
+    """
     ours, theirs = (
-        {word for word in text.split() if punctuation or len(word) > 1 or word not in string.punctuation}
+        {
+            word
+            for word in text.split()
+            if punctuation or len(word) > 1 or word not in string.punctuation
+        }
         for text in (predicted, gold)
     )
     if not ours and not theirs:

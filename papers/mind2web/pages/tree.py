@@ -1,14 +1,17 @@
-"""A recorded page: what is kept of it around some candidates, in text, and the choices that it offers.
+"""A recorded page: what is kept of it around some candidates, in text, and the choices that it
+offers.
 
-The rules are those of MindAct (Mind2Web, arXiv 2306.06070) as Self-MAP (ACL 2024) uses them. What they leave open is
-decided here:
+The rules are those of MindAct (Mind2Web, arXiv 2306.06070) as Self-MAP (ACL 2024) uses them. What
+they leave open is decided here:
 
-* Texts of `cleaned_html` are elements named `text`. Words that stand in an element directly count as such an element at
-  their place.
-* Parts of a text are one blank apart, however the XML was laid out. An element without children is `<a … />`; one whose
-  children were all cut away is `<a …> </a>`.
-* Of two nodes with one id, the first is meant. A candidate that is a `text` is kept but is no choice, since texts have no id.
-* Entities are never declared by a page: one that declares some is refused, so that none can grow when it is read.
+* Texts of `cleaned_html` are elements named `text`. Words that stand in an element directly count
+  as such an element at their place.
+* Parts of a text are one blank apart, however the XML was laid out. An element without children is
+  `<a … />`; one whose children were all cut away is `<a …> </a>`.
+* Of two nodes with one id, the first is meant. A candidate that is a `text` is kept but is no
+  choice, since texts have no id.
+* Entities are never declared by a page: one that declares some is refused, so that none can grow
+  when it is read.
 """
 
 from __future__ import annotations
@@ -29,15 +32,38 @@ Ids = Literal["short", "original", "none"]
 
 _ID, _TEXT = "backend_node_id", "text"
 _DEPTH, _DESCENDANTS, _SIBLINGS = 6, 50, 3  # kept around a candidate: MindAct's settings
-_LONG_WORD, _VALUE_WORDS, _WORDS = 15, 5, 20  # of an attribute, and of all of an element's or of a text
+# of an attribute, and of all of an element's or of a text
+_LONG_WORD, _VALUE_WORDS, _WORDS = 15, 5, 20
 _CHOICE_WORDS, _ANCESTOR_WORDS, _TARGET_WORDS, _QUERY_ACTIONS = 10, 50, 100, 3
 _ATTRIBUTES = (
-    *("role", "aria_role", "type", "alt", "aria_description", "aria_label", "label", "title", "name", "text_value", "value"),
+    *(
+        "role",
+        "aria_role",
+        "type",
+        "alt",
+        "aria_description",
+        "aria_label",
+        "label",
+        "title",
+        "name",
+        "text_value",
+        "value",
+    ),
     *("placeholder", "input_checked", "input_value", "option_selected", "class"),
 )  # in this order, as MindAct reads them
 _EMPTY_VALUES = frozenset({"hidden", "none", "presentation", "null", "undefined"})
 _ENTITIES = {
-    **{"amp": "&", "lt": "<", "gt": ">", "nbsp": " ", "ndash": "-", "rsquo": "'", "lsquo": "'", "ldquo": '"', "rdquo": '"'},
+    **{
+        "amp": "&",
+        "lt": "<",
+        "gt": ">",
+        "nbsp": " ",
+        "ndash": "-",
+        "rsquo": "'",
+        "lsquo": "'",
+        "ldquo": '"',
+        "rdquo": '"',
+    },
     **{"#39": "'", "#40": "(", "#41": ")"},
 }
 _OPEN = "\x00"  # in no page, as XML has none: a slash of the page's own is left alone
@@ -58,7 +84,8 @@ class CandidateView:
 
     Args:
         text: The page's text.
-        choices: The candidates in the order of the document. With short ids, choice k is printed as `id=k`.
+        choices: The candidates in the order of the document. With short ids, choice k is printed as
+            `id=k`.
     """
 
     text: str
@@ -76,11 +103,14 @@ class RecordedPage:
     """
 
     def __init__(self, html: str) -> None:
-        # Nodes are numbers in the order of the document, so that a subtree is a range, and nothing here is recursive.
-        self._elements: list[Any] = []  # an lxml element; the words themselves, where they stand in an element directly
+        # Nodes are numbers in the order of the document, so that a subtree is a range, and nothing
+        # here is recursive.
+        # an lxml element; the words themselves, where they stand in an element directly
+        self._elements: list[Any] = []
         self._parents: list[int] = []
         self._words: list[bool] = []  # whether it is a text
-        self._inner: dict[int, list[int]] = {}  # the children that are elements, and those that are texts, where there are some
+        # the children that are elements, and those that are texts, where there are some
+        self._inner: dict[int, list[int]] = {}
         self._texts: dict[int, list[int]] = {}
         self._nodes: dict[str, int] = {}
         self._summaries: dict[int, str] = {}
@@ -90,13 +120,16 @@ class RecordedPage:
         """Whether a node has this `backend_node_id`."""
         return id in self._nodes
 
-    def view(self, candidates: Collection[str], *, brackets: Brackets = "round", ids: Ids = "short") -> CandidateView:
+    def view(
+        self, candidates: Collection[str], *, brackets: Brackets = "round", ids: Ids = "short"
+    ) -> CandidateView:
         """Cuts the page around candidates.
 
         Args:
             candidates: Their node ids. Ids that the page does not have are ignored.
             brackets: How elements are bracketed.
-            ids: `short` numbers the candidates from 0, `original` keeps their node ids, `none` shows none.
+            ids: `short` numbers the candidates from 0, `original` keeps their node ids, `none`
+                shows none.
 
         Returns:
             The text, and the candidates in the order of the document.
@@ -105,10 +138,16 @@ class RecordedPage:
         cut = self._pruned(asked)
         offered = [node for node in sorted(asked) if not self._is_text(node)]
         shown = () if ids == "none" else offered
-        names = {node: str(k) if ids == "short" else self._elements[node].get(_ID) for k, node in enumerate(shown)}
+        names = {
+            node: str(k) if ids == "short" else self._elements[node].get(_ID)
+            for k, node in enumerate(shown)
+        }
         text = self._text(0, cut, names, brackets)
         choices = (
-            CandidateChoice(self._elements[node].get(_ID), _first(self._text(node, cut, names, brackets), _CHOICE_WORDS))
+            CandidateChoice(
+                self._elements[node].get(_ID),
+                _first(self._text(node, cut, names, brackets), _CHOICE_WORDS),
+            )
             for node in offered
         )
         return CandidateView(text, tuple(choices))
@@ -129,10 +168,14 @@ class RecordedPage:
         cut = self._pruned({node})
         around = "" if node == 0 else self._text(0, cut, {}, "slashes", without=node)
         own = self._text(node, cut, {node: "0"}, "round")
-        return f"ancestors: {' '.join(around.split()[-_ANCESTOR_WORDS:])}\ntarget: {_first(own, _TARGET_WORDS)}"
+        return (
+            f"ancestors: {' '.join(around.split()[-_ANCESTOR_WORDS:])}\ntarget: "
+            f"{_first(own, _TARGET_WORDS)}"
+        )
 
     def _read(self, root: etree._Element) -> None:
-        known: list[tuple[Any, int]] = [(root, -1)]  # what is still to be read: an element or words, and its parent
+        # what is still to be read: an element or words, and its parent
+        known: list[tuple[Any, int]] = [(root, -1)]
         while known:
             element, parent = known.pop()
             node = len(self._parents)
@@ -175,7 +218,9 @@ class RecordedPage:
             yield child
             left -= 1
             if depth < _DEPTH:
-                below.extend((grandchild, depth + 1) for grandchild in reversed(self._children(child)))
+                below.extend(
+                    (grandchild, depth + 1) for grandchild in reversed(self._children(child))
+                )
         parent = self._parents[node]
         if parent >= 0 and not self._is_text(node):
             siblings = self._inner[parent]  # itself among them
@@ -183,15 +228,25 @@ class RecordedPage:
             yield from siblings[max(0, place - _SIBLINGS) : place + _SIBLINGS + 1]
 
     def _pruned(self, candidates: Collection[int]) -> dict[int, list[int]]:
-        """The children that each kept element still has, elements that say nothing replaced by their only child."""
-        kept = {node for candidate in candidates for node in self._kept(candidate) if not self._is_text(node)} | {0}
+        """The children that each kept element still has, elements that say nothing replaced by
+        their only child.
+        """
+        kept = {
+            node
+            for candidate in candidates
+            for node in self._kept(candidate)
+            if not self._is_text(node)
+        } | {0}
         cut: dict[int, list[int]] = {}
-        left: dict[int, list[int]] = {node: [] for node in kept}  # the children that are kept, or what stands for them
+        # the children that are kept, or what stands for them
+        left: dict[int, list[int]] = {node: [] for node in kept}
         for node in sorted(kept, reverse=True):
             children = sorted([*left[node], *self._texts.get(node, ())])
             cut[node] = children
             bare = node != 0 and node not in candidates and not self._has_attributes(node)
-            bare = bare and len(children) <= 1 and not any(self._is_text(child) for child in children)
+            bare = (
+                bare and len(children) <= 1 and not any(self._is_text(child) for child in children)
+            )
             stays = children if bare else [node]
             if node:
                 left[self._parents[node]].extend(stays)
@@ -214,7 +269,9 @@ class RecordedPage:
         brackets: Brackets | Literal["slashes"],
         without: int | None = None,
     ) -> str:
-        """A subtree as text, with these names as ids; `slashes` is the round form with a slash for each bracket that opens."""
+        """A subtree as text, with these names as ids; `slashes` is the round form with a slash for
+        each bracket that opens.
+        """
         parts: list[str] = []
         todo: list[int | str] = [top]
         while todo:
@@ -228,14 +285,20 @@ class RecordedPage:
                 parts.append(_first(_words(self._elements[node]), _WORDS))
                 continue
             tag = self._elements[node].tag
-            inner = " ".join(part for part in (f"id={names[node]}" if node in names else "", self._summary(node)) if part)
+            inner = " ".join(
+                part
+                for part in (f"id={names[node]}" if node in names else "", self._summary(node))
+                if part
+            )
             opening = f"{tag} {inner}" if inner else tag
             empty = node not in self._inner and node not in self._texts
             if brackets == "slashes":
                 parts.append(f"{_OPEN}{opening}")
             elif empty:
                 blank = " " if inner else ""
-                parts.append(f"<{opening}{blank}/>" if brackets == "angle" else f"({opening}{blank})")
+                parts.append(
+                    f"<{opening}{blank}/>" if brackets == "angle" else f"({opening}{blank})"
+                )
             else:
                 parts.append(f"<{opening}>" if brackets == "angle" else f"({opening}")
                 todo.append(f"</{tag}>" if brackets == "angle" else ")")
@@ -253,7 +316,9 @@ def ranker_query(goal: str, past: Sequence[str]) -> str:
 
 
 def attribute_summary(attributes: Any) -> str:
-    """What is said of an element's attributes (a mapping): at most 5 short words of each, 20 in all, none said twice."""
+    """What is said of an element's attributes (a mapping): at most 5 short words of each, 20 in
+    all, none said twice.
+    """
     said: list[str] = []
     for name in _ATTRIBUTES:
         value = attributes.get(name)
@@ -276,9 +341,17 @@ def _parsed(html: str) -> etree._Element:
     if "<!ENTITY" in html:
         raise InputError("the page declares entities of its own, which no page of Mind2Web does")
     # huge_tree: libxml2 otherwise ends at 256 levels; it still ends at some thousand, by an error
-    options = {"resolve_entities": False, "no_network": True, "remove_comments": True, "remove_pis": True, "huge_tree": True}
+    options = {
+        "resolve_entities": False,
+        "no_network": True,
+        "remove_comments": True,
+        "remove_pis": True,
+        "huge_tree": True,
+    }
     try:
-        return etree.fromstring(html.encode("utf-8", "replace"), etree.XMLParser(encoding="utf-8", **options))
+        return etree.fromstring(
+            html.encode("utf-8", "replace"), etree.XMLParser(encoding="utf-8", **options)
+        )
     except etree.XMLSyntaxError as error:
         raise InputError(f"the page is no XML: {' '.join(str(error.msg).split())}") from None
 

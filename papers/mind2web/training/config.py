@@ -14,31 +14,43 @@ from prill.refine.training.spec import DEFAULT_PRESETS, Trained
 from prill.runs.filter import PLAIN, TeacherConfig, TeacherLike, described, make_teacher
 from prill.runs.train import PresetConfig, PresetLike, TrainConfig
 
-_RANKER, _PLANNER = PresetConfig(DEFAULT_PRESETS["ranker"]), PresetConfig(DEFAULT_PRESETS["planner"])
+_RANKER, _PLANNER = (
+    PresetConfig(DEFAULT_PRESETS["ranker"]),
+    PresetConfig(DEFAULT_PRESETS["planner"]),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRankerConfig(TrainConfig):
-    """What `prill train ranker` does: a ranker of candidates from gold trajectories of recorded pages."""
+    """What `prill train ranker` does: a ranker of candidates from gold trajectories of recorded
+    pages.
+    """
 
     trains: ClassVar[Trained] = "ranker"
-    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
-        _RANKER
-    )
+    preset: Annotated[
+        PresetLike,
+        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+    ] = _RANKER
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPlannerConfig(TrainConfig):
-    """What `prill train planner` does: a planner that answers a policy, from gold trajectories of recorded pages."""
+    """What `prill train planner` does: a planner that answers a policy, from gold trajectories of
+    recorded pages.
+    """
 
     trains: ClassVar[Trained] = "planner"
     policy: Annotated[
         TeacherLike,
-        Meta(description="the policy that will ask it, for its questions and answers: mindact, self-map, module:Object"),
+        Meta(
+            description="the policy that will ask it, for its questions and answers: mindact, "
+            "self-map, module:Object"
+        ),
     ]
-    preset: Annotated[PresetLike, Meta(description="settings to start from: a preset's name, or a .toml file of settings")] = (
-        _PLANNER
-    )
+    preset: Annotated[
+        PresetLike,
+        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+    ] = _PLANNER
 
     def check(self) -> None:
         """Checks that a policy is named.

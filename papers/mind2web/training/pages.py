@@ -1,7 +1,9 @@
-"""Recorded turns to learn from, read from their file one at a time, and the order in which their steps are drawn.
+"""Recorded turns to learn from, read from their file one at a time, and the order in which their
+steps are drawn.
 
-A file of recorded pages is larger than memory, and each pass draws other candidates: so no rows are written. What row `i` of a
-training holds follows from the seed and `i` alone, whatever process asks for it and wherever the training was taken up again.
+A file of recorded pages is larger than memory, and each pass draws other candidates: so no rows are
+written. What row `i` of a training holds follows from the seed and `i` alone, whatever process asks
+for it and wherever the training was taken up again.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class GoldStep:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """Where a turn stands in its file; `data` is what has no place of its own there (a packed file)."""
+    """Where a turn stands in its file; `data` is what has no place of its own there (a packed
+    file).
+    """
 
     line: int
     start: int | None
@@ -51,15 +55,20 @@ class _Turn:
 
 
 class GoldTurns:
-    """The turns of a file of gold trajectories, as `prill convert mind2web` writes it; only their places are in memory.
+    """The turns of a file of gold trajectories, as `prill convert mind2web` writes it; only their
+    places are in memory.
 
-    `steps` are those with a right candidate, `without` counts the others. Raises UsageError for a file without any, or with
-    broken lines: what is learnt from is not guessed.
+    `steps` are those with a right candidate, `without` counts the others. Raises UsageError for a
+    file without any, or with broken lines: what is learnt from is not guessed.
     """
 
-    def __init__(self, path: str | os.PathLike[str], say: Callable[[int], object] = lambda done: None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], say: Callable[[int], object] = lambda done: None
+    ) -> None:
         if is_stream(path):
-            raise UsageError(f"{path}: trajectories are read again and again; name a file", parameters=("rows",))
+            raise UsageError(
+                f"{path}: trajectories are read again and again; name a file", parameters=("rows",)
+            )
         expect_unchanged(path)
         self.path = Path(path)
         self.without = 0
@@ -79,13 +88,21 @@ class GoldTurns:
             group = format_conversation(turn)
             placed = line.start is not None
             self._groups.setdefault(group, []).append(len(self._turns))
-            self._turns.append(_Turn(line.number, line.start, line.size, None if placed else line.data, group))
+            self._turns.append(
+                _Turn(line.number, line.start, line.size, None if placed else line.data, group)
+            )
             say(len(self._turns))
         if problems:
-            more = "" if len(problems) <= _MAX_NAMED else f"\n  … and {len(problems) - _MAX_NAMED} more"
+            more = (
+                ""
+                if len(problems) <= _MAX_NAMED
+                else f"\n  … and {len(problems) - _MAX_NAMED} more"
+            )
             raise UsageError("\n  ".join(problems[:_MAX_NAMED]) + more)
         if not steps:
-            raise UsageError(f"{path}: has no step with a right candidate; make it with `prill convert mind2web`")
+            raise UsageError(
+                f"{path}: has no step with a right candidate; make it with `prill convert mind2web`"
+            )
         self.steps, self.digest = tuple(steps), digest.hexdigest()
 
     def __len__(self) -> int:
@@ -138,7 +155,9 @@ class GoldTurns:
 
 @dataclass(frozen=True, slots=True)
 class PagePlan:
-    """All that a training on recorded pages needs to begin; `taught` says which policy puts the steps as lessons."""
+    """All that a training on recorded pages needs to begin; `taught` says which policy puts the
+    steps as lessons.
+    """
 
     base: Base
     gold: GoldTurns
@@ -163,7 +182,9 @@ class Draw:
 
 
 class Draws:
-    """The rows of a training in their order: each pass has every step `each` times, shuffled by the seed."""
+    """The rows of a training in their order: each pass has every step `each` times, shuffled by the
+    seed.
+    """
 
     def __init__(self, steps: Sequence[GoldStep], each: int, passes: int, seed: int) -> None:
         self.steps, self.each, self.passes, self.seed = steps, each, passes, seed

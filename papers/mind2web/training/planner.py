@@ -1,7 +1,8 @@
-"""A planner by transformers' Seq2SeqTrainer: a model such as Flan-T5 that learns to answer as a policy asks about a page.
+"""A planner by transformers' Seq2SeqTrainer: a model such as Flan-T5 that learns to answer as a
+policy asks about a page.
 
-Each step is seen several times in an epoch, each time about other candidates: the policy draws them, and the rows are made as
-they are due (MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
+Each step is seen several times in an epoch, each time about other candidates: the policy draws
+them, and the rows are made as they are due (MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from prill.refine.training.spec import TrainSpec
 from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
 from prill.refine.training.weights import load_model, model_failures, open_page_base
 
-_CODE = "0" * 8  # what quotations are marked with: a fine-tuned model has its own form, and equal rows are equal
+# what quotations are marked with: a fine-tuned model has its own form, and equal rows are equal
+_CODE = "0" * 8
 
 
 def plan_planner(
@@ -41,11 +43,13 @@ def plan_planner(
 ) -> PagePlan:
     """Reads everything, has each step put once, and measures it.
 
-    Steps that the teacher has no words for, or whose row is longer than `max_length`, are left out and counted.
-    Raises UsageError for turns or settings with which the training would fail.
+    Steps that the teacher has no words for, or whose row is longer than `max_length`, are left out
+    and counted. Raises UsageError for turns or settings with which the training would fail.
     """
     if teacher is None:
-        raise UsageError("a planner learns to answer a policy; name the policy", parameters=("policy",))
+        raise UsageError(
+            "a planner learns to answer a policy; name the policy", parameters=("policy",)
+        )
     base = open_page_base(spec)
     turns = GoldTurns(gold, lambda done: say("turns", done, done))
     lengths: dict[GoldStep, tuple[int, int]] = {}
@@ -65,7 +69,8 @@ def plan_planner(
     if not fitting or (spec.overlong == "error" and len(fitting) < len(lengths)):
         longest = max(lengths, key=lambda step: lengths[step])
         raise UsageError(
-            f"{turns.place(longest)}: {len(lengths) - len(fitting)} of {len(lengths)} steps are longer than {limit} tokens, "
+            f"{turns.place(longest)}: {len(lengths) - len(fitting)} of {len(lengths)} steps are "
+            f"longer than {limit} tokens, "
             f"this one has {lengths[longest][0]}; raise max_length, or have the policy show less",
             parameters=("max_length", "overlong"),
         )
@@ -81,53 +86,94 @@ def plan_planner(
         overlong=len(turns.steps) - len(fitting),
         limit=limit,
     )
-    return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, {"policy": taught or type(teacher).__name__})
+    return PagePlan(
+        base,
+        turns,
+        tuple(learnt),
+        tuple(held_out),
+        facts,
+        {"policy": taught or type(teacher).__name__},
+    )
 
 
 def make_planner_trainer(
-    spec: TrainSpec, plan: PagePlan, output: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher
+    spec: TrainSpec,
+    plan: PagePlan,
+    output: Path,
+    watch: TrainingWatch,
+    *,
+    on_gpu: bool,
+    teacher: Teacher,
 ) -> Any:
-    """A Seq2SeqTrainer over the plan's steps, with the model loaded; only the answer's tokens are learnt."""
+    """A Seq2SeqTrainer over the plan's steps, with the model loaded; only the answer's tokens are
+    learnt.
+    """
     transformers = import_module("transformers")
     transformers.set_seed(spec.seed)
-    settings = training_arguments(spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu)
-    model, tokenizer, limit = load_model(plan.base, spec, on_gpu=on_gpu), plan.base.tokenizer, plan.facts.limit
+    settings = training_arguments(
+        spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu
+    )
+    model, tokenizer, limit = (
+        load_model(plan.base, spec, on_gpu=on_gpu),
+        plan.base.tokenizer,
+        plan.facts.limit,
+    )
     apart = Draws(plan.held_out, 1, 1, spec.seed)
     trainer = saving_whole(transformers.Seq2SeqTrainer, spec.keep_checkpoints)(
         model=model,
         args=transformers.Seq2SeqTrainingArguments(
             **settings, train_sampling_strategy="sequential", dataloader_num_workers=spec.workers
         ),
-        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model=model, label_pad_token_id=-100),
+        data_collator=transformers.DataCollatorForSeq2Seq(
+            tokenizer, model=model, label_pad_token_id=-100
+        ),
         compute_loss_func=_loss,
         train_dataset=PlannerRows(plan.gold, plan_draws(spec, plan), teacher, tokenizer, limit),
-        eval_dataset=PlannerRows(plan.gold, apart, teacher, tokenizer, limit) if plan.held_out else None,
+        eval_dataset=PlannerRows(plan.gold, apart, teacher, tokenizer, limit)
+        if plan.held_out
+        else None,
         processing_class=plan.base.reader,
     )
     shown = (plan.held_out or plan.learnt)[: spec.samples]
 
     def said(model: Any, number: int) -> list[bytes]:
-        return [_sample(model, tokenizer, plan.gold, step, teacher, number, spec.sample_tokens) for step in shown]
+        return [
+            _sample(model, tokenizer, plan.gold, step, teacher, number, spec.sample_tokens)
+            for step in shown
+        ]
 
     watched(trainer, output, watch, said if shown else None)
     return trainer
 
 
 def _loss(outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
-    """The mean over the tokens of a batch's answers, however it is divided: T5's own would be added up over the parts."""
+    """The mean over the tokens of a batch's answers, however it is divided: T5's own would be added
+    up over the parts.
+    """
     entropy = import_module("torch").nn.functional.cross_entropy
     logits = outputs.logits.flatten(0, 1).float()
-    return entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum") / num_items_in_batch
+    return (
+        entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum") / num_items_in_batch
+    )
 
 
 class PlannerRows:
     """The rows as Trainer asks for them: the tokens of a question and of its answer.
 
-    A row that turns out longer than `limit`, with its own candidates, loses its first tokens: earlier turns come first.
+    A row that turns out longer than `limit`, with its own candidates, loses its first tokens:
+    earlier turns come first.
     """
 
-    def __init__(self, gold: GoldTurns, draws: Draws, teacher: Teacher, tokenizer: Any, limit: int | None) -> None:
-        self.gold, self.draws, self.teacher, self.tokenizer, self.limit = gold, draws, teacher, tokenizer, limit
+    def __init__(
+        self, gold: GoldTurns, draws: Draws, teacher: Teacher, tokenizer: Any, limit: int | None
+    ) -> None:
+        self.gold, self.draws, self.teacher, self.tokenizer, self.limit = (
+            gold,
+            draws,
+            teacher,
+            tokenizer,
+            limit,
+        )
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -135,12 +181,19 @@ class PlannerRows:
     def __getitem__(self, number: int) -> dict[str, list[int]]:
         draw = self.draws[number]
         try:
-            question, answer = lesson(self.gold, draw.step, self.teacher, get_number(draw, self.draws.each))
+            question, answer = lesson(
+                self.gold, draw.step, self.teacher, get_number(draw, self.draws.each)
+            )
         except (UnscoredError, InputError) as error:
-            raise UsageError(f"{self.gold.place(draw.step)}: the policy has no words for it: {error}") from None
+            raise UsageError(
+                f"{self.gold.place(draw.step)}: the policy has no words for it: {error}"
+            ) from None
         row = encoded(self.tokenizer, question, answer)
         if self.limit is not None and len(row["input_ids"]) > self.limit:
-            row = {name: value if name == "labels" else value[-self.limit :] for name, value in row.items()}
+            row = {
+                name: value if name == "labels" else value[-self.limit :]
+                for name, value in row.items()
+            }
         return row
 
 
@@ -162,7 +215,9 @@ def lesson(gold: GoldTurns, step: GoldStep, teacher: Teacher, draw: int) -> tupl
     texts = []
     for message in worded(messages, "", _CODE):
         if any(isinstance(part, Image) for part in message.parts):
-            raise UsageError("the policy shows pictures, and a planner reads text", parameters=("policy",))
+            raise UsageError(
+                "the policy shows pictures, and a planner reads text", parameters=("policy",)
+            )
         texts.append("".join(part for part in message.parts if isinstance(part, str)))
     return one_text(texts), answer
 
@@ -181,7 +236,15 @@ def _draws(teacher: Teacher) -> bool:
     return "draw" in inspect.signature(teacher.demonstrate).parameters
 
 
-def _sample(model: Any, tokenizer: Any, gold: GoldTurns, step: GoldStep, teacher: Teacher, number: int, most: int) -> bytes:
+def _sample(
+    model: Any,
+    tokenizer: Any,
+    gold: GoldTurns,
+    step: GoldStep,
+    teacher: Teacher,
+    number: int,
+    most: int,
+) -> bytes:
     """A line for people: what the model says now, greedily, beside what was recorded."""
     torch, was_training = import_module("torch"), model.training
     question, answer = lesson(gold, step, teacher, 0)
@@ -190,11 +253,21 @@ def _sample(model: Any, tokenizer: Any, gold: GoldTurns, step: GoldStep, teacher
     try:
         with torch.inference_mode():
             out = model.generate(
-                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=most, do_sample=False
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                max_new_tokens=most,
+                do_sample=False,
             )
     finally:
         model.train(was_training)
     said = tokenizer.decode(out[0], skip_special_tokens=True)
     turn = gold.turn(step.turn)
-    facts = {"step": number, "row": f"{turn.id}, step {step.index}", "line": gold.line(step), "images": []}
-    return json.dumps({**facts, "expected": answer, "said": said}, ensure_ascii=False).encode() + b"\n"
+    facts = {
+        "step": number,
+        "row": f"{turn.id}, step {step.index}",
+        "line": gold.line(step),
+        "images": [],
+    }
+    return (
+        json.dumps({**facts, "expected": answer, "said": said}, ensure_ascii=False).encode() + b"\n"
+    )

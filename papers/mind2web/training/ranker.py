@@ -1,7 +1,8 @@
-"""A ranker of candidates by transformers' Trainer: a cross-encoder that learns which of a page's elements is meant.
+"""A ranker of candidates by transformers' Trainer: a cross-encoder that learns which of a page's
+elements is meant.
 
-For each step one right candidate and a few wrong ones, redrawn at each pass; the loss is the binary cross-entropy of each
-(MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
+For each step one right candidate and a few wrong ones, redrawn at each pass; the loss is the binary
+cross-entropy of each (MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
 """
 
 from __future__ import annotations
@@ -32,9 +33,14 @@ _MEASURED = 200  # steps whose tokens are counted beforehand
 
 
 def plan_ranker(
-    spec: TrainSpec, gold: str | os.PathLike[str], output: str | os.PathLike[str], say: Say = lambda *_: None
+    spec: TrainSpec,
+    gold: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    say: Say = lambda *_: None,
 ) -> PagePlan:
-    """Reads and measures everything. Raises UsageError for turns or settings with which the training would fail."""
+    """Reads and measures everything. Raises UsageError for turns or settings with which the
+    training would fail.
+    """
     base = open_page_base(spec)
     turns = GoldTurns(gold, lambda done: say("turns", done, done))
     fitting = []
@@ -43,7 +49,9 @@ def plan_ranker(
             fitting.append(step)
         say("pages", done, len(turns.steps))
     if not fitting:
-        raise UsageError(f"{gold}: no page has the candidates that stand beside it, both a right and a wrong one")
+        raise UsageError(
+            f"{gold}: no page has the candidates that stand beside it, both a right and a wrong one"
+        )
     learnt, held_out = split(fitting, spec.held_out)
     limit = min(filter(None, (spec.max_length or MAX_TOKENS, base.window)))
     draws = Draws(learnt, spec.negatives + 1, 1, spec.seed)
@@ -66,20 +74,29 @@ def plan_ranker(
     return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, {})
 
 
-def make_ranker_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: TrainingWatch, *, on_gpu: bool) -> Any:
+def make_ranker_trainer(
+    spec: TrainSpec, plan: PagePlan, output: Path, watch: TrainingWatch, *, on_gpu: bool
+) -> Any:
     """A Trainer over the plan's steps, with the model loaded; rows are made as they are due."""
     transformers = import_module("transformers")
     transformers.set_seed(spec.seed)  # the head's first numbers are drawn from it
-    settings = training_arguments(spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu)
+    settings = training_arguments(
+        spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu
+    )
     trainer = saving_whole(transformers.Trainer, spec.keep_checkpoints)(
         model=load_model(plan.base, spec, on_gpu=on_gpu),
         args=transformers.TrainingArguments(
-            **settings, train_sampling_strategy="sequential", dataloader_num_workers=spec.workers, label_names=["labels"]
+            **settings,
+            train_sampling_strategy="sequential",
+            dataloader_num_workers=spec.workers,
+            label_names=["labels"],
         ),
         data_collator=_collator(plan),
         compute_loss_func=_loss,
         train_dataset=RankerRows(plan.gold, plan_draws(spec, plan)),
-        eval_dataset=RankerRows(plan.gold, Draws(plan.held_out, spec.negatives + 1, 1, spec.seed)) if plan.held_out else None,
+        eval_dataset=RankerRows(plan.gold, Draws(plan.held_out, spec.negatives + 1, 1, spec.seed))
+        if plan.held_out
+        else None,
         processing_class=plan.base.reader,
     )
     watched(trainer, output, watch, None)
@@ -94,7 +111,9 @@ def plan_draws(spec: TrainSpec, plan: PagePlan) -> Draws:
 
 
 class RankerRows:
-    """The rows as Trainer asks for them: a candidate's text, the query, and whether it is the right one."""
+    """The rows as Trainer asks for them: a candidate's text, the query, and whether it is the right
+    one.
+    """
 
     def __init__(self, gold: GoldTurns, draws: Draws) -> None:
         self.gold, self.draws = gold, draws
@@ -108,21 +127,27 @@ class RankerRows:
         return {"text": text, "query": query, "label": float(draw.row == 0)}
 
 
-def ranking_figures(model: Any, plan: PagePlan, say: Callable[[int], object] = lambda done: None) -> dict[str, Any]:
+def ranking_figures(
+    model: Any, plan: PagePlan, say: Callable[[int], object] = lambda done: None
+) -> dict[str, Any]:
     """How well the model ranks all candidates of the steps that were kept apart."""
     tokenizer, tally = plan.base.tokenizer, RankingTally()
     model.eval()
     for done, step in enumerate(plan.held_out, 1):
         texts, query = candidate_texts(turn := plan.gold.turn(step.turn), step.index)
         different = distinct(texts)
-        found = dict(zip(different, scores(model, tokenizer, query, different, _AT_ONCE), strict=True))
+        found = dict(
+            zip(different, scores(model, tokenizer, query, different, _AT_ONCE), strict=True)
+        )
         tally.add(ranked(turn, step.index, texts, found))
         say(done)
     return asdict(tally.figures())
 
 
 def _loss(outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
-    """The mean over the rows of a batch, however it is divided: the model's own would be added up over the parts."""
+    """The mean over the rows of a batch, however it is divided: the model's own would be added up
+    over the parts.
+    """
     entropy = import_module("torch").nn.functional.binary_cross_entropy_with_logits
     return entropy(outputs.logits.float(), labels, reduction="sum") / num_items_in_batch
 
@@ -131,7 +156,12 @@ def _collator(plan: PagePlan) -> Callable[[Sequence[dict[str, Any]]], dict[str, 
     torch, limit = import_module("torch"), plan.facts.limit or MAX_TOKENS
 
     def collate(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        both = pairs(plan.base.tokenizer, [row["text"] for row in rows], [row["query"] for row in rows], limit)
+        both = pairs(
+            plan.base.tokenizer,
+            [row["text"] for row in rows],
+            [row["query"] for row in rows],
+            limit,
+        )
         return {**both, "labels": torch.tensor([[row["label"]] for row in rows])}
 
     return collate
@@ -151,10 +181,14 @@ def _page(html: str) -> RecordedPage:
 
 
 def _is_usable(gold: GoldTurns, step: GoldStep) -> bool:
-    """Whether the page has a right and a wrong candidate. Raises UsageError for a page that cannot be read."""
+    """Whether the page has a right and a wrong candidate. Raises UsageError for a page that cannot
+    be read.
+    """
     right, wrong = _candidates(gold, step)
     try:
-        page = RecordedPage(read_state(gold.turn(step.turn).steps[step.index].observation.text or "").page)
+        page = RecordedPage(
+            read_state(gold.turn(step.turn).steps[step.index].observation.text or "").page
+        )
     except InputError as error:
         raise UsageError(f"{gold.place(step)}: {error}") from None
     return any(id in page for id in right) and any(id in page for id in wrong)
@@ -162,7 +196,9 @@ def _is_usable(gold: GoldTurns, step: GoldStep) -> bool:
 
 def _drawn(gold: GoldTurns, draws: Draws, draw: Draw) -> str:
     right, wrong = _candidates(gold, draw.step)
-    page = _page(read_state(gold.turn(draw.step.turn).steps[draw.step.index].observation.text or "").page)
+    page = _page(
+        read_state(gold.turn(draw.step.turn).steps[draw.step.index].observation.text or "").page
+    )
     numbers, some = draws.numbers(draw), right if draw.row == 0 else wrong
     return numbers.choice([id for id in some if id in page])
 

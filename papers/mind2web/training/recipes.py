@@ -34,11 +34,20 @@ class PlannerRecipe:
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
     ) -> PagePlan:
-        """Reads the turns, and has the policy put each step once. Raises UsageError where the training would fail."""
+        """Reads the turns, and has the policy put each step once. Raises UsageError where the
+        training would fail.
+        """
         return plan_planner(spec, rows, folder, say, teacher=teacher, taught=taught)
 
     def trainer(
-        self, spec: TrainSpec, plan: PagePlan, folder: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher | None
+        self,
+        spec: TrainSpec,
+        plan: PagePlan,
+        folder: Path,
+        watch: TrainingWatch,
+        *,
+        on_gpu: bool,
+        teacher: Teacher | None,
     ) -> Any:
         """The trainer over what the policy asks."""
         assert teacher is not None, "a plan of a planner has one"
@@ -59,10 +68,14 @@ class PlannerRecipe:
     def learnt_from(self, plan: PagePlan) -> str:
         """How many steps of how many turns."""
         facts = plan.facts
-        left_out = f"{plan.gold.without:,} steps have no right candidate, and {facts.overlong:,} are too long or cannot be said"
+        left_out = (
+            f"{plan.gold.without:,} steps have no right candidate, and {facts.overlong:,} "
+            "are too long or cannot be said"
+        )
         drawn = f"{facts.learnt // max(1, len(plan.learnt))} rows a pass, redrawn each time"
         return (
-            f"on {len(plan.learnt):,} steps of {len(plan.gold):,} turns, {drawn}. {left_out}: those\nwere left out; "
+            f"on {len(plan.learnt):,} steps of {len(plan.gold):,} turns, {drawn}. {left_out}: "
+            "those\nwere left out; "
             f"{len(plan.held_out):,} steps of other conversations were kept apart."
         )
 
@@ -71,7 +84,11 @@ class PlannerRecipe:
         found = figures.get("ranking")
         if not found:
             return ""
-        rows = {"accuracy": found["accuracy"], "accuracy by lot": found["chance"], "MRR": found["mrr"]}
+        rows = {
+            "accuracy": found["accuracy"],
+            "accuracy by lot": found["chance"],
+            "MRR": found["mrr"],
+        }
         rows |= {f"recall@{most}": share for most, share in found["recall"].items()}
         lines = "\n".join(f"| {name} | {share:.3f} |" for name, share in rows.items())
         return f"\n| on {found['steps']:,} steps kept apart | |\n|---|---|\n{lines}\n"
@@ -98,7 +115,14 @@ class RankerRecipe(PlannerRecipe):
         return plan_ranker(spec, rows, folder, say)
 
     def trainer(
-        self, spec: TrainSpec, plan: PagePlan, folder: Path, watch: TrainingWatch, *, on_gpu: bool, teacher: Teacher | None
+        self,
+        spec: TrainSpec,
+        plan: PagePlan,
+        folder: Path,
+        watch: TrainingWatch,
+        *,
+        on_gpu: bool,
+        teacher: Teacher | None,
     ) -> Any:
         """The trainer over right and wrong candidates."""
         return make_ranker_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
@@ -108,4 +132,8 @@ class RankerRecipe(PlannerRecipe):
         if not plan.held_out or not trainer.is_world_process_zero():
             return {}
         model, steps = trainer.accelerator.unwrap_model(trainer.model), len(plan.held_out)
-        return {"ranking": ranking_figures(model, plan, lambda done: say("ranking what was kept apart", done, steps))}
+        return {
+            "ranking": ranking_figures(
+                model, plan, lambda done: say("ranking what was kept apart", done, steps)
+            )
+        }

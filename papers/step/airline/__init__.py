@@ -1,1 +1,3 @@
-"""AirlineCRM (arXiv 2310.03720): the customer desk of an airline, with five tasks and progress between none and all."""
+"""AirlineCRM (arXiv 2310.03720): the customer desk of an airline, with five tasks and progress
+between none and all.
+"""

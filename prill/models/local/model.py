@@ -1,7 +1,7 @@
 """A transformers model in this process: text and images in, one reply out.
 
-`prill.models.local.weights` loads and generates, and blocks; `LocalModel` does so in a thread of its own, many calls at a time,
-and keeps the protocol of models.
+`prill.models.local.weights` loads and generates, and blocks; `LocalModel` does so in a thread of
+its own, many calls at a time, and keeps the protocol of models.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from prill.models.devices import hold
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.trained import expect_trained
-from prill.models.local.weights import Generation, Prepared, Weights, check_adapter, load, read_window
+from prill.models.local.weights import (
+    Generation,
+    Prepared,
+    Weights,
+    check_adapter,
+    load,
+    read_window,
+)
 from prill.models.prompts import call_code
 from prill.models.replies import excerpt
 from prill.models.request import (
@@ -50,14 +57,17 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 _DTYPES = ("float32", "bfloat16", "float16")
-# Tokens of a batch, prompts and answers, filled up to one length: 4 GB of keys and values for a model of Qwen2.5-VL-7B's shape
-# (28 layers x 4 heads x 128 numbers x 2, two bytes each: 57 kB a token).
+# Tokens of a batch, prompts and answers, filled up to one length: 4 GB of keys and values for a
+# model of Qwen2.5-VL-7B's shape (28 layers x 4 heads x 128 numbers x 2, two bytes each: 57 kB a
+# token).
 BATCH_TOKENS = 65_536
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A call that waits for its turn. `begin` is to be called when that has come; the answer goes to `future`."""
+    """A call that waits for its turn. `begin` is to be called when that has come; the answer goes
+    to `future`.
+    """
 
     prepare: Callable[[Weights], Prepared]
     begin: Callable[[], None]
@@ -66,7 +76,9 @@ class _Waiting:
 
 
 class _Desk:
-    """Answers calls in a thread of its own: the one that has waited longest, with those of about its length."""
+    """Answers calls in a thread of its own: the one that has waited longest, with those of about
+    its length.
+    """
 
     def __init__(self, load: Callable[[], Weights], batch: int) -> None:
         self._load, self._batch = load, batch
@@ -77,7 +89,9 @@ class _Desk:
         hold(self)
 
     def free(self) -> None:
-        """Lets go of the weights once what is being answered is done; the next call loads them again."""
+        """Lets go of the weights once what is being answered is done; the next call loads them
+        again.
+        """
         if self._weights is not None:
             self._worker.submit(self._drop).result()
 
@@ -88,10 +102,13 @@ class _Desk:
         """Has a call answered when its turn comes."""
         with self._lock:
             self._waiting.append(call)
-        self._worker.submit(self._serve)  # as often as there are calls: what comes too late finds none waiting
+        # as often as there are calls: what comes too late finds none waiting
+        self._worker.submit(self._serve)
 
     def window(self, path: Path) -> Future[int | None]:
-        """The window of the model in a folder. Read in the thread that loads: transformers is imported by one at a time."""
+        """The window of the model in a folder. Read in the thread that loads: transformers is
+        imported by one at a time.
+        """
         return self._worker.submit(read_window, path)
 
     def _serve(self) -> None:
@@ -101,7 +118,9 @@ class _Desk:
             self._weights = self._weights or self._load()
             batch = self._next(self._weights)
             calls = [call.prepared for call in batch if call.prepared is not None]
-            for call, outcome in zip(batch, self._weights.generate(calls) if calls else [], strict=True):
+            for call, outcome in zip(
+                batch, self._weights.generate(calls) if calls else [], strict=True
+            ):
                 _settle(call, outcome)
         finally:
             if (error := sys.exc_info()[1]) is not None:
@@ -112,7 +131,9 @@ class _Desk:
                     _settle(call, error)
 
     def _next(self, weights: Weights) -> list[_Waiting]:
-        """The calls of the next batch, which wait no longer; those that cannot be prepared are told so."""
+        """The calls of the next batch, which wait no longer; those that cannot be prepared are told
+        so.
+        """
         with self._lock:
             waiting = self._waiting[: 2 * self._batch]
         for call in waiting:
@@ -122,9 +143,15 @@ class _Desk:
                 except PrillError as error:
                     _settle(call, error)
         ready = [call for call in waiting if not call.future.done()]
-        batch = [call for call in _of_a_length(ready, self._batch) if call.future.set_running_or_notify_cancel()]
+        batch = [
+            call
+            for call in _of_a_length(ready, self._batch)
+            if call.future.set_running_or_notify_cancel()
+        ]
         with self._lock:
-            self._waiting = [call for call in self._waiting if call not in batch and not call.future.done()]
+            self._waiting = [
+                call for call in self._waiting if call not in batch and not call.future.done()
+            ]
         for call in batch:
             call.begin()
         return batch
@@ -134,7 +161,9 @@ def _of_a_length(calls: Sequence[_Waiting], most: int) -> list[_Waiting]:
     """The first call, and those nearest to it in length, as far as a batch has room."""
     sizes = {id(call): call.prepared.size for call in calls if call.prepared is not None}
     batch: list[_Waiting] = []
-    for call in sorted(calls, key=lambda call: (call is not calls[0], abs(sizes[id(call)] - sizes[id(calls[0])]))):
+    for call in sorted(
+        calls, key=lambda call: (call is not calls[0], abs(sizes[id(call)] - sizes[id(calls[0])]))
+    ):
         longest = max(sizes[id(one)] for one in (*batch, call))
         if batch and (len(batch) == most or (len(batch) + 1) * longest > BATCH_TOKENS):
             break
@@ -143,7 +172,9 @@ def _of_a_length(calls: Sequence[_Waiting], most: int) -> list[_Waiting]:
 
 
 def _settle(call: _Waiting, outcome: Generation | BaseException) -> None:
-    """Gives a call its answer, or the reason why there is none; one that is settled already stays so."""
+    """Gives a call its answer, or the reason why there is none; one that is settled already stays
+    so.
+    """
     if call.future.done():
         return
     if isinstance(outcome, BaseException):
@@ -153,16 +184,18 @@ def _settle(call: _Waiting, outcome: Generation | BaseException) -> None:
 
 
 class LocalModel:
-    """A transformers model in this process, loaded with the first call. Calls that wait are answered together, in a thread of
-    their own.
+    """A transformers model in this process, loaded with the first call. Calls that wait are
+    answered together, in a thread of their own.
 
-    Nothing is downloaded, and no code of the folder is run. The form of an answer is asked for in words and validated; nothing
-    forces the model to keep to it. Replies cost nothing and are not kept. An answer is the same whatever it is answered
-    together with, but for rounding. `top_k`: the data collection of arXiv 2404.06474 draws from 100. Default device: cuda where
-    there is one, else cpu. Default dtype: bfloat16 on a GPU, float32 on a CPU.
+    Nothing is downloaded, and no code of the folder is run. The form of an answer is asked for in
+    words and validated; nothing forces the model to keep to it. Replies cost nothing and are not
+    kept. An answer is the same whatever it is answered together with, but for rounding. `top_k`:
+    the data collection of arXiv 2404.06474 draws from 100. Default device: cuda where there is one,
+    else cpu. Default dtype: bfloat16 on a GPU, float32 on a CPU.
 
     Args:
-        path: A folder that `save_pretrained` wrote, or `embedded`: the bundled model, as `prill train` adapts it.
+        path: A folder that `save_pretrained` wrote, or `embedded`: the bundled model, as
+            `prill train` adapts it.
 
     Raises:
         UsageError: The folder holds no model, or the dtype is not known.
@@ -172,12 +205,16 @@ class LocalModel:
         self,
         path: str | os.PathLike[str],
         *,
-        adapter: Annotated[str | None, Meta(description="folder with a LoRA adapter of PEFT for it")] = None,
+        adapter: Annotated[
+            str | None, Meta(description="folder with a LoRA adapter of PEFT for it")
+        ] = None,
         device: Annotated[str | None, Meta(description="cuda, cpu, mps, …")] = None,
         dtype: Annotated[str | None, Meta(description="float32, bfloat16 or float16")] = None,
         batch: Annotated[int, Meta(ge=1, description="most calls answered together")] = 8,
         timeout: Annotated[float, Meta(gt=0, description="seconds for one answer")] = 600.0,
-        max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
+        max_pixels: Annotated[
+            int, Meta(ge=1, description="larger screenshots are scaled down to it")
+        ] = PIXEL_BUDGET,
         image_format: ImageFormat = None,
         temperature: Temperature = None,
         top_p: TopP = None,
@@ -186,7 +223,9 @@ class LocalModel:
     ) -> None:
         self.path = folder_of_embedded() if os.fspath(path) == "embedded" else Path(path)
         if not (self.path / "config.json").is_file():
-            raise UsageError(f"{self.path}: no folder with a model in it (a config.json and weights)")
+            raise UsageError(
+                f"{self.path}: no folder with a model in it (a config.json and weights)"
+            )
         expect_trained(self.path)
         if dtype not in (None, *_DTYPES):
             raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(_DTYPES)}")
@@ -215,7 +254,9 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        """`local/` and the names of the folders, and how it is asked where that is not at temperature 0 and as files are."""
+        """`local/` and the names of the folders, and how it is asked where that is not at
+        temperature 0 and as files are.
+        """
         tuned = "" if self.adapter is None else f"+{self.adapter.resolve().name}"
         seen = f" (image format {self._encode.image_format})" if self._encode.image_format else ""
         return f"local/{self.path.resolve().name}{tuned}{self._sampling.suffix}{seen}"
@@ -231,7 +272,9 @@ class LocalModel:
         return self._encode.max_pixels
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
-        """The same model, drawn from at a temperature; weights and thread are shared with this one."""
+        """The same model, drawn from at a temperature; weights and thread are shared with this
+        one.
+        """
         other = copy.copy(self)
         other._sampling = self._sampling.drawn(temperature, seed, limits)
         return other
@@ -249,33 +292,56 @@ class LocalModel:
         return self._limits
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
-        """One answer; see `prill.protocols.LanguageModel`. An answer that is cut is asked for once more at twice the length."""
-        code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
+        """One answer; see `prill.protocols.LanguageModel`. An answer that is cut is asked for once
+        more at twice the length.
+        """
+        code = call_code(
+            part for message in messages for part in message.parts if isinstance(part, str)
+        )
         ending = form.instructions(as_json=not form.tagged) if form else ""
         request, usage = worded(messages, ending, code), Usage()
         pictures = sum(isinstance(part, Image) for message in request for part in message.parts)
         for limit in (max_tokens, 2 * max_tokens):
             generation = await self._in_turn(request, limit, TOP_LOGPROBS if form else 0)
             await self._note(request, generation)
-            usage += self.ledger.record(generation.prompt_tokens, generation.completion_tokens, pictures)
+            usage += self.ledger.record(
+                generation.prompt_tokens, generation.completion_tokens, pictures
+            )
             if generation.finished:
                 break
         else:
-            raise TruncatedError(f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}", generation.text)
+            raise TruncatedError(
+                f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}",
+                generation.text,
+            )
         fields = form.parse(generation.text) if form else {}
         if not generation.text.strip():
             raise UnparsableError("the reply is empty")
         return Reply(generation.text, usage, fields, generation.tokens)
 
-    async def _in_turn(self, request: Sequence[Message], max_tokens: int, alternatives: int) -> Generation:
-        """What is generated when the turn of this call comes. A call that is given up stops generating at its next token."""
+    async def _in_turn(
+        self, request: Sequence[Message], max_tokens: int, alternatives: int
+    ) -> Generation:
+        """What is generated when the turn of this call comes. A call that is given up stops
+        generating at its next token.
+        """
         stop = threading.Event()
 
         def prepare(weights: Weights) -> Prepared:
             return weights.prepare(
-                self._turns(request), max_tokens, self._sampling, alternatives=alternatives, timeout=self.timeout, stop=stop
+                self._turns(request),
+                max_tokens,
+                self._sampling,
+                alternatives=alternatives,
+                timeout=self.timeout,
+                stop=stop,
             )
 
         try:

@@ -13,7 +13,9 @@ RECORD, FORMAT = "training.json", "prill training"
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a training; None where there is none. Raises UsageError for one that cannot be read."""
+    """The record of a training; None where there is none. Raises UsageError for one that cannot be
+    read.
+    """
     path = folder / RECORD
     try:
         record = json.loads(path.read_bytes())
@@ -25,12 +27,22 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         problem = f"damaged, it is not valid JSON ({error})"
         raise UsageError(f"{path}: {problem}; without it, the training cannot be resumed") from None
     if not isinstance(record, dict):
-        raise UsageError(f"{path}: damaged, it is not a JSON object; without it, the training cannot be resumed")
+        raise UsageError(
+            f"{path}: damaged, it is not a JSON object; without it, the training cannot be resumed"
+        )
     return record
 
 
 def expect_trained(folder: Path) -> None:
-    """Raises UsageError where `prill train` has not finished these weights. Folders of other origin pass."""
+    """Raises UsageError where `prill train` has not finished these weights. Folders of other origin
+    pass.
+    """
     record = read_record(folder)
-    if record is not None and str(record.get("format")).startswith(FORMAT) and not record.get("done"):
-        raise UsageError(f"{folder}: its training has not ended; the same prill train command resumes it")
+    if (
+        record is not None
+        and str(record.get("format")).startswith(FORMAT)
+        and not record.get("done")
+    ):
+        raise UsageError(
+            f"{folder}: its training has not ended; the same prill train command resumes it"
+        )

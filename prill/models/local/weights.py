@@ -1,8 +1,9 @@
 """Loads a model's weights from a folder and runs batched generation.
 
-What is left of a call when its turn comes is a `Prepared` call: its tokens and pictures, and how its answer is to be drawn. The
-calls of a batch are filled up on the left to one length. Each is drawn by itself, with its own seed and limits, and ends by
-itself, so that an answer does not depend on which calls it shared a batch with, but for rounding.
+What is left of a call when its turn comes is a `Prepared` call: its tokens and pictures, and how
+its answer is to be drawn. The calls of a batch are filled up on the left to one length. Each is
+drawn by itself, with its own seed and limits, and ends by itself, so that an answer does not depend
+on which calls it shared a batch with, but for rounding.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prill.errors import CallTimeoutError, ContextTooLongError, EndpointError, MissingExtraError, PrillError, UsageError
+from prill.errors import (
+    CallTimeoutError,
+    ContextTooLongError,
+    EndpointError,
+    MissingExtraError,
+    PrillError,
+    UsageError,
+)
 from prill.io.checksums import Checksums
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
@@ -35,7 +43,8 @@ _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What one call generated: the text, tokens read and written, whether it ended by itself, and the seconds it took.
+    """What one call generated: the text, tokens read and written, whether it ended by itself, and
+    the seconds it took.
 
     `tokens` are there where log-probabilities were asked for.
     """
@@ -50,7 +59,8 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One call as the model reads it. `alternatives`: how many likely tokens to note at each place; 0: no log-probabilities.
+    """One call as the model reads it. `alternatives`: how many likely tokens to note at each place;
+    0: no log-probabilities.
 
     `room` is what the model's window leaves of `max_tokens`.
     """
@@ -72,7 +82,9 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A loaded model with what prepares its input: a processor with images, or a tokenizer without."""
+    """A loaded model with what prepares its input: a processor with images, or a tokenizer
+    without.
+    """
 
     model: Any
     reader: Any
@@ -98,26 +110,43 @@ class Weights:
         timeout: float,
         stop: threading.Event,
     ) -> Prepared:
-        """A call with chat turns as templates take them. Raises ContextTooLongError, EndpointError."""
+        """A call with chat turns as templates take them. Raises ContextTooLongError,
+        EndpointError.
+        """
         if not self.sees:
             turns = [{**turn, "content": _words(turn["content"])} for turn in turns]
         with model_failures():
             if self.has_encoder and not getattr(self.reader, "chat_template", None):
-                inputs = self.tokenizer(one_text([turn["content"] for turn in turns]), return_tensors="pt")
+                inputs = self.tokenizer(
+                    one_text([turn["content"] for turn in turns]), return_tensors="pt"
+                )
             else:
                 inputs = self.reader.apply_chat_template(
-                    turns, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+                    turns,
+                    add_generation_prompt=True,
+                    tokenize=True,
+                    return_dict=True,
+                    return_tensors="pt",
                 )
         length = int(inputs["input_ids"].shape[1])
         window = _places(self.model.config)
         if window is not None and length >= window + self.has_encoder:
-            raise ContextTooLongError(f"the request has {length} tokens, and the model's window {window}", tokens=length)
+            raise ContextTooLongError(
+                f"the request has {length} tokens, and the model's window {window}", tokens=length
+            )
         # A decoder of its own begins with one token, and has the whole window for the answer.
-        room = max_tokens if window is None else min(max_tokens, window - (1 if self.has_encoder else length))
-        return Prepared(dict(inputs), length, room, max_tokens, sampling, alternatives, timeout, stop)
+        room = (
+            max_tokens
+            if window is None
+            else min(max_tokens, window - (1 if self.has_encoder else length))
+        )
+        return Prepared(
+            dict(inputs), length, room, max_tokens, sampling, alternatives, timeout, stop
+        )
 
     def generate(self, calls: Sequence[Prepared]) -> list[Generation | PrillError]:
-        """An answer to each call, or why there is none. Calls whose pictures do not fit together are answered one by one.
+        """An answer to each call, or why there is none. Calls whose pictures do not fit together
+        are answered one by one.
 
         Raises EndpointError where the model cannot be used at all.
         """
@@ -137,9 +166,14 @@ class Weights:
         width = 1 if self.has_encoder else max(call.prompt_tokens for call in calls)
 
         def ended(ids: Any, scores: Any, **rest: Any) -> Any:
-            """Of each call, whether it has all its tokens, is out of time, or is no longer wanted."""
+            """Of each call, whether it has all its tokens, is out of time, or is no longer
+            wanted.
+            """
             written, seconds = ids.shape[1] - width, time.monotonic() - start
-            over = [written >= call.room or seconds > call.timeout or call.stop.is_set() for call in calls]
+            over = [
+                written >= call.room or seconds > call.timeout or call.stop.is_set()
+                for call in calls
+            ]
             return torch.tensor(over, device=ids.device)
 
         ends = self.model.generation_config.eos_token_id
@@ -147,10 +181,14 @@ class Weights:
         with model_failures(), torch.inference_mode():
             inputs = _together(calls, self.tokenizer.pad_token_id or 0, left=not self.has_encoder)
             inputs = {
-                name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
+                name: value.to(
+                    self.model.device, self.model.dtype if value.is_floating_point() else None
+                )
                 for name, value in inputs.items()
             }
-            draw = _Draw(calls, [1 if self.has_encoder else call.prompt_tokens for call in calls], width)
+            draw = _Draw(
+                calls, [1 if self.has_encoder else call.prompt_tokens for call in calls], width
+            )
             out = self.model.generate(
                 **inputs,
                 max_new_tokens=max(call.room for call in calls),
@@ -180,7 +218,8 @@ class Weights:
             return CallTimeoutError(f"no answer within {call.timeout:g} s")
         if not finished and call.room < call.max_tokens:
             return ContextTooLongError(
-                f"after {call.prompt_tokens} tokens the model's window has no more room for the answer than {call.room}"
+                f"after {call.prompt_tokens} tokens the model's window has no more room for the "
+                f"answer than {call.room}"
             )
         kept = row[: length if finished else call.room]
         text = self.tokenizer.decode(kept, skip_special_tokens=True)
@@ -188,13 +227,19 @@ class Weights:
         if call.alternatives:
             spell = functools.cache(self._spell)
             tokens = tuple(
-                Token(spell(place.token), place.logprob, tuple((spell(token), logprob) for token, logprob in place.top))
+                Token(
+                    spell(place.token),
+                    place.logprob,
+                    tuple((spell(token), logprob) for token, logprob in place.top),
+                )
                 for place in noted[: len(kept) - finished]
             )
         return Generation(text, call.prompt_tokens, len(kept), finished, seconds, tokens)
 
     def _spell(self, token: int) -> str:
-        """The text of one token; some tokenizers mark its leading space, and drop it when the token stands alone."""
+        """The text of one token; some tokenizers mark its leading space, and drop it when the token
+        stands alone.
+        """
         text = str(self.tokenizer.decode([token]))
         piece = self.tokenizer.convert_ids_to_tokens(token)
         return f" {text}" if str(piece).startswith("▁") and not text.startswith(" ") else text
@@ -202,7 +247,9 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A token that was drawn, with its log-probability before limits and temperature, and the likeliest at its place."""
+    """A token that was drawn, with its log-probability before limits and temperature, and the
+    likeliest at its place.
+    """
 
     token: int
     logprob: float
@@ -211,12 +258,14 @@ class _Place:
 
 @dataclass(slots=True)
 class _Draw:
-    """Chooses the next token of each call by its own sampling: the likeliest, or one drawn with the call's own numbers.
+    """Chooses the next token of each call by its own sampling: the likeliest, or one drawn with the
+    call's own numbers.
 
-    `said`: the last tokens before the answer that count as said, of each call; `width`: all tokens before it.
+    `said`: the last tokens before the answer that count as said, of each call; `width`: all tokens
+    before it.
 
-    To transformers, which takes the likeliest, all others become impossible. A draw adds Gumbel noise to log-probabilities and
-    takes the highest, which draws by these (Gumbel 1954).
+    To transformers, which takes the likeliest, all others become impossible. A draw adds Gumbel
+    noise to log-probabilities and takes the highest, which draws by these (Gumbel 1954).
     """
 
     calls: Sequence[Prepared]
@@ -230,12 +279,17 @@ class _Draw:
         self.noted = self.noted or [[] for _ in self.calls]
         chosen = scores.argmax(-1)
         for i, call in enumerate(self.calls):
-            if call.sampling.temperature > 0 or call.sampling.limits.get("repetition_penalty", 1.0) != 1.0:
+            if (
+                call.sampling.temperature > 0
+                or call.sampling.limits.get("repetition_penalty", 1.0) != 1.0
+            ):
                 chosen[i] = self._drawn(i, ids[i, self.width - self.said[i] :], scores[i])
         most = max(call.alternatives for call in self.calls)
         if most:
             logprobs = scores.float().log_softmax(-1)
-            values, tokens = (part.tolist() for part in logprobs.topk(min(most, logprobs.shape[-1])))
+            values, tokens = (
+                part.tolist() for part in logprobs.topk(min(most, logprobs.shape[-1]))
+            )
             own = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
             for i, call in enumerate(self.calls):
                 top = zip(tokens[i][: call.alternatives], values[i], strict=False)
@@ -248,7 +302,9 @@ class _Draw:
         torch = importlib.import_module("torch")
         sampling = self.calls[i].sampling
         penalty = sampling.limits.get("repetition_penalty", 1.0)
-        if penalty != 1.0:  # as CTRL has it (arXiv 1909.05858, section 4.1), with the sign that transformers and vLLM mind
+        # as CTRL has it (arXiv 1909.05858, section 4.1), with the sign that transformers and vLLM
+        # mind
+        if penalty != 1.0:
             said = scores[ids]
             scores = scores.scatter(0, ids, torch.where(said < 0, said * penalty, said / penalty))
         if sampling.temperature == 0:
@@ -259,7 +315,9 @@ class _Draw:
         if (top_p := sampling.limits.get("top_p", 1.0)) < 1.0:
             likely, order = scores.softmax(-1).sort(descending=True)
             beyond = likely.cumsum(-1) - likely >= top_p  # never the likeliest
-            scores = scores.masked_fill(torch.zeros_like(beyond).scatter(0, order, beyond), -math.inf)
+            scores = scores.masked_fill(
+                torch.zeros_like(beyond).scatter(0, order, beyond), -math.inf
+            )
         if i not in self.numbers:
             self.numbers[i] = torch.Generator(device=scores.device).manual_seed(sampling.seed or 0)
         noise = torch.empty_like(scores).exponential_(generator=self.numbers[i]).log()
@@ -272,15 +330,23 @@ def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
     with model_failures(f"{path}: the model cannot be loaded"):
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         if config.is_encoder_decoder and not sees:
             family = transformers.AutoModelForSeq2SeqLM
         else:
-            family = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+            family = (
+                transformers.AutoModelForImageTextToText
+                if sees
+                else transformers.AutoModelForCausalLM
+            )
         reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
         reader = reads.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-        model = family.from_pretrained(path, dtype=kind, local_files_only=True, trust_remote_code=False)
+        model = family.from_pretrained(
+            path, dtype=kind, local_files_only=True, trust_remote_code=False
+        )
         if adapter is not None:
             model = _adapted(model, adapter)
         return Weights(model.to(device).eval(), reader, sees)
@@ -295,17 +361,23 @@ def _libraries() -> tuple[Any, Any]:
 
 
 def read_window(path: Path) -> int | None:
-    """Tokens of request and reply together for the model in a folder, whose weights are not loaded; None where nothing says.
+    """Tokens of request and reply together for the model in a folder, whose weights are not loaded;
+    None where nothing says.
 
-    It is what the model has places for, or what its tokenizer was made for, if that is less. For an encoder the tokenizer has
-    no say: T5's says 512, and its relative places have no end. Raises MissingExtraError, EndpointError.
+    It is what the model has places for, or what its tokenizer was made for, if that is less. For an
+    encoder the tokenizer has no say: T5's says 512, and its relative places have no end. Raises
+    MissingExtraError, EndpointError.
     """
     _, transformers = _libraries()
     with model_failures(f"{path}: the model cannot be loaded"):
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
     windows = [places] if (places := _places(config)) is not None else []
     with suppress(OSError, ValueError, RecursionError, AttributeError):
-        says = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8")).get("model_max_length")
+        says = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8")).get(
+            "model_max_length"
+        )
         # Tokenizers that know no end say 10 to the power of 30.
         if isinstance(says, int) and 0 < says < 10**9 and not config.is_encoder_decoder:
             windows.append(says)
@@ -313,7 +385,9 @@ def read_window(path: Path) -> int | None:
 
 
 def _places(config: Any) -> int | None:
-    """How many tokens a model has places for; None where they have no end. YaRN (arXiv 2309.00071) multiplies them."""
+    """How many tokens a model has places for; None where they have no end. YaRN (arXiv 2309.00071)
+    multiplies them.
+    """
     text = config.get_text_config()
     places: int | None = getattr(text, "max_position_embeddings", None)
     rope = getattr(text, "rope_parameters", None) or {}
@@ -324,22 +398,35 @@ def _places(config: Any) -> int | None:
 
 
 def check_adapter(adapter: Path) -> None:
-    """Raises UsageError where a folder holds no adapter of PEFT, one whose training has not ended, or a changed one."""
+    """Raises UsageError where a folder holds no adapter of PEFT, one whose training has not ended,
+    or a changed one.
+    """
     file = adapter / "adapter_config.json"
     Checksums(adapter).check()
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError:
-        raise UsageError(f"{adapter}: no folder with an adapter in it (PEFT's adapter_config.json and weights)") from None
+        raise UsageError(
+            f"{adapter}: no folder with an adapter in it (PEFT's adapter_config.json and weights)"
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file}: not valid JSON ({error}); train the adapter again, or copy the file again") from None
+        raise UsageError(
+            f"{file}: not valid JSON ({error}); train the adapter again, or copy the file again"
+        ) from None
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
         raise UsageError(f"{file}: no description of an adapter (peft_type is missing)")
     expect_trained(adapter)
-    if config.get("megatron_config") is not None:  # PEFT would import the module that `megatron_core` names
-        raise UsageError(f"{file}: megatron_config: adapters of Megatron are not read, as they name code to import")
-    if not any((adapter / name).is_file() for name in _ADAPTER_WEIGHTS):  # PEFT would look for them on the network
-        raise UsageError(f"{adapter}: the weights of the adapter are missing ({_ADAPTER_WEIGHTS[0]})")
+    # PEFT would import the module that `megatron_core` names
+    if config.get("megatron_config") is not None:
+        raise UsageError(
+            f"{file}: megatron_config: adapters of Megatron are not read, as they name code to "
+            "import"
+        )
+    # PEFT would look for them on the network
+    if not any((adapter / name).is_file() for name in _ADAPTER_WEIGHTS):
+        raise UsageError(
+            f"{adapter}: the weights of the adapter are missing ({_ADAPTER_WEIGHTS[0]})"
+        )
 
 
 def _adapted(model: Any, adapter: Path) -> Any:
@@ -353,7 +440,9 @@ def _adapted(model: Any, adapter: Path) -> Any:
 
 
 def _alike(calls: Sequence[Prepared]) -> bool:
-    """Whether what the calls have beside their tokens, such as pictures, has equal shapes but for how many there are."""
+    """Whether what the calls have beside their tokens, such as pictures, has equal shapes but for
+    how many there are.
+    """
     shapes: dict[str, set[tuple[int, ...]]] = {}
     for call in calls:
         for name, value in call.inputs.items():
@@ -368,8 +457,8 @@ def _by_token(call: Prepared, value: Any) -> bool:
 
 
 def _together(calls: Sequence[Prepared], padding: int, *, left: bool) -> dict[str, Any]:
-    """The inputs of several calls as those of one batch: what goes by token is filled up on the left, or on the right for an
-    encoder, which counts places from there; the rest is put in a row.
+    """The inputs of several calls as those of one batch: what goes by token is filled up on the
+    left, or on the right for an encoder, which counts places from there; the rest is put in a row.
     """
     torch = importlib.import_module("torch")
     width = max(call.prompt_tokens for call in calls)
@@ -380,7 +469,9 @@ def _together(calls: Sequence[Prepared], padding: int, *, left: bool) -> dict[st
         if not any(value is not None and _by_token(call, value) for call, value in values):
             batch[name] = torch.cat([value for _, value in values if value is not None])
             continue
-        rows = torch.full((len(calls), width), padding if name == "input_ids" else 0, dtype=first.dtype)
+        rows = torch.full(
+            (len(calls), width), padding if name == "input_ids" else 0, dtype=first.dtype
+        )
         for row, (_, value) in zip(rows, values, strict=True):
             if value is not None:
                 row[width - value.shape[1] if left else 0 :][: value.shape[1]] = value[0]
@@ -401,14 +492,18 @@ def one_text(turns: Sequence[str]) -> str:
 
 @contextmanager
 def model_failures(problem: str = "the local model cannot be used") -> Iterator[None]:
-    """Turns what torch, transformers and chat templates raise into our errors, which begin with the problem."""
+    """Turns what torch, transformers and chat templates raise into our errors, which begin with the
+    problem.
+    """
     torch, jinja2 = (importlib.import_module(name) for name in ("torch", "jinja2"))
     try:
         yield
     except MissingExtraError:
         raise
     except torch.OutOfMemoryError as error:
-        raise ContextTooLongError(f"the request does not fit the memory of the device: {excerpt(str(error))}") from None
+        raise ContextTooLongError(
+            f"the request does not fit the memory of the device: {excerpt(str(error))}"
+        ) from None
     except (*library_errors(), jinja2.TemplateError) as error:
         raise EndpointError(f"{problem}: {error_cause(error)}") from error
 
@@ -416,14 +511,17 @@ def model_failures(problem: str = "the local model cannot be used") -> Iterator[
 def library_errors() -> tuple[type[Exception], ...]:
     """Exceptions of transformers, PEFT and safetensors for damaged files."""
     damaged: type[Exception] = importlib.import_module("safetensors").SafetensorError
-    contradictory: type[Exception] = importlib.import_module("huggingface_hub.errors").StrictDataclassError
+    contradictory: type[Exception] = importlib.import_module(
+        "huggingface_hub.errors"
+    ).StrictDataclassError
     wrong = ImportError, OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError
     return *wrong, EOFError, pickle.UnpicklingError, damaged, contradictory
 
 
 def error_cause(error: BaseException) -> str:
     """The cause of one of `library_errors`, for users."""
-    while error.__cause__ is not None:  # transformers hides what failed behind "could not import module"
+    # transformers hides what failed behind "could not import module"
+    while error.__cause__ is not None:
         error = error.__cause__
     if "trust_remote_code" in str(error):  # it advises to set what is no option here
         return "it brings Python code of its own, which is not run"
@@ -433,9 +531,15 @@ def error_cause(error: BaseException) -> str:
 
 
 def folder_hash(folder: Path) -> str:
-    """Twelve digits that stand for the weights in a folder, so that two of one name are told apart; `missing` without any."""
+    """Twelve digits that stand for the weights in a folder, so that two of one name are told apart;
+    `missing` without any.
+    """
     digest, found = hashlib.sha256(), False
-    for file in sorted(path for form in ("config.json", "*.safetensors", "pytorch_model*.bin") for path in folder.glob(form)):
+    for file in sorted(
+        path
+        for form in ("config.json", "*.safetensors", "pytorch_model*.bin")
+        for path in folder.glob(form)
+    ):
         with file.open("rb") as data:
             digest.update(os.fsencode(file.name) + hashlib.file_digest(data, "sha256").digest())
         found = True

@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, record_session, session
-    from prill.runs.rollout.run import RolloutConfig, RolloutResult, plan_rollout, rollout, rollout_async
+    from prill.runs.rollout.episodes import (
+        EpisodePlan,
+        EpisodesConfig,
+        RolloutSession,
+        record_session,
+        session,
+    )
+    from prill.runs.rollout.run import (
+        RolloutConfig,
+        RolloutResult,
+        plan_rollout,
+        rollout,
+        rollout_async,
+    )
 
 __all__ = [
     "EpisodePlan",
@@ -23,7 +35,11 @@ __all__ = [
     "session",
 ]
 _HOMES = {
-    **dict.fromkeys(("RolloutConfig", "RolloutResult", "plan_rollout", "rollout", "rollout_async"), "run"),
-    **dict.fromkeys(("EpisodePlan", "EpisodesConfig", "RolloutSession", "record_session", "session"), "episodes"),
+    **dict.fromkeys(
+        ("RolloutConfig", "RolloutResult", "plan_rollout", "rollout", "rollout_async"), "run"
+    ),
+    **dict.fromkeys(
+        ("EpisodePlan", "EpisodesConfig", "RolloutSession", "record_session", "session"), "episodes"
+    ),
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

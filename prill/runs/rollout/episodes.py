@@ -16,7 +16,14 @@ from msgspec import Meta
 from prill.actions.early_stop import EarlyStop
 from prill.config.registry import Option, OptionError, list_options
 from prill.config.values import Config, get_name
-from prill.emulators.settings import EnvironmentConfig, EnvironmentLike, Playing, Scripts, Setting, as_text
+from prill.emulators.settings import (
+    EnvironmentConfig,
+    EnvironmentLike,
+    Playing,
+    Scripts,
+    Setting,
+    as_text,
+)
 from prill.emulators.task_source import fingerprint, numbers, to_words
 from prill.episodes.record import Episode, Pool, RecordTally, record
 from prill.errors import UsageError
@@ -41,10 +48,21 @@ from prill.runs.rollout.cases import Case, cases, read_plan
 from prill.types import Usage
 
 _MAX_WORKERS = 1000  # environments in one process: beyond it memory ends, or open files
-# How a model is reached, and what its calls may cost, makes no other episode: all else that it is told is in its ids.
+# How a model is reached, and what its calls may cost, makes no other episode: all else that it is
+# told is in its ids.
 _OF_CALLS = frozenset(
     {
-        *("base_url", "api_key_env", "timeout", "retries", "patience", "prices", "budget_usd", "cache", "concurrency"),
+        *(
+            "base_url",
+            "api_key_env",
+            "timeout",
+            "retries",
+            "patience",
+            "prices",
+            "budget_usd",
+            "cache",
+            "concurrency",
+        ),
         *("reasoning_effort", "image_detail", "image_format", "gguf"),
     }
 )
@@ -57,24 +75,47 @@ class EpisodesConfig(Config):
     """Which episodes are played, and by whom."""
 
     environment: Annotated[
-        EnvironmentLike, Meta(description="where: a name, module:Object or file.py:Object, with its tasks and options")
+        EnvironmentLike,
+        Meta(
+            description="where: a name, module:Object or file.py:Object, with its tasks and options"
+        ),
     ]
     policy: Annotated[
-        PolicyLike | None, Meta(description="who plays: a name, module:Object or file.py:Object (default miniwob: scripted)")
+        PolicyLike | None,
+        Meta(
+            description="who plays: a name, module:Object or file.py:Object (default miniwob: "
+            "scripted)"
+        ),
     ] = None
-    model: Annotated[ModelLike | None, Meta(description="model that the policy asks, unless it names another")] = None
-    seeds: Annotated[int | str | Sequence[int], Meta(description="seeds of each task, where it has any, such as 0-4,7")] = "0"
+    model: Annotated[
+        ModelLike | None, Meta(description="model that the policy asks, unless it names another")
+    ] = None
+    seeds: Annotated[
+        int | str | Sequence[int],
+        Meta(description="seeds of each task, where it has any, such as 0-4,7"),
+    ] = "0"
     limit: Annotated[int | None, Meta(ge=1, description="the first N episodes only")] = None
-    workers: Annotated[int | None, Meta(ge=1, description="episodes at a time (default: 1, or one a device)")] = None
-    max_steps: Annotated[int | None, Meta(ge=1, description="actions of an episode (default: the paper's for it)")] = None
+    workers: Annotated[
+        int | None, Meta(ge=1, description="episodes at a time (default: 1, or one a device)")
+    ] = None
+    max_steps: Annotated[
+        int | None, Meta(ge=1, description="actions of an episode (default: the paper's for it)")
+    ] = None
     episode_timeout: Annotated[float, Meta(gt=0, description="seconds of an episode")] = 600.0
     early_stop: Annotated[bool, Meta(description="stop an agent that repeats itself")] = True
-    compare_text: Annotated[bool, Meta(description="other words in the same field are no repetition")] = False
+    compare_text: Annotated[
+        bool, Meta(description="other words in the same field are no repetition")
+    ] = False
     temperature: Annotated[
-        float | None, Meta(ge=0, le=5, description="draws differ by seed and attempt (default: 0; step 0.3)")
+        float | None,
+        Meta(ge=0, le=5, description="draws differ by seed and attempt (default: 0; step 0.3)"),
     ] = None
-    retry_broken: Annotated[bool, Meta(description="play episodes again that ended with an error")] = False
-    budget_usd: Annotated[float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")] = None
+    retry_broken: Annotated[
+        bool, Meta(description="play episodes again that ended with an error")
+    ] = False
+    budget_usd: Annotated[
+        float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+    ] = None
 
     def check(self) -> None:
         """Seeds become one text."""
@@ -88,18 +129,21 @@ class EpisodesConfig(Config):
 
     @property
     def patience(self) -> float:
-        """Seconds in which nothing begins that end a run: for environments the same as for endpoints."""
+        """Seconds in which nothing begins that end a run: for environments the same as for
+        endpoints.
+        """
         options = getattr(self.model, "options", {})
         return float(options.get("patience", PATIENCE)) if options else PATIENCE
 
 
 @dataclass(frozen=True)
 class PolicyPlan:
-    """Who plays: what the records call it, what makes the policy of one episode, and what tells it from others.
+    """Who plays: what the records call it, what makes the policy of one episode, and what tells it
+    from others.
 
-    `name` is what the configuration calls it. `plays` are the tasks that it can do; None: any. `page_text` is how it reads a
-    page where the environment has several ways, `marking` how its paper marks recorded steps. `asks_model`: calls are made for
-    its steps.
+    `name` is what the configuration calls it. `plays` are the tasks that it can do; None: any.
+    `page_text` is how it reads a page where the environment has several ways, `marking` how its
+    paper marks recorded steps. `asks_model`: calls are made for its steps.
     """
 
     name: str
@@ -149,7 +193,9 @@ class RolloutSession:
         Returns:
             Its id: the same for the same case under the same settings.
         """
-        return row.id(self.environment, fingerprint([*self.run, self.setting.contents.get(row.task)]))
+        return row.id(
+            self.environment, fingerprint([*self.run, self.setting.contents.get(row.task)])
+        )
 
     def model(self, other: ModelLike | None = None) -> Any:
         """A model at the place of the run's.
@@ -177,7 +223,8 @@ async def session(
     behaviour: str | None = None,
     planned: bool = False,
 ) -> AsyncIterator[RolloutSession]:
-    """Makes everything that a configuration asks for, and closes it in the end; all models have one budget.
+    """Makes everything that a configuration asks for, and closes it in the end; all models have one
+    budget.
 
     Args:
         config: Which episodes are played, and by whom.
@@ -200,11 +247,16 @@ async def session(
         max_steps = config.max_steps or environment.usual_steps
         if workers > _MAX_WORKERS:
             raise UsageError(
-                f"workers {workers}: each has an environment of its own; give at most {_MAX_WORKERS}", parameters=("workers",)
+                f"workers {workers}: each has an environment of its own; give at most "
+                f"{_MAX_WORKERS}",
+                parameters=("workers",),
             )
         if policy is None:
             names = ", ".join(POLICIES.names())
-            raise UsageError(f"policy is missing: choose from {names}, or name one of your own", parameters=("policy",))
+            raise UsageError(
+                f"policy is missing: choose from {names}, or name one of your own",
+                parameters=("policy",),
+            )
         behaviours = tuple(part.strip() for part in (behaviour or "").split(",") if part.strip())
         with at_the_same_time():  # an oracle may ask a model while other episodes are played
             who = plan_policy(
@@ -231,12 +283,26 @@ async def session(
                 )
             )
         pool = Pool(setting.environments, patience=setting.patience)
-        stops = environment.stops_early and config.early_stop and who.name not in ("scripted", "replay")
+        stops = (
+            environment.stops_early and config.early_stop and who.name not in ("scripted", "replay")
+        )
         early_stop = EarlyStop(compare_text=config.compare_text) if stops else None
         try:
             plays = range(first_play, first_play + attempts)
-            rows = listed if listed is not None else _cases(config, who, setting.tasks, plays, behaviours)
-            run = [environment.name, setting.fingerprint, who.name, who.agent, who.fingerprint, max_steps, early_stop]
+            rows = (
+                listed
+                if listed is not None
+                else _cases(config, who, setting.tasks, plays, behaviours)
+            )
+            run = [
+                environment.name,
+                setting.fingerprint,
+                who.name,
+                who.agent,
+                who.fingerprint,
+                max_steps,
+                early_stop,
+            ]
             yield RolloutSession(
                 config,
                 Path(output),
@@ -257,7 +323,8 @@ async def session(
 
 
 def _calls(config: EpisodesConfig) -> int:
-    return max(config.workers or 1, 16)  # an episode asks for one action at a time, so this never bounds devices
+    # an episode asks for one action at a time, so this never bounds devices
+    return max(config.workers or 1, 16)
 
 
 def _listed_cases(plan: str | Path | None, who: PolicyPlan) -> tuple[Case, ...] | None:
@@ -265,12 +332,19 @@ def _listed_cases(plan: str | Path | None, who: PolicyPlan) -> tuple[Case, ...] 
     if plan is None:
         return None
     if who.name != "scripted":
-        raise UsageError("plan: it lists episodes of the scripted policy, so that has to play", parameters=("plan", "policy"))
+        raise UsageError(
+            "plan: it lists episodes of the scripted policy, so that has to play",
+            parameters=("plan", "policy"),
+        )
     return read_plan(plan)
 
 
 def _cases(
-    config: EpisodesConfig, who: PolicyPlan, tasks: Sequence[str], plays: Sequence[int], said: tuple[str, ...]
+    config: EpisodesConfig,
+    who: PolicyPlan,
+    tasks: Sequence[str],
+    plays: Sequence[int],
+    said: tuple[str, ...],
 ) -> tuple[Case, ...]:
     behaviours: Sequence[Behaviour | None] = (None,)
     if who.name == "scripted":
@@ -278,14 +352,20 @@ def _cases(
             behaviours = msgspec.convert(said or ("solve",), list[Behaviour])
         except msgspec.ValidationError:
             raise UsageError(
-                f"behaviour {','.join(said)!r}: choose from {', '.join(BEHAVIOURS)}", parameters=("behaviour",)
+                f"behaviour {','.join(said)!r}: choose from {', '.join(BEHAVIOURS)}",
+                parameters=("behaviour",),
             ) from None
     elif said:
-        raise UsageError("behaviour: it is for the scripted policy", parameters=("behaviour", "policy"))
+        raise UsageError(
+            "behaviour: it is for the scripted policy", parameters=("behaviour", "policy")
+        )
     able = [task for task in tasks if who.plays is None or task in who.plays]
     if len(able) < len(tasks) and getattr(config.place, "tasks", None) != "all":
         missing = ", ".join(task for task in tasks if task not in able)
-        raise UsageError(f"the {who.name} policy cannot play {missing}; it plays {', '.join(sorted(who.plays or ()))}")
+        raise UsageError(
+            f"the {who.name} policy cannot play {missing}; it plays "
+            f"{', '.join(sorted(who.plays or ()))}"
+        )
     return cases(able, numbers(str(config.seeds), "seeds"), plays, behaviours)
 
 
@@ -372,11 +452,19 @@ class EpisodePlan:
         often = f", up to {self.attempts} times each" if self.attempts > 1 else ""
         done = f", {self.done} done" if self.done else ""
         what = f"{self.episodes} episodes of {self.tasks} tasks{often}{done}"
-        return f"play {what}, in {self.environment} by {self.agent}; at most {self.max_steps} actions each"
+        return (
+            f"play {what}, in {self.environment} by {self.agent}; at most {self.max_steps} "
+            "actions each"
+        )
 
     def run_plan(self) -> RunPlan:
         """The plan of a run that does nothing else."""
-        counts = {"episodes": self.episodes, "tasks": self.tasks, "done": self.done, "max_steps": self.max_steps}
+        counts = {
+            "episodes": self.episodes,
+            "tasks": self.tasks,
+            "done": self.done,
+            "max_steps": self.max_steps,
+        }
         return RunPlan(
             work=(self.line(),),
             counts=counts,
@@ -422,7 +510,9 @@ def _episodes(made: RolloutSession) -> list[Episode[Any]]:
             agent=made.plan.agent,
             # How the script was told to behave is noted with the label only.
             note=row.behaviour,
-            metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt, **template_of_case(made, row)},
+            metadata={}
+            if row.behaviour
+            else {"seed": row.seed, "attempt": row.attempt, **template_of_case(made, row)},
             needs=made.setting.needs.get(row.task, frozenset()),
         )
         for row in made.rows
@@ -471,7 +561,10 @@ def plan_policy(
     _refuse_foreign(name, own, given)
     if name == "scripted":
         if options:  # how it behaves is a matter of the episode
-            raise UsageError(f"policy: the scripted policy has no options, got {', '.join(options)}", parameters=("policy",))
+            raise UsageError(
+                f"policy: the scripted policy has no options, got {', '.join(options)}",
+                parameters=("policy",),
+            )
         if (scripts := environment.scripts()) is not None:
             return _plan_scripts(scripts, behaviours)
     shown, asked = _get_model(own, options, model, concurrency) if asks else (None, None)
@@ -493,11 +586,22 @@ def plan_policy(
     except OptionError as error:
         raise OptionError(f"policy.{error}", error.option) from None
     if workers > 1 and make(Case("")) is one:
-        raise UsageError(f"{name} is one policy, and every worker needs one of its own: name a class", parameters=("workers",))
-    fingerprint = {key: value if key in _TYPED else as_text(value) for key, value in options.items() if key != "trajectories"}
+        raise UsageError(
+            f"{name} is one policy, and every worker needs one of its own: name a class",
+            parameters=("workers",),
+        )
+    fingerprint = {
+        key: value if key in _TYPED else as_text(value)
+        for key, value in options.items()
+        if key != "trajectories"
+    }
     if asked is not None and shown is not None:
         # A policy that draws by itself has a default of its own.
-        degrees = options.get("temperature", own["temperature"].default) if "temperature" in own else temperature or 0.0
+        degrees = (
+            options.get("temperature", own["temperature"].default)
+            if "temperature" in own
+            else temperature or 0.0
+        )
         fingerprint |= {"model": shown.pop("name"), "temperature": degrees, **_of_model(shown)}
     if isinstance(one, Fingerprinted):
         fingerprint["asked"] = one.fingerprint(environment.platform)
@@ -515,7 +619,9 @@ def plan_policy(
     )
 
 
-def shared_model(model: ModelLike | None, other: ModelLike | None, concurrency: int) -> LanguageModel:
+def shared_model(
+    model: ModelLike | None, other: ModelLike | None, concurrency: int
+) -> LanguageModel:
     """Another model at the place of the run's, or the run's where there is no other.
 
     Args:
@@ -530,18 +636,25 @@ def shared_model(model: ModelLike | None, other: ModelLike | None, concurrency: 
 
 
 def _shared(
-    model: ModelLike | None, other: ModelLike | None, concurrency: int, given: Mapping[str, Any] | None = None
+    model: ModelLike | None,
+    other: ModelLike | None,
+    concurrency: int,
+    given: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], LanguageModel]:
     """The table of the model with its name, and the model."""
     for one in (other, model if other is None else None):
         if one is not None and not isinstance(one, str | Mapping | ModelConfig):
             made = make_model(one, **(given or {}))
             return {"name": made.name}, made
-    of_run = {} if model is None or not isinstance(model, str | Mapping | ModelConfig) else _table(model)
+    of_run = (
+        {} if model is None or not isinstance(model, str | Mapping | ModelConfig) else _table(model)
+    )
     named = {} if other is None else _table(other)
     name = named.get("name") or of_run.get("name")
     if not isinstance(name, str) or not name:
-        raise UsageError("model is missing: name a model at the endpoint, or `embedded`", parameters=("model",))
+        raise UsageError(
+            "model is missing: name a model at the endpoint, or `embedded`", parameters=("model",)
+        )
     names = model_options(name)
     # The options of the run's model hold for another one as far as that has them.
     usual = {key: value for key, value in of_run.items() if key in names or not named}
@@ -568,17 +681,25 @@ def _name(model: ModelLike | None) -> Any:
 def _get_model(
     own: Mapping[str, Option], options: dict[str, Any], model: ModelLike | None, concurrency: int
 ) -> tuple[dict[str, Any] | None, LanguageModel | None]:
-    """The model that the policy asks, and its table; its options are taken out of those of the policy."""
+    """The model that the policy asks, and its table; its options are taken out of those of the
+    policy.
+    """
     other = options.pop("model", None)
     named = _name(other) or _name(model)
     if named is None and other is None and not own["model"].required:
         return None, None
-    among = {key: options.pop(key) for key in model_options(named) if key in options and key not in own}
+    among = {
+        key: options.pop(key) for key in model_options(named) if key in options and key not in own
+    }
     return _shared(model, other, concurrency, among)
 
 
 def _run_options(
-    name: str, own: Mapping[str, Option], given: Mapping[str, Any], asks: bool, environment: EnvironmentConfig
+    name: str,
+    own: Mapping[str, Option],
+    given: Mapping[str, Any],
+    asks: bool,
+    environment: EnvironmentConfig,
 ) -> dict[str, Any]:
     """The options of the policy that the run fills in."""
     options: dict[str, Any] = {}
@@ -588,7 +709,10 @@ def _run_options(
         options["model"] = given["model"]
     if name == "react":
         if getattr(environment, "text", None) == "html":
-            raise UsageError("text: react names elements by the numbers of their lines: leave out html", parameters=("text",))
+            raise UsageError(
+                "text: react names elements by the numbers of their lines: leave out html",
+                parameters=("text",),
+            )
         options["sites"] = environment.known_sites()
     return options
 
@@ -611,16 +735,24 @@ def _plan_scripts(scripts: Scripts, behaviours: tuple[str, ...]) -> PolicyPlan:
         there = " and ".join(scripts.behaviours)
         are = "is" if len(scripts.behaviours) == 1 else "are"
         raise UsageError(
-            f"behaviour {', '.join(sorted(other))}: {scripts.where} there {are} {there}", parameters=("behaviour",)
+            f"behaviour {', '.join(sorted(other))}: {scripts.where} there {are} {there}",
+            parameters=("behaviour",),
         )
     return PolicyPlan(
-        "scripted", "scripted", lambda case: scripts.play(case.task, case.seed, case.behaviour or "solve"), plays=scripts.plays
+        "scripted",
+        "scripted",
+        lambda case: scripts.play(case.task, case.seed, case.behaviour or "solve"),
+        plays=scripts.plays,
     )
 
 
 def _of_model(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model is told beside how it is reached, as ids know it; an adapter by its weights, wherever they lie."""
-    found = {f"model.{key}": as_text(value) for key, value in options.items() if key not in _OF_CALLS}
+    """What a model is told beside how it is reached, as ids know it; an adapter by its weights,
+    wherever they lie.
+    """
+    found = {
+        f"model.{key}": as_text(value) for key, value in options.items() if key not in _OF_CALLS
+    }
     if (adapter := options.get("adapter")) is not None:
         from prill.models.local.choices import weights_hash
 
@@ -629,9 +761,13 @@ def _of_model(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drawn(temperature: float | None, model: LanguageModel, case: Case) -> LanguageModel:
-    """The model at a temperature: the same case draws the same where the endpoint heeds seeds, another attempt otherwise."""
+    """The model at a temperature: the same case draws the same where the endpoint heeds seeds,
+    another attempt otherwise.
+    """
     if not temperature:
         return model
     if not isinstance(model, SampledModel):
-        raise UsageError(f"temperature: {model.name} answers at temperature 0 only", parameters=("temperature",))
+        raise UsageError(
+            f"temperature: {model.name} answers at temperature 0 only", parameters=("temperature",)
+        )
     return model.sampled(temperature, 1000 * case.seed + case.attempt)

@@ -26,16 +26,27 @@ from prill.types import LabelRecord, Trajectory
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutConfig(EpisodesConfig):
-    """What `prill rollout` does: record what a policy does in an environment, in a folder that a later run continues."""
+    """What `prill rollout` does: record what a policy does in an environment, in a folder that a
+    later run continues.
+    """
 
-    output: Annotated[str | Path, Meta(description="folder to write to; a run that was stopped resumes there")]
+    output: Annotated[
+        str | Path, Meta(description="folder to write to; a run that was stopped resumes there")
+    ]
     attempts: Annotated[int, Meta(ge=1, description="times to play each task and seed")] = 1
-    first_play: Annotated[int, Meta(ge=0, description="number of the first attempt, for rounds that follow another")] = 0
+    first_play: Annotated[
+        int, Meta(ge=0, description="number of the first attempt, for rounds that follow another")
+    ] = 0
     plan: Annotated[
-        str | Path | None, Meta(description="scripted: file that lists the episodes, instead of tasks and seeds")
+        str | Path | None,
+        Meta(description="scripted: file that lists the episodes, instead of tasks and seeds"),
     ] = None
     behaviour: Annotated[
-        str | None, Meta(description=f"scripted: any of {', '.join(BEHAVIOURS)}, with commas between (default: solve)")
+        str | None,
+        Meta(
+            description=f"scripted: any of {', '.join(BEHAVIOURS)}, with commas between (default: "
+            "solve)"
+        ),
     ] = None
 
 
@@ -70,7 +81,11 @@ class RolloutResult:
     def trajectories(self) -> list[Trajectory]:
         """The trajectories in the folder, those of earlier runs included."""
         path = Path(self.output) / TRAJECTORIES
-        return [one for one in read_trajectories(path) if isinstance(one, Trajectory)] if path.exists() else []
+        return (
+            [one for one in read_trajectories(path) if isinstance(one, Trajectory)]
+            if path.exists()
+            else []
+        )
 
     def labels(self) -> list[LabelRecord]:
         """The labels in the folder, those of earlier runs included."""
@@ -78,7 +93,9 @@ class RolloutResult:
         return list(read_labels(path)) if path.exists() else []
 
     def to_pandas(self) -> Any:
-        """A row for each trajectory in the folder: id, goal, agent, steps, success, answer, error."""
+        """A row for each trajectory in the folder: id, goal, agent, steps, success, answer,
+        error.
+        """
         success = {label.id: label.success for label in self.labels()}
         rows = [
             {
@@ -92,7 +109,9 @@ class RolloutResult:
             }
             for one in self.trajectories()
         ]
-        return data_frame(rows, columns=["id", "goal", "agent", "steps", "success", "answer", "error"])
+        return data_frame(
+            rows, columns=["id", "goal", "agent", "steps", "success", "answer", "error"]
+        )
 
     def table(self) -> dict[str, Any]:
         """The counts and the folder, as `--json` prints them."""
@@ -108,11 +127,15 @@ class RolloutResult:
             "could not begin": counts.lost,
             "already there": counts.skipped,
         }
-        return f"{', '.join(f'{n} {name}' for name, n in summary.items() if n) or 'nothing to do'} -> {self.output}"
+        return f"{', '.join(f'{n} {name}' for name, n in summary.items() if n) or 'nothing to do'} -> {self.output}"  # noqa: E501
 
 
-def rollout_session(config: RolloutConfig, *, planned: bool = False) -> AbstractAsyncContextManager[RolloutSession]:
-    """The session of a configuration, as `prill.runs.rollout.episodes`; `planned`: nothing is played. Raises UsageError."""
+def rollout_session(
+    config: RolloutConfig, *, planned: bool = False
+) -> AbstractAsyncContextManager[RolloutSession]:
+    """The session of a configuration, as `prill.runs.rollout.episodes`; `planned`: nothing is
+    played. Raises UsageError.
+    """
     return episodes_session(
         config,
         config.output,
@@ -133,7 +156,8 @@ async def rollout_async(
 
     Args:
         config: What to play, by whom, and where records go.
-        progress: Called with the number of all episodes and the counts so far, once before the first and after each.
+        progress: Called with the number of all episodes and the counts so far, once before the
+            first and after each.
 
     Returns:
         The counts; `trajectories()` and `labels()` read the files.
@@ -148,7 +172,9 @@ async def rollout_async(
         total = len(made.rows)
         progress(total, RecordTally())
         counts = await record_session(made, progress=lambda recorded: progress(total, recorded))
-        return RolloutResult(counts, str(config.output), made.setting.oracle is not None, made.plan.agent)
+        return RolloutResult(
+            counts, str(config.output), made.setting.oracle is not None, made.plan.agent
+        )
 
 
 rollout = synchronous(rollout_async)
@@ -156,7 +182,9 @@ rollout = synchronous(rollout_async)
 
 
 async def plan_episodes(config: RolloutConfig) -> EpisodePlan:
-    """What a configuration would play; everything is made, and nothing is played. Raises UsageError."""
+    """What a configuration would play; everything is made, and nothing is played. Raises
+    UsageError.
+    """
     _check(config)
     async with rollout_session(config, planned=True) as made:
         return EpisodePlan.of(made)

@@ -1,7 +1,8 @@
 """OpenAI's files and batches API of the mock server.
 
-A batch is done after as many looks at it as `batch_looks` says. A share `batch_expired` of its requests is never carried out,
-and a share `batch_failed` fails; both go to the error file, as OpenAI's do. Batches with such requests end as expired.
+A batch is done after as many looks at it as `batch_looks` says. A share `batch_expired` of its
+requests is never carried out, and a share `batch_failed` fails; both go to the error file, as
+OpenAI's do. Batches with such requests end as expired.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class _Batch:
     status: str = "validating"
     output: str | None = None
     errors: str | None = None
-    counts: dict[str, int] = field(default_factory=lambda: {"total": 0, "completed": 0, "failed": 0})
+    counts: dict[str, int] = field(
+        default_factory=lambda: {"total": 0, "completed": 0, "failed": 0}
+    )
     problem: str | None = None
 
     def record(self) -> dict[str, Any]:
@@ -57,7 +60,9 @@ class _Batch:
 class BatchDesk:
     """The files and batches of one server."""
 
-    def __init__(self, faults: Faults, answer: Answer, refusal: Callable[[web.Request], web.Response | None]) -> None:
+    def __init__(
+        self, faults: Faults, answer: Answer, refusal: Callable[[web.Request], web.Response | None]
+    ) -> None:
         self._faults, self._answer, self._refusal = faults, answer, refusal
         self._files: dict[str, bytes] = {}
         self._batches: dict[str, _Batch] = {}
@@ -83,7 +88,9 @@ class BatchDesk:
         data = part.file.read()
         id = self._keep(data)
         record = {"id": id, "object": "file", "bytes": len(data), "created_at": 1_700_000_000}
-        return _json({**record, "filename": part.filename, "purpose": "batch", "status": "processed"})
+        return _json(
+            {**record, "filename": part.filename, "purpose": "batch", "status": "processed"}
+        )
 
     async def content(self, http: web.Request) -> web.Response:
         """What a file holds."""
@@ -95,10 +102,16 @@ class BatchDesk:
     async def create(self, http: web.Request) -> web.Response:
         """Begins a batch."""
         wanted = msgspec.json.decode(await http.read())
-        if wanted.get("input_file_id") not in self._files or wanted.get("endpoint") != "/v1/chat/completions":
+        if (
+            wanted.get("input_file_id") not in self._files
+            or wanted.get("endpoint") != "/v1/chat/completions"
+        ):
             return _refused(400, "no such file or endpoint")
         batch = _Batch(
-            f"batch_{len(self._batches) + 1}", wanted["input_file_id"], wanted.get("metadata") or {}, self._faults.batch_looks
+            f"batch_{len(self._batches) + 1}",
+            wanted["input_file_id"],
+            wanted.get("metadata") or {},
+            self._faults.batch_looks,
         )
         self._batches[batch.id] = batch
         return _json(batch.record())
@@ -107,7 +120,13 @@ class BatchDesk:
         """All batches."""
         if (refusal := self._refusal(http)) is not None:
             return refusal
-        return _json({"object": "list", "data": [batch.record() for batch in self._batches.values()], "has_more": False})
+        return _json(
+            {
+                "object": "list",
+                "data": [batch.record() for batch in self._batches.values()],
+                "has_more": False,
+            }
+        )
 
     async def look(self, http: web.Request) -> web.Response:
         """One batch, which is carried out at the last look that it waits for."""
@@ -125,26 +144,53 @@ class BatchDesk:
         lines = self._files[batch.input].splitlines()
         requests = [msgspec.json.decode(line, type=_Request) for line in lines]
         ids = [request.custom_id for request in requests]
-        if len(set(ids)) < len(ids) or len({msgspec.json.decode(request.body)["model"] for request in requests}) > 1:
-            batch.status, batch.problem = "failed", "The custom_id of each request must be unique, and the model the same."
+        if (
+            len(set(ids)) < len(ids)
+            or len({msgspec.json.decode(request.body)["model"] for request in requests}) > 1
+        ):
+            batch.status, batch.problem = (
+                "failed",
+                "The custom_id of each request must be unique, and the model the same.",
+            )
             return
         output, errors = bytearray(), bytearray()
         expired = 0
         for number, request in enumerate(requests):
             fate = compute_share(f"{self._faults.seed} {batch.id} {number}")
-            line: dict[str, Any] = {"id": f"batch_req_{batch.id}_{number}", "custom_id": request.custom_id}
+            line: dict[str, Any] = {
+                "id": f"batch_req_{batch.id}_{number}",
+                "custom_id": request.custom_id,
+            }
             if fate < self._faults.batch_expired:
                 expired += 1
-                error = {"code": "batch_expired", "message": "This request could not be executed before it expired."}
+                error = {
+                    "code": "batch_expired",
+                    "message": "This request could not be executed before it expired.",
+                }
                 errors += _encode({**line, "response": None, "error": error}) + b"\n"
                 continue
             status, body = self._answer(bytes(request.body))
             if fate < self._faults.batch_expired + self._faults.batch_failed:
-                status, body = 500, _encode({"error": {"message": "The server had an error.", "type": "server_error"}})
-            answered = {"status_code": status, "request_id": f"req_{number}", "body": msgspec.Raw(body)}
-            (output if status == 200 else errors).extend(_encode({**line, "response": answered, "error": None}) + b"\n")
+                status, body = (
+                    500,
+                    _encode(
+                        {"error": {"message": "The server had an error.", "type": "server_error"}}
+                    ),
+                )
+            answered = {
+                "status_code": status,
+                "request_id": f"req_{number}",
+                "body": msgspec.Raw(body),
+            }
+            (output if status == 200 else errors).extend(
+                _encode({**line, "response": answered, "error": None}) + b"\n"
+            )
         failed = errors.count(b"\n")
-        batch.counts = {"total": len(requests), "completed": len(requests) - failed, "failed": failed}
+        batch.counts = {
+            "total": len(requests),
+            "completed": len(requests) - failed,
+            "failed": failed,
+        }
         batch.output = self._keep(bytes(output)) if output else None
         batch.errors = self._keep(bytes(errors)) if errors else None
         batch.status = "expired" if expired else "completed"
@@ -168,4 +214,14 @@ def _json(record: dict[str, Any], status: int = 200) -> web.Response:
 
 
 def _refused(status: int, message: str) -> web.Response:
-    return _json({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}, status)
+    return _json(
+        {
+            "error": {
+                "message": message,
+                "type": "invalid_request_error",
+                "param": None,
+                "code": None,
+            }
+        },
+        status,
+    )

@@ -36,30 +36,47 @@ _MARK = re.compile(r"\btruth=(success|failure)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """The settings of the mock server. Rates are shares of the requests, between 0 and 1, and sum to 1 at most.
+    """The settings of the mock server. Rates are shares of the requests, between 0 and 1, and sum
+    to 1 at most.
 
     Raises:
         UsageError: A rate is outside [0, 1], the rates sum to more than 1, or a form is not known.
     """
 
-    latency: Annotated[float, "seconds before every answer, except refusals of the request and rate limits"] = 0.0
-    seed: Annotated[int, "two servers with one seed treat the same requests alike, in whatever order they come"] = 0
+    latency: Annotated[
+        float, "seconds before every answer, except refusals of the request and rate limits"
+    ] = 0.0
+    seed: Annotated[
+        int, "two servers with one seed treat the same requests alike, in whatever order they come"
+    ] = 0
 
     rate_limit: Annotated[float, "rate of 429 answers with Retry-After"] = 0.0
-    retry_after: Annotated[float, "seconds in the Retry-After header; fractions are sent as they are"] = 1.0
+    retry_after: Annotated[
+        float, "seconds in the Retry-After header; fractions are sent as they are"
+    ] = 1.0
     server_error: Annotated[float, "rate of 500 answers"] = 0.0
     drop: Annotated[float, "rate of connections closed without an answer"] = 0.0
     stall: Annotated[float, "rate of requests left without an answer, then closed"] = 0.0
     stall_seconds: Annotated[float, "how long a stall lasts"] = 30.0
     garbage: Annotated[float, "rate of well-formed replies that hold no verdict"] = 0.0
     html: Annotated[float, "rate of 200 answers whose body is a proxy's HTML page"] = 0.0
-    cut: Annotated[float, "rate of replies cut in the middle, half of them reported as finish_reason length"] = 0.0
-    unsuccessful: Annotated[float, "rate of replies whose verdict is the word 'unsuccessful', whatever the truth"] = 0.0
-    refusal: Annotated[float, "rate of refusals: a refusal message, or a content filter's finish reason"] = 0.0
+    cut: Annotated[
+        float, "rate of replies cut in the middle, half of them reported as finish_reason length"
+    ] = 0.0
+    unsuccessful: Annotated[
+        float, "rate of replies whose verdict is the word 'unsuccessful', whatever the truth"
+    ] = 0.0
+    refusal: Annotated[
+        float, "rate of refusals: a refusal message, or a content filter's finish reason"
+    ] = 0.0
     empty: Annotated[float, "rate of replies with empty or null content"] = 0.0
 
-    error_inside: Annotated[float, "rate of 200 answers that hold an error of status 502 and no reply"] = 0.0
-    broken_off: Annotated[float, "rate of replies that break off with finish_reason error or abort"] = 0.0
+    error_inside: Annotated[
+        float, "rate of 200 answers that hold an error of status 502 and no reply"
+    ] = 0.0
+    broken_off: Annotated[
+        float, "rate of replies that break off with finish_reason error or abort"
+    ] = 0.0
 
     batch_looks: Annotated[int, "looks at a batch until it is done"] = 1
     batch_expired: Annotated[float, "rate of requests of a batch that are never carried out"] = 0.0
@@ -67,43 +84,87 @@ class Faults:
 
     refuse_key: Annotated[bool, "answer 401 to every request"] = False
     unknown_model: Annotated[bool, "answer 404 to every completion: no such model"] = False
-    no_images: Annotated[bool, "answer 400 to requests with images, in the words of one of three real servers"] = False
+    no_images: Annotated[
+        bool, "answer 400 to requests with images, in the words of one of three real servers"
+    ] = False
     no_json_schema: Annotated[bool, "answer 400 to response_format json_schema"] = False
     no_json_object: Annotated[bool, "answer 400 to response_format json_object"] = False
-    ignore_format: Annotated[bool, "accept any response_format and reply with tagged lines all the same"] = False
+    ignore_format: Annotated[
+        bool, "accept any response_format and reply with tagged lines all the same"
+    ] = False
     no_temperature: Annotated[bool, "answer 400 to any temperature but 1"] = False
-    no_max_tokens: Annotated[bool, "answer 400 to max_tokens and ask for max_completion_tokens"] = False
+    no_max_tokens: Annotated[bool, "answer 400 to max_tokens and ask for max_completion_tokens"] = (
+        False
+    )
     no_logprobs: Annotated[bool, "answer 400 to requests for log-probabilities"] = False
     logprobs_status: Annotated[int, "status of the answer to refused log-probabilities"] = 400
-    most_logprobs: Annotated[int, "answer 400 to more alternatives for a token than this; 0: no limit"] = 0
-    no_system: Annotated[bool, "answer 400 to a system role, as chat templates without one make servers do"] = False
-    api_key_header: Annotated[bool, "answer 401 without an api-key header, and 404 without ?api-version= in the URL"] = False
+    most_logprobs: Annotated[
+        int, "answer 400 to more alternatives for a token than this; 0: no limit"
+    ] = 0
+    no_system: Annotated[
+        bool, "answer 400 to a system role, as chat templates without one make servers do"
+    ] = False
+    api_key_header: Annotated[
+        bool, "answer 401 without an api-key header, and 404 without ?api-version= in the URL"
+    ] = False
     no_credit: Annotated[bool, "answer 402 to every request: the account cannot pay"] = False
     error_form: Annotated[
-        str, "form of error bodies: openai, list (of one, in Google's form), detail (a list of problems) or text"
+        str,
+        (
+            "form of error bodies: openai, list (of one, in Google's form), detail (a list of "
+            "problems) or text"
+        ),
     ] = "openai"
-    logprobs_form: Annotated[str, "form of log-probabilities: openai, null, missing, nulls (inside) or lists"] = "openai"
-    usage_form: Annotated[str, "form of token counts: openai, null, missing, float or negative"] = "openai"
+    logprobs_form: Annotated[
+        str, "form of log-probabilities: openai, null, missing, nulls (inside) or lists"
+    ] = "openai"
+    usage_form: Annotated[str, "form of token counts: openai, null, missing, float or negative"] = (
+        "openai"
+    )
     content_form: Annotated[str, "form of replies: text, or parts (a list of them)"] = "text"
     context: Annotated[int, "answer 400 to prompts of more tokens than this; 0: no limit"] = 0
     context_form: Annotated[
         str,
-        "words of that answer: openai, vllm (which counts max_tokens too), llama.cpp, anthropic, gemini or mute (no number)",
+        (
+            "words of that answer: openai, vllm (which counts max_tokens too), llama.cpp, "
+            "anthropic, "
+            "gemini or mute (no number)"
+        ),
     ] = "openai"
-    window_field: Annotated[str, "field of the list of models that tells the context, such as max_model_len; empty: none"] = ""
-    most_images: Annotated[int, "answer 400 to more images in one request than this; 0: no limit"] = 0
-    no_bounds: Annotated[bool, "answer 400 to schemas with minItems, maxLength, maximum and the like"] = False
+    window_field: Annotated[
+        str,
+        "field of the list of models that tells the context, such as max_model_len; empty: none",
+    ] = ""
+    most_images: Annotated[
+        int, "answer 400 to more images in one request than this; 0: no limit"
+    ] = 0
+    no_bounds: Annotated[
+        bool, "answer 400 to schemas with minItems, maxLength, maximum and the like"
+    ] = False
     no_reasoning_effort: Annotated[bool, "answer 400 to a reasoning effort"] = False
     no_detail: Annotated[bool, "answer 400 to images that say how closely to look"] = False
     slots: Annotated[int, "answer 429 to requests beyond this many in flight; 0: no limit"] = 0
-    thought_tokens: Annotated[int, "length of the reasoning before the verdict; replies are cut at the asked-for limit"] = 24
-    hidden_thought: Annotated[int, "tokens that are thought for before each reply, counted and cut like those of the reply"] = 0
+    thought_tokens: Annotated[
+        int, "length of the reasoning before the verdict; replies are cut at the asked-for limit"
+    ] = 24
+    hidden_thought: Annotated[
+        int,
+        "tokens that are thought for before each reply, counted and cut like those of the reply",
+    ] = 0
     thought_field: Annotated[
         str,
-        "field of the message that holds the thought, such as reasoning_content; content: between <think> tags; empty: none",
+        (
+            "field of the message that holds the thought, such as reasoning_content; content: "
+            "between "
+            "<think> tags; empty: none"
+        ),
     ] = ""
-    cogagent: Annotated[str, "read, answer and fail as the server of CogAgent's authors does: 18b or 9b; empty: no"] = ""
-    truth: Annotated[str, "module:function that gives the true verdict for a user's text"] = "prill.testing:marked_truth"
+    cogagent: Annotated[
+        str, "read, answer and fail as the server of CogAgent's authors does: 18b or 9b; empty: no"
+    ] = ""
+    truth: Annotated[str, "module:function that gives the true verdict for a user's text"] = (
+        "prill.testing:marked_truth"
+    )
 
     def __post_init__(self) -> None:
         rates = {name: float(getattr(self, name)) for name in FAULTS}
@@ -112,7 +173,9 @@ class Faults:
                 raise UsageError(f"{name} is {rate:g}; give a share between 0 and 1")
         for name, forms in FORMS.items():
             if getattr(self, name) not in forms:
-                raise UsageError(f"{name} is {getattr(self, name)!r}; there are: {', '.join(forms)}")
+                raise UsageError(
+                    f"{name} is {getattr(self, name)!r}; there are: {', '.join(forms)}"
+                )
         if sum(rates.values()) > 1.0 + 1e-9:
             raise UsageError(f"the rates sum to {sum(rates.values()):g}; give at most 1 in all")
 
@@ -121,11 +184,16 @@ def settings() -> list[tuple[str, type, str, float | int | bool | str]]:
     """Name, type, meaning and default of every setting."""
     hints = get_type_hints(Faults, include_extras=True)
     plain = Faults()
-    return [(f.name, hints[f.name].__origin__, hints[f.name].__metadata__[0], getattr(plain, f.name)) for f in fields(Faults)]
+    return [
+        (f.name, hints[f.name].__origin__, hints[f.name].__metadata__[0], getattr(plain, f.name))
+        for f in fields(Faults)
+    ]
 
 
 def fate(faults: Faults, prompt: str, count: int) -> tuple[str, float]:
-    """What happens to the `count`-th request with this prompt: one of FAULTS or "ok", and a draw in [0, 1) for its details."""
+    """What happens to the `count`-th request with this prompt: one of FAULTS or "ok", and a draw in
+    [0, 1) for its details.
+    """
     outcome, detail = _random_pair(f"{faults.seed} {prompt} {count}")
     for name in FAULTS:
         outcome -= getattr(faults, name)
@@ -149,7 +217,9 @@ def marked_truth(text: str) -> str:
 
 
 def certainty(text: str) -> float:
-    """The probability that the log-probabilities of a reply give to its verdict, for the user's text: 0.75 to 0.95."""
+    """The probability that the log-probabilities of a reply give to its verdict, for the user's
+    text: 0.75 to 0.95.
+    """
     return 0.75 + 0.2 * _random_pair(text)[1]
 
 

@@ -1,7 +1,7 @@
 """Anthropic's Message Batches API of the mock server.
 
-As there, requests are looked at when the batch is carried out: a wrong one is an errored result. `batch_looks`, `batch_expired`
-and `batch_failed` as in OpenAI's batches.
+As there, requests are looked at when the batch is carried out: a wrong one is an errored result.
+`batch_looks`, `batch_expired` and `batch_failed` as in OpenAI's batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from prill.testing.endpoint.batches import Answer
 
 _PATH = "/v1/messages/batches"
-_KNOWN = {"model", "max_tokens", "messages", "system", "temperature", "top_p", "top_k", "output_config"}
+_KNOWN = {
+    "model",
+    "max_tokens",
+    "messages",
+    "system",
+    "temperature",
+    "top_p",
+    "top_k",
+    "output_config",
+}
 _NEEDED = ("model", "max_tokens", "messages")
 # What structured outputs do not take (Anthropic's documentation, "JSON Schema limitations").
 _BOUNDS = {"minimum", "maximum", "multipleOf", "minLength", "maxLength", "maxItems"}
@@ -42,8 +51,8 @@ class _Batch:
 
 
 class MessagesDesk:
-    """The message batches of one server. A key has to be there (`Authorization`, or `x-api-key` as older clients send it), and
-    `anthropic-version`.
+    """The message batches of one server. A key has to be there (`Authorization`, or `x-api-key` as
+    older clients send it), and `anthropic-version`.
     """
 
     def __init__(self, faults: Faults, answer: Answer) -> None:
@@ -64,7 +73,10 @@ class MessagesDesk:
         requests = msgspec.json.decode(await http.read()).get("requests") or []
         ids = [request["custom_id"] for request in requests]
         if not ids or len(set(ids)) < len(ids) or any(not 0 < len(id) <= 64 for id in ids):
-            return _refused(400, "requests: give at least one; custom_id must be unique and of 1 to 64 characters")
+            return _refused(
+                400,
+                "requests: give at least one; custom_id must be unique and of 1 to 64 characters",
+            )
         id = f"msgbatch_{len(self._batches) + 1}"
         self._batches[id] = _Batch(requests, self._faults.batch_looks)
         return _json(self._record(http, id))
@@ -85,7 +97,9 @@ class MessagesDesk:
             return _refused(404, "no such batch")
         batch.looks -= 1
         if batch.looks <= 0 and batch.results is None:
-            batch.results = [self._result(id, number, request) for number, request in enumerate(batch.requests)]
+            batch.results = [
+                self._result(id, number, request) for number, request in enumerate(batch.requests)
+            ]
         return _json(self._record(http, id))
 
     async def results(self, http: web.Request) -> web.Response:
@@ -97,10 +111,14 @@ class MessagesDesk:
         batch = self._batches.get(http.match_info["id"])
         if batch is None or batch.results is None:
             return _refused(404, "no results")
-        return web.Response(body=b"".join(_encode(result) + b"\n" for result in reversed(batch.results)))
+        return web.Response(
+            body=b"".join(_encode(result) + b"\n" for result in reversed(batch.results))
+        )
 
     def _refusal(self, http: web.Request) -> web.Response | None:
-        if self._faults.refuse_key or not {"authorization", "x-api-key"} & {name.lower() for name in http.headers}:
+        if self._faults.refuse_key or not {"authorization", "x-api-key"} & {
+            name.lower() for name in http.headers
+        }:
             return _refused(401, "invalid API key", "authentication_error")
         if "anthropic-version" not in http.headers:
             return _refused(400, "anthropic-version: header is required")
@@ -123,7 +141,9 @@ class MessagesDesk:
             return _errored("invalid_request_error", str(wrong))
         answer = msgspec.json.decode(data)
         if status != 200:
-            return _errored("invalid_request_error" if status < 500 else "api_error", answer["error"]["message"])
+            return _errored(
+                "invalid_request_error" if status < 500 else "api_error", answer["error"]["message"]
+            )
         choice, usage = answer["choices"][0], answer["usage"]
         said = choice["message"]
         content, refused = said["content"], said.get("refusal") is not None
@@ -135,14 +155,19 @@ class MessagesDesk:
             "content": [{"type": "text", "text": content}] if content else [],
             "stop_reason": "refusal" if refused else _STOPPED[choice["finish_reason"]],
             "stop_sequence": None,
-            "usage": {"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"]},
+            "usage": {
+                "input_tokens": usage["prompt_tokens"],
+                "output_tokens": usage["completion_tokens"],
+            },
         }
         return {"type": "succeeded", "message": message}
 
     def _record(self, http: web.Request, id: str) -> dict[str, Any]:
         batch = self._batches[id]
         kinds = [result["result"]["type"] for result in batch.results or ()]
-        counts = {kind: kinds.count(kind) for kind in ("succeeded", "errored", "canceled", "expired")}
+        counts = {
+            kind: kinds.count(kind) for kind in ("succeeded", "errored", "canceled", "expired")
+        }
         return {
             "id": id,
             "type": "message_batch",
@@ -153,25 +178,44 @@ class MessagesDesk:
             "ended_at": None,
             "archived_at": None,
             "cancel_initiated_at": None,
-            "results_url": None if batch.results is None else f"{http.url.origin()}{_PATH}/{id}/results",
+            "results_url": None
+            if batch.results is None
+            else f"{http.url.origin()}{_PATH}/{id}/results",
         }
 
 
 def _as_completion(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The request as one for a completion. Raises _InvalidRequestError, with what the Messages API would say."""
+    """The request as one for a completion. Raises _InvalidRequestError, with what the Messages API
+    would say.
+    """
     if unknown := sorted(params.keys() - _KNOWN):
         raise _InvalidRequestError(f"{unknown[0]}: Extra inputs are not permitted")
     if missing := [name for name in _NEEDED if name not in params]:
         raise _InvalidRequestError(f"{missing[0]}: Field required")
-    if wrong := [message["role"] for message in params["messages"] if message["role"] not in ("user", "assistant")]:
-        raise _InvalidRequestError(f"messages: role '{wrong[0]}' is not allowed; use the top-level `system` parameter")
-    messages = [{"role": message["role"], "content": [_part(b) for b in message["content"]]} for message in params["messages"]]
+    if wrong := [
+        message["role"]
+        for message in params["messages"]
+        if message["role"] not in ("user", "assistant")
+    ]:
+        raise _InvalidRequestError(
+            f"messages: role '{wrong[0]}' is not allowed; use the top-level `system` parameter"
+        )
+    messages = [
+        {"role": message["role"], "content": [_part(b) for b in message["content"]]}
+        for message in params["messages"]
+    ]
     if system := params.get("system"):
         messages.insert(0, {"role": "system", "content": [_part(block) for block in system]})
-    body = {name: params[name] for name in ("model", "max_tokens", "temperature", "top_p") if name in params}
+    body = {
+        name: params[name]
+        for name in ("model", "max_tokens", "temperature", "top_p")
+        if name in params
+    }
     if form := params.get("output_config", {}).get("format"):
         if bounds := sorted(_names(form["schema"]) & _BOUNDS):
-            raise _InvalidRequestError(f"output_config.format.schema: property '{bounds[0]}' is not supported")
+            raise _InvalidRequestError(
+                f"output_config.format.schema: property '{bounds[0]}' is not supported"
+            )
         schema = {"name": "verdict", "strict": True, "schema": form["schema"]}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     return body | {"messages": messages}
@@ -181,18 +225,29 @@ def _part(block: Mapping[str, Any]) -> dict[str, Any]:
     if block["type"] == "text":
         return {"type": "text", "text": block["text"]}
     source = block["source"]
-    url = source["url"] if source["type"] == "url" else f"data:{source['media_type']};base64,{source['data']}"
+    url = (
+        source["url"]
+        if source["type"] == "url"
+        else f"data:{source['media_type']};base64,{source['data']}"
+    )
     return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _names(schema: Any) -> set[str]:
     if isinstance(schema, list):
         return set().union(*map(_names, schema))
-    return {*schema, *set().union(*map(_names, schema.values()))} if isinstance(schema, dict) else set()
+    return (
+        {*schema, *set().union(*map(_names, schema.values()))}
+        if isinstance(schema, dict)
+        else set()
+    )
 
 
 def _errored(kind: str, message: str) -> dict[str, Any]:
-    return {"type": "errored", "error": {"type": "error", "error": {"type": kind, "message": message}, "request_id": None}}
+    return {
+        "type": "errored",
+        "error": {"type": "error", "error": {"type": kind, "message": message}, "request_id": None},
+    }
 
 
 def _json(record: dict[str, Any], status: int = 200) -> web.Response:

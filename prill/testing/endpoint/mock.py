@@ -17,8 +17,8 @@ from prill.testing.endpoint.faults import Faults
 
 @dataclass(frozen=True)
 class Stats:
-    """What the server counted: `outcomes` by name ("ok" or a fault), `prompts` by hash, images and tokens of completions, and
-    the tokens that a provider would charge for.
+    """What the server counted: `outcomes` by name ("ok" or a fault), `prompts` by hash, images and
+    tokens of completions, and the tokens that a provider would charge for.
     """
 
     requests: int
@@ -34,7 +34,8 @@ class Stats:
 
 
 class MockServer:
-    """The mock server in a child process: `with MockServer(latency=0.2, rate_limit=0.1) as server: ... server.base_url`.
+    """The mock server in a child process:
+    `with MockServer(latency=0.2, rate_limit=0.1) as server: ... server.base_url`.
 
     The server ends with the block, and with this process however that ends.
 
@@ -63,7 +64,14 @@ class MockServer:
         return self._process.pid
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "prill.testing.endpoint.server", "--until-eof", "--port", str(self.port)]
+        command = [
+            sys.executable,
+            "-m",
+            "prill.testing.endpoint.server",
+            "--until-eof",
+            "--port",
+            str(self.port),
+        ]
         for field in fields(self.faults):
             value = getattr(self.faults, field.name)
             flag = "--" + field.name.replace("_", "-")
@@ -71,9 +79,15 @@ class MockServer:
                 command.append(flag)
             elif value is not False:
                 command.append(f"{flag}={value}")
-        # The child finds what this process finds: prill from a checkout, and the module of a truth function.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        # The child finds what this process finds: prill from a checkout, and the module of a truth
+        # function.
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         assert self._process.stdout is not None
         self._base_url = self._process.stdout.readline().strip()
         if not self._base_url:
@@ -81,7 +95,12 @@ class MockServer:
             raise EnvironmentFailedError("the mock server did not start; its message is above")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -100,5 +119,7 @@ class MockServer:
 
     def stats(self) -> Stats:
         """What was counted so far."""
-        with urllib.request.urlopen(self._base_url.removesuffix("/v1") + "/stats", timeout=30) as answer:
+        with urllib.request.urlopen(
+            self._base_url.removesuffix("/v1") + "/stats", timeout=30
+        ) as answer:
             return Stats(**json.load(answer))

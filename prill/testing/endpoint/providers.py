@@ -1,7 +1,8 @@
 """Provider profiles: how OpenAI-compatible servers differ.
 
-Each entry imitates what its provider documents, or what was seen of it, as far as prill's client is concerned: which
-fields of a request it refuses and in which words, and in which form it answers. Models, speed and prices are not imitated.
+Each entry imitates what its provider documents, or what was seen of it, as far as prill's client is
+concerned: which fields of a request it refuses and in which words, and in which form it answers.
+Models, speed and prices are not imitated.
 """
 
 from __future__ import annotations
@@ -29,17 +30,27 @@ PROVIDERS: Mapping[str, Faults] = MappingProxyType(
         "vllm, 5 log-probabilities": Faults(most_logprobs=5),
         "vllm, no system role": Faults(no_system=True),
         "vllm, reasoning parser": Faults(hidden_thought=6_000, thought_field="reasoning_content"),
-        "vllm, thoughts in the content": Faults(hidden_thought=2_000, thought_field="content", ignore_format=True),
-        "vllm, a window of 2,048": Faults(context=2_048, context_form="vllm", window_field="max_model_len"),
+        "vllm, thoughts in the content": Faults(
+            hidden_thought=2_000, thought_field="content", ignore_format=True
+        ),
+        "vllm, a window of 2,048": Faults(
+            context=2_048, context_form="vllm", window_field="max_model_len"
+        ),
         "vllm, 2 images": Faults(most_images=2),
         "llama.cpp": Faults(no_images=True),
         "llama.cpp, a window of 2,048": Faults(context=2_048, context_form="llama.cpp"),
-        "a server that bounds nothing": Faults(no_bounds=True, no_detail=True, no_reasoning_effort=True),
-        "transformers serve": Faults(logprobs_form="missing", ignore_format=True, usage_form="null"),
+        "a server that bounds nothing": Faults(
+            no_bounds=True, no_detail=True, no_reasoning_effort=True
+        ),
+        "transformers serve": Faults(
+            logprobs_form="missing", ignore_format=True, usage_form="null"
+        ),
         "lm studio": Faults(no_json_object=True, logprobs_form="null"),
         "cogagent 18b, its authors' server": Faults(cogagent="18b"),
         "cogagent 9b, its authors' server": Faults(cogagent="9b"),
-        "a proxy that sends parts": Faults(content_form="parts", usage_form="float", logprobs_form="nulls"),
+        "a proxy that sends parts": Faults(
+            content_form="parts", usage_form="float", logprobs_form="nulls"
+        ),
         "a proxy that cannot count": Faults(usage_form="negative", error_form="text"),
     }
 )

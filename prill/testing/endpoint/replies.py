@@ -39,10 +39,17 @@ if TYPE_CHECKING:
 
 
 OPPOSITE = {"success": "failure", "failure": "success"}
-# The other verdict is named on purpose: whoever reads words instead of the verdict, or half a reply, is caught.
+# The other verdict is named on purpose: whoever reads words instead of the verdict, or half a
+# reply, is caught.
 THOUGHTS = {
-    "success": "because what first looked like a failure was put right, and the last screen shows what was asked for",
-    "failure": "because what first looked like a success was undone, and the last screen lacks what was asked for",
+    "success": (
+        "because what first looked like a failure was put right, and the last screen shows "
+        "what was asked for"
+    ),
+    "failure": (
+        "because what first looked like a success was undone, and the last screen lacks "
+        "what was asked for"
+    ),
 }
 GARBAGE = (
     "I would need to see more of the screen to say anything about it.",
@@ -56,12 +63,15 @@ _TOKEN = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 _encode = msgspec.json.encode
 LARGEST_BODY = 256 * 2**20
 _COUNTED = (
-    "requests", "in_flight", "peak_in_flight", "images", "prompt_tokens", "completion_tokens", "billed_prompt_tokens",
+    "requests", "in_flight", "peak_in_flight", "images", "prompt_tokens", "completion_tokens", "billed_prompt_tokens",  # noqa: E501
     "billed_completion_tokens", "outcomes", "prompts",
 )  # fmt: skip
-# What providers charge nothing for. They do charge for answers that their client did not wait for, or did not get.
+# What providers charge nothing for. They do charge for answers that their client did not wait for,
+# or did not get.
 _FREE = frozenset({"server_error", "html", "error_inside"})
-_HTML = b"<!doctype html><html><head><title>502</title></head><body><h1>Bad gateway</h1></body></html>"
+_HTML = (
+    b"<!doctype html><html><head><title>502</title></head><body><h1>Bad gateway</h1></body></html>"
+)
 
 
 class MockEndpoint:
@@ -100,24 +110,33 @@ class MockEndpoint:
         return _json(200, _encode({"object": "list", "data": [entry]}))
 
     async def embed(self, http: web.Request) -> web.Response:
-        """A vector for each text, by its words: texts that share words are near each other. Or 401."""
+        """A vector for each text, by its words: texts that share words are near each other. Or
+        401.
+        """
         self.requests += 1
         if (refusal := self._key_refusal(http)) is not None:
             return refusal
         request = msgspec.json.decode(await http.read())
         texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
-        rows = [{"object": "embedding", "index": i, "embedding": embedding(text)} for i, text in enumerate(texts)]
+        rows = [
+            {"object": "embedding", "index": i, "embedding": embedding(text)}
+            for i, text in enumerate(texts)
+        ]
         tokens = sum(map(count_tokens, texts))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return _json(200, _encode({"object": "list", "model": request["model"], "data": rows, "usage": usage}))
+        return _json(
+            200,
+            _encode({"object": "list", "model": request["model"], "data": rows, "usage": usage}),
+        )
 
     def _key_refusal(self, http: web.Request) -> web.Response | None:
         rejection = key_rejection(self.faults, http.headers, http.query)
         return None if rejection is None else _json(rejection.status, rejection.body)
 
     async def stats(self, http: web.Request) -> web.Response:
-        """What was counted. `prompts`: how often each was sent, by its hash; images and tokens: of well-formed completions.
-        Billed: what a provider charges for, answers that nobody waited for included.
+        """What was counted. `prompts`: how often each was sent, by its hash; images and tokens: of
+        well-formed completions. Billed: what a provider charges for, answers that nobody waited for
+        included.
         """
         return _json(200, msgspec.json.encode({name: getattr(self, name) for name in _COUNTED}))
 
@@ -136,35 +155,59 @@ class MockEndpoint:
             request = decode_request(await http.read())
             prompt = read_prompt(request)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return self._reject(Rejection(400, "malformed", problem(f"We could not parse the body of your request: {error}")))
+            return self._reject(
+                Rejection(
+                    400,
+                    "malformed",
+                    problem(f"We could not parse the body of your request: {error}"),
+                )
+            )
         self.prompts[prompt.hash] += 1
         outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
         rejection = key_rejection(self.faults, http.headers, http.query)
-        if self.faults.cogagent and (failed := cogagent.crash(self._generation, request, prompt)) is not None:
+        if (
+            self.faults.cogagent
+            and (failed := cogagent.crash(self._generation, request, prompt)) is not None
+        ):
             self.outcomes[failed.outcome] += 1
             return _json(failed.status, failed.body, content_type="text/plain")
-        if (rejection := rejection or find_rejection(self.faults, request, prompt) or self._limited(outcome)) is not None:
+        if (
+            rejection := rejection
+            or find_rejection(self.faults, request, prompt)
+            or self._limited(outcome)
+        ) is not None:
             return self._reject(rejection)
         self.outcomes[outcome] += 1
         reply = self._reply(request, prompt, outcome, detail)
         if outcome not in _FREE:  # whether the client waits for the answer or not
             self.billed_prompt_tokens += prompt.tokens
             self.billed_completion_tokens += reply.tokens
-        await asyncio.sleep(self.faults.stall_seconds if outcome == "stall" else self.faults.latency)
+        await asyncio.sleep(
+            self.faults.stall_seconds if outcome == "stall" else self.faults.latency
+        )
         if outcome in ("stall", "drop"):
             if http.transport is not None:
                 http.transport.abort()
             return _json(500, b"")
         if outcome == "server_error":
-            return _json(500, problem("The server had an error while processing your request.", kind="server_error"))
+            return _json(
+                500,
+                problem(
+                    "The server had an error while processing your request.", kind="server_error"
+                ),
+            )
         if outcome == "html":
             return _json(200, _HTML, content_type="text/html")
         if outcome == "error_inside":
-            return _json(200, _encode({"error": {"message": "Provider returned error", "code": 502}}))
+            return _json(
+                200, _encode({"error": {"message": "Provider returned error", "code": 502}})
+            )
         return _json(200, self._answer(request, prompt, reply))
 
     def answer_line(self, data: bytes) -> tuple[int, bytes]:
-        """Status and body for a request of a batch: the same as for one that is sent, but for what befalls connections."""
+        """Status and body for a request of a batch: the same as for one that is sent, but for what
+        befalls connections.
+        """
         try:
             request = decode_request(data)
             prompt = read_prompt(request)
@@ -183,12 +226,23 @@ class MockEndpoint:
         crowded = 0 < self.faults.slots < self.in_flight
         if not crowded and outcome != "rate_limit":
             return None
-        body = problem("Rate limit reached. Please try again later.", kind="requests", code="rate_limit_exceeded")
-        return Rejection(429, "slots" if crowded else "rate_limit", body, {"Retry-After": f"{self.faults.retry_after:g}"})
+        body = problem(
+            "Rate limit reached. Please try again later.",
+            kind="requests",
+            code="rate_limit_exceeded",
+        )
+        return Rejection(
+            429,
+            "slots" if crowded else "rate_limit",
+            body,
+            {"Retry-After": f"{self.faults.retry_after:g}"},
+        )
 
     def _reject(self, rejection: Rejection) -> web.Response:
         self.outcomes[rejection.outcome] += 1
-        return _json(rejection.status, in_form(rejection, self.faults.error_form), headers=rejection.headers)
+        return _json(
+            rejection.status, in_form(rejection, self.faults.error_form), headers=rejection.headers
+        )
 
     def _reply(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> _Reply:
         truth = self.truth(prompt.user_text)
@@ -196,7 +250,11 @@ class MockEndpoint:
         number = percent(truth, prompt.user_text) if prompt.wants_number else None
         text: str | None = reply_text(self.faults, word, truth, request.response_format, number)
         if prompt.wants_word:
-            text = _encode({"status": word}).decode() if request.response_format and not self.faults.ignore_format else word
+            text = (
+                _encode({"status": word}).decode()
+                if request.response_format and not self.faults.ignore_format
+                else word
+            )
         if self.faults.cogagent:
             text = cogagent.reply(self._generation, prompt)
         finish, refusal, half = "stop", None, detail < 0.5
@@ -208,12 +266,20 @@ class MockEndpoint:
             text = "" if half else None
         elif outcome == "refusal":
             text, refusal, finish = (
-                (None, "I'm sorry, I can't help with that.", "stop") if half else ("", None, "content_filter")
+                (None, "I'm sorry, I can't help with that.", "stop")
+                if half
+                else ("", None, "content_filter")
             )
         elif outcome == "cut" and text:
-            text, finish = text[: int(len(text) * (0.2 + 0.6 * detail))], "length" if int(detail * 1000) % 2 else "stop"
+            text, finish = (
+                text[: int(len(text) * (0.2 + 0.6 * detail))],
+                "length" if int(detail * 1000) % 2 else "stop",
+            )
         elif outcome == "broken_off" and text:
-            text, finish = f"{text[: len(text) // 2]}\nStatus: {OPPOSITE.get(truth, truth)}", "error" if half else "abort"
+            text, finish = (
+                f"{text[: len(text) // 2]}\nStatus: {OPPOSITE.get(truth, truth)}",
+                "error" if half else "abort",
+            )
         if text and len(text) > limit:
             text, finish = text[:limit], "length"
         return _Reply(text, truth, finish, refusal, thought)
@@ -221,7 +287,9 @@ class MockEndpoint:
     def _answer(self, request: Request, prompt: Prompt, reply: _Reply) -> bytes:
         logprobs = None
         if request.logprobs and reply.text:
-            logprobs = make_logprobs(reply.text, reply.truth, prompt.user_text, request.top_logprobs or 0)
+            logprobs = make_logprobs(
+                reply.text, reply.truth, prompt.user_text, request.top_logprobs or 0
+            )
         self.images += prompt.images
         self.prompt_tokens += prompt.tokens
         self.completion_tokens += reply.tokens
@@ -244,7 +312,9 @@ class MockEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """What is said, before it is put into the form of an answer. `thought`: tokens of thought before it."""
+    """What is said, before it is put into the form of an answer. `thought`: tokens of thought
+    before it.
+    """
 
     text: str | None
     truth: str
@@ -263,14 +333,20 @@ def import_function(place: str) -> Callable[[str], str]:
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"truth {place!r} is not a module:function that can be imported ({error})") from None
+        raise UsageError(
+            f"truth {place!r} is not a module:function that can be imported ({error})"
+        ) from None
     if not callable(function):
         raise UsageError(f"truth {place!r} is not a function")
     return lambda text: str(function(text))
 
 
 def _json(
-    status: int, body: bytes, *, content_type: str = "application/json", headers: dict[str, str] | None = None
+    status: int,
+    body: bytes,
+    *,
+    content_type: str = "application/json",
+    headers: dict[str, str] | None = None,
 ) -> web.Response:
     from aiohttp import web
 
@@ -288,41 +364,63 @@ def embedding(text: str) -> list[float]:
 
 
 def percent(truth: str, user_text: str) -> int:
-    """The probability of success that a reply states when it is asked for one: what its log-probabilities would say."""
+    """The probability of success that a reply states when it is asked for one: what its
+    log-probabilities would say.
+    """
     sure = round(100 * certainty(user_text))
     return sure if truth == "success" else 100 - sure
 
 
 def hidden_thought(faults: Faults, request: Request) -> int:
-    """The tokens that are thought for: as many as are set, and a tenth of that where little effort is asked for."""
-    return faults.hidden_thought // (10 if request.reasoning_effort in ("none", "minimal", "low") else 1)
+    """The tokens that are thought for: as many as are set, and a tenth of that where little effort
+    is asked for.
+    """
+    return faults.hidden_thought // (
+        10 if request.reasoning_effort in ("none", "minimal", "low") else 1
+    )
 
 
-def reply_text(faults: Faults, word: str, truth: str, form: Mapping[str, Any] | None, number: int | None = None) -> str:
-    """A reply with the verdict `word`: a JSON object where `form`, the response_format, asks for one, else tagged lines.
+def reply_text(
+    faults: Faults, word: str, truth: str, form: Mapping[str, Any] | None, number: int | None = None
+) -> str:
+    """A reply with the verdict `word`: a JSON object where `form`, the response_format, asks for
+    one, else tagged lines.
 
     `number`: the probability that it states besides.
     """
     thoughts = THOUGHTS.get(truth, "because the last screen shows it")
-    thoughts = (thoughts + " and so on" * faults.thought_tokens)[: max(len(thoughts), faults.thought_tokens * CHARS_PER_TOKEN)]
+    thoughts = (thoughts + " and so on" * faults.thought_tokens)[
+        : max(len(thoughts), faults.thought_tokens * CHARS_PER_TOKEN)
+    ]
     kind = "text" if form is None or faults.ignore_format else form.get("type")
     if kind == "json_schema" and form is not None:
         record = _filled(form["json_schema"].get("schema", {}), word, thoughts)
-        return _encode(record if number is None or not isinstance(record, dict) else {**record, "probability": number}).decode()
+        return _encode(
+            record
+            if number is None or not isinstance(record, dict)
+            else {**record, "probability": number}
+        ).decode()
     numbers = {} if number is None else {"probability": number}
     if kind == "json_object":
         return _encode({"thoughts": thoughts, "status": word, **numbers}).decode()
-    return f"Thoughts: {thoughts}\nStatus: {word}" + "".join(f"\nProbability: {n}" for n in numbers.values())
+    return f"Thoughts: {thoughts}\nStatus: {word}" + "".join(
+        f"\nProbability: {n}" for n in numbers.values()
+    )
 
 
 def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:
     if "anyOf" in schema:
-        return _filled(next(part for part in schema["anyOf"] if part.get("type") != "null"), word, thoughts)
+        return _filled(
+            next(part for part in schema["anyOf"] if part.get("type") != "null"), word, thoughts
+        )
     if "enum" in schema:
         return word if word in schema["enum"] or word == "unsuccessful" else schema["enum"][0]
     kind = schema.get("type")
     empty: dict[str, Callable[[], object]] = {
-        "object": lambda: {name: _filled(part, word, thoughts) for name, part in schema.get("properties", {}).items()},
+        "object": lambda: {
+            name: _filled(part, word, thoughts)
+            for name, part in schema.get("properties", {}).items()
+        },
         "array": lambda: [_filled(schema.get("items", {}), word, thoughts)],
         "boolean": lambda: word == "success",
         "number": lambda: 1.0 if word == "success" else 0.25,
@@ -332,9 +430,11 @@ def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:
 
 
 def make_logprobs(text: str, word: str, user_text: str, alternatives: int) -> dict[str, Any]:
-    """The `logprobs` object of a reply. At the verdict, `certainty(asked)` is shared by the word and its first four letters.
+    """The `logprobs` object of a reply. At the verdict, `certainty(asked)` is shared by the word
+    and its first four letters.
 
-    The opposite verdict has what is left but for a thousandth, which goes to a token that begins no verdict.
+    The opposite verdict has what is left but for a thousandth, which goes to a token that begins no
+    verdict.
     """
     pieces, place = _pieces(text, word)
     content = []
@@ -343,7 +443,12 @@ def make_logprobs(text: str, word: str, user_text: str, alternatives: int) -> di
             content.append(_sure(piece, alternatives))
             continue
         space, p = piece[: -len(word)], certainty(user_text)
-        top = {piece: 0.9 * p, space + OPPOSITE[word]: 0.999 - p, space + word[:4]: 0.1 * p, space + "the": 0.001}
+        top = {
+            piece: 0.9 * p,
+            space + OPPOSITE[word]: 0.999 - p,
+            space + word[:4]: 0.1 * p,
+            space + "the": 0.001,
+        }
         content.append(_entry(top, alternatives))
     return {"content": content}
 
@@ -362,8 +467,13 @@ def _sure(piece: str, alternatives: int) -> dict[str, Any]:
 
 def _entry(top: Mapping[str, float], alternatives: int) -> dict[str, Any]:
     """A token, the first of `top`, with the likeliest at its place."""
-    entries: list[dict[str, Any]] = [{"token": t, "logprob": math.log(p), "bytes": list(t.encode())} for t, p in top.items()]
-    return {**entries[0], "top_logprobs": sorted(entries, key=lambda e: e["logprob"], reverse=True)[:alternatives]}
+    entries: list[dict[str, Any]] = [
+        {"token": t, "logprob": math.log(p), "bytes": list(t.encode())} for t, p in top.items()
+    ]
+    return {
+        **entries[0],
+        "top_logprobs": sorted(entries, key=lambda e: e["logprob"], reverse=True)[:alternatives],
+    }
 
 
 def completion(
@@ -394,8 +504,14 @@ def completion(
 
 
 def restated(body: bytes, faults: Faults, thought: int) -> bytes:
-    """The answer in the forms that some servers give their parts; `thought`: the tokens thought for before it."""
-    usual = (faults.logprobs_form, faults.usage_form, faults.content_form) == ("openai", "openai", "text")
+    """The answer in the forms that some servers give their parts; `thought`: the tokens thought for
+    before it.
+    """
+    usual = (faults.logprobs_form, faults.usage_form, faults.content_form) == (
+        "openai",
+        "openai",
+        "text",
+    )
     if usual and not faults.hidden_thought:
         return body
     record = msgspec.json.decode(body)
@@ -404,10 +520,14 @@ def restated(body: bytes, faults: Faults, thought: int) -> bytes:
     usage["total_tokens"] += thought
     thoughts = "Status: success? Status: failure? " * (thought // 9)
     if faults.thought_field == "content":
-        opening = f"<think>\n{thoughts}" + ("" if choice["finish_reason"] == "length" else "\n</think>\n\n")
+        opening = f"<think>\n{thoughts}" + (
+            "" if choice["finish_reason"] == "length" else "\n</think>\n\n"
+        )
         choice["message"]["content"] = opening + (choice["message"]["content"] or "")
         if choice["logprobs"]:
-            choice["logprobs"]["content"].insert(0, {"token": opening, "logprob": 0.0, "bytes": None, "top_logprobs": []})
+            choice["logprobs"]["content"].insert(
+                0, {"token": opening, "logprob": 0.0, "bytes": None, "top_logprobs": []}
+            )
     elif faults.thought_field:
         choice["message"][faults.thought_field] = thoughts
     if faults.content_form == "parts" and choice["message"]["content"] is not None:
@@ -415,9 +535,18 @@ def restated(body: bytes, faults: Faults, thought: int) -> bytes:
     if faults.usage_form == "missing":
         del record["usage"]
     else:
-        forms: dict[str, Callable[[int], object]] = {"float": lambda n: n + 0.5, "negative": lambda n: -n}
+        forms: dict[str, Callable[[int], object]] = {
+            "float": lambda n: n + 0.5,
+            "negative": lambda n: -n,
+        }
         change = forms.get(faults.usage_form)
-        record["usage"] = {k: change(n) for k, n in usage.items()} if change else None if faults.usage_form == "null" else usage
+        record["usage"] = (
+            {k: change(n) for k, n in usage.items()}
+            if change
+            else None
+            if faults.usage_form == "null"
+            else usage
+        )
     rows = (choice["logprobs"] or {}).get("content") or []
     if faults.logprobs_form == "missing":
         del choice["logprobs"]
@@ -426,5 +555,8 @@ def restated(body: bytes, faults: Faults, thought: int) -> bytes:
     elif faults.logprobs_form == "nulls":
         choice["logprobs"] = {"content": [{**row, "top_logprobs": None} for row in rows]}
     elif faults.logprobs_form == "lists":
-        choice["logprobs"] = {"tokens": [row["token"] for row in rows], "token_logprobs": [row["logprob"] for row in rows]}
+        choice["logprobs"] = {
+            "tokens": [row["token"] for row in rows],
+            "token_logprobs": [row["logprob"] for row in rows],
+        }
     return _encode(record)

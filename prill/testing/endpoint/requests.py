@@ -15,16 +15,20 @@ from prill.testing.endpoint.faults import Faults
 
 CHARS_PER_TOKEN = 4
 _encode = msgspec.json.encode
-# A 1280x720 picture at high detail in OpenAI's counting: 85 + 170 for each of 6 tiles of 512 pixels.
+# A 1280x720 picture at high detail in OpenAI's counting: 85 + 170 for each of 6 tiles of 512
+# pixels.
 TOKENS_PER_IMAGE = 1105
 NO_IMAGES = (
     "Invalid content type. image_url is only supported by certain models.",  # OpenAI
     "At most 0 image(s) may be provided in one prompt.",  # vLLM
-    "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",  # llama.cpp
+    # llama.cpp
+    "image input is not supported - hint: if this is unexpected, "
+    "you may need to provide the mmproj",
 )
 _PICTURE = b'"url":"data:'  # in a text, its quotation marks would have backslashes
 _JPEG = _PICTURE + b"image/jpeg;base64,"
-# What quotations carry is redrawn for every call: two requests that differ in nothing else are one prompt.
+# What quotations carry is redrawn for every call: two requests that differ in nothing else are one
+# prompt.
 _CODE = re.compile(rb"\[[\w-]+ ([a-z]{7})\]")
 
 
@@ -46,7 +50,8 @@ class Turn:
 
 @dataclass(frozen=True)
 class Request:
-    """A completion request, as far as the mock reads it. `messages` stays raw: its bytes are what a prompt is known by.
+    """A completion request, as far as the mock reads it. `messages` stays raw: its bytes are what a
+    prompt is known by.
 
     `jpegs`: pictures whose URL says that they are JPEG, which their checksums do not tell.
     """
@@ -70,8 +75,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The prompt of a request: its hash, the text of its first user message, its length, its images, its system role; and
-    whether it asks for one word, for a number, or for a look at images of a certain detail. `last_…`: of its last message.
+    """The prompt of a request: its hash, the text of its first user message, its length, its
+    images, its system role; and whether it asks for one word, for a number, or for a look at images
+    of a certain detail. `last_…`: of its last message.
     """
 
     hash: str
@@ -107,7 +113,9 @@ _turns = msgspec.json.Decoder(list[Turn]).decode
 
 
 def decode_request(data: bytes) -> Request:
-    """The request, with a checksum in place of every picture. Raises MsgspecError and UnicodeDecodeError."""
+    """The request, with a checksum in place of every picture. Raises MsgspecError and
+    UnicodeDecodeError.
+    """
     jpegs = data.count(_JPEG)
     request = _decode(_without_pictures(data))
     return replace(request, jpegs=jpegs) if jpegs else request
@@ -122,7 +130,9 @@ def read_prompt(request: Request) -> Prompt:
     tokens = images = 0
     has_system, role, text = False, "", ""
     for turn in _turns(raw):
-        parts = [Part("text", turn.content)] if isinstance(turn.content, str) else turn.content or []
+        parts = (
+            [Part("text", turn.content)] if isinstance(turn.content, str) else turn.content or []
+        )
         text = "\n".join(part.text for part in parts if part.type == "text")
         pictures = sum(part.type == "image_url" for part in parts)
         tokens += count_tokens(text) + pictures * TOKENS_PER_IMAGE
@@ -146,21 +156,31 @@ def read_prompt(request: Request) -> Prompt:
 
 
 def _without_pictures(raw: bytes) -> bytes:
-    """The body with a checksum in place of every picture: half a megabyte that is then looked at once, not ten times."""
+    """The body with a checksum in place of every picture: half a megabyte that is then looked at
+    once, not ten times.
+    """
     pieces, end = list[bytes](), 0
     while (start := raw.find(_PICTURE, end)) >= 0:
         start += len(_PICTURE)
         if (stop := raw.find(b'"', start)) < 0:
             break
-        pieces += raw[end:start], b"%d %08x" % (stop - start, zlib.crc32(memoryview(raw)[start:stop]))
+        pieces += (
+            raw[end:start],
+            b"%d %08x" % (stop - start, zlib.crc32(memoryview(raw)[start:stop])),
+        )
         end = stop
     return b"".join((*pieces, raw[end:])) if pieces else raw
 
 
-def key_rejection(faults: Faults, headers: Mapping[str, str], query: Mapping[str, str]) -> Rejection | None:
+def key_rejection(
+    faults: Faults, headers: Mapping[str, str], query: Mapping[str, str]
+) -> Rejection | None:
     """Why this server serves nothing to this client; None when it may."""
     if faults.refuse_key:
-        words = "Incorrect API key provided. You can find your API key at the place that you got it from."
+        words = (
+            "Incorrect API key provided. You can find your API key at the place that you got "
+            "it from."
+        )
         return Rejection(401, "refuse_key", problem(words, code="invalid_api_key"))
     if faults.no_credit:
         words = "Insufficient credits. Add more and retry the request."
@@ -168,14 +188,18 @@ def key_rejection(faults: Faults, headers: Mapping[str, str], query: Mapping[str
     if faults.api_key_header and "api-version" not in query:
         return Rejection(404, "no_version", problem("Resource not found", code="404"))
     if faults.api_key_header and "api-key" not in headers:
-        return Rejection(401, "no_key", problem("Access denied due to invalid subscription key.", code="401"))
+        return Rejection(
+            401, "no_key", problem("Access denied due to invalid subscription key.", code="401")
+        )
     return None
 
 
 def find_rejection(faults: Faults, request: Request, prompt: Prompt) -> Rejection | None:
     """Why this server will never take this request; None when it may."""
 
-    def bad(outcome: str, message: str, param: str | None = None, code: str | None = None) -> Rejection:
+    def bad(
+        outcome: str, message: str, param: str | None = None, code: str | None = None
+    ) -> Rejection:
         return Rejection(400, outcome, problem(message, param=param, code=code))
 
     form = (request.response_format or {}).get("type")
@@ -184,17 +208,27 @@ def find_rejection(faults: Faults, request: Request, prompt: Prompt) -> Rejectio
         return Rejection(404, "unknown_model", problem(words, code="model_not_found"))
     if faults.no_images and prompt.images:
         return bad("no_images", NO_IMAGES[int(prompt.hash, 16) % len(NO_IMAGES)])
-    for name, rejection in (("json_schema", faults.no_json_schema), ("json_object", faults.no_json_object)):
+    for name, rejection in (
+        ("json_schema", faults.no_json_schema),
+        ("json_object", faults.no_json_object),
+    ):
         if rejection and form == name:
-            words = f"Invalid parameter: 'response_format' of type '{name}' is not supported with this model."
+            words = (
+                f"Invalid parameter: 'response_format' of type '{name}' is not supported with "
+                "this model."
+            )
             return bad(f"no_{name}", words, "response_format")
     if faults.no_temperature and request.temperature not in (None, 1):
         words = (
-            f"Unsupported value: 'temperature' does not support {request.temperature:g} with this model: only 1, its default."
+            f"Unsupported value: 'temperature' does not support {request.temperature:g} with "
+            "this model: only 1, its default."
         )
         return bad("no_temperature", words, "temperature", "unsupported_value")
     if faults.no_max_tokens and request.max_tokens is not None:
-        words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+        words = (
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+            "'max_completion_tokens' instead."
+        )
         return bad("no_max_tokens", words, "max_tokens", "unsupported_parameter")
     if faults.no_logprobs and request.logprobs:
         words = "'logprobs' is not supported with this model."
@@ -204,7 +238,8 @@ def find_rejection(faults: Faults, request: Request, prompt: Prompt) -> Rejectio
         return Rejection(faults.logprobs_status, "no_logprobs", body)
     if 0 < faults.most_logprobs < (request.top_logprobs or 0):
         words = (
-            f"Requested sample logprobs of {request.top_logprobs}, which is greater than max allowed: {faults.most_logprobs}"
+            f"Requested sample logprobs of {request.top_logprobs}, which is greater than max "
+            f"allowed: {faults.most_logprobs}"
         )
         return bad("most_logprobs", words)
     if faults.no_system and prompt.has_system:
@@ -213,15 +248,26 @@ def find_rejection(faults: Faults, request: Request, prompt: Prompt) -> Rejectio
         words = "Unsupported parameter: 'reasoning_effort' is not supported with this model."
         return bad("no_reasoning_effort", words, "reasoning_effort", "unsupported_parameter")
     if faults.no_detail and prompt.has_detail:
-        return bad("no_detail", "Unknown parameter: 'messages[1].content[1].image_url.detail'.", code="unknown_parameter")
+        return bad(
+            "no_detail",
+            "Unknown parameter: 'messages[1].content[1].image_url.detail'.",
+            code="unknown_parameter",
+        )
     if faults.no_bounds and _BOUND.search(_encode(request.response_format)):
-        words = "Invalid schema for response_format 'verdict': In context=('properties',), 'maxLength' is not permitted."
+        words = (
+            "Invalid schema for response_format 'verdict': In context=('properties',), "
+            "'maxLength' is not permitted."
+        )
         return bad("no_bounds", words, "response_format")
     if 0 < faults.most_images < prompt.images:
-        return bad("most_images", f"At most {faults.most_images} image(s) may be provided in one request.")
+        return bad(
+            "most_images", f"At most {faults.most_images} image(s) may be provided in one request."
+        )
     reply = (request.limit or 0) if faults.context_form == "vllm" else 0
     if faults.context and prompt.tokens + reply > faults.context:
-        return bad("context", too_long(faults, prompt.tokens, reply), "messages", "context_length_exceeded")
+        return bad(
+            "context", too_long(faults, prompt.tokens, reply), "messages", "context_length_exceeded"
+        )
     return None
 
 
@@ -231,19 +277,28 @@ _BOUND = re.compile(rb'"(m(in|ax)(Items|Length|imum))":')
 def too_long(faults: Faults, tokens: int, reply: int) -> str:
     """What a server says of a prompt that is too long for it.
 
-    By "prompt is too long: N tokens > M maximum" and "exceeds the maximum number of tokens allowed", litellm knows Anthropic's
-    and Gemini's refusals.
+    By "prompt is too long: N tokens > M maximum" and "exceeds the maximum number of tokens
+    allowed", litellm knows Anthropic's and Gemini's refusals.
     """
     window = faults.context
     return {
-        "openai": f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} "
+        "openai": f"This model's maximum context length is {window} tokens. However, your "
+        f"messages resulted in {tokens} "
         "tokens. Please reduce the length of the messages.",
-        "vllm": f"This model's maximum context length is {window} tokens. However, you requested {reply} output tokens and "
-        f"your prompt contains at least {tokens} input tokens, for a total of at least {tokens + reply} tokens. Please reduce "
+        "vllm": f"This model's maximum context length is {window} tokens. However, you requested "
+        f"{reply} output tokens and "
+        f"your prompt contains at least {tokens} input tokens, for a total of at least "
+        f"{tokens + reply} tokens. Please reduce "
         "the length of the input prompt or the number of requested output tokens.",
-        "llama.cpp": f"request ({tokens} tokens) exceeds the available context size ({window} tokens), try increasing it",
+        "llama.cpp": (
+            f"request ({tokens} tokens) exceeds the available context size ({window} "
+            "tokens), try increasing it"
+        ),
         "anthropic": f"prompt is too long: {tokens} tokens > {window} maximum",
-        "gemini": f"The input token count ({tokens}) exceeds the maximum number of tokens allowed ({window}).",
+        "gemini": (
+            f"The input token count ({tokens}) exceeds the maximum number of tokens allowed "
+            f"({window})."
+        ),
         "mute": "the request exceeds the available context size, try increasing it",
     }[faults.context_form]
 
@@ -253,7 +308,8 @@ def count_tokens(text: str) -> int:
     return len(text) // CHARS_PER_TOKEN + 1
 
 
-# Names that Google's interfaces give to statuses, in the `status` of an error that google-genai and litellm read.
+# Names that Google's interfaces give to statuses, in the `status` of an error that google-genai and
+# litellm read.
 _GOOGLES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -268,14 +324,30 @@ def in_form(rejection: Rejection, form: str) -> bytes:
     error = msgspec.json.decode(rejection.body)
     if form == "list":
         status = rejection.status
-        named = {"code": status, "message": error["error"]["message"], "status": _GOOGLES.get(status, "UNKNOWN")}
+        named = {
+            "code": status,
+            "message": error["error"]["message"],
+            "status": _GOOGLES.get(status, "UNKNOWN"),
+        }
         return _encode([{"error": named}])
     if form == "detail":
-        detail = [{"type": "extra_forbidden", "loc": ["body", error["error"]["param"]], "msg": error["error"]["message"]}]
+        detail = [
+            {
+                "type": "extra_forbidden",
+                "loc": ["body", error["error"]["param"]],
+                "msg": error["error"]["message"],
+            }
+        ]
         return _encode({"object": "error", "message": {"detail": detail}, "code": None})
     return str(error["error"]["message"]).encode() if form == "text" else rejection.body
 
 
-def problem(message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None) -> bytes:
+def problem(
+    message: str,
+    *,
+    kind: str = "invalid_request_error",
+    param: str | None = None,
+    code: str | None = None,
+) -> bytes:
     """The body of an error in OpenAI's form."""
     return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})

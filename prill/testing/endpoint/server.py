@@ -1,10 +1,12 @@
 """The mock OpenAI-compatible server; deterministic for a seed.
 
-    python -m prill.testing.endpoint.server --port 0 --latency 0.2 --seed 7 --rate-limit 0.10 --retry-after 0.05 --drop 0.03
+    python -m prill.testing.endpoint.server --port 0 --latency 0.2 --seed 7 --rate-limit 0.10
+    --retry-after 0.05 --drop 0.03
 
-prints its base URL and serves POST /v1/chat/completions, GET /v1/models and GET /stats until it is interrupted.
-What happens to a request depends on the seed, its messages and how often these were sent before: on nothing else.
-The verdict is the one that the user's text asks for by `truth=success` or `truth=failure`.
+prints its base URL and serves POST /v1/chat/completions, GET /v1/models and GET /stats until it is
+interrupted. What happens to a request depends on the seed, its messages and how often these were
+sent before: on nothing else. The verdict is the one that the user's text asks for by
+`truth=success` or `truth=failure`.
 """
 
 from __future__ import annotations
@@ -24,12 +26,17 @@ from prill.testing.endpoint.replies import MockEndpoint
 
 @asynccontextmanager
 async def serving(faults: Faults, port: int = 0) -> AsyncIterator[tuple[MockEndpoint, str]]:
-    """The endpoint, served on 127.0.0.1 by this event loop, and its base URL: quicker to start than a process of its own."""
+    """The endpoint, served on 127.0.0.1 by this event loop, and its base URL: quicker to start than
+    a process of its own.
+    """
     from aiohttp import web
 
     endpoint = MockEndpoint(faults)
-    # Handlers are cancelled when their client leaves: otherwise a stall would count as in flight long after its time-out.
-    runner = web.AppRunner(endpoint.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    # Handlers are cancelled when their client leaves: otherwise a stall would count as in flight
+    # long after its time-out.
+    runner = web.AppRunner(
+        endpoint.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port, backlog=4096).start()
@@ -39,7 +46,9 @@ async def serving(faults: Faults, port: int = 0) -> AsyncIterator[tuple[MockEndp
 
 
 async def serve(faults: Faults, port: int = 0, *, until_eof: bool = False) -> None:
-    """Serves on 127.0.0.1, prints the base URL once it listens, ends on SIGINT, SIGTERM or, where asked, the end of stdin."""
+    """Serves on 127.0.0.1, prints the base URL once it listens, ends on SIGINT, SIGTERM or, where
+    asked, the end of stdin.
+    """
     async with serving(faults, port) as (_, url):
         print(url, flush=True)
         await _end(until_eof)
@@ -71,13 +80,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--port", type=int, default=0, help="0: any free port (default: 0)")
-    parser.add_argument("--until-eof", action="store_true", help="end with standard input, and so with the parent process")
+    parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="end with standard input, and so with the parent process",
+    )
     for name, kind, meaning, default in settings():
         flag = "--" + name.replace("_", "-")
         if kind is bool:
             parser.add_argument(flag, action="store_true", help=meaning)
         else:
-            parser.add_argument(flag, type=kind, default=default, metavar=kind.__name__, help=f"{meaning} (default: {default})")
+            parser.add_argument(
+                flag,
+                type=kind,
+                default=default,
+                metavar=kind.__name__,
+                help=f"{meaning} (default: {default})",
+            )
     options = vars(parser.parse_args(arguments))
     port, until_eof = options.pop("port"), options.pop("until_eof")
     gc.set_threshold(10_000)  # each look for garbage goes through all requests under way

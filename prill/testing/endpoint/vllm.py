@@ -1,9 +1,11 @@
 """A stand-in for `vllm serve`: the mock server with vLLM's flags and model list.
 
-    VLLM_API_KEY=k python -m prill.testing.endpoint.vllm serve MODEL --port 8000 --served-model-name NAME
+    VLLM_API_KEY=k python -m prill.testing.endpoint.vllm serve MODEL --port 8000 --served-model-name
+    NAME
 
-A script of the name `vllm` on the path that runs this is served by `vllm:MODEL`. `--fault name=value`, as often as wanted, is a
-setting of `prill.testing.Faults`. Flags that only the real one needs are passed over.
+A script of the name `vllm` on the path that runs this is served by `vllm:MODEL`.
+`--fault name=value`, as often as wanted, is a setting of `prill.testing.Faults`. Flags that only
+the real one needs are passed over.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 
-async def serve(faults: Faults, host: str, port: int, names: Sequence[str], key: str | None) -> None:
+async def serve(
+    faults: Faults, host: str, port: int, names: Sequence[str], key: str | None
+) -> None:
     """Serves until it is cancelled."""
     from aiohttp import web
 
@@ -34,9 +38,13 @@ async def serve(faults: Faults, host: str, port: int, names: Sequence[str], key:
         if key and request.headers.get("Authorization") != f"Bearer {key}":
             return web.json_response({"error": "Unauthorized"}, status=401)
         if request.path == "/v1/models":
-            return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
+            return web.json_response(
+                {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
+            )
         if request.path == "/v1/chat/completions" and (await request.json())["model"] not in names:
-            return web.json_response({"error": {"message": "The model does not exist.", "code": 404}}, status=404)
+            return web.json_response(
+                {"error": {"message": "The model does not exist.", "code": 404}}, status=404
+            )
         response: web.StreamResponse = await handler(request)
         return response
 
@@ -53,7 +61,9 @@ async def serve(faults: Faults, host: str, port: int, names: Sequence[str], key:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve with the flags of `vllm serve` that matter to a client."""
-    parser = argparse.ArgumentParser(prog="python -m prill.testing.endpoint.vllm", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="python -m prill.testing.endpoint.vllm", description=__doc__, allow_abbrev=False
+    )
     parser.add_argument("verb", choices=["serve"])
     parser.add_argument("model")
     parser.add_argument("--host", default="127.0.0.1")
@@ -62,8 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lora-modules", nargs="*", default=[])
     parser.add_argument("--fault", action="append", default=[], metavar="NAME=VALUE")
     args, _ = parser.parse_known_args(arguments)
-    faults = msgspec.convert(dict(fault.split("=", 1) for fault in args.fault), Faults, strict=False)
-    names = [args.served_model_name or args.model, *(adapter.partition("=")[0] for adapter in args.lora_modules)]
+    faults = msgspec.convert(
+        dict(fault.split("=", 1) for fault in args.fault), Faults, strict=False
+    )
+    names = [
+        args.served_model_name or args.model,
+        *(adapter.partition("=")[0] for adapter in args.lora_modules),
+    ]
     print("stand-in for vLLM:", json.dumps(vars(args)), flush=True)
     asyncio.run(serve(faults, args.host, args.port, names, os.environ.get("VLLM_API_KEY")))
     return 0

@@ -15,7 +15,14 @@ from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, Choice, read_captions, read_decisions
 from prill.errors import InputError, UsageError
 from prill.ui.annotate.history import ConflictError, History
-from prill.ui.annotate.server import PLACE, Handler, UndoRequest, change_response, json_response, picture_response
+from prill.ui.annotate.server import (
+    PLACE,
+    Handler,
+    UndoRequest,
+    change_response,
+    json_response,
+    picture_response,
+)
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -23,8 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionDecision:
-    """What the person decided: `accept` with another text than the captioner's is a mended caption. `version` is that of the
-    card which it was decided on, None for any.
+    """What the person decided: `accept` with another text than the captioner's is a mended caption.
+    `version` is that of the card which it was decided on, None for any.
     """
 
     choice: Literal["accept", "reject"]
@@ -34,8 +41,8 @@ class CaptionDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionCard:
-    """One caption as the page shows it. `decided` and `text` are the person's own, where there is a decision; `version` is its
-    number in this sitting, 0 for one from before.
+    """One caption as the page shows it. `decided` and `text` are the person's own, where there is a
+    decision; `version` is its number in this sitting, 0 for one from before.
     """
 
     index: int
@@ -60,7 +67,8 @@ class CaptionOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptionChange:
-    """What a decision, or taking one back, leaves: the new card, and the next without a decision; None: there is none.
+    """What a decision, or taking one back, leaves: the new card, and the next without a decision;
+    None: there is none.
 
     `undone` is the text of the decision that was taken back, where there was one.
     """
@@ -71,14 +79,18 @@ class CaptionChange:
 
 
 class CaptionSite:
-    """`captions` is a caption file, whose pictures lie where it says; decisions go to `log`, a caption file of the person.
+    """`captions` is a caption file, whose pictures lie where it says; decisions go to `log`, a
+    caption file of the person.
 
-    `written` counts the decisions of this sitting. Raises UsageError or InputError for a file that cannot be used.
+    `written` counts the decisions of this sitting. Raises UsageError or InputError for a file that
+    cannot be used.
     """
 
     home = "captions"
 
-    def __init__(self, captions: str | os.PathLike[str], log: CaptionLog, decisions: dict[str, Caption]) -> None:
+    def __init__(
+        self, captions: str | os.PathLike[str], log: CaptionLog, decisions: dict[str, Caption]
+    ) -> None:
         self.root = Path(captions).resolve().parent
         self.captions = list({caption.id: caption for caption in read_captions(captions)}.values())
         self.log = log
@@ -119,18 +131,25 @@ class CaptionSite:
         )
 
     async def save(self, index: int, decision: CaptionDecision) -> CaptionChange:
-        """Writes a decision. Raises InputError for an empty caption that is accepted, ConflictError when the card has another
-        version by now, UsageError when the decision cannot be written.
+        """Writes a decision. Raises InputError for an empty caption that is accepted, ConflictError
+        when the card has another version by now, UsageError when the decision cannot be written.
         """
         caption = self.captions[index]
         text = _typed(decision.caption)
         if decision.choice == "accept" and not text:
             raise InputError("an empty caption cannot be accepted; reject it")
         choice: Choice = (
-            "rejected" if decision.choice == "reject" else "accepted" if text == _typed(caption.caption or "") else "mended"
+            "rejected"
+            if decision.choice == "reject"
+            else "accepted"
+            if text == _typed(caption.caption or "")
+            else "mended"
         )
         record = self._record(
-            caption, choice, None if choice == "rejected" else text, choice == "accepted" and caption.truncated
+            caption,
+            choice,
+            None if choice == "rejected" else text,
+            choice == "accepted" and caption.truncated,
         )
         async with self._writing:
             before = self.decisions.get(caption.id)
@@ -146,7 +165,8 @@ class CaptionSite:
         return CaptionChange(card=self.card(index), next=self._next(index))
 
     async def undo(self, version: int | None = None) -> CaptionChange | None:
-        """Takes the decision of this number back, or the last of this sitting; None when there is nothing to undo.
+        """Takes the decision of this number back, or the last of this sitting; None when there is
+        nothing to undo.
 
         Raises ConflictError when another decision has replaced it, UsageError like `save`.
         """
@@ -156,8 +176,11 @@ class CaptionSite:
                 return None
             caption = self.captions[step.index]
             undone = self.decisions[caption.id].caption
-            # Without a decision before, a line without one takes its place: nothing is ever taken out of the file.
-            await asyncio.to_thread(self.log.append, step.before or self._record(caption, None, None, False))
+            # Without a decision before, a line without one takes its place: nothing is ever taken
+            # out of the file.
+            await asyncio.to_thread(
+                self.log.append, step.before or self._record(caption, None, None, False)
+            )
             self._history.drop(step)
             if step.before is None:
                 del self.decisions[caption.id]
@@ -166,10 +189,19 @@ class CaptionSite:
             self.written -= 1
         return CaptionChange(card=self.card(step.index), next=self._next(step.index), undone=undone)
 
-    def _record(self, caption: Caption, choice: Choice | None, text: str | None, truncated: bool) -> Caption:
+    def _record(
+        self, caption: Caption, choice: Choice | None, text: str | None, truncated: bool
+    ) -> Caption:
         place = os.path.relpath(self.root / caption.image, self.log.path.resolve().parent)
         name = str(self.log.evaluator)
-        return Caption(id=caption.id, captioner=name, image=place, caption=text, truncated=truncated, choice=choice)
+        return Caption(
+            id=caption.id,
+            captioner=name,
+            image=place,
+            caption=text,
+            truncated=truncated,
+            choice=choice,
+        )
 
     def _next(self, index: int) -> int | None:
         order = (*range(index + 1, len(self.captions)), *range(index + 1))
@@ -184,10 +216,17 @@ class CaptionSite:
         return index
 
     async def _show_overview(self, request: web.Request) -> web.StreamResponse:
-        choices = tuple((self.decisions[one.id].choice if one.id in self.decisions else None) for one in self.captions)
+        choices = tuple(
+            (self.decisions[one.id].choice if one.id in self.decisions else None)
+            for one in self.captions
+        )
         captioner = self.captions[0].captioner if self.captions else ""
         at = self._next(-1) or 0
-        return json_response(CaptionOverview(annotator=str(self.log.evaluator), captioner=captioner, at=at, choices=choices))
+        return json_response(
+            CaptionOverview(
+                annotator=str(self.log.evaluator), captioner=captioner, at=at, choices=choices
+            )
+        )
 
     async def _show_card(self, request: web.Request) -> web.StreamResponse:
         return json_response(self.card(self._index(request)))
@@ -198,7 +237,8 @@ class CaptionSite:
         caption = self.captions[self._index(request)]
         path = str(self.root / caption.image)
         try:
-            # The file may have come from others: no picture is shown but the one that was captioned.
+            # The file may have come from others: no picture is shown but the one that was
+            # captioned.
             is_it = await asyncio.to_thread(image_id, path) == caption.id
         except InputError:
             is_it = False
@@ -208,7 +248,9 @@ class CaptionSite:
 
     async def _save(self, request: web.Request) -> web.StreamResponse:
         index = self._index(request)
-        return await change_response(request, CaptionDecision, lambda decision: self.save(index, decision))
+        return await change_response(
+            request, CaptionDecision, lambda decision: self.save(index, decision)
+        )
 
     async def _take_back(self, request: web.Request) -> web.StreamResponse:
         return await change_response(request, UndoRequest, lambda asked: self.undo(asked.version))
@@ -220,7 +262,9 @@ def _typed(text: str) -> str:
 
 
 def open_site(captions: str, decisions: str, annotator: str) -> tuple[CaptionSite, CaptionLog]:
-    """The page for a caption file, and the log of decisions, taken up where it ended. Raises UsageError or InputError."""
+    """The page for a caption file, and the log of decisions, taken up where it ended. Raises
+    UsageError or InputError.
+    """
     before = read_decisions(decisions)
     log = CaptionLog(decisions, annotator)
     try:

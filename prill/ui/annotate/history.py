@@ -16,7 +16,9 @@ class ConflictError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class SavedDecision(Generic[_T]):
-    """A decision about the item at `index`: its number, the number and the decision that it replaced."""
+    """A decision about the item at `index`: its number, the number and the decision that it
+    replaced.
+    """
 
     index: int
     version: int
@@ -25,7 +27,9 @@ class SavedDecision(Generic[_T]):
 
 
 class History(Generic[_T]):
-    """What was saved since the server started. The version of an item is the number of its newest decision; 0: none yet."""
+    """What was saved since the server started. The version of an item is the number of its newest
+    decision; 0: none yet.
+    """
 
     def __init__(self) -> None:
         self._saved: list[SavedDecision[_T]] = []
@@ -37,7 +41,9 @@ class History(Generic[_T]):
         return self._versions.get(index, 0)
 
     def is_current(self, index: int, version: int | None) -> bool:
-        """Whether a page that shows this version shows what is on disk; None stands for who does not ask."""
+        """Whether a page that shows this version shows what is on disk; None stands for who does
+        not ask.
+        """
         return version is None or version == self.version(index)
 
     def add(self, index: int, before: _T | None) -> None:
@@ -47,13 +53,19 @@ class History(Generic[_T]):
         self._versions[index] = self._numbered
 
     def find(self, version: int | None) -> SavedDecision[_T] | None:
-        """The decision of this number, or the newest of all; None when there is none, or it was taken back.
+        """The decision of this number, or the newest of all; None when there is none, or it was
+        taken back.
 
         Raises ConflictError when a newer one has replaced it.
         """
-        decision = next((decision for decision in reversed(self._saved) if version in (None, decision.version)), None)
+        decision = next(
+            (decision for decision in reversed(self._saved) if version in (None, decision.version)),
+            None,
+        )
         if decision is not None and decision.version != self.version(decision.index):
-            raise ConflictError("it was replaced on another page meanwhile; open it to see what stands in the file")
+            raise ConflictError(
+                "it was replaced on another page meanwhile; open it to see what stands in the file"
+            )
         return decision
 
     def drop(self, decision: SavedDecision[_T]) -> None:

@@ -19,8 +19,9 @@ _OF_A_VERDICT = frozenset({"evaluator", "unscored"})
 class LabelLog(AppendLog[LabelRecord]):
     """The labels of one annotator in a file that others may share; only this process writes it.
 
-    A new label is appended; one that replaces or removes another makes the file again. Lines of other annotators and sources
-    keep their bytes and their order. `mine` is the newest label of each id; `others` are the human labels of everybody else.
+    A new label is appended; one that replaces or removes another makes the file again. Lines of
+    other annotators and sources keep their bytes and their order. `mine` is the newest label of
+    each id; `others` are the human labels of everybody else.
     """
 
     def __init__(self, path: str | os.PathLike[str], annotator: str) -> None:
@@ -30,7 +31,9 @@ class LabelLog(AppendLog[LabelRecord]):
         super().__init__(path, LabelRecord, self._take, what="label", decode=_decode, durable=True)
 
     def put(self, record: LabelRecord) -> None:
-        """Writes a label; it survives the machine from here on. Raises UsageError, with the file as before, when it cannot."""
+        """Writes a label; it survives the machine from here on. Raises UsageError, with the file as
+        before, when it cannot.
+        """
         self._expect_ours()
         if record.id in self.mine:
             self.replace(self._without(record.id, encode(record)))
@@ -47,11 +50,14 @@ class LabelLog(AppendLog[LabelRecord]):
     def _expect_ours(self) -> None:
         if not self.is_ours():
             raise UsageError(
-                f"{self.path}: cannot be written: another program has changed or replaced it; start prill annotate again"
+                f"{self.path}: cannot be written: another program has changed or replaced it; "
+                "start prill annotate again"
             )
 
     def _without(self, id: str, line: bytes = b"") -> Iterator[bytes]:
-        """The lines of the file without this annotator's for `id`, and `line` where the first of them was."""
+        """The lines of the file without this annotator's for `id`, and `line` where the first of
+        them was.
+        """
         for _, raw in self.lines():
             if (record := _decode(raw)).id == id and self._is_mine(record):
                 yield line

@@ -1,8 +1,8 @@
 """The annotation server: loopback only, protected by a token in the URL.
 
-Every path begins with the token, so nothing depends on cookies, which browsers share between the ports of a machine. The
-`Host` header is checked against DNS rebinding; what changes labels must be JSON from the page itself. Pictures and page
-texts are named by place, never by path.
+Every path begins with the token, so nothing depends on cookies, which browsers share between the
+ports of a machine. The `Host` header is checked against DNS rebinding; what changes labels must be
+JSON from the page itself. Pictures and page texts are named by place, never by path.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
 class Site(Protocol):
-    """A page and what it may ask for: `home` names its HTML file and its script; routes are a path, what reads it, and what
-    writes to it.
+    """A page and what it may ask for: `home` names its HTML file and its script; routes are a path,
+    what reads it, and what writes to it.
     """
 
     @property
@@ -55,10 +55,16 @@ _SHARED = {"look.css": "text/css", "look.js": "text/javascript"}  # with the oth
 _SCRIPTS = dict.fromkeys(("common.js", "page.js", "captions.js"), "text/javascript")
 _PAGE = {"": "text/html", "page.css": "text/css", **_SCRIPTS, **_SHARED}
 # By content: an SVG or HTML file that calls itself a picture could run scripts.
-_PICTURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"BM", "image/bmp"))
+_PICTURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"BM", "image/bmp"),
+)
 _HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -70,7 +76,8 @@ _HEADERS = {
 
 @contextlib.asynccontextmanager
 async def serving(session: LabelSession | Site, port: int = 0) -> AsyncIterator[str]:
-    """Serves the page while open; gives its address, with a token made for this time. Raises UsageError on a taken port.
+    """Serves the page while open; gives its address, with a token made for this time. Raises
+    UsageError on a taken port.
 
     `port` 0 lets the system choose.
     """
@@ -83,12 +90,19 @@ async def serving(session: LabelSession | Site, port: int = 0) -> AsyncIterator[
     except (OSError, OverflowError) as error:
         listening.close()
         raise UsageError(
-            f"port {port} cannot be used ({error}); 0 takes any that is free, or choose another port", parameters=("port",)
+            f"port {port} cannot be used ({error}); 0 takes any that is free, or choose another "
+            "port",
+            parameters=("port",),
         ) from None
     token = secrets.token_urlsafe(32)
     bound: int = listening.getsockname()[1]
     # Paths hold the token, so requests are not logged.
-    runner = web.AppRunner(application(session, bound, token), access_log=None, handle_signals=False, shutdown_timeout=2)
+    runner = web.AppRunner(
+        application(session, bound, token),
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=2,
+    )
     try:
         await runner.setup()
         await web.SockSite(runner, listening).start()
@@ -99,7 +113,9 @@ async def serving(session: LabelSession | Site, port: int = 0) -> AsyncIterator[
 
 
 def application(session: LabelSession | Site, port: int, token: str) -> web.Application:
-    """The routes, behind a guard that asks every request for the token and for a loopback name with this port."""
+    """The routes, behind a guard that asks every request for the token and for a loopback name with
+    this port.
+    """
     from aiohttp import web
 
     hosts = {f"{name}:{port}" for name in (_LOOPBACK, "localhost")}
@@ -109,8 +125,12 @@ def application(session: LabelSession | Site, port: int, token: str) -> web.Appl
         if request.host not in hosts or len(request.headers.getall("Host", ())) != 1:
             raise web.HTTPForbidden(text="this address is not served here\n")
         request_token = request.raw_path.removeprefix("/").partition("/")[0]
-        if not hmac.compare_digest(request_token.encode("utf-8", "surrogateescape"), token.encode()):
-            raise web.HTTPForbidden(text="open the address that prill annotate printed: it holds the token\n")
+        if not hmac.compare_digest(
+            request_token.encode("utf-8", "surrogateescape"), token.encode()
+        ):
+            raise web.HTTPForbidden(
+                text="open the address that prill annotate printed: it holds the token\n"
+            )
         if request.method not in ("GET", "HEAD"):
             if request.content_type != "application/json":
                 raise web.HTTPUnsupportedMediaType(text="JSON only\n")
@@ -134,7 +154,9 @@ def application(session: LabelSession | Site, port: int, token: str) -> web.Appl
             text = render(f"ui/annotate/{site.home}.html", home=site.home)
         return web.Response(text=text, content_type=_PAGE[name], charset="utf-8")
 
-    app.router.add_get("/{token}/{name:((look|common|page|captions)\\.js|(look|page)\\.css)?}", page)
+    app.router.add_get(
+        "/{token}/{name:((look|common|page|captions)\\.js|(look|page)\\.css)?}", page
+    )
     for path, read, write in site.routes():
         if read is not None:
             app.router.add_get(f"/{{token}}/{path}", read)
@@ -186,11 +208,15 @@ class SessionSite:
     async def save(self, request: web.Request) -> web.StreamResponse:
         """Saves the label of a trajectory."""
         index = self._index(request)
-        return await change_response(request, SaveRequest, lambda asked: self.session.save(index, asked, asked.version))
+        return await change_response(
+            request, SaveRequest, lambda asked: self.session.save(index, asked, asked.version)
+        )
 
     async def undo(self, request: web.Request) -> web.StreamResponse:
         """Takes the last change back."""
-        return await change_response(request, UndoRequest, lambda asked: self.session.undo(asked.version))
+        return await change_response(
+            request, UndoRequest, lambda asked: self.session.undo(asked.version)
+        )
 
     async def picture(self, request: web.Request) -> web.StreamResponse:
         """The screenshot of a state."""
@@ -234,13 +260,17 @@ async def picture_response(path: str | None) -> web.StreamResponse:
     kind = _picture_type(data)
     if kind is None:
         raise web.HTTPUnsupportedMediaType
-    return web.Response(body=data, content_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+    return web.Response(
+        body=data, content_type=kind, headers={"Cache-Control": "private, max-age=3600"}
+    )
 
 
 async def change_response(
     request: web.Request, asked: type[_Request], change: Callable[[_Request], Awaitable[object]]
 ) -> web.StreamResponse:
-    """What a change leaves, or why it was not made: 400 not understood, 409 decided on what is out of date, 507 not written."""
+    """What a change leaves, or why it was not made: 400 not understood, 409 decided on what is out
+    of date, 507 not written.
+    """
     try:
         return json_response(await change(msgspec.json.decode(await request.read(), type=asked)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError) as error:
@@ -255,7 +285,9 @@ def json_response(record: object, status: int = 200) -> web.Response:
     """A response with the record as JSON."""
     from aiohttp import web
 
-    return web.Response(body=msgspec.json.encode(record), status=status, content_type="application/json")
+    return web.Response(
+        body=msgspec.json.encode(record), status=status, content_type="application/json"
+    )
 
 
 def _picture_type(data: bytes) -> str | None:

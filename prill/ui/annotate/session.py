@@ -21,10 +21,12 @@ _UNNAMED = "(unnamed)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairAgreement:
-    """Two annotators: `agreed` of the `common` trajectories that both called a success or a failure.
+    """Two annotators: `agreed` of the `common` trajectories that both called a success or a
+    failure.
 
-    `undecided` are those that both labelled and one left open; they are in no figure. `kappa` is Cohen's; None where it
-    is undefined: nothing in common, or both gave one and the same answer throughout.
+    `undecided` are those that both labelled and one left open; they are in no figure. `kappa` is
+    Cohen's; None where it is undefined: nothing in common, or both gave one and the same answer
+    throughout.
     """
 
     annotator: str
@@ -34,7 +36,9 @@ class PairAgreement:
     kappa: float | None
 
 
-def pair_agreement(annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapping[str, LabelRecord]) -> PairAgreement:
+def pair_agreement(
+    annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapping[str, LabelRecord]
+) -> PairAgreement:
     """The agreement of `mine` with the labels of `annotator`, both by id."""
     labelled = [(mine[id].success, theirs[id].success) for id in mine.keys() & theirs.keys()]
     decided = [answers for answers in labelled if None not in answers]
@@ -58,7 +62,9 @@ class LabelDecision:
 
 @dataclass(frozen=True, slots=True)
 class LabelState:
-    """What was recorded of one moment: whether there is a picture, how many characters of page text, and the rest."""
+    """What was recorded of one moment: whether there is a picture, how many characters of page
+    text, and the rest.
+    """
 
     picture: bool
     text: int
@@ -76,8 +82,8 @@ class StepTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelCard:
-    """One trajectory as the page shows it. `others` and `verdicts` are None while they must not be seen. `version` is the
-    number of the decision `mine` in this sitting, 0 for one from before.
+    """One trajectory as the page shows it. `others` and `verdicts` are None while they must not be
+    seen. `version` is the number of the decision `mine` in this sitting, 0 for one from before.
     """
 
     index: int
@@ -109,7 +115,9 @@ class LabelEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelOverview:
-    """The sitting as a whole. `at` is the first trajectory without a label, or the first of all. `pairs` is None when blind."""
+    """The sitting as a whole. `at` is the first trajectory without a label, or the first of all.
+    `pairs` is None when blind.
+    """
 
     annotator: str
     at: int
@@ -120,7 +128,8 @@ class LabelOverview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelChange:
-    """What a saved or undone label leaves: the new card, and the next trajectory without a label; None: there is none.
+    """What a saved or undone label leaves: the new card, and the next trajectory without a label;
+    None: there is none.
 
     `undone` is the decision that was taken back.
     """
@@ -132,11 +141,13 @@ class LabelChange:
 
 
 class LabelSession:
-    """`earlier` are labels of other files; those of other sources than people, and this annotator's own, are left out.
+    """`earlier` are labels of other files; those of other sources than people, and this annotator's
+    own, are left out.
 
-    `verdicts` are shown by `reveal`: before the label, after it, or never. Other people's labels are shown after it, or,
-    with "never", not at all. `written` counts the decisions of this sitting, and `revised` the trajectories decided
-    otherwise after others' labels or verdicts had been shown.
+    `verdicts` are shown by `reveal`: before the label, after it, or never. Other people's labels
+    are shown after it, or, with "never", not at all. `written` counts the decisions of this
+    sitting, and `revised` the trajectories decided otherwise after others' labels or verdicts had
+    been shown.
     """
 
     def __init__(
@@ -156,7 +167,9 @@ class LabelSession:
         self._labels_of_others: dict[str, dict[str, LabelRecord]] = {}
         for record in (*earlier, *log.others):
             if record.source == SOURCE and record.annotator != log.annotator:
-                self._labels_of_others.setdefault(record.annotator or _UNNAMED, {})[record.id] = record
+                self._labels_of_others.setdefault(record.annotator or _UNNAMED, {})[record.id] = (
+                    record
+                )
         self._verdicts: dict[str, list[Verdict]] = {}
         for verdict in verdicts:
             if verdict.id in self._places:
@@ -178,15 +191,24 @@ class LabelSession:
 
     @property
     def pairs(self) -> tuple[PairAgreement, ...]:
-        """The agreement with everybody else who has labelled a trajectory of the worklist, on those of the worklist."""
+        """The agreement with everybody else who has labelled a trajectory of the worklist, on those
+        of the worklist.
+        """
         mine = {id: record for id, record in self.log.mine.items() if id in self._places}
-        present = {name: theirs for name, theirs in self._labels_of_others.items() if theirs.keys() & self._places.keys()}
+        present = {
+            name: theirs
+            for name, theirs in self._labels_of_others.items()
+            if theirs.keys() & self._places.keys()
+        }
         return tuple(pair_agreement(name, mine, theirs) for name, theirs in sorted(present.items()))
 
     def overview(self) -> LabelOverview:
         """All that the page needs before the first card."""
         ids, goals = self.worklist.ids, self.worklist.goals
-        entries = (LabelEntry(goal, _choice(self.log.mine.get(id))) for id, goal in zip(ids, goals, strict=True))
+        entries = (
+            LabelEntry(goal, _choice(self.log.mine.get(id)))
+            for id, goal in zip(ids, goals, strict=True)
+        )
         return LabelOverview(
             annotator=self.log.annotator,
             at=self._next(-1) or 0,
@@ -201,7 +223,9 @@ class LabelSession:
         id, task = trajectory.id, trajectory.task
         mine = self.log.mine.get(id)
         after = mine is not None and self.reveal != "never"
-        if after and (id in self._verdicts or any(id in labels for labels in self._labels_of_others.values())):
+        if after and (
+            id in self._verdicts or any(id in labels for labels in self._labels_of_others.values())
+        ):
             self._revealed_choices.setdefault(id, cast(Choice, _choice(mine)))
         return LabelCard(
             index=index,
@@ -213,21 +237,32 @@ class LabelSession:
             start_url=task.start_url,
             agent=trajectory.agent,
             earlier=tuple(StepTurn(turn.task.goal, turn.answer) for turn in task.earlier),
-            states=tuple(LabelState(bool(o.screenshot), len(o.text or ""), o.caption, o.url) for o in trajectory.observations),
+            states=tuple(
+                LabelState(bool(o.screenshot), len(o.text or ""), o.caption, o.url)
+                for o in trajectory.observations
+            ),
             actions=tuple(step.action for step in trajectory.steps),
             thoughts=tuple(step.thought for step in trajectory.steps),
             answer=trajectory.answer,
             error=trajectory.error,
             mine=_decision(mine),
-            others=tuple(labels[id] for _, labels in sorted(self._labels_of_others.items()) if id in labels) if after else None,
-            verdicts=tuple(self._verdicts.get(id, ())) if after or self.reveal == "before" else None,
+            others=tuple(
+                labels[id] for _, labels in sorted(self._labels_of_others.items()) if id in labels
+            )
+            if after
+            else None,
+            verdicts=tuple(self._verdicts.get(id, ()))
+            if after or self.reveal == "before"
+            else None,
         )
 
-    async def save(self, index: int, decision: LabelDecision, version: int | None = None) -> LabelChange:
+    async def save(
+        self, index: int, decision: LabelDecision, version: int | None = None
+    ) -> LabelChange:
         """Writes a decision; `version` is that of the card which it was decided on, None for any.
 
-        Raises InputError for labels of steps that are not there, ConflictError when the card has another version by now,
-        UsageError when the decision cannot be written.
+        Raises InputError for labels of steps that are not there, ConflictError when the card has
+        another version by now, UsageError when the decision cannot be written.
         """
         record = _record(self.worklist[index], decision, self.log.annotator)
         async with self._writing:
@@ -235,7 +270,11 @@ class LabelSession:
             if not self._history.is_current(index, version):
                 if before == record:  # the answer to an earlier request was lost
                     return self._change(index)
-                saved = "taken back" if before is None else f"saved as {_choice(before)}".replace("_", " ")
+                saved = (
+                    "taken back"
+                    if before is None
+                    else f"saved as {_choice(before)}".replace("_", " ")
+                )
                 raise ConflictError(f"It was {saved} on another page meanwhile.")
             await asyncio.to_thread(self.log.put, record)
             self._history.add(index, before)
@@ -245,7 +284,8 @@ class LabelSession:
         return self._change(index)
 
     async def undo(self, version: int | None = None) -> LabelChange | None:
-        """Takes the decision of this number back, or the last of this sitting; None when there is nothing to undo.
+        """Takes the decision of this number back, or the last of this sitting; None when there is
+        nothing to undo.
 
         Raises ConflictError when another decision has replaced it, UsageError like `save`.
         """
@@ -264,12 +304,25 @@ class LabelSession:
         return self._change(step.index, taken_back)
 
     def _change(self, index: int, undone: LabelDecision | None = None) -> LabelChange:
-        return LabelChange(card=self.card(index), next=self._next(index), pairs=self._visible_pairs(), undone=undone)
+        return LabelChange(
+            card=self.card(index),
+            next=self._next(index),
+            pairs=self._visible_pairs(),
+            undone=undone,
+        )
 
     def _next(self, index: int) -> int | None:
         later = range(index + 1, len(self.worklist))
         earlier = range(index + 1)
-        return next((i for part in (later, earlier) for i in part if self.worklist.ids[i] not in self.log.mine), None)
+        return next(
+            (
+                i
+                for part in (later, earlier)
+                for i in part
+                if self.worklist.ids[i] not in self.log.mine
+            ),
+            None,
+        )
 
     def _visible_pairs(self) -> tuple[PairAgreement, ...] | None:
         return None if self.reveal == "never" else self.pairs
@@ -277,8 +330,12 @@ class LabelSession:
 
 def _record(trajectory: Trajectory, decision: LabelDecision, annotator: str) -> LabelRecord:
     places = [label.index for label in decision.steps]
-    if len(set(places)) < len(places) or not all(0 <= place < len(trajectory.steps) for place in places):
-        raise InputError(f"step labels must name each of the {len(trajectory.steps)} steps at most once, from 0")
+    if len(set(places)) < len(places) or not all(
+        0 <= place < len(trajectory.steps) for place in places
+    ):
+        raise InputError(
+            f"step labels must name each of the {len(trajectory.steps)} steps at most once, from 0"
+        )
     return LabelRecord(
         id=trajectory.id,
         success={"success": True, "failure": False}.get(decision.choice),

@@ -18,14 +18,21 @@ _GOAL_CHARS = 200
 
 
 class Worklist:
-    """`ids` and `goals` (cut to 200 characters) by place in the order; `broken` are the lines left out.
+    """`ids` and `goals` (cut to 200 characters) by place in the order; `broken` are the lines left
+    out.
 
-    Order "random" goes by a hash of seed and id: the same every time, and still the same when trajectories are added.
-    `limit` counts in that order. Raises UsageError when no trajectory can be read.
+    Order "random" goes by a hash of seed and id: the same every time, and still the same when
+    trajectories are added. `limit` counts in that order. Raises UsageError when no trajectory can
+    be read.
     """
 
     def __init__(
-        self, paths: Sequence[str | os.PathLike[str]], *, order: Order = "file", seed: int = 0, limit: int | None = None
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        *,
+        order: Order = "file",
+        seed: int = 0,
+        limit: int | None = None,
     ) -> None:
         self.broken: list[BadLine] = []
         self._bodies = scratch_database(self)
@@ -43,7 +50,9 @@ class Worklist:
         reader.close()
         self._numbers = list(range(len(entries)))
         if order == "random":
-            self._numbers.sort(key=lambda number: hashlib.sha256(f"{seed}:{entries[number][0]}".encode()).digest())
+            self._numbers.sort(
+                key=lambda number: hashlib.sha256(f"{seed}:{entries[number][0]}".encode()).digest()
+            )
         if limit is not None:
             del self._numbers[limit:]
         self.ids = [entries[number][0] for number in self._numbers]
@@ -53,7 +62,9 @@ class Worklist:
         return len(self._numbers)
 
     def __getitem__(self, index: int) -> Trajectory:
-        row = self._bodies.execute("SELECT body FROM bodies WHERE number = ?", (self._numbers[index],)).fetchone()
+        row = self._bodies.execute(
+            "SELECT body FROM bodies WHERE number = ?", (self._numbers[index],)
+        ).fetchone()
         return msgspec.json.decode(row[0], type=Trajectory)
 
     def close(self) -> None:

@@ -49,7 +49,9 @@ class Exchanges:
 
 
 def packed_calls(judge: Judge) -> Mapping[str, bytes]:
-    """By trajectory id, what the calls behind the judge's verdict say: deflated JSON in base64; empty without transcripts."""
+    """By trajectory id, what the calls behind the judge's verdict say: deflated JSON in base64;
+    empty without transcripts.
+    """
     calls: dict[str, bytes] = {}
     for transcript in read_transcripts(judge.transcripts) if judge.transcripts is not None else ():
         verdict = judge.verdicts.get(transcript.id)
@@ -64,7 +66,12 @@ def exchanges(transcript: Transcript) -> Exchanges:
     room = MAX_CALLS_TEXT
     for call in transcript.calls:
         exchange = _exchange(call)
-        texts = (exchange.reply, exchange.reasoning, exchange.error, *(line.text for line in exchange.messages))
+        texts = (
+            exchange.reply,
+            exchange.reasoning,
+            exchange.error,
+            *(line.text for line in exchange.messages),
+        )
         room -= sum(len(text) for text in texts if text)
         if room < 0:
             break
@@ -75,7 +82,10 @@ def exchanges(transcript: Transcript) -> Exchanges:
 def _exchange(call: Call) -> Exchange:
     return Exchange(
         model=call.model,
-        messages=tuple(CallLine(turn.role, cut("\n\n".join(map(_words, turn.parts)), MAX_CALL_TEXT)) for turn in call.messages),
+        messages=tuple(
+            CallLine(turn.role, cut("\n\n".join(map(_words, turn.parts)), MAX_CALL_TEXT))
+            for turn in call.messages
+        ),
         reply=call.reply and cut(call.reply, MAX_CALL_TEXT),
         reasoning=call.reasoning and cut(call.reasoning, MAX_CALL_TEXT),
         error=call.error and cut(call.error, MAX_CALL_TEXT),

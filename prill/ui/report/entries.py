@@ -14,10 +14,22 @@ from prill.evaluators.labels import make_task
 from prill.evaluators.meta.comparison import slice_value
 from prill.io.store import BadLine, encode, read_verdicts
 from prill.transcripts import transcript_folder
-from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    Findings,
+    LabelRecord,
+    Observation,
+    Opinion,
+    Step,
+    Task,
+    Trajectory,
+    Verdict,
+)
 from prill.ui.report.pictures import ReportPicture
 
-MAX_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
+# characters of a state's text, a thought, an answer or a reason that the page keeps
+MAX_TEXT = 4000
 _MAX_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
 _NO_EVALUATOR = EvaluatorInfo("", "")
@@ -25,9 +37,11 @@ _NO_EVALUATOR = EvaluatorInfo("", "")
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What one evaluator said, by trajectory id; of several verdicts of an id the last counts. `name` is unique in a report.
+    """What one evaluator said, by trajectory id; of several verdicts of an id the last counts.
+    `name` is unique in a report.
 
-    `transcripts` is the folder of what models were asked and answered; None: there is none, or the page is to do without.
+    `transcripts` is the folder of what models were asked and answered; None: there is none, or the
+    page is to do without.
     """
 
     name: str
@@ -38,8 +52,9 @@ class Judge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """What came of one of several attempts at a task. `lesson` is what was learnt from it, `problem` why nothing was, or why it
-    broke off; `ended` says why no attempt follows, None where one does; `answer`: of all of them it is the one that counts.
+    """What came of one of several attempts at a task. `lesson` is what was learnt from it,
+    `problem` why nothing was, or why it broke off; `ended` says why no attempt follows, None where
+    one does; `answer`: of all of them it is the one that counts.
     """
 
     lesson: str | None = None
@@ -50,11 +65,13 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRow:
-    """One trajectory in the list. `truth` and `outcomes` (one for each judge, as `scores`) are "" without a label or verdict.
+    """One trajectory in the list. `truth` and `outcomes` (one for each judge, as `scores`) are ""
+    without a label or verdict.
 
-    `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
-    `broken` says what is wrong with a line that could not be read; nothing else is then known of it. `series` numbers the tasks
-    that were tried again, and `attempt` counts the attempts at one, from 0; None elsewhere.
+    `parts` are its values of the keys that the list can be filtered by, None where it has none; see
+    `slice_value`. `broken` says what is wrong with a line that could not be read; nothing else is
+    then known of it. `series` numbers the tasks that were tried again, and `attempt` counts the
+    attempts at one, from 0; None elsewhere.
     """
 
     id: str
@@ -75,7 +92,9 @@ class ReportRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
-    """One trajectory as it is shown. `pictures` has one entry for each state, None where no screenshot was recorded."""
+    """One trajectory as it is shown. `pictures` has one entry for each state, None where no
+    screenshot was recorded.
+    """
 
     trajectory: Trajectory | None
     notes: str
@@ -85,8 +104,11 @@ class Detail:
     retry: Retry | None = None
 
 
-def read_judges(paths: Sequence[str | os.PathLike[str]], *, transcripts: bool = True) -> list[Judge]:
-    """The judges of some verdict files, in order, with the `transcripts` beside the files unless they are not wanted.
+def read_judges(
+    paths: Sequence[str | os.PathLike[str]], *, transcripts: bool = True
+) -> list[Judge]:
+    """The judges of some verdict files, in order, with the `transcripts` beside the files unless
+    they are not wanted.
 
     Raises UsageError or InputError when a file cannot be read.
     """
@@ -94,7 +116,9 @@ def read_judges(paths: Sequence[str | os.PathLike[str]], *, transcripts: bool = 
     for path in dict.fromkeys(os.fspath(path) for path in paths):
         for verdict in read_verdicts(path):
             # A file that was continued with changed settings holds two judges, not one.
-            info, verdicts = columns.setdefault((path, encode(verdict.evaluator)), (verdict.evaluator, {}))
+            info, verdicts = columns.setdefault(
+                (path, encode(verdict.evaluator)), (verdict.evaluator, {})
+            )
             verdicts[verdict.id] = replace(verdict, evaluator=info)
     names = _names([(path, info) for (path, _), (info, _) in columns.items()])
     return [
@@ -104,9 +128,18 @@ def read_judges(paths: Sequence[str | os.PathLike[str]], *, transcripts: bool = 
 
 
 def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
-    """As short as tells them apart: the evaluator's name, then with its model, version, prompt, file, and a number."""
+    """As short as tells them apart: the evaluator's name, then with its model, version, prompt,
+    file, and a number.
+    """
     parts = [
-        (info.name, info.model, f"v{info.version}", info.prompt and info.prompt.split(":")[-1][:8], Path(path).stem, f"#{n}")
+        (
+            info.name,
+            info.model,
+            f"v{info.version}",
+            info.prompt and info.prompt.split(":")[-1][:8],
+            Path(path).stem,
+            f"#{n}",
+        )
         for n, (path, info) in enumerate(columns, 1)
     ]
     for size in range(1, 7):
@@ -117,12 +150,21 @@ def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
 
 
 def row(
-    item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None, keys: Sequence[str] = ()
+    item: Trajectory | BadLine,
+    judges: Sequence[Judge],
+    labelled: bool,
+    truth: bool | None,
+    keys: Sequence[str] = (),
 ) -> ReportRow:
-    """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is then undecided."""
+    """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is
+    then undecided.
+    """
     verdicts = [judge.verdicts.get(item.id) for judge in judges]
     outcomes = tuple(map(_verdict_outcome, verdicts))
-    scores = tuple(None if verdict is None or verdict.score is None else round(verdict.score, 3) for verdict in verdicts)
+    scores = tuple(
+        None if verdict is None or verdict.score is None else round(verdict.score, 3)
+        for verdict in verdicts
+    )
     truth_outcome = _outcome(truth, "undecided") if labelled else ""
     if isinstance(item, BadLine):
         unknown = (None,) * len(keys)
@@ -146,12 +188,16 @@ def row(
         truth=truth_outcome,
         outcomes=outcomes,
         scores=scores,
-        parts=tuple(part and cut(part, _MAX_WORDS) for part in (slice_value(item, key) for key in keys)),
+        parts=tuple(
+            part and cut(part, _MAX_WORDS) for part in (slice_value(item, key) for key in keys)
+        ),
     )
 
 
 def get_series(item: Trajectory | BadLine) -> tuple[tuple[object, ...], int] | None:
-    """What the attempts at one task have in common, and which of them this is, from 0; None for what is no such attempt."""
+    """What the attempts at one task have in common, and which of them this is, from 0; None for
+    what is no such attempt.
+    """
     if isinstance(item, BadLine) or not isinstance(attempt := item.metadata.get("attempt"), int):
         return None
     return (make_task(item), item.task.goal, item.agent, str(item.metadata.get("seed"))), attempt
@@ -171,8 +217,12 @@ def detail(
         return Detail(trajectory=None, notes="", pictures=(), verdicts=verdicts, labels=noted)
     return Detail(
         trajectory=_shortened(item),
-        notes=cut(msgspec.json.format(encode(item.metadata), indent=2).decode(), MAX_TEXT) if item.metadata else "",
-        pictures=tuple(picture(state.screenshot) if state.screenshot else None for state in item.observations),
+        notes=cut(msgspec.json.format(encode(item.metadata), indent=2).decode(), MAX_TEXT)
+        if item.metadata
+        else "",
+        pictures=tuple(
+            picture(state.screenshot) if state.screenshot else None for state in item.observations
+        ),
         verdicts=verdicts,
         labels=noted,
         retry=retry and _short_retry(retry),
@@ -180,8 +230,14 @@ def detail(
 
 
 def cut(text: str, most: int) -> str:
-    """The text, its end replaced by a note of how much is left out when it is longer than `most` characters."""
-    return text if len(text) <= most else f"{text[:most]}\n… ({len(text) - most:,} more characters are not in this page)"
+    """The text, its end replaced by a note of how much is left out when it is longer than `most`
+    characters.
+    """
+    return (
+        text
+        if len(text) <= most
+        else f"{text[:most]}\n… ({len(text) - most:,} more characters are not in this page)"
+    )
 
 
 def _verdict_outcome(verdict: Verdict | None) -> Outcome:
@@ -194,14 +250,22 @@ def _outcome(success: bool | None, otherwise: Outcome) -> Outcome:
 
 def _shortened(trajectory: Trajectory) -> Trajectory:
     turns = tuple(
-        Trajectory(id="", task=Task(goal=cut(turn.task.goal, MAX_TEXT)), answer=turn.answer and cut(turn.answer, MAX_TEXT))
+        Trajectory(
+            id="",
+            task=Task(goal=cut(turn.task.goal, MAX_TEXT)),
+            answer=turn.answer and cut(turn.answer, MAX_TEXT),
+        )
         for turn in trajectory.task.earlier
     )
     return replace(
         trajectory,
         task=replace(trajectory.task, goal=cut(trajectory.task.goal, MAX_TEXT), earlier=turns),
         steps=tuple(
-            Step(_short_state(step.observation), _short_action(step.action), step.thought and cut(step.thought, MAX_TEXT))
+            Step(
+                _short_state(step.observation),
+                _short_action(step.action),
+                step.thought and cut(step.thought, MAX_TEXT),
+            )
             for step in trajectory.steps
         ),
         final=trajectory.final and _short_state(trajectory.final),
@@ -213,7 +277,8 @@ def _shortened(trajectory: Trajectory) -> Trajectory:
 
 def _short_state(state: Observation) -> Observation:
     return Observation(
-        screenshot=None,  # the picture stands for it; the path says more about the disk than a reader should see
+        # the picture stands for it; the path says more about the disk than a reader should see
+        screenshot=None,
         text=state.text and cut(state.text, MAX_TEXT),
         url=state.url and cut(state.url, _MAX_WORDS),
         caption=state.caption and cut(state.caption, MAX_TEXT),
@@ -232,7 +297,9 @@ def _short_action(action: Action) -> Action:
 def _short_verdict(verdict: Verdict | None) -> Verdict | None:
     if verdict is None:
         return None
-    steps = verdict.steps and tuple(replace(step, reason=cut(step.reason, MAX_TEXT)) for step in verdict.steps)
+    steps = verdict.steps and tuple(
+        replace(step, reason=cut(step.reason, MAX_TEXT)) for step in verdict.steps
+    )
     return replace(
         verdict,
         reason=cut(verdict.reason, MAX_TEXT),
@@ -253,15 +320,24 @@ def _short_findings(findings: Findings) -> Findings:
     return replace(
         findings,
         criteria=tuple(
-            replace(criterion, text=cut(criterion.text, MAX_TEXT), reason=cut(criterion.reason, MAX_TEXT))
+            replace(
+                criterion,
+                text=cut(criterion.text, MAX_TEXT),
+                reason=cut(criterion.reason, MAX_TEXT),
+            )
             for criterion in findings.criteria
         ),
         not_executable=findings.not_executable and cut(findings.not_executable, MAX_TEXT),
         side_effects=tuple(cut(effect, MAX_TEXT) for effect in findings.side_effects),
         key_points=tuple(cut(point, MAX_TEXT) for point in findings.key_points),
-        frames=tuple(replace(frame, description=cut(frame.description, MAX_TEXT)) for frame in findings.frames),
+        frames=tuple(
+            replace(frame, description=cut(frame.description, MAX_TEXT))
+            for frame in findings.frames
+        ),
     )
 
 
 def _short_opinion(opinion: Opinion) -> Opinion:
-    return replace(opinion, judge=cut(opinion.judge, _MAX_WORDS), reason=cut(opinion.reason, MAX_TEXT))
+    return replace(
+        opinion, judge=cut(opinion.judge, _MAX_WORDS), reason=cut(opinion.reason, MAX_TEXT)
+    )

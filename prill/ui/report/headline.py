@@ -11,21 +11,27 @@ from prill.ui.report.entries import Outcome
 
 
 def headline(name: str, comparison: Agreement | None, counts: Mapping[Outcome, int]) -> str:
-    """How far the judge can be trusted, by its agreement with the labels; without that, what it said how often."""
+    """How far the judge can be trusted, by its agreement with the labels; without that, what it
+    said how often.
+    """
     if comparison is None or not comparison.judged:
         return f"{name} {_counted(counts)}."
     who = "people" if comparison.source == "human" else f"the {comparison.source} labels"
     runs = "1 trajectory" if comparison.judged == 1 else f"{comparison.judged:,} trajectories"
     confusion = comparison.confusion
     fitted = comparison.fitted
-    worth = _worth(fitted) if fitted is not None and fitted.flatters else _against_constant(comparison)
+    worth = (
+        _worth(fitted) if fitted is not None and fitted.flatters else _against_constant(comparison)
+    )
     parts = [
         f"{name} agrees with {who} at kappa {_figure(comparison, 'kappa')} on {runs}, {worth}",
         f"it misses {_of(confusion.fn, confusion.fn + confusion.tp, 'success', 'successes')} and "
-        f"takes {_of(confusion.fp, confusion.fp + confusion.tn, 'failure', 'failures')} for success",
+        f"takes {_of(confusion.fp, confusion.fp + confusion.tn, 'failure', 'failures')} for success",  # noqa: E501
     ]
     if unscored := sum(comparison.unscored.values()):
-        parts.append(f"{unscored:,} more {'is' if unscored == 1 else 'are'} unscored, and not among these")
+        parts.append(
+            f"{unscored:,} more {'is' if unscored == 1 else 'are'} unscored, and not among these"
+        )
     return "; ".join(parts) + "."
 
 
@@ -41,7 +47,8 @@ def _counted(counts: Mapping[Outcome, int]) -> str:
     if not any(said):
         return "has no verdict on these trajectories"
     return (
-        f"says success {said[0]:,} times and failure {said[1]:,} times; {said[2]:,} {'is' if said[2] == 1 else 'are'} unscored"
+        f"says success {said[0]:,} times and failure {said[1]:,} times; {said[2]:,} "
+        f"{'is' if said[2] == 1 else 'are'} unscored"
     )
 
 
@@ -55,9 +62,13 @@ def _figure(comparison: Agreement, name: str) -> str:
 
 
 def _against_constant(comparison: Agreement) -> str:
-    """Whether its accuracy lies above or below that of the better constant answer, by the interval of the accuracy."""
+    """Whether its accuracy lies above or below that of the better constant answer, by the interval
+    of the accuracy.
+    """
     constant = (
-        f"the best constant (always {'success' if comparison.majority_answer else 'failure'}, {comparison.majority:.0%} right)"
+        "the best constant (always "
+        f"{'success' if comparison.majority_answer else 'failure'}, {comparison.majority:.0%} "
+        "right)"
     )
     figure = _named(comparison, "accuracy")
     if figure is None or figure.low is None or figure.high is None:
@@ -80,5 +91,11 @@ def _of(part: int, whole: int, one: str, many: str) -> str:
     if part in (0, whole):
         return f"{'none' if not part else 'all'} of {whole:,} {one if whole == 1 else many}"
     share = part / whole
-    percent = "under 1 %" if share < 0.01 else "over 99 %" if share > 0.99 else f"{share:.0%}".replace("%", " %")
+    percent = (
+        "under 1 %"
+        if share < 0.01
+        else "over 99 %"
+        if share > 0.99
+        else f"{share:.0%}".replace("%", " %")
+    )
     return f"{part:,} of {whole:,} {many}" + (f" ({percent})" if whole > 10 else "")

@@ -16,12 +16,19 @@ _SMALL_LETTER = 6.6  # and one of the rest
 _MARK = 7  # half the width of a mark, with some air
 # Colours that people with colour blindness tell apart, and a shape beside each.
 _COLOURS = ("#1f5fa8", "#b3541e", "#1a7f37", "#6a3d9a", "#444444", "#a05a00")
-_SHAPES = ("M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0", "M-5 -5h10v10h-10z", "M0 -6l6 11h-12z", "M0 -6l6 6l-6 6l-6 -6z")
+_SHAPES = (
+    "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
+    "M-5 -5h10v10h-10z",
+    "M0 -6l6 11h-12z",
+    "M0 -6l6 6l-6 6l-6 -6z",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PlotPoint:
-    """A share at a place, its interval, and what it is in words; `dots` are the single ones, (x, share), that it stands for."""
+    """A share at a place, its interval, and what it is in words; `dots` are the single ones, (x,
+    share), that it stands for.
+    """
 
     x: float
     share: float
@@ -50,11 +57,19 @@ class Level:
 
 
 def line_chart(
-    title: str, across: str, lines: Sequence[PlotLine], *, whole: bool = False, level: Level | None = None, close: bool = False
+    title: str,
+    across: str,
+    lines: Sequence[PlotLine],
+    *,
+    whole: bool = False,
+    level: Level | None = None,
+    close: bool = False,
 ) -> str:
-    """Shares from 0 to 1 over places: `whole` numbers from 0, or shares too. `close`: only the shares that there are, in tens.
+    """Shares from 0 to 1 over places: `whole` numbers from 0, or shares too. `close`: only the
+    shares that there are, in tens.
 
-    Points at whole numbers stand next to each other where they meet; where places are shares, they stand where they are.
+    Points at whole numbers stand next to each other where they meet; where places are shares, they
+    stand where they are.
     """
     last = max((point.x for line in lines for point in line.points), default=1.0) if whole else 1.0
     last = max(last, 1.0)
@@ -69,7 +84,9 @@ def line_chart(
     for tick in ticks:
         words = f"{tick:g}" if whole else f"{tick:.0%}"
         marks.append(el("text", words, x=along(tick), y=_TOP + _HEIGHT + 18, text_anchor="middle"))
-    marks.append(el("text", across, x=_LEFT + _WIDTH / 2, y=_TOP + _HEIGHT + 36, text_anchor="middle"))
+    marks.append(
+        el("text", across, x=_LEFT + _WIDTH / 2, y=_TOP + _HEIGHT + 36, text_anchor="middle")
+    )
     if level is not None:
         marks += _band(level, up, len(lines))
     for i, line in enumerate(lines):
@@ -79,14 +96,20 @@ def line_chart(
 
 
 def row_chart(title: str, names: Sequence[str], lines: Sequence[PlotLine]) -> str:
-    """Shares from 0 to 1 across, a row for each name; the `x` of a point is the number of its row, from 0.
+    """Shares from 0 to 1 across, a row for each name; the `x` of a point is the number of its row,
+    from 0.
 
-    Marks of the first line are filled and have their intervals; those of the others, which it is compared with, are hollow.
+    Marks of the first line are filled and have their intervals; those of the others, which it is
+    compared with, are hollow.
     """
     rows = [
-        [(i, line, point) for i, line in enumerate(lines) for point in line.points if point.x == at] for at in range(len(names))
+        [(i, line, point) for i, line in enumerate(lines) for point in line.points if point.x == at]
+        for at in range(len(names))
     ]
-    left, step = 20 + max((round(_LETTER * len(name)) for name in names), default=0), 20 + 10 * max(map(len, rows), default=1)
+    left, step = (
+        20 + max((round(_LETTER * len(name)) for name in names), default=0),
+        20 + 10 * max(map(len, rows), default=1),
+    )
     bottom = _TOP + step * len(names)
     marks: list[Markup] = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -107,7 +130,9 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[PlotLine]) -> st
 
 
 def _picture(title: str, left: int, width: int, height: int, marks: Sequence[Markup]) -> str:
-    """The whole picture. A title that is too long for it is shown without its middle; the pointer tells it whole."""
+    """The whole picture. A title that is too long for it is shown without its middle; the pointer
+    tells it whole.
+    """
     shown = el("text", fitted(title, width - left, _LETTER), x=left, y=22, font_size=14)
     return picture(title, (width, height), shown, *marks, font_size=12)
 
@@ -144,17 +169,26 @@ def _row_look(i: int) -> dict[str, str]:
     return {"fill": "white" if i else _colour(i), "stroke": _colour(i), "stroke_width": "1.5"}
 
 
-def _drawn(line: PlotLine, i: int, along: _HorizontalAxis, up: _Upward, shift: float) -> list[Markup]:
+def _drawn(
+    line: PlotLine, i: int, along: _HorizontalAxis, up: _Upward, shift: float
+) -> list[Markup]:
     colour, shape = _colour(i), _shape(i)
     places = [(along(point.x) + shift, point) for point in line.points]
     path = "M" + "L".join(f"{x:.1f} {up(point.share):.1f}" for x, point in places)
-    marks = [el("path", d=path, fill="none", stroke=colour, stroke_width=2)] if len(places) > 1 else []
+    marks = (
+        [el("path", d=path, fill="none", stroke=colour, stroke_width=2)] if len(places) > 1 else []
+    )
     for x, point in places:
         marks.append(el("line", x1=x, y1=up(point.low), x2=x, y2=up(point.high), stroke=colour))
         for at, share in point.dots:
             words, place = f"{line.name}: {share:.1%}", {"cx": along(at) + shift, "cy": up(share)}
-            marks.append(el("circle", el("title", words), r=2.5, fill="white", stroke=colour, **place))
-        words = f"{line.name}: {point.share:.1%} ({point.words}), interval {point.low:.1%} to {point.high:.1%}"
+            marks.append(
+                el("circle", el("title", words), r=2.5, fill="white", stroke=colour, **place)
+            )
+        words = (
+            f"{line.name}: {point.share:.1%} ({point.words}), interval {point.low:.1%} to "
+            f"{point.high:.1%}"
+        )
         where = f"translate({x:.1f} {up(point.share):.1f})"
         marks.append(el("path", el("title", words), d=shape, transform=where, fill=colour))
     y = _legend(i)
@@ -181,8 +215,8 @@ def _band(level: Level, up: _Upward, i: int) -> list[Markup]:
 
 @dataclass(frozen=True, slots=True)
 class _HorizontalAxis:
-    """Where a place stands between 0 and `last`, from the left. `step` lies between marks of one place; with `inset`, all of
-    them have room between the axis and the edge.
+    """Where a place stands between 0 and `last`, from the left. `step` lies between marks of one
+    place; with `inset`, all of them have room between the axis and the edge.
     """
 
     last: float
@@ -191,7 +225,9 @@ class _HorizontalAxis:
 
     @staticmethod
     def for_lines(last: float, lines: int) -> _HorizontalAxis:
-        """For whole numbers: the marks of one place side by side, as far as its neighbours leave room."""
+        """For whole numbers: the marks of one place side by side, as far as its neighbours leave
+        room.
+        """
         step = min(2.0 * _MARK, 0.8 * _WIDTH / (last + 1) / max(lines, 1))
         return _HorizontalAxis(last, step, step * max(lines - 1, 0) / 2 + _MARK)
 
@@ -200,7 +236,12 @@ class _HorizontalAxis:
         """Whole numbers whose labels have room next to each other."""
         room = (_WIDTH - 2 * self.inset) / self.last
         wide = _SMALL_LETTER * (len(f"{self.last:g}") + 1)
-        every = next(n for power in range(12) for n in (10**power, 2 * 10**power, 5 * 10**power) if n * room >= wide)
+        every = next(
+            n
+            for power in range(12)
+            for n in (10**power, 2 * 10**power, 5 * 10**power)
+            if n * room >= wide
+        )
         return [float(i) for i in range(0, int(self.last) + 1, every)]
 
     def __call__(self, x: float) -> float:
@@ -209,7 +250,9 @@ class _HorizontalAxis:
 
 @dataclass(frozen=True, slots=True)
 class _Upward:
-    """Where a share stands between the least and the greatest that are shown, from the top of the picture down."""
+    """Where a share stands between the least and the greatest that are shown, from the top of the
+    picture down.
+    """
 
     least: float = 0.0
     greatest: float = 1.0
@@ -218,7 +261,11 @@ class _Upward:
     def around(lines: Sequence[PlotLine], level: Level | None) -> _Upward:
         """From the tenth below all that is shown to the tenth above."""
         points = [point for line in lines for point in line.points]
-        shown = [share for point in points for share in (point.low, point.high, *(dot for _, dot in point.dots))]
+        shown = [
+            share
+            for point in points
+            for share in (point.low, point.high, *(dot for _, dot in point.dots))
+        ]
         shown += [] if level is None else [level.low, level.high]
         if not shown:
             return _Upward()

@@ -1,8 +1,9 @@
 """Writes the report as one HTML file.
 
-The file opens with the summary and the list, and ends with one block of JSON for each trajectory, read when it is shown:
-a browser paints the first before it has read the last. Whatever came from a page, an agent or a model is data there; the
-page's policy lets no script run but its own, and lets nothing be fetched but the images.
+The file opens with the summary and the list, and ends with one block of JSON for each trajectory,
+read when it is shown: a browser paints the first before it has read the last. Whatever came from a
+page, an agent or a model is data there; the page's policy lets no script run but its own, and lets
+nothing be fetched but the images.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ _SCRIPTS = ("ui/look.js", *(f"ui/report/{name}.js" for name in _NAMES.split()))
 
 @dataclass(frozen=True, slots=True)
 class ReportSummary:
-    """What a page holds: trajectories, lines that could not be read, images that could not, and linked ones elsewhere; and of
-    the judges that were fitted to labels, on how many of these trajectories.
+    """What a page holds: trajectories, lines that could not be read, images that could not, and
+    linked ones elsewhere; and of the judges that were fitted to labels, on how many of these
+    trajectories.
     """
 
     trajectories: int
@@ -77,24 +79,32 @@ def write_report(
 ) -> ReportSummary:
     """Writes the page; it appears under its name when it is whole.
 
-    Figures are about the trajectories in the page. `source` and `truth` say which labels count (see `gold_labels`); the curves
-    mark the score `threshold`, else the one that a judge's calibration chose. Images are linked by relative path unless `embed`
-    is set; `by` are more keys to filter by, such as one of the metadata; `progress` is called after every trajectory. With
-    `retries`, by trajectory id, the attempts at a task stand side by side; their metadata count them under `attempt`. Raises
-    UsageError when `out` cannot be written, the source of the labels is unclear or no trajectory has a key.
+    Figures are about the trajectories in the page. `source` and `truth` say which labels count (see
+    `gold_labels`); the curves mark the score `threshold`, else the one that a judge's calibration
+    chose. Images are linked by relative path unless `embed` is set; `by` are more keys to filter
+    by, such as one of the metadata; `progress` is called after every trajectory. With `retries`, by
+    trajectory id, the attempts at a task stand side by side; their metadata count them under
+    `attempt`. Raises UsageError when `out` cannot be written, the source of the labels is unclear
+    or no trajectory has a key.
     """
     check_output(out, "a report")
     folder = Path() if is_stream(out) else Path(out).parent
     by_id: dict[str, list[LabelRecord]] = defaultdict(list)
     for label in labels:
         by_id[label.id].append(label)
-    label_source, gold = gold_labels((label for group in by_id.values() for label in group), source, truth)
+    label_source, gold = gold_labels(
+        (label for group in by_id.values() for label in group), source, truth
+    )
     keys = list(dict.fromkeys((*_FILTER_KEYS, *(("attempt",) if retries is not None else ()), *by)))
     rows: list[ReportRow] = []
-    chosen = [Counter[str]() for _ in calibrations]  # of the page's runs, those that a calibration was fitted to
+    # of the page's runs, those that a calibration was fitted to
+    chosen = [Counter[str]() for _ in calibrations]
     series: dict[tuple[object, ...], int] = {}
     try:
-        with writing(out) as page, tempfile.TemporaryFile(dir=None if is_stream(out) else folder) as spool:
+        with (
+            writing(out) as page,
+            tempfile.TemporaryFile(dir=None if is_stream(out) else folder) as spool,
+        ):
             pictures = Pictures(folder, _embedding(spool) if embed else None)
             for item in items:
                 if isinstance(item, Trajectory):
@@ -103,22 +113,36 @@ def write_report(
                         counts["unknown" if known is None else known.relation(item)] += 1
                 line = row(item, judges, item.id in gold, gold.get(item.id), keys)
                 if retries is not None and (place := get_series(item)) is not None:
-                    line = replace(line, series=series.setdefault(place[0], len(series)), attempt=place[1])
+                    line = replace(
+                        line, series=series.setdefault(place[0], len(series)), attempt=place[1]
+                    )
                 rows.append(line)
-                own_labels = [label for label in by_id.get(item.id, ()) if label.source == label_source]
+                own_labels = [
+                    label for label in by_id.get(item.id, ()) if label.source == label_source
+                ]
                 retry = None if retries is None else retries.get(item.id)
-                entry = detail(item, judges, own_labels, pictures, retry)  # its pictures come before it
+                # its pictures come before it
+                entry = detail(item, judges, own_labels, pictures, retry)
                 spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(entry)))
                 progress()
             _write_calls(spool, judges, rows)
-            if unknown := [key for key in by if all(row.parts[keys.index(key)] is None for row in rows)]:
+            if unknown := [
+                key for key in by if all(row.parts[keys.index(key)] is None for row in rows)
+            ]:
                 raise UsageError(
-                    f"no trajectory has a value for {unknown[0]!r}; give task, or a key of the metadata", parameters=("by",)
+                    f"no trajectory has a value for {unknown[0]!r}; give task, or a key of the "
+                    "metadata",
+                    parameters=("by",),
                 )
             contents = ReportContents(
                 rows=rows,
                 judges=judges,
-                labels=[label for group in by_id.values() for label in group if label.source == label_source],
+                labels=[
+                    label
+                    for group in by_id.values()
+                    for label in group
+                    if label.source == label_source
+                ],
                 source=label_source,
                 truth=truth,
                 threshold=threshold,
@@ -128,7 +152,12 @@ def write_report(
                 retries=retries or {},
             )
             listed = [replace(row, task="") for row in rows]  # tasks are for the figures alone
-            overview = _Overview(judges=tuple(judge.name for judge in judges), source=label_source, parts=keys, rows=listed)
+            overview = _Overview(
+                judges=tuple(judge.name for judge in judges),
+                source=label_source,
+                parts=keys,
+                rows=listed,
+            )
             opening, closing = _frame(title, summary(contents), _json(overview))
             page.write(opening)
             spool.seek(0)
@@ -139,9 +168,14 @@ def write_report(
     except OSError as error:
         raise UsageError(f"{out}: cannot be written: {error.strerror}") from None
     broken = tuple(row.broken for row in rows if row.broken is not None)
-    seen = {judge.name: find_overlap(judge.verdicts[row.id] for row in rows if row.id in judge.verdicts) for judge in judges}
+    seen = {
+        judge.name: find_overlap(judge.verdicts[row.id] for row in rows if row.id in judge.verdicts)
+        for judge in judges
+    }
     fitted = {name: overlap for name, overlap in seen.items() if overlap is not None}
-    return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside, fitted)
+    return ReportSummary(
+        len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside, fitted
+    )
 
 
 def _write_calls(spool: BinaryIO, judges: Sequence[Judge], rows: Sequence[ReportRow]) -> None:
@@ -161,7 +195,9 @@ def _block(id: str, type_: str, data: bytes) -> bytes:
 
 
 def _json(record: object) -> bytes:
-    """JSON that can stand inside a script element: nothing in it ends the element or opens a comment."""
+    """JSON that can stand inside a script element: nothing in it ends the element or opens a
+    comment.
+    """
     data = encode(record).rstrip()
     for character in "<>&\u2028\u2029":
         data = data.replace(character.encode(), f"\\u{ord(character):04x}".encode())

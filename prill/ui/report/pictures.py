@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-# Enough to read a web page or a phone's screen when enlarged; with more, thousands of them make a page that no browser opens.
+# Enough to read a web page or a phone's screen when enlarged; with more, thousands of them make a
+# page that no browser opens.
 _EMBEDDED_PIXELS = 640_000
 _SMALL = 50_000  # bytes: such a file is embedded as it is
 _LONGEST = 16_383  # pixels: the most that WebP can hold
@@ -27,9 +28,11 @@ _MIME = {"JPEG": "image/jpeg", "WEBP": "image/webp", "PNG": "image/png", "GIF": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPicture:
-    """A screenshot as the page refers to it: `src` is a relative URL, `embedded` the number of a block in the page.
+    """A screenshot as the page refers to it: `src` is a relative URL, `embedded` the number of a
+    block in the page.
 
-    Neither is given when the file is missing or no image. Width and height are in pixels of the file.
+    Neither is given when the file is missing or no image. Width and height are in pixels of the
+    file.
     """
 
     name: str
@@ -42,8 +45,9 @@ class ReportPicture:
 class Pictures:
     """Gives the picture for a file, each looked at once.
 
-    `folder` is where the page will lie. With `embed`, every image goes through `embed(number, data_url)` when it is first
-    asked for; without, only headers are read. `outside` counts the linked files that are not below the folder.
+    `folder` is where the page will lie. With `embed`, every image goes through
+    `embed(number, data_url)` when it is first asked for; without, only headers are read. `outside`
+    counts the linked files that are not below the folder.
     """
 
     def __init__(self, folder: Path, embed: Callable[[int, bytes], object] | None = None) -> None:

@@ -16,11 +16,13 @@ from prill.types import Verdict
 from prill.ui.report.lines import fitted
 from prill.ui.svg import el, picture
 
-Scored = tuple[Sequence[float], Sequence[bool]]  # scores, and beside each whether the trajectory truly succeeded
+# scores, and beside each whether the trajectory truly succeeded
+Scored = tuple[Sequence[float], Sequence[bool]]
 _SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
 _WIDTH, _HEIGHT = _LEFT + _SIDE + 14, _TOP + _SIDE + 38
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Of the diagram that is a file of its own: its square, what lies left of it and above, and the room that marks have within.
+# Of the diagram that is a file of its own: its square, what lies left of it and above, and the room
+# that marks have within.
 _EDGE, _MARGIN, _ABOVE, _AIR = 330, 84, 54, 14
 _SIZE, _HIGH = _MARGIN + _EDGE + 20, _ABOVE + _EDGE + 84
 _BEFORE, _AFTER = "#b3541e", "#1f5fa8"
@@ -30,7 +32,9 @@ _MIDDLE: Mapping[str, str] = {"text_anchor": "middle"}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which scores are called a success, in words and as a test; a score above an accepted one is accepted too."""
+    """Which scores are called a success, in words and as a test; a score above an accepted one is
+    accepted too.
+    """
 
     words: str
     accepts: Callable[[float], bool]
@@ -45,17 +49,24 @@ class Figure:
 
 
 def reliability_plot(scored: Scored) -> Figure:
-    """Score against share of true success in tenths; the area of a dot is the number of trajectories."""
+    """Score against share of true success in tenths; the area of a dot is the number of
+    trajectories.
+    """
     bins = reliability(*scored)
     most = max((b.count for b in bins), default=1)
     marks = [el("line", x1=_x(0), y1=_y(0), x2=_x(1), y2=_y(1), class_="guide")]
     for b in bins:
         low, high = wilson(b.success_rate, b.count)
-        words = f"{b.count} scores around {b.mean_score:.2f}: {b.success_rate:.0%} success, interval {low:.0%} to {high:.0%}"
+        words = (
+            f"{b.count} scores around {b.mean_score:.2f}: {b.success_rate:.0%} success, "
+            f"interval {low:.0%} to {high:.0%}"
+        )
         x = _x(b.mean_score)
         marks.append(el("line", x1=x, y1=_y(low), x2=x, y2=_y(high), class_="whisker"))
         radius = 2.5 + 5.5 * (b.count / most) ** 0.5
-        marks.append(el("circle", el("title", words), cx=x, cy=_y(b.success_rate), r=radius, class_="point"))
+        marks.append(
+            el("circle", el("title", words), cx=x, cy=_y(b.success_rate), r=radius, class_="point")
+        )
     caption = "Reliability: on the dashed line, scores are probabilities"
     if not bins:
         caption = "Reliability: this judge gave no scores"
@@ -64,10 +75,17 @@ def reliability_plot(scored: Scored) -> Figure:
     return _figure(caption, "score", "share of success", marks)
 
 
-def curve_plot(scored: Scored, others: Sequence[Scored], own: tuple[float, float] | None, rule: Rule | None = None) -> Figure:
-    """Precision over recall as the threshold falls; `own` is (recall, precision) of the verdicts themselves.
+def curve_plot(
+    scored: Scored,
+    others: Sequence[Scored],
+    own: tuple[float, float] | None,
+    rule: Rule | None = None,
+) -> Figure:
+    """Precision over recall as the threshold falls; `own` is (recall, precision) of the verdicts
+    themselves.
 
-    The curves of `others` stand behind it. A ring marks where `rule` stops calling scores a success, when given.
+    The curves of `others` stand behind it. A ring marks where `rule` stops calling scores a
+    success, when given.
     """
     _, truths = scored
     marks = []
@@ -82,7 +100,9 @@ def curve_plot(scored: Scored, others: Sequence[Scored], own: tuple[float, float
     if own is not None:
         x, y = _x(own[0]), _y(own[1])
         words = f"the verdicts: precision {own[1]:.3f}, recall {own[0]:.3f}"
-        marks.append(el("path", el("title", words), d=f"M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z", class_="own"))
+        marks.append(
+            el("path", el("title", words), d=f"M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z", class_="own")
+        )
         notes.append(f"◆ {words}")
     if rule is not None:
         accepted = (point for point in reversed(_points(scored)) if rule.accepts(point.threshold))
@@ -91,7 +111,16 @@ def curve_plot(scored: Scored, others: Sequence[Scored], own: tuple[float, float
             notes.append(f"no score reaches {rule.words}")
         else:
             words = f"{rule.words}: precision {point.precision:.3f}, recall {point.recall:.3f}"
-            marks.append(el("circle", el("title", words), cx=_x(point.recall), cy=_y(point.precision), r=7, class_="chosen"))
+            marks.append(
+                el(
+                    "circle",
+                    el("title", words),
+                    cx=_x(point.recall),
+                    cy=_y(point.precision),
+                    r=7,
+                    class_="chosen",
+                )
+            )
             notes.append(f"○ {words}")
     if others:
         notes.append("thin lines: the other judges")
@@ -99,20 +128,38 @@ def curve_plot(scored: Scored, others: Sequence[Scored], own: tuple[float, float
 
 
 def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
-    """For each judge the median of its seconds with the tenth to ninetieth percentile, and its mean cost a trajectory."""
+    """For each judge the median of its seconds with the tenth to ninetieth percentile, and its mean
+    cost a trajectory.
+    """
     line, left, width = 34, 190, 250
     longest = max((max(_spread(verdicts)) for _, verdicts in judges), default=0.0) or 1.0
     costs = [_mean_cost(verdicts) for _, verdicts in judges]
     dearest = max((cost for cost in costs if cost is not None), default=0.0) or 1.0
     marks = [
-        el("text", "seconds a trajectory: median, and 10th to 90th percentile", x=left, y=14, class_="tick"),
+        el(
+            "text",
+            "seconds a trajectory: median, and 10th to 90th percentile",
+            x=left,
+            y=14,
+            class_="tick",
+        ),
         el("text", "mean cost a trajectory", x=left + width + 110, y=14, class_="tick"),
     ]
     for i, ((name, verdicts), cost) in enumerate(zip(judges, costs, strict=True)):
         y = 40 + i * line
         low, middle, high = (width * value / longest for value in _spread(verdicts))
         short_name = name if len(name) <= 28 else f"{name[:27]}…"
-        marks.append(el("text", el("title", name), short_name, x=left - 12, y=y + 4, class_="label", text_anchor="end"))
+        marks.append(
+            el(
+                "text",
+                el("title", name),
+                short_name,
+                x=left - 12,
+                y=y + 4,
+                class_="label",
+                text_anchor="end",
+            )
+        )
         marks.append(el("line", x1=left, y1=y, x2=left + width, y2=y, class_="axis"))
         marks.append(el("line", x1=left + low, y1=y, x2=left + high, y2=y, class_="range"))
         marks.append(el("circle", cx=left + middle, cy=y, r=5, class_="point"))
@@ -121,12 +168,29 @@ def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
         x = left + width + 110
         if cost is not None:
             length = 160 * cost / dearest
-            marks.append(el("rect", x=x, y=y - 6, width=max(1.0, length), height=12, class_="money"))
-            marks.append(el("text", f"${cost:.4g}" if cost else "$0", x=x + length + 8, y=y + 4, class_="label"))
+            marks.append(
+                el("rect", x=x, y=y - 6, width=max(1.0, length), height=12, class_="money")
+            )
+            marks.append(
+                el(
+                    "text",
+                    f"${cost:.4g}" if cost else "$0",
+                    x=x + length + 8,
+                    y=y + 4,
+                    class_="label",
+                )
+            )
         else:
             marks.append(el("text", "unknown", x=x, y=y + 4, class_="label"))
     height = 40 + line * len(judges)
-    return el("svg", *marks, viewBox=f"0 0 790 {height}", class_="spending", role="img", aria_label="Cost and latency")
+    return el(
+        "svg",
+        *marks,
+        viewBox=f"0 0 790 {height}",
+        class_="spending",
+        role="img",
+        aria_label="Cost and latency",
+    )
 
 
 def _spread(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
@@ -161,13 +225,35 @@ def _figure(caption: str, x: str, y: str, marks: Sequence[Markup]) -> Figure:
     for tick in _TICKS:
         axes.append(el("line", x1=_x(tick), y1=_y(0), x2=_x(tick), y2=_y(1), class_="grid"))
         axes.append(el("line", x1=_x(0), y1=_y(tick), x2=_x(1), y2=_y(tick), class_="grid"))
-        axes.append(el("text", f"{tick:g}", x=_x(tick), y=_y(0) + 14, text_anchor="middle", class_="tick"))
-        axes.append(el("text", f"{tick:g}", x=_x(0) - 6, y=_y(tick) + 3.5, text_anchor="end", class_="tick"))
+        axes.append(
+            el("text", f"{tick:g}", x=_x(tick), y=_y(0) + 14, text_anchor="middle", class_="tick")
+        )
+        axes.append(
+            el("text", f"{tick:g}", x=_x(0) - 6, y=_y(tick) + 3.5, text_anchor="end", class_="tick")
+        )
     middle = _TOP + _SIDE / 2
     axes.append(el("text", x, x=_x(0.5), y=_y(0) + 31, text_anchor="middle", class_="tick"))
-    axes.append(el("text", y, x=9, y=middle, text_anchor="middle", transform=f"rotate(-90 9 {middle:g})", class_="tick"))
+    axes.append(
+        el(
+            "text",
+            y,
+            x=9,
+            y=middle,
+            text_anchor="middle",
+            transform=f"rotate(-90 9 {middle:g})",
+            class_="tick",
+        )
+    )
     box = f"0 0 {_WIDTH} {_HEIGHT}"
-    plot = el("svg", *axes, *marks, viewBox=box, class_="plot", role="img", aria_label=caption.split(";")[0])
+    plot = el(
+        "svg",
+        *axes,
+        *marks,
+        viewBox=box,
+        class_="plot",
+        role="img",
+        aria_label=caption.split(";")[0],
+    )
     return Figure(plot, caption)
 
 
@@ -183,8 +269,8 @@ def _y(value: float) -> float:
 
 
 def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> str:
-    """Mean score against the share of successes with its interval, a point a tenth, larger with more runs; circles before,
-    squares after. Below stand how many runs each tenth has.
+    """Mean score against the share of successes with its interval, a point a tenth, larger with
+    more runs; circles before, squares after. Below stand how many runs each tenth has.
 
     On the dashed line scores are probabilities.
     """
@@ -193,33 +279,78 @@ def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> 
     for b in before:
         x, y = _across(b.mean_score), _down(b.success_rate)
         circle = el("circle", el("title", _words("before", b)), cx=x, cy=y, r=_radius(b, most))
-        marks += [_interval(b, _BEFORE), el("g", circle, fill="white", fill_opacity=0.6, stroke=_BEFORE, stroke_width=2)]
+        marks += [
+            _interval(b, _BEFORE),
+            el("g", circle, fill="white", fill_opacity=0.6, stroke=_BEFORE, stroke_width=2),
+        ]
     for b in after:
         x, y, half = _across(b.mean_score), _down(b.success_rate), _radius(b, most)
-        square = el("rect", el("title", _words("after", b)), x=x - half, y=y - half, width=2 * half, height=2 * half)
+        square = el(
+            "rect",
+            el("title", _words("after", b)),
+            x=x - half,
+            y=y - half,
+            width=2 * half,
+            height=2 * half,
+        )
         marks += [_interval(b, _AFTER), el("g", square, fill=_AFTER, fill_opacity=0.6)]
-    guide = el("line", x1=_across(0), y1=_down(0), x2=_across(1), y2=_down(1), stroke="#888", stroke_dasharray="4 4")
+    guide = el(
+        "line",
+        x1=_across(0),
+        y1=_down(0),
+        x2=_across(1),
+        y2=_down(1),
+        stroke="#888",
+        stroke_dasharray="4 4",
+    )
     edge, middle, left = _ABOVE + _EDGE, _ABOVE + _EDGE / 2, _MARGIN - 8
     labels = [
-        el("text", el("title", title), fitted(title, _SIZE - 20, _TITLE_LETTER), x=_SIZE / 2, y=20, font_size=13, **_MIDDLE),
+        el(
+            "text",
+            el("title", title),
+            fitted(title, _SIZE - 20, _TITLE_LETTER),
+            x=_SIZE / 2,
+            y=20,
+            font_size=13,
+            **_MIDDLE,
+        ),
         el("circle", cx=_MARGIN + 6, cy=38, r=5, fill="white", stroke=_BEFORE, stroke_width=2),
         el("text", "before", x=_MARGIN + 18, y=42),
         el("rect", x=_MARGIN + 76, y=33, width=10, height=10, fill=_AFTER, fill_opacity=0.6),
         el("text", "after, on runs held out; lines: 95 % intervals", x=_MARGIN + 92, y=42),
         el("text", "score", x=_across(0.5), y=edge + 34, **_MIDDLE),
-        el("text", "share of success", x=16, y=middle, transform=f"rotate(-90 16 {middle:g})", **_MIDDLE),
+        el(
+            "text",
+            "share of success",
+            x=16,
+            y=middle,
+            transform=f"rotate(-90 16 {middle:g})",
+            **_MIDDLE,
+        ),
         el("text", "runs before", x=left, y=edge + 56, text_anchor="end", font_size=10),
         el("text", "runs after", x=left, y=edge + 72, text_anchor="end", font_size=10),
     ]
     for y, bins in ((edge + 56, before), (edge + 72, after)):
-        labels += [el("text", _count(b.count), x=_across((b.low + b.high) / 2), y=y, font_size=10, **_MIDDLE) for b in bins]
+        labels += [
+            el(
+                "text",
+                _count(b.count),
+                x=_across((b.low + b.high) / 2),
+                y=y,
+                font_size=10,
+                **_MIDDLE,
+            )
+            for b in bins
+        ]
     drawn = *_grid(), guide, *marks, *labels
     return picture(title, (_SIZE, _HIGH), *drawn, width=_SIZE, height=_HIGH, font_size=11)
 
 
 def _grid() -> list[Markup]:
     far = _MARGIN + _EDGE
-    parts = [el("rect", x=_MARGIN, y=_ABOVE, width=_EDGE, height=_EDGE, fill="white", stroke="#ddd")]
+    parts = [
+        el("rect", x=_MARGIN, y=_ABOVE, width=_EDGE, height=_EDGE, fill="white", stroke="#ddd")
+    ]
     for tick in _TICKS:
         x, y = _across(tick), _down(tick)
         parts.append(el("line", x1=x, y1=_ABOVE, x2=x, y2=_ABOVE + _EDGE, stroke="#ddd"))
@@ -232,7 +363,16 @@ def _grid() -> list[Markup]:
 def _interval(bin_: Bin, colour: str) -> Markup:
     low, high = wilson(bin_.success_rate, bin_.count)
     x = _across(bin_.mean_score)
-    return el("line", x1=x, y1=_down(low), x2=x, y2=_down(high), stroke=colour, stroke_width=1.2, class_="interval")
+    return el(
+        "line",
+        x1=x,
+        y1=_down(low),
+        x2=x,
+        y2=_down(high),
+        stroke=colour,
+        stroke_width=1.2,
+        class_="interval",
+    )
 
 
 def _across(share: float) -> float:
@@ -249,7 +389,13 @@ def _radius(bin_: Bin, most: int) -> float:
 
 def _count(runs: int) -> str:
     """At most four letters: a tenth of the picture has room for no more."""
-    return str(runs) if runs < 10_000 else f"{runs / 1000:.0f}k" if runs < 1_000_000 else f"{runs / 1e6:.0f}M"
+    return (
+        str(runs)
+        if runs < 10_000
+        else f"{runs / 1000:.0f}k"
+        if runs < 1_000_000
+        else f"{runs / 1e6:.0f}M"
+    )
 
 
 def _words(when: str, bin_: Bin) -> str:

@@ -19,11 +19,15 @@ _LINE, _WORST = "#1f5fa8", "#b3541e"
 
 
 def shift_svg(result: RedTeam) -> str:
-    """A panel for each family, the worst first: change of the false-positive rate in points, with 95 % intervals, by strength.
+    """A panel for each family, the worst first: change of the false-positive rate in points, with
+    95 % intervals, by strength.
 
-    Families that did not apply have none. All panels have one scale. No fonts, scripts or styles from elsewhere.
+    Families that did not apply have none. All panels have one scale. No fonts, scripts or styles
+    from elsewhere.
     """
-    families: dict[str, list[AttackEffect]] = {one.family: [] for one in worst_by_family(result) if one.false_positives}
+    families: dict[str, list[AttackEffect]] = {
+        one.family: [] for one in worst_by_family(result) if one.false_positives
+    }
     for one in result.effects:
         if one.family in families:
             families[one.family].append(one)
@@ -32,22 +36,41 @@ def shift_svg(result: RedTeam) -> str:
     for place, (family, effects) in enumerate(families.items()):
         row, column = divmod(place, _COLUMNS)
         x, y = _MARGIN + column * _WIDTH, _HEAD + row * _HEIGHT
-        panels.append(el("g", *_panel(family, effects, low, high, result.worst), transform=f"translate({x} {y})"))
+        panels.append(
+            el(
+                "g",
+                *_panel(family, effects, low, high, result.worst),
+                transform=f"translate({x} {y})",
+            )
+        )
     rows = -(-len(families) // _COLUMNS)
-    width, height = 2 * _MARGIN + min(_COLUMNS, len(families)) * _WIDTH, _HEAD + rows * _HEIGHT + _MARGIN
+    width, height = (
+        2 * _MARGIN + min(_COLUMNS, len(families)) * _WIDTH,
+        _HEAD + rows * _HEIGHT + _MARGIN,
+    )
     title = f"{result.evaluator.name} {result.evaluator.version} under attack"
-    words = "points of false positives added, with 95 % intervals, by strength; the worst family first"
+    words = (
+        "points of false positives added, with 95 % intervals, by strength; the worst family first"
+    )
     heads = el("text", title, x=_MARGIN, y=22, font_size=14), el("text", words, x=_MARGIN, y=40)
-    return picture(title, (width, height), *heads, *panels, width=width, height=height, font_size=10)
+    return picture(
+        title, (width, height), *heads, *panels, width=width, height=height, font_size=10
+    )
 
 
 def _range(effects: Sequence[AttackEffect]) -> tuple[float, float]:
-    """From where to where the panels reach, in points: around all changes. What an interval has beyond it is cut off."""
+    """From where to where the panels reach, in points: around all changes. What an interval has
+    beyond it is cut off.
+    """
     changes = [100 * one.false_positives.change for one in effects if one.false_positives]
-    return min([-_ROOM, *(change - _ROOM for change in changes)]), max([_ROOM, *(change + _ROOM for change in changes)])
+    return min([-_ROOM, *(change - _ROOM for change in changes)]), max(
+        [_ROOM, *(change + _ROOM for change in changes)]
+    )
 
 
-def _panel(family: str, effects: Sequence[AttackEffect], low: float, high: float, worst: str | None) -> list[Markup]:
+def _panel(
+    family: str, effects: Sequence[AttackEffect], low: float, high: float, worst: str | None
+) -> list[Markup]:
     color = _WORST if any(one.attack == worst for one in effects) else _LINE
 
     def down(points: float) -> float:
@@ -61,7 +84,10 @@ def _panel(family: str, effects: Sequence[AttackEffect], low: float, high: float
         el("text", unit, x=middle, y=bottom + 25, text_anchor="middle", fill="#666"),
         el("rect", x=_LEFT, y=_TOP, width=_ACROSS, height=_DOWN, fill="none", stroke="#bbb"),
         el("line", x1=_LEFT, y1=zero, x2=right, y2=zero, stroke="#888", stroke_dasharray="3 3"),
-        *(el("text", f"{points:+.0f}", x=_LEFT - 4, y=down(points) + 3, text_anchor="end") for points in (low, high)),
+        *(
+            el("text", f"{points:+.0f}", x=_LEFT - 4, y=down(points) + 3, text_anchor="end")
+            for points in (low, high)
+        ),
         el("text", "0", x=_LEFT - 4, y=zero + 3, text_anchor="end"),
     ]
     step = _ACROSS / (len(effects) + 1)
@@ -74,12 +100,19 @@ def _panel(family: str, effects: Sequence[AttackEffect], low: float, high: float
         if (shift := one.false_positives) is not None:
             y = down(100 * shift.change)
             points.append(f"{x:.1f},{y:.1f}")
-            marks += _point(one.attack, shift, x, y, (down(100 * shift.low), down(100 * shift.high)), color)
+            marks += _point(
+                one.attack, shift, x, y, (down(100 * shift.low), down(100 * shift.high)), color
+            )
     return [*marks, el("polyline", points=" ".join(points), fill="none", stroke=color)]
 
 
-def _point(attack: str, shift: Shift, x: float, y: float, interval: tuple[float, float], color: str) -> list[Markup]:
-    words = f"{attack}: {100 * shift.change:+.1f} ({100 * shift.low:+.1f} to {100 * shift.high:+.1f}) of {shift.n} failures"
+def _point(
+    attack: str, shift: Shift, x: float, y: float, interval: tuple[float, float], color: str
+) -> list[Markup]:
+    words = (
+        f"{attack}: {100 * shift.change:+.1f} ({100 * shift.low:+.1f} to "
+        f"{100 * shift.high:+.1f}) of {shift.n} failures"
+    )
     low, high = interval
     return [
         el("line", x1=x, y1=low, x2=x, y2=high, stroke=color, stroke_opacity=0.4, stroke_width=3),

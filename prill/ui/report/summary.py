@@ -27,13 +27,16 @@ from prill.ui.templates import dollars, percent, seconds
 
 _DECIDED: tuple[Outcome, ...] = ("success", "failure")
 _OUTCOMES: tuple[Outcome, ...] = ("success", "failure", "unscored", "")
-_LOWER = {"Brier score": "Brier score (lower is better)", "calibration error": "calibration error (lower is better)"}
+_LOWER = {
+    "Brier score": "Brier score (lower is better)",
+    "calibration error": "calibration error (lower is better)",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportContents:
-    """What a page shows, as far as its summary needs it. `labels` are those of `source` alone; `calibrated_on` says of each
-    calibration to how many of these trajectories it was fitted.
+    """What a page shows, as far as its summary needs it. `labels` are those of `source` alone;
+    `calibrated_on` says of each calibration to how many of these trajectories it was fitted.
     """
 
     rows: Sequence[ReportRow]
@@ -59,8 +62,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One judge's part of the summary. `comparison` is a message instead of figures where there is nothing to compare, and
-    `fitted` says on how many of the page's trajectories the judge was fitted; None where nothing in it was.
+    """One judge's part of the summary. `comparison` is a message instead of figures where there is
+    nothing to compare, and `fitted` says on how many of the page's trajectories the judge was
+    fitted; None where nothing in it was.
     """
 
     judge: Judge
@@ -74,9 +78,12 @@ class Column:
     fitted: Overlap | None
 
     @staticmethod
-    def of(judge: Judge, number: int, contents: ReportContents, ids: set[str], tasks: dict[str, str]) -> Column:
+    def of(
+        judge: Judge, number: int, contents: ReportContents, ids: set[str], tasks: dict[str, str]
+    ) -> Column:
         """Compares the verdicts of a judge with the labels."""
-        # In the order of their file, as `prill agree` takes them: the intervals are drawn, and so are the same there.
+        # In the order of their file, as `prill agree` takes them: the intervals are drawn, and so
+        # are the same there.
         verdicts = [verdict for id, verdict in judge.verdicts.items() if id in ids]
         labels = [label for label in contents.labels if label.id in ids]
         comparison: Agreement | str
@@ -107,7 +114,9 @@ class Column:
     @property
     def reasons(self) -> str:
         """Why trajectories are unscored, and how many."""
-        reasons = Counter(verdict.unscored for verdict in self.verdicts if verdict.unscored is not None)
+        reasons = Counter(
+            verdict.unscored for verdict in self.verdicts if verdict.unscored is not None
+        )
         return ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
 
     @property
@@ -127,7 +136,9 @@ class Column:
     @property
     def median_time(self) -> str:
         """Half of the verdicts took less."""
-        return seconds(median(verdict.seconds for verdict in self.verdicts)) if self.verdicts else ""
+        return (
+            seconds(median(verdict.seconds for verdict in self.verdicts)) if self.verdicts else ""
+        )
 
     @property
     def shares(self) -> Sequence[tuple[Outcome, float, float]]:
@@ -148,7 +159,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One of several attempts at a task: what the first judge and the label (None: there are none) say of it."""
+    """One of several attempts at a task: what the first judge and the label (None: there are none)
+    say of it.
+    """
 
     id: str
     said: Outcome
@@ -186,7 +199,9 @@ class FigureRow:
 
 @dataclass(frozen=True, slots=True)
 class AgreementTable:
-    """Agreement with the labels; `silent` says of the other judges why there is none, `among_people` how far people agree."""
+    """Agreement with the labels; `silent` says of the other judges why there is none,
+    `among_people` how far people agree.
+    """
 
     note: str
     heads: Sequence[str]
@@ -197,7 +212,9 @@ class AgreementTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgePair:
-    """Two judges where both judged; `among_first` and `among_second` are what the list calls the other of the two."""
+    """Two judges where both judged; `among_first` and `among_second` are what the list calls the
+    other of the two.
+    """
 
     names: str
     first: int
@@ -260,10 +277,16 @@ def summary(contents: ReportContents) -> Summary:
 
 
 def _headlines(columns: Sequence[Column]) -> list[str]:
-    # What a judge says of runs that it was fitted on is no measure of it: it stands behind those that were measured.
-    measured_first = sorted(columns, key=lambda column: column.fitted is not None and column.fitted.flatters)
+    # What a judge says of runs that it was fitted on is no measure of it: it stands behind those
+    # that were measured.
+    measured_first = sorted(
+        columns, key=lambda column: column.fitted is not None and column.fitted.flatters
+    )
     return [
-        headline(c.judge.name, c.comparison if isinstance(c.comparison, Agreement) else None, c.counts) for c in measured_first
+        headline(
+            c.judge.name, c.comparison if isinstance(c.comparison, Agreement) else None, c.counts
+        )
+        for c in measured_first
     ]
 
 
@@ -285,17 +308,29 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
     if len(broken) > 20:
         notes.append(f"… and {len(broken) - 20} more lines that could not be read")
     if contents.missing:
-        notes.append(f"Screenshots that are missing, or no image: {contents.missing}; the page shows their names.")
+        notes.append(
+            f"Screenshots that are missing, or no image: {contents.missing}; the page shows their "
+            "names."
+        )
     if stray := len({label.id for label in contents.labels} - {row.id for row in rows}):
-        notes.append(f"Labels that belong to no trajectory in this page, and are not counted: {stray}.")
+        notes.append(
+            f"Labels that belong to no trajectory in this page, and are not counted: {stray}."
+        )
     if undecided := sum(row.truth == "undecided" for row in rows):
-        notes.append(f"Trajectories whose labels are undecided: {undecided}; they count in no figure.")
+        notes.append(
+            f"Trajectories whose labels are undecided: {undecided}; they count in no figure."
+        )
     notes += [f"{caution}." for caution in _cautions(columns)]
     for calibration, overlap in zip(contents.calibrations, contents.calibrated_on, strict=False):
-        if caution := overlap.caution(f"The threshold of the calibration of {calibration.evaluator.name}"):
+        if caution := overlap.caution(
+            f"The threshold of the calibration of {calibration.evaluator.name}"
+        ):
             notes.append(f"{caution}.")
     notes += [
-        f"Verdicts of {column.judge.name} that belong to no trajectory in this page: {column.elsewhere}."
+        (
+            f"Verdicts of {column.judge.name} that belong to no trajectory in this page: "
+            f"{column.elsewhere}."
+        )
         for column in columns
         if column.elsewhere
     ]
@@ -303,8 +338,14 @@ def _notes(contents: ReportContents, columns: Sequence[Column]) -> list[str]:
 
 
 def _cautions(columns: Sequence[Column]) -> list[str]:
-    """Of the judges that were fitted on trajectories of this page, or on others of their tasks, what that means."""
-    return [caution for column in columns if (caution := fitted_caution(column.judge.name, column.fitted))]
+    """Of the judges that were fitted on trajectories of this page, or on others of their tasks,
+    what that means.
+    """
+    return [
+        caution
+        for column in columns
+        if (caution := fitted_caution(column.judge.name, column.fitted))
+    ]
 
 
 def _attempts(contents: ReportContents) -> AttemptTable | None:
@@ -319,16 +360,27 @@ def _attempts(contents: ReportContents) -> AttemptTable | None:
     judge = f"what {contents.judges[0].name} says" if contents.judges else "·"
     label = f" and, round, the {contents.source} label" if contents.labels else ""
     return AttemptTable(
-        f"Of each attempt {judge}{label}; ★: its answer counts. Choose an attempt to see its steps, and the lesson from it.",
+        f"Of each attempt {judge}{label}; ★: its answer counts. Choose an attempt to see its "
+        "steps, and the lesson from it.",
         ("Task", *(f"Retry {number}" if number else "First" for number in range(most)), "Ended"),
-        [_attempt_row(sorted(rows, key=lambda row: row.attempt or 0), most, contents) for rows in tried.values()],
+        [
+            _attempt_row(sorted(rows, key=lambda row: row.attempt or 0), most, contents)
+            for rows in tried.values()
+        ],
     )
 
 
 def _attempt_row(rows: Sequence[ReportRow], most: int, contents: ReportContents) -> AttemptRow:
     retries = [contents.retries.get(row.id) or Retry() for row in rows]
-    attempts = [_attempt(row, retry, bool(contents.labels)) for row, retry in zip(rows, retries, strict=True)]
-    ended = "no attempts left" if retries[-1].ended == "attempts" else (retries[-1].ended or "").replace("_", " ")
+    attempts = [
+        _attempt(row, retry, bool(contents.labels))
+        for row, retry in zip(rows, retries, strict=True)
+    ]
+    ended = (
+        "no attempts left"
+        if retries[-1].ended == "attempts"
+        else (retries[-1].ended or "").replace("_", " ")
+    )
     return AttemptRow(rows[0].goal, [*attempts, *[None] * (most - len(rows))], ended)
 
 
@@ -342,18 +394,35 @@ def _attempt(row: ReportRow, retry: Retry, is_labelled: bool) -> Attempt:
     return Attempt(row.id, said, row.truth if is_labelled else None, words, retry.answer)
 
 
-def _agreement(contents: ReportContents, columns: Sequence[Column], tasks: Mapping[str, str]) -> AgreementTable:
-    compared = [(column, column.comparison) for column in columns if isinstance(column.comparison, Agreement)]
+def _agreement(
+    contents: ReportContents, columns: Sequence[Column], tasks: Mapping[str, str]
+) -> AgreementTable:
+    compared = [
+        (column, column.comparison)
+        for column in columns
+        if isinstance(column.comparison, Agreement)
+    ]
     found = [comparison for _, comparison in compared]
     names = list(dict.fromkeys(name for comparison in found for name in _figures(comparison)))
-    rows = [FigureRow(_LOWER.get(name, name), [_figure(comparison, name) for comparison in found]) for name in names]
+    rows = [
+        FigureRow(_LOWER.get(name, name), [_figure(comparison, name) for comparison in found])
+        for name in names
+    ]
     if any(column.fitted is not None for column, _ in compared):
-        rows.append(FigureRow("of the judged, the judge was fitted on", list(map(_seen, found)), True))
+        rows.append(
+            FigureRow("of the judged, the judge was fitted on", list(map(_seen, found)), True)
+        )
     if found:
-        rows.append(FigureRow("a constant answer, without a judge", list(map(_constant_answer, found)), True))
+        rows.append(
+            FigureRow(
+                "a constant answer, without a judge", list(map(_constant_answer, found)), True
+            )
+        )
     note = (
-        f"Against the {contents.source} labels, judged trajectories only; in brackets 95 % intervals, whole tasks drawn. "
-        "Trajectories that are unscored, or have no verdict, are no failures: they count in the last accuracy alone."
+        f"Against the {contents.source} labels, judged trajectories only; in brackets 95 % "
+        "intervals, whole tasks drawn. "
+        "Trajectories that are unscored, or have no verdict, are no failures: they count in the "
+        "last accuracy alone."
     )
     intervals = {figure.interval for comparison in found for figure in comparison.figures}
     if "wilson" in intervals:
@@ -371,10 +440,16 @@ def _among_people(contents: ReportContents, tasks: Mapping[str, str]) -> str | N
     people = annotator_agreement(labels, contents.source, tasks) if labels else None
     if people is None:
         return None
-    kappa = "undefined" if people.kappa is None else f"{people.kappa:.3f}{_bracketed_interval(people.kappa_interval)}"
+    kappa = (
+        "undefined"
+        if people.kappa is None
+        else f"{people.kappa:.3f}{_bracketed_interval(people.kappa_interval)}"
+    )
     return (
-        f"Annotators among themselves, on {people.trajectories:,} trajectories with two or more: {people.raw:.3f}"
-        f"{_bracketed_interval(people.raw_interval)} of the pairs are equal, Cohen's kappa {kappa}. "
+        f"Annotators among themselves, on {people.trajectories:,} trajectories with two or more: "
+        f"{people.raw:.3f}"
+        f"{_bracketed_interval(people.raw_interval)} of the pairs are equal, Cohen's kappa "
+        f"{kappa}. "
         "No judge can be expected to agree with them better than they do."
     )
 
@@ -394,7 +469,10 @@ def _figure(comparison: Agreement, name: str) -> Cell:
         return Cell("undefined", is_dim=True)
     if figure.low is None or figure.high is None:
         return Cell(f"{figure.value:.3f}")
-    return Cell(f"{figure.value:.3f}", f"[{figure.low:.3f}, {figure.high:.3f}]{' *' if figure.interval == 'wilson' else ''}")
+    return Cell(
+        f"{figure.value:.3f}",
+        f"[{figure.low:.3f}, {figure.high:.3f}]{' *' if figure.interval == 'wilson' else ''}",
+    )
 
 
 def _seen(comparison: Agreement) -> Cell:
@@ -407,11 +485,16 @@ def _seen(comparison: Agreement) -> Cell:
 
 
 def _constant_answer(comparison: Agreement) -> Cell:
-    return Cell(f"{comparison.majority:.3f}", "always success" if comparison.majority_answer else "always failure")
+    return Cell(
+        f"{comparison.majority:.3f}",
+        "always success" if comparison.majority_answer else "always failure",
+    )
 
 
 def judge_pairs(rows: Sequence[ReportRow], names: Sequence[str]) -> list[JudgePair]:
-    """Every two judges: those who are unscored or silent on a trajectory differ from nobody there."""
+    """Every two judges: those who are unscored or silent on a trajectory differ from nobody
+    there.
+    """
     return [_judge_pair(rows, names, i, k) for i, k in combinations(range(len(names)), 2)]
 
 
@@ -467,12 +550,28 @@ def _own_point(column: Column) -> tuple[float, float] | None:
 
 
 def _rule(judge: Judge, contents: ReportContents) -> Rule | None:
-    """The threshold that was asked for, else that of the judge's calibration, else the one it judged by itself."""
+    """The threshold that was asked for, else that of the judge's calibration, else the one it
+    judged by itself.
+    """
     own = judge.info.params.get("threshold")
-    threshold = contents.threshold if contents.threshold is not None else own if isinstance(own, float) else None
-    calibration = next((candidate for candidate in contents.calibrations if candidate.evaluator == judge.info), None)
+    threshold = (
+        contents.threshold
+        if contents.threshold is not None
+        else own
+        if isinstance(own, float)
+        else None
+    )
+    calibration = next(
+        (candidate for candidate in contents.calibrations if candidate.evaluator == judge.info),
+        None,
+    )
     if contents.threshold is None and calibration is not None:
         return Rule(
-            f"calibrated score ≥ {calibration.threshold:.3g}", lambda score: calibration(score) >= calibration.threshold
+            f"calibrated score ≥ {calibration.threshold:.3g}",
+            lambda score: calibration(score) >= calibration.threshold,
         )
-    return None if threshold is None else Rule(f"score ≥ {threshold:.3g}", lambda score: score >= threshold)
+    return (
+        None
+        if threshold is None
+        else Rule(f"score ≥ {threshold:.3g}", lambda score: score >= threshold)
+    )

@@ -1,6 +1,7 @@
 """Monitors a reward in use, in a background thread.
 
-Nothing that goes wrong here reaches a reward: whoever asked for one has it already, and failures are counted.
+Nothing that goes wrong here reaches a reward: whoever asked for one has it already, and failures
+are counted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from prill.io.store import BadLine, Item, read_labels, read_trajectories
 from prill.io.truth import gold_labels
 from prill.protocols import Evaluator, get_concurrency
 from prill.refine.rewards.loops import LoopThread
-from prill.refine.rewards.watch.records import WatchLog, WatchRecord, get_name, to_opinion, whole_verdicts
+from prill.refine.rewards.watch.records import (
+    WatchLog,
+    WatchRecord,
+    get_name,
+    to_opinion,
+    whole_verdicts,
+)
 from prill.refine.rewards.watch.signs import WatchReport, WatchTally
 from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
 from prill.types import Opinion, Trajectory, Usage, Verdict
@@ -46,8 +53,9 @@ class _Seen:
 class Watch:
     """Watches the verdicts of a judge while they are used as rewards.
 
-    Canaries are judged one after another, next to the rewards and never two rounds at once; no kept reply answers them. A watch
-    can be pickled; the copy begins with the file of observations, if no other process writes it.
+    Canaries are judged one after another, next to the rewards and never two rounds at once; no kept
+    reply answers them. A watch can be pickled; the copy begins with the file of observations, if no
+    other process writes it.
 
     Args:
         judge: The judge, for canaries.
@@ -63,7 +71,9 @@ class Watch:
         self._student = _student(spec.student)
         if spec.observations is not None:
             inputs = (spec.canaries, spec.canary_labels, spec.reference)
-            check_output(spec.observations, "observations", inputs, continued=True, parameter="observations")
+            check_output(
+                spec.observations, "observations", inputs, continued=True, parameter="observations"
+            )
         self._scores = read_scores(spec.reference)
         self._name = get_name(judge.info)
         self._begin_anew()
@@ -73,7 +83,8 @@ class Watch:
 
     def _begin_anew(self) -> None:
         self._owner = os.getpid()
-        # The first is held for a moment only, as rewards wait for it; the second while files are read and written.
+        # The first is held for a moment only, as rewards wait for it; the second while files are
+        # read and written.
         self._gate, self._lock = threading.Lock(), threading.RLock()
         self._tally = WatchTally(self.spec, self._scores)
         self._log: WatchLog | None = None
@@ -133,7 +144,9 @@ class Watch:
     def report(self) -> WatchReport:
         """Where things stand, with all that is noted by now."""
         with self._lock:
-            return replace(self._tally.report(), judge=self._name, lost=self._lost, trouble=self._trouble)
+            return replace(
+                self._tally.report(), judge=self._name, lost=self._lost, trouble=self._trouble
+            )
 
     def settle(self, timeout: float | None = None) -> None:
         """Waits until all verdicts are recorded and the round of canaries under way has ended.
@@ -146,7 +159,8 @@ class Watch:
         self._wait(self._settled(with_round=True), timeout)
 
     def close(self) -> None:
-        """Notes what was seen, gives up the round of canaries under way, and closes the file; safe to call twice.
+        """Notes what was seen, gives up the round of canaries under way, and closes the file; safe
+        to call twice.
 
         It blocks, for ten seconds at most. The process's end does the same.
         """
@@ -190,7 +204,9 @@ class Watch:
 
     async def _settled(self, *, with_round: bool) -> None:
         joined = asyncio.ensure_future(self._queue.join())
-        await asyncio.wait([joined, asyncio.wrap_future(self._working)], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [joined, asyncio.wrap_future(self._working)], return_when=asyncio.FIRST_COMPLETED
+        )
         joined.cancel()  # a watch that has ended notes nothing more
         if self._round is not None:
             if not with_round:
@@ -208,7 +224,15 @@ class Watch:
                 opinions = await asyncio.gather(*map(self._second_opinion, batch))
                 for seen, student in zip(batch, opinions, strict=True):
                     said = to_opinion(seen.verdict, self._name)
-                    self._note(WatchRecord(kind="verdict", at=_now(), id=seen.verdict.id, verdict=said, student=student))
+                    self._note(
+                        WatchRecord(
+                            kind="verdict",
+                            at=_now(),
+                            id=seen.verdict.id,
+                            verdict=said,
+                            student=student,
+                        )
+                    )
                     self._begin_round_when_due()
             finally:
                 with self._gate:
@@ -226,13 +250,24 @@ class Watch:
         is_due = not self._begun or self._since >= self.spec.canary_every
         if self._canaries and is_due and (self._round is None or self._round.done()):
             self._since, self._begun = 0, True
-            self._round = asyncio.get_running_loop().create_task(self._canary_round(self._tally.round + 1))
+            self._round = asyncio.get_running_loop().create_task(
+                self._canary_round(self._tally.round + 1)
+            )
 
     async def _canary_round(self, number: int) -> None:
         with asking_anew():
             for trajectory, label in self._canaries:
                 said = await _ask(self.judge, trajectory, self._name)
-                self._note(WatchRecord(kind="canary", at=_now(), id=trajectory.id, verdict=said, label=label, round=number))
+                self._note(
+                    WatchRecord(
+                        kind="canary",
+                        at=_now(),
+                        id=trajectory.id,
+                        verdict=said,
+                        label=label,
+                        round=number,
+                    )
+                )
 
     def _note(self, record: WatchRecord) -> None:
         with self._lock:
@@ -266,7 +301,9 @@ class Watch:
 
 
 async def _ask(judge: Evaluator, trajectory: Trajectory, name: str) -> Opinion:
-    """What a judge says; one that breaks says nothing, which is counted like an endpoint that is gone."""
+    """What a judge says; one that breaks says nothing, which is counted like an endpoint that is
+    gone.
+    """
 
     async def judged() -> Verdict:
         return await judge(trajectory)
@@ -279,7 +316,11 @@ async def _ask(judge: Evaluator, trajectory: Trajectory, name: str) -> Opinion:
         raise
     failure = None if task.cancelled() else task.exception()
     if task.cancelled() or failure is not None:
-        reason = str(failure) if isinstance(failure, PrillError) else f"the judge raised {type(failure).__name__}"
+        reason = (
+            str(failure)
+            if isinstance(failure, PrillError)
+            else f"the judge raised {type(failure).__name__}"
+        )
         return Opinion(judge=name, success=None, unscored="transport", reason=reason)
     return to_opinion(task.result(), name)
 
@@ -300,7 +341,8 @@ def _canaries(spec: WatchSpec) -> Sequence[tuple[Trajectory, bool]]:
             found[item.id] = (item, label)
     if not found:
         raise UsageError(
-            f"{spec.canaries}: no canary has a decided label in {spec.canary_labels}", parameters=("canaries", "canary_labels")
+            f"{spec.canaries}: no canary has a decided label in {spec.canary_labels}",
+            parameters=("canaries", "canary_labels"),
         )
     return tuple(found.values())
 
@@ -308,14 +350,18 @@ def _canaries(spec: WatchSpec) -> Sequence[tuple[Trajectory, bool]]:
 def _student(student: str | Mapping[str, Any] | Evaluator | None) -> Evaluator | None:
     if student is None:
         return None
-    is_file = isinstance(student, str) and Path(student).suffix == ".json" and Path(student).is_file()
+    is_file = (
+        isinstance(student, str) and Path(student).suffix == ".json" and Path(student).is_file()
+    )
     if isinstance(student, str) and is_file and read_content(student) == "a fitted judge":
         return Student.load(student)
     return make_judge(student)
 
 
 def read_scores(path: str | Path | None) -> Sequence[float]:
-    """The scores that drift is measured from. Raises UsageError for a file without enough of them."""
+    """The scores that drift is measured from. Raises UsageError for a file without enough of
+    them.
+    """
     if path is None:
         return ()
 
@@ -327,7 +373,10 @@ def read_scores(path: str | Path | None) -> Sequence[float]:
         if verdict.success is not None:
             values.append(float(verdict.success) if verdict.score is None else verdict.score)
     if len(values) < FEWEST:
-        raise UsageError(f"{path}: {len(values)} verdicts with a score; {FEWEST} are needed", parameters=("reference",))
+        raise UsageError(
+            f"{path}: {len(values)} verdicts with a score; {FEWEST} are needed",
+            parameters=("reference",),
+        )
     return values
 
 
@@ -336,5 +385,7 @@ def _now() -> str:
 
 
 def make_watch(judge: Evaluator, spec: WatchSpec | Mapping[str, Any] | None) -> Watch | None:
-    """The watch of a judge by its settings, which may be a table. Raises OptionError and UsageError."""
+    """The watch of a judge by its settings, which may be a table. Raises OptionError and
+    UsageError.
+    """
     return None if spec is None else Watch(judge, WatchSpec.read(spec, "watch"))

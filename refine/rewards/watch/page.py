@@ -83,10 +83,14 @@ def _sign_row(report: WatchReport, name: SignName) -> SignRow:
 
 def _plots(report: WatchReport) -> list[Markup]:
     def course(key: str) -> list[tuple[int, float]]:
-        return [(point.after, point.figures[key]) for point in report.course if key in point.figures]
+        return [
+            (point.after, point.figures[key]) for point in report.course if key in point.figures
+        ]
 
     def first(key: str) -> float | None:
-        return next((point.figures[key] for point in reversed(report.course) if key in point.figures), None)
+        return next(
+            (point.figures[key] for point in reversed(report.course) if key in point.figures), None
+        )
 
     means = [_Line("judge", course("score_mean"), first("score_mean_first"))]
     if seconds := course("student_mean"):
@@ -95,26 +99,42 @@ def _plots(report: WatchReport) -> list[Markup]:
             _Line("second judge", seconds, first("student_mean_first")),
         ]
     shares = [_Line("unscored", course("unscored_share"))]
-    shares += [_Line("judges differ", apart, first("disagreement_first"))] if (apart := course("disagreement")) else []
+    shares += (
+        [_Line("judges differ", apart, first("disagreement_first"))]
+        if (apart := course("disagreement"))
+        else []
+    )
     rounds = [one for one in report.rounds if one.right + one.wrong]
     canaries = [
         _Line("judged right", [(one.after, one.right / (one.right + one.wrong)) for one in rounds]),
         _Line(
             "unscored",
-            [(one.after, one.unscored / (one.right + one.wrong + one.unscored)) for one in report.rounds],
+            [
+                (one.after, one.unscored / (one.right + one.wrong + one.unscored))
+                for one in report.rounds
+            ],
         ),
     ]
     plots = [
         _plot(report, "Mean score of the latest verdicts", means, "hacking"),
-        _plot(report, "Drift: distance from the first scores", [_Line("distance", course("drift_distance"))], "drift"),
+        _plot(
+            report,
+            "Drift: distance from the first scores",
+            [_Line("distance", course("drift_distance"))],
+            "drift",
+        ),
         _plot(report, "Unscored, and disagreement", shares, "unscored", "disagreement"),
         _plot(report, "Canaries, round by round", canaries, "canaries", marks=True),
     ]
     return [plot for plot in plots if plot is not None]
 
 
-def _plot(report: WatchReport, title: str, lines: Sequence[_Line], *names: SignName, marks: bool = False) -> Markup | None:
-    """Shares from 0 to 1 over verdicts, with a band where one of these signs was an alarm or a notice."""
+def _plot(
+    report: WatchReport, title: str, lines: Sequence[_Line], *names: SignName, marks: bool = False
+) -> Markup | None:
+    """Shares from 0 to 1 over verdicts, with a band where one of these signs was an alarm or a
+    notice.
+    """
     lines = [line for line in lines if line.points]
     if not lines:
         return None
@@ -126,8 +146,18 @@ def _plot(report: WatchReport, title: str, lines: Sequence[_Line], *names: SignN
         parts.append(el("text", f"{tick:g}", x=_LEFT - 6, y=y + 4, text_anchor="end"))
     for share in (0, 0.5, 1):
         anchor = "start" if share == 0 else "end" if share == 1 else "middle"
-        parts.append(el("text", f"{round(share * last):,}", x=_LEFT + share * _WIDTH, y=_y(0) + 16, text_anchor=anchor))
-    parts.append(el("text", "verdicts", x=_LEFT + 0.75 * _WIDTH, y=_y(0) + 16, text_anchor="middle"))
+        parts.append(
+            el(
+                "text",
+                f"{round(share * last):,}",
+                x=_LEFT + share * _WIDTH,
+                y=_y(0) + 16,
+                text_anchor=anchor,
+            )
+        )
+    parts.append(
+        el("text", "verdicts", x=_LEFT + 0.75 * _WIDTH, y=_y(0) + 16, text_anchor="middle")
+    )
     for i, (line, kind) in enumerate(zip(lines, ("first", "second"), strict=False)):
         parts += _drawn(line, kind, last, i, marks)
     box = f"0 0 {_LEFT + _WIDTH + 16} {_TOP + _HEIGHT + 50}"
@@ -141,14 +171,30 @@ def _drawn(line: _Line, kind: str, last: int, place: int, marks: bool) -> list[M
     if line.level is not None:
         y = _y(line.level)
         words = el("title", f"{line.name}: {line.level:.3f} at first")
-        parts.append(el("line", words, x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, class_=f"line level {kind}"))
+        parts.append(
+            el("line", words, x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, class_=f"line level {kind}")
+        )
     after, share = line.points[-1]
-    parts.append(el("path", el("title", f"{line.name}: {share:.3f} after {after:,} verdicts"), d=path, class_=f"line {kind}"))
+    parts.append(
+        el(
+            "path",
+            el("title", f"{line.name}: {share:.3f} after {after:,} verdicts"),
+            d=path,
+            class_=f"line {kind}",
+        )
+    )
     if marks or len(places) == 1:
         parts += [el("circle", cx=x, cy=y, r=3.5, class_=f"mark {kind}") for x, y in places]
     x, y = _LEFT + 190.0 * place, _TOP + _HEIGHT + 38.0
     parts.append(el("line", x1=x, y1=y - 4, x2=x + 26, y2=y - 4, class_=f"line {kind}"))
-    parts.append(el("text", line.name if line.level is None else f"{line.name} (dots: at first)", x=x + 32, y=y))
+    parts.append(
+        el(
+            "text",
+            line.name if line.level is None else f"{line.name} (dots: at first)",
+            x=x + 32,
+            y=y,
+        )
+    )
     return parts
 
 
@@ -160,7 +206,14 @@ def _bands(report: WatchReport, last: int, names: Sequence[SignName]) -> list[Ma
     spells = [(state, next(points).after) for state, points in groupby(report.course, shown)]
     ends = [*(after for _, after in spells[1:]), report.verdicts]
     return [
-        el("rect", x=_x(after, last), y=_TOP, width=_x(end, last) - _x(after, last), height=_HEIGHT, class_=state)
+        el(
+            "rect",
+            x=_x(after, last),
+            y=_TOP,
+            width=_x(end, last) - _x(after, last),
+            height=_HEIGHT,
+            class_=state,
+        )
         for (state, after), end in zip(spells, ends, strict=False)
         if state
     ]

@@ -1,6 +1,7 @@
 """Signals of over-optimisation: changed canaries, drifting scores, diverging judges.
 
-The first verdicts are compared with the latest. Everything is counted as it comes, and memory does not grow with the run.
+The first verdicts are compared with the latest. Everything is counted as it comes, and memory does
+not grow with the run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from prill.types import Opinion, Usage
 
 SignName = Literal["canaries", "unscored", "drift", "disagreement", "hacking"]
 State = Literal["alarm", "notice", "quiet", "unknown"]
-# The usual level, for each of the two directions that make a gap suspicious; the gap itself is tested much more strictly.
+# The usual level, for each of the two directions that make a gap suspicious; the gap itself is
+# tested much more strictly.
 _DIRECTION = 0.05
 _CHECKS = 8  # in the time of a window
 _MAX_POINTS = 400  # of the course that is kept for plots
@@ -46,14 +48,18 @@ FIGURES = {
 
 
 def kolmogorov_smirnov(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The largest difference between the two shares of values up to any point, and the probability of one as large by chance.
+    """The largest difference between the two shares of values up to any point, and the probability
+    of one as large by chance.
 
-    The probability is Kolmogorov's limit with Stephens' correction for few values (Press et al., Numerical Recipes, 3rd ed.,
-    14.3.3). Where values are tied, as those of judges that say 0 or 1, it is too large: alarms come late, not falsely.
+    The probability is Kolmogorov's limit with Stephens' correction for few values (Press et al.,
+    Numerical Recipes, 3rd ed., 14.3.3). Where values are tied, as those of judges that say 0 or 1,
+    it is too large: alarms come late, not falsely.
     """
     one, other = sorted(first), sorted(second)
     points = {*one, *other}
-    largest = max(abs(bisect_right(one, x) / len(one) - bisect_right(other, x) / len(other)) for x in points)
+    largest = max(
+        abs(bisect_right(one, x) / len(one) - bisect_right(other, x) / len(other)) for x in points
+    )
     root = math.sqrt(len(one) * len(other) / (len(one) + len(other)))
     scaled = (root + 0.12 + 0.11 / root) * largest
     if scaled < 0.2:  # the series below hardly converges, and is 1 to 12 digits
@@ -63,7 +69,9 @@ def kolmogorov_smirnov(first: Sequence[float], second: Sequence[float]) -> tuple
 
 
 def share_rose(before: tuple[int, int], now: tuple[int, int]) -> float:
-    """The probability that a share (so many of so many) is found so much larger by chance: the pooled test of two."""
+    """The probability that a share (so many of so many) is found so much larger by chance: the
+    pooled test of two.
+    """
     (hits, total), (hits_now, total_now) = before, now
     pooled = (hits + hits_now) / (total + total_now)
     spread = math.sqrt(pooled * (1 - pooled) * (1 / total + 1 / total_now))
@@ -71,7 +79,9 @@ def share_rose(before: tuple[int, int], now: tuple[int, int]) -> float:
 
 
 def mean_rose(before: Sequence[float], now: Sequence[float]) -> float:
-    """The probability that a mean is found so much larger by chance: Welch's test, with the normal distribution for t."""
+    """The probability that a mean is found so much larger by chance: Welch's test, with the normal
+    distribution for t.
+    """
     spread = math.sqrt(_variance(before) / len(before) + _variance(now) / len(now))
     return _upper_tail(fmean(now) - fmean(before), spread)
 
@@ -89,7 +99,8 @@ def _upper_tail(difference: float, spread: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """How one thing stands: in a state, in a sentence, and in numbers with the names that metrics give them.
+    """How one thing stands: in a state, in a sentence, and in numbers with the names that metrics
+    give them.
 
     `since`: the number of the verdict at which it was first found in this state, without a break.
     """
@@ -113,7 +124,9 @@ class ChangedCanary:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What came of one round of canaries, begun after so many verdicts; those unscored are neither right nor wrong."""
+    """What came of one round of canaries, begun after so many verdicts; those unscored are neither
+    right nor wrong.
+    """
 
     after: int
     right: int = 0
@@ -175,8 +188,8 @@ class _Canary:
 
 
 class WatchTally:
-    """Counts observations; `report` says where things stand. `scores` are those that drift is measured from, where they do not
-    come from the first verdicts.
+    """Counts observations; `report` says where things stand. `scores` are those that drift is
+    measured from, where they do not come from the first verdicts.
     """
 
     def __init__(self, spec: WatchLimits, scores: Sequence[float] = ()) -> None:
@@ -278,7 +291,13 @@ class WatchTally:
 
     def _look(self) -> None:
         before = {sign.name: sign for sign in self._signs}
-        found = (self._of_canaries(), self._of_unscored(), self._of_drift(), self._of_disagreement(), self._of_hacking())
+        found = (
+            self._of_canaries(),
+            self._of_unscored(),
+            self._of_drift(),
+            self._of_disagreement(),
+            self._of_hacking(),
+        )
         self._signs = tuple(
             Sign(one.name, one.state, one.words, one.figures, before[one.name].since)
             if one.name in before and before[one.name].state == one.state
@@ -303,13 +322,25 @@ class WatchTally:
         unscored = sum(one.unscored for one in self._canaries.values())
         missing = f"; {unscored} of {len(self._canaries)} are unscored now" if unscored else ""
         if not both:
-            return Sign("canaries", "unknown", f"none has a verdict yet{missing}", {"canaries_unscored": unscored})
+            return Sign(
+                "canaries",
+                "unknown",
+                f"none has a verdict yet{missing}",
+                {"canaries_unscored": unscored},
+            )
         right = sum(one.now == one.label for one in both)
         lost = sum(one.at_first == one.label != one.now for one in both)
         won = sum(one.at_first != one.label == one.now for one in both)
-        state: State = "alarm" if lost > self._spec.canary_limit * len(both) else "notice" if lost or won else "quiet"
+        state: State = (
+            "alarm"
+            if lost > self._spec.canary_limit * len(both)
+            else "notice"
+            if lost or won
+            else "quiet"
+        )
         words = (
-            f"{right} of {len(both)} are right, by the latest verdict of each; since the first round {lost} turned wrong "
+            f"{right} of {len(both)} are right, by the latest verdict of each; since the first "
+            f"round {lost} turned wrong "
             f"and {won} right{missing}"
         )
         figures = {
@@ -338,10 +369,16 @@ class WatchTally:
         drifted: State = "alarm" if self._spec.drift_alarm else "notice"
         mean, mean_before = fmean(latest), fmean(first)
         words = (
-            f"scores went from {mean_before:.2f} to {mean:.2f} in the mean; Kolmogorov–Smirnov distance {distance:.2f}, "
+            f"scores went from {mean_before:.2f} to {mean:.2f} in the mean; Kolmogorov–Smirnov "
+            f"distance {distance:.2f}, "
             f"by chance {_probability(chance)}"
         )
-        figures = {"drift_distance": distance, "drift_chance": chance, "score_mean": mean, "score_mean_first": mean_before}
+        figures = {
+            "drift_distance": distance,
+            "drift_chance": chance,
+            "score_mean": mean,
+            "score_mean_first": mean_before,
+        }
         return Sign("drift", drifted if chance < self._spec.chance else "quiet", words, figures)
 
     def _of_disagreement(self) -> Sign:
@@ -353,11 +390,14 @@ class WatchTally:
         before, now = sum(differ for _, _, differ in first), sum(differ for _, _, differ in latest)
         chance = share_rose((before, len(first)), (now, len(latest)))
         words = (
-            f"the second judge says otherwise of {now / len(latest):.0%} of the latest {len(latest)}, and did of "
+            f"the second judge says otherwise of {now / len(latest):.0%} of the latest "
+            f"{len(latest)}, and did of "
             f"{before / len(first):.0%} at first; by chance {_probability(chance)}"
         )
         figures = {"disagreement": now / len(latest), "disagreement_first": before / len(first)}
-        return Sign("disagreement", "alarm" if chance < self._spec.chance else "quiet", words, figures)
+        return Sign(
+            "disagreement", "alarm" if chance < self._spec.chance else "quiet", words, figures
+        )
 
     def _of_hacking(self) -> Sign:
         first, latest = self._first_pairs, list(self._pairs)
@@ -367,12 +407,19 @@ class WatchTally:
             return Sign("hacking", "unknown", _too_few(len(latest)), {})
         ours, ours_now = [one for one, _, _ in first], [one for one, _, _ in latest]
         theirs, theirs_now = [other for _, other, _ in first], [other for _, other, _ in latest]
-        gap = mean_rose([one - other for one, other, _ in first], [one - other for one, other, _ in latest])
-        rose, fell = mean_rose(ours, ours_now) < _DIRECTION, mean_rose(theirs_now, theirs) < _DIRECTION
+        gap = mean_rose(
+            [one - other for one, other, _ in first], [one - other for one, other, _ in latest]
+        )
+        rose, fell = (
+            mean_rose(ours, ours_now) < _DIRECTION,
+            mean_rose(theirs_now, theirs) < _DIRECTION,
+        )
         state: State = "alarm" if gap < self._spec.chance and rose and fell else "quiet"
         words = (
-            f"the judge's mean went from {fmean(ours):.2f} to {fmean(ours_now):.2f}, the second judge's on the same from "
-            f"{fmean(theirs):.2f} to {fmean(theirs_now):.2f}; a gap so much wider comes by chance {_probability(gap)}"
+            f"the judge's mean went from {fmean(ours):.2f} to {fmean(ours_now):.2f}, the second "
+            "judge's on the same from "
+            f"{fmean(theirs):.2f} to {fmean(theirs_now):.2f}; a gap so much wider comes by chance "
+            f"{_probability(gap)}"
         )
         figures = {
             "judge_mean": fmean(ours_now),

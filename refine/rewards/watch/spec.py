@@ -20,24 +20,40 @@ FEWEST = 30  # scores on each side of a comparison: the tests go by the normal d
 class WatchLimits(Config):
     """What is compared, and when a change is an alarm.
 
-    Comparisons are between the first `window` verdicts and the latest `window` of those after them. They are made again and
-    again, so `chance` is far below the usual 0.05: it is how often one of them may be an alarm without any reason.
+    Comparisons are between the first `window` verdicts and the latest `window` of those after them.
+    They are made again and again, so `chance` is far below the usual 0.05: it is how often one of
+    them may be an alarm without any reason.
 
     Raises:
         UsageError: There are canaries without a label file, or a label file without canaries.
     """
 
-    window: Annotated[int, Meta(ge=FEWEST, description="verdicts that are compared with each other")] = 200
+    window: Annotated[
+        int, Meta(ge=FEWEST, description="verdicts that are compared with each other")
+    ] = 200
     reference: Annotated[
-        str | Path | None, Meta(description="verdict file whose scores drift is measured from (default: the first verdicts)")
+        str | Path | None,
+        Meta(
+            description="verdict file whose scores drift is measured from (default: the first "
+            "verdicts)"
+        ),
     ] = None
-    chance: Annotated[float, Meta(gt=0, lt=1, description="probability below which a change is not by chance")] = 0.0001
-    unscored_limit: Annotated[float, Meta(ge=0, le=1, description="share of verdicts that may be unscored")] = 0.1
-    canary_limit: Annotated[float, Meta(ge=0, le=1, description="share of the canaries that may turn from right to wrong")] = (
-        0.1
-    )
+    chance: Annotated[
+        float, Meta(gt=0, lt=1, description="probability below which a change is not by chance")
+    ] = 0.0001
+    unscored_limit: Annotated[
+        float, Meta(ge=0, le=1, description="share of verdicts that may be unscored")
+    ] = 0.1
+    canary_limit: Annotated[
+        float,
+        Meta(ge=0, le=1, description="share of the canaries that may turn from right to wrong"),
+    ] = 0.1
     drift_alarm: Annotated[
-        bool, Meta(description="drift is an alarm by itself, not only a notice: for agents that do not learn meanwhile")
+        bool,
+        Meta(
+            description="drift is an alarm by itself, not only a notice: for agents that do not "
+            "learn meanwhile"
+        ),
     ] = False
 
 
@@ -46,13 +62,19 @@ class WatchSpec(WatchLimits):
     """What is looked at while a reward is used, and when it is an alarm."""
 
     observations: Annotated[
-        str | Path | None, Meta(description="file that what is seen is appended to; `prill watch` shows it")
+        str | Path | None,
+        Meta(description="file that what is seen is appended to; `prill watch` shows it"),
     ] = None
     canaries: Annotated[
-        str | Path | None, Meta(description="trajectories with known labels that are judged again and again")
+        str | Path | None,
+        Meta(description="trajectories with known labels that are judged again and again"),
     ] = None
-    canary_labels: Annotated[str | Path | None, Meta(description="label file of the canaries")] = None
-    canary_every: Annotated[int, Meta(ge=1, description="verdicts between two rounds of the canaries")] = 500
+    canary_labels: Annotated[str | Path | None, Meta(description="label file of the canaries")] = (
+        None
+    )
+    canary_every: Annotated[
+        int, Meta(ge=1, description="verdicts between two rounds of the canaries")
+    ] = 500
     student: Annotated[
         str | Mapping[str, Any] | Evaluator | None,
         Meta(description="a second, cheap judge: a file of prill fit, a judge file, or a name"),

@@ -1,4 +1,6 @@
-"""`prill rollout airline`: a desk in this process by its name, played by the scripted policy, with progress in its labels."""
+"""`prill rollout airline`: a desk in this process by its name, played by the scripted policy, with
+progress in its labels.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from tests.commands.as_config import config
         (("--tasks", "all", "--seeds", "18-20"), "seeds: each task has scenarios 0 to 19"),
         (("--tasks", "all", "--behaviour", "wrong-target"), "at the airline there is solve"),
         (("--tasks", "all", "--elsewhere"), "leave out elsewhere"),
-        (("--tasks", "all", "--elsewhere", "--policy", "replay", "--replay", "NONE"), "AIRLINE is not set to an address"),
+        (
+            ("--tasks", "all", "--elsewhere", "--policy", "replay", "--replay", "NONE"),
+            "AIRLINE is not set to an address",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_said(
@@ -38,11 +43,27 @@ def test_what_cannot_be_played_is_said(
 
 def test_scripted_booking_has_its_progress(tmp_path: Path) -> None:
     need_chromium()
-    words = ["airline", "--tasks", "find-booking", "--seeds", "6", "--policy", "scripted", "-o", str(tmp_path)]
+    words = [
+        "airline",
+        "--tasks",
+        "find-booking",
+        "--seeds",
+        "6",
+        "--policy",
+        "scripted",
+        "-o",
+        str(tmp_path),
+    ]
     played = rollout(config(*words)).counts
     assert (played.success, played.broken) == (1, 0)
-    (label,), (episode,) = read_labels(tmp_path / "labels.jsonl"), read_trajectories(tmp_path / "trajectories.jsonl")
+    (label,), (episode,) = (
+        read_labels(tmp_path / "labels.jsonl"),
+        read_trajectories(tmp_path / "trajectories.jsonl"),
+    )
     assert label.note == "solve; progress 1.00"
-    assert isinstance(episode, Trajectory) and episode.task.start_url == "http://airline.example/?scenario=TASK_FIND_BOOKING-06"
+    assert (
+        isinstance(episode, Trajectory)
+        and episode.task.start_url == "http://airline.example/?scenario=TASK_FIND_BOOKING-06"
+    )
     # The same command finds that there is nothing left to do.
     assert rollout(config(*words)).counts.skipped == 1

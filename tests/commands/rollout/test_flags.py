@@ -1,4 +1,6 @@
-"""The short flags of `prill rollout` mean the same part with every policy, environment and model."""
+"""The short flags of `prill rollout` mean the same part with every policy, environment and
+model.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,19 @@ from tests.commands.as_config import config
 ENVIRONMENTS = ("miniwob", "web", "webarena", "airline", "browsergym", "mind2web", "android", "ios")
 OF = {
     "environment": {
-        *("tasks", "goal", "start_url", "settle", "whole_page", "viewport", "pause", "configs", "shop", "oracle", "reset"),
+        *(
+            "tasks",
+            "goal",
+            "start_url",
+            "settle",
+            "whole_page",
+            "viewport",
+            "pause",
+            "configs",
+            "shop",
+            "oracle",
+            "reset",
+        ),
         *("recordings", "device", "avd", "snapshot", "backend", "simulator", "restore", "swipe_up"),
     },
     "policy": {"max_tokens", "generation"},
@@ -28,7 +42,9 @@ def test_short_flags_mean_one_part(environment: str) -> None:
     for policy in POLICIES.entries:
         for model in ("m", "local:dir"):
             argv = [environment, "--policy", policy, "--model", model]
-            derived, _ = derive(RolloutConfig, argv, COMMANDS["rollout"].words, prog="prill rollout")
+            derived, _ = derive(
+                RolloutConfig, argv, COMMANDS["rollout"].words, prog="prill rollout"
+            )
             for part, names in OF.items():
                 paths = {flag.path for flag in derived.flags.values()}
                 for name in names:
@@ -39,13 +55,29 @@ def test_short_flags_mean_one_part(environment: str) -> None:
 
 
 def test_what_the_policy_does_not_have_is_not_the_environments() -> None:
-    """A cut of the page's text must not be set by a limit of replies that was meant for the policy."""
+    """A cut of the page's text must not be set by a limit of replies that was meant for the
+    policy.
+    """
     with pytest.raises(UsageError, match="--max-tokens: policy 'replay' has no such option"):
-        config("web", "--goal", "x", "--policy", "replay", "--replay", "a.jsonl", "--max-tokens", "9", "-o", "out")
+        config(
+            "web",
+            "--goal",
+            "x",
+            "--policy",
+            "replay",
+            "--replay",
+            "a.jsonl",
+            "--max-tokens",
+            "9",
+            "-o",
+            "out",
+        )
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
-def test_help_of_an_environment_is_a_page(environment: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_an_environment_is_a_page(
+    environment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main(["rollout", environment, "--help"])
     shown = capsys.readouterr().out.splitlines()

@@ -1,4 +1,6 @@
-"""Recording in a browser, killed with kill -9: nothing finished is lost or played twice, and no Chromium stays behind."""
+"""Recording in a browser, killed with kill -9: nothing finished is lost or played twice, and no
+Chromium stays behind.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,13 @@ from tests.killing import Family
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="processes are found through /proc"),
-    pytest.mark.skipif(not shutil.which("chromium") and not shutil.which("chromium-headless-shell"), reason="no Chromium here"),
     pytest.mark.skipif(
-        not all(importlib.util.find_spec(name) for name in ("playwright", "miniwob")), reason="not installed: prill[web]"
+        not shutil.which("chromium") and not shutil.which("chromium-headless-shell"),
+        reason="no Chromium here",
+    ),
+    pytest.mark.skipif(
+        not all(importlib.util.find_spec(name) for name in ("playwright", "miniwob")),
+        reason="not installed: prill[web]",
     ),
 ]
 TASKS = "click-button,click-link,enter-text,login-user,click-option,enter-password"
@@ -43,9 +49,19 @@ def recorded(folder: Path) -> dict[str, tuple[Any, ...]]:
     truth = {label.id: label.success for label in read_labels(folder / "runs/labels.jsonl")}
     for item in read_trajectories(folder / "runs/trajectories.jsonl"):
         assert isinstance(item, Trajectory) and item.id not in found
-        seen = [state.screenshot for state in (*(step.observation for step in item.steps), item.final) if state]
+        seen = [
+            state.screenshot
+            for state in (*(step.observation for step in item.steps), item.final)
+            if state
+        ]
         assert all(path is None or Path(path).stat().st_size for path in seen)
-        found[item.id] = (item.task, [step.action for step in item.steps], item.answer, item.error, truth[item.id])
+        found[item.id] = (
+            item.task,
+            [step.action for step in item.steps],
+            item.answer,
+            item.error,
+            truth[item.id],
+        )
     assert truth.keys() == found.keys()
     return found
 
@@ -60,7 +76,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, ...]
 
 
 def moments(chance: random.Random, folder: Path, done: int) -> Callable[[Family], bool]:
-    """A moment to kill at: the browser starts, an episode is under way, a step of it or a whole one is written."""
+    """A moment to kill at: the browser starts, an episode is under way, a step of it or a whole one
+    is written.
+    """
     part, begun = folder / "runs/partial", set(glob_names(folder / "runs/partial"))
     count = done + chance.randrange(1, 4)
     return chance.choice(
@@ -77,7 +95,9 @@ def glob_names(folder: Path) -> list[str]:
     return [path.name for path in folder.glob("*")] if folder.is_dir() else []
 
 
-def test_killed_recording_resumes_to_the_same(tmp_path: Path, whole: dict[str, tuple[Any, ...]]) -> None:
+def test_killed_recording_resumes_to_the_same(
+    tmp_path: Path, whole: dict[str, tuple[Any, ...]]
+) -> None:
     chance, kept, kills = random.Random(5), b"", 0
     folder = tmp_path
     while kills < KILLS:

@@ -53,7 +53,7 @@ class Blind:
 class Down(Blind):
     async def reset(self, task):
         raise EnvironmentFailedError("the power is off")
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -62,12 +62,30 @@ def own(tmp_path: Path) -> str:
     return str(tmp_path / "own.py")
 
 
-def record(own: str, out: Path, *words: str, environment: str = "Echo", policy: str = "Says") -> int:
-    return main(["rollout", f"{own}:{environment}", "--goal", "x", "--policy", f"{own}:{policy}", "-o", str(out), *words])
+def record(
+    own: str, out: Path, *words: str, environment: str = "Echo", policy: str = "Says"
+) -> int:
+    return main(
+        [
+            "rollout",
+            f"{own}:{environment}",
+            "--goal",
+            "x",
+            "--policy",
+            f"{own}:{policy}",
+            "-o",
+            str(out),
+            *words,
+        ]
+    )
 
 
 def played(out: Path) -> list[Trajectory]:
-    return [item for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    return [
+        item
+        for item in read_trajectories(out / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
 
 
 def labels(out: Path) -> list[LabelRecord]:
@@ -76,15 +94,29 @@ def labels(out: Path) -> list[LabelRecord]:
 
 def test_own_episode_recorded_and_graded(own: str, tmp_path: Path) -> None:
     assert record(own, tmp_path / "out", "--seeds", "0,5") == 0
-    assert [(t.agent, t.task.platform, t.steps[0].action.text) for t in played(tmp_path / "out")] == [
+    assert [
+        (t.agent, t.task.platform, t.steps[0].action.text) for t in played(tmp_path / "out")
+    ] == [
         ("Says", "desktop", "0 over"),
         ("Says", "desktop", "5 over"),
     ]
-    assert [(label.success, label.source) for label in labels(tmp_path / "out")] == [(True, "own")] * 2
+    assert [(label.success, label.source) for label in labels(tmp_path / "out")] == [
+        (True, "own")
+    ] * 2
 
 
 def test_own_options_reach_each_side(own: str, tmp_path: Path) -> None:
-    words = ("--start", "4", "--deaf", "--words", '["b", "c"]', "--policy.seed", "7", "--max-steps", "1")
+    words = (
+        "--start",
+        "4",
+        "--deaf",
+        "--words",
+        '["b", "c"]',
+        "--policy.seed",
+        "7",
+        "--max-steps",
+        "1",
+    )
     assert record(own, tmp_path / "out", *words) == 0
     (kept,) = played(tmp_path / "out")
     assert (kept.steps[0].observation.text, kept.steps[0].action.text) == ("4 ['b', 'c']", "7 over")
@@ -97,7 +129,9 @@ def test_other_options_are_other_episodes(own: str, tmp_path: Path) -> None:
     assert len(played(tmp_path / "out")) == 3
 
 
-def test_workers_have_environments_each(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_have_environments_each(
+    own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert record(own, tmp_path / "out", "--workers", "2", "--attempts", "4") == 0
     assert len(played(tmp_path / "out")) == 4
     capsys.readouterr()
@@ -105,7 +139,9 @@ def test_workers_have_environments_each(own: str, tmp_path: Path, capsys: pytest
     assert "is one policy, and every worker needs one of its own" in capsys.readouterr().err
 
 
-def test_patience_holds_for_environments(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_patience_holds_for_environments(
+    own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("--workers", "5", "--attempts", "20", "--patience")
     assert record(own, tmp_path / "out", *words, "1e-9", environment="Down") == 4
     assert "no episode could begin for" in capsys.readouterr().err
@@ -128,8 +164,18 @@ def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:
         ("Echo", "Says", ("--start", "many"), "--environment.start: Expected `int`, got 'many'"),
         ("Echo", "Says", ("--size", "3"), "say which one: --environment.size or --policy.size"),
         ("Echo", "Says", ("--policy.start", "3"), "--policy.start: there is no such option"),
-        ("Echo", "Says", ("--policy.reasoning",), "has no such option; policies that have it: react"),
-        ("Echo", "Says", ("--temperature", "1"), "those that have it: react, step, screen, cogagent, autoui"),
+        (
+            "Echo",
+            "Says",
+            ("--policy.reasoning",),
+            "has no such option; policies that have it: react",
+        ),
+        (
+            "Echo",
+            "Says",
+            ("--temperature", "1"),
+            "those that have it: react, step, screen, cogagent, autoui",
+        ),
     ],
 )
 def test_own_errors_are_one_line(
@@ -146,19 +192,28 @@ def test_own_errors_are_one_line(
     assert (problem in error, error.count("\n")) == (True, 1), error
 
 
-def test_prefixes_say_whose_option(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prefixes_say_whose_option(
+    own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("--policy.size", "3", "--environment.size", "4", "--json")
     assert record(own, tmp_path / "out", *words) == 0
     assert json.loads(capsys.readouterr().out)["success"] == 1
 
 
 def test_example_environment_is_recorded(tmp_path: Path) -> None:
-    environment, policy = f"{EXAMPLES / 'own_environment.py'}:Counter", f"{EXAMPLES / 'own_policy.py'}:Add"
+    environment, policy = (
+        f"{EXAMPLES / 'own_environment.py'}:Counter",
+        f"{EXAMPLES / 'own_policy.py'}:Add",
+    )
     goal = ("--goal", "Count to 3", "--start", "1")
-    assert main(["rollout", environment, *goal, "--policy", policy, "-o", str(tmp_path / "out")]) == 0
+    assert (
+        main(["rollout", environment, *goal, "--policy", policy, "-o", str(tmp_path / "out")]) == 0
+    )
     (kept,) = played(tmp_path / "out")
     assert (len(kept.steps), kept.answer, kept.agent) == (3, "3", "Add")
-    assert [(label.success, label.note) for label in labels(tmp_path / "out")] == [(True, "the counter shows 3")]
+    assert [(label.success, label.note) for label in labels(tmp_path / "out")] == [
+        (True, "the counter shows 3")
+    ]
 
 
 @pytest.mark.usefixtures("chromium")
@@ -166,9 +221,13 @@ def test_example_policy_plays_miniwob(tmp_path: Path) -> None:
     policy = f"{EXAMPLES / 'own_policy.py'}:ClickNamed"
     words = ("--tasks", "click-button,click-link", "--seeds", "0,1", "--policy", policy)
     assert main(["rollout", "miniwob", *words, "-o", str(tmp_path / "buttons")]) == 0
-    assert main(["rollout", "miniwob", *words, "--role", "link", "-o", str(tmp_path / "links")]) == 0
+    assert (
+        main(["rollout", "miniwob", *words, "--role", "link", "-o", str(tmp_path / "links")]) == 0
+    )
     successes = {
-        name: [label.success for label in sorted(labels(tmp_path / name), key=lambda label: label.id)]
+        name: [
+            label.success for label in sorted(labels(tmp_path / name), key=lambda label: label.id)
+        ]
         for name in ("buttons", "links")
     }
     assert successes == {"buttons": [True, True, False, False], "links": [False, False, True, True]}

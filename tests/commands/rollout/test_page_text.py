@@ -1,4 +1,6 @@
-"""`prill rollout miniwob` shows a page as its policy reads it, and tells runs apart by what the policy really draws with."""
+"""`prill rollout miniwob` shows a page as its policy reads it, and tells runs apart by what the
+policy really draws with.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,12 @@ async def test_a_policy_says_what_it_reads(
 
 @pytest.mark.parametrize(
     ("words", "temperature"),
-    [(("step",), 0.3), (("step", "--temperature", "0"), 0.0), (("react",), 0.0), (("react", "--temperature", "1"), 1.0)],
+    [
+        (("step",), 0.3),
+        (("step", "--temperature", "0"), 0.0),
+        (("react",), 0.0),
+        (("react", "--temperature", "1"), 1.0),
+    ],
 )
 async def test_the_temperature_that_is_used_is_kept(
     words: tuple[str, ...], temperature: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -30,18 +30,26 @@ config = prill.RolloutConfig(
 )
 result = prill.rollout(config)
 print(result.counts.success, len(result.trajectories()), result.graded)
-"""
+"""  # noqa: E501
 
 
 def recorded(folder: Path) -> list[tuple[str, str, str | None, int]]:
-    items = [item for item in read_trajectories(folder / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    items = [
+        item
+        for item in read_trajectories(folder / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
     return sorted((item.id, item.task.goal, item.answer, len(item.steps)) for item in items)
 
 
-def test_script_records_what_the_command_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_records_what_the_command_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "script.py"], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "4 4 True\n", "")
     goals = ["--goal", '["Count to 3", "Count to 2"]', "--start", "1", "--seeds", "0,1"]
     assert main(["rollout", COUNTER, *goals, "--policy", ADD, "-o", "command"]) == 0
@@ -71,7 +79,9 @@ def test_file_says_what_the_command_says(tmp_path: Path, monkeypatch: pytest.Mon
 def test_result_is_a_table(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     config = prill.RolloutConfig(
-        environment={"name": COUNTER, "goal": ["Count to 3", "Count to 2"]}, policy=ADD, output=tmp_path
+        environment={"name": COUNTER, "goal": ["Count to 3", "Count to 2"]},
+        policy=ADD,
+        output=tmp_path,
     )
     assert plan_rollout(config).counts["episodes"] == 2
     result = rollout(config)
@@ -87,20 +97,31 @@ def test_result_is_a_table(tmp_path: Path) -> None:
 
 def test_made_policy_plays(tmp_path: Path) -> None:
     policy = prill.policy(ADD)
-    config = prill.RolloutConfig(environment={"name": COUNTER, "goal": "Count to 3"}, policy=policy, output=tmp_path)
+    config = prill.RolloutConfig(
+        environment={"name": COUNTER, "goal": "Count to 3"}, policy=policy, output=tmp_path
+    )
     assert rollout(config).counts.success == 1
 
 
 @pytest.mark.parametrize(
     ("environment", "problem"),
     [
-        ({"name": "miniwob", "task": "click-link"}, "environment.task: there is no such option (did you mean 'tasks'?)"),
+        (
+            {"name": "miniwob", "task": "click-link"},
+            "environment.task: there is no such option (did you mean 'tasks'?)",
+        ),
         ({"tasks": "click-link"}, "environment: expected the name of an environment or a table"),
         (3, "environment: expected the name of an environment or a table"),
         ({"name": "android", "settle_gap": -1}, "environment.settle_gap: Expected `float` >= 0.0"),
         ({"name": "android", "avd": "a", "device": ["b"]}, "give either avd or device"),
-        ({"name": "web", "tasks": [{"goal": "x", "url": "http://x"}]}, "environment.tasks: a task has no 'url'"),
-        ({"name": "web", "tasks": [{"id": "x"}]}, "environment.tasks: Object missing required field `goal`"),
+        (
+            {"name": "web", "tasks": [{"goal": "x", "url": "http://x"}]},
+            "environment.tasks: a task has no 'url'",
+        ),
+        (
+            {"name": "web", "tasks": [{"id": "x"}]},
+            "environment.tasks: Object missing required field `goal`",
+        ),
         ({"name": "web", "tasks": [3]}, "environment.tasks: Expected `object`, got `int`"),
         ({"name": "web", "tasks": 3}, "environment.tasks: expected "),
         ({"name": "web", "goal": 3}, "environment.goal: "),
@@ -112,7 +133,10 @@ def test_made_policy_plays(tmp_path: Path) -> None:
         ({"name": "android", "device": 3}, "environment.device: "),
         ({"name": COUNTER, "options": 3, "goal": "x"}, "environment.options: "),
         ({"name": "web", "viewport": [0, 5]}, "viewport: expected a size such as 1280x720"),
-        ({"name": "web", "viewport": "big"}, "viewport: expected a size such as 1280x720, got 'big'"),
+        (
+            {"name": "web", "viewport": "big"},
+            "viewport: expected a size such as 1280x720, got 'big'",
+        ),
     ],
 )
 def test_wrong_environments_are_refused_when_made(environment: object, problem: str) -> None:
@@ -139,17 +163,31 @@ async def test_the_policys_model_comes_before_the_runs(tmp_path: Path) -> None:
     }
     found = {}
     for name, table in said.items():
-        config = prill.RolloutConfig.read({"environment": {"name": COUNTER, "goal": "x"}, "output": tmp_path / name, **table})
+        config = prill.RolloutConfig.read(
+            {"environment": {"name": COUNTER, "goal": "x"}, "output": tmp_path / name, **table}
+        )
         async with rollout_session(config) as made:
-            found[name] = (made.plan.agent, made.id(made.rows[0]), made.plan.fingerprint["max_tokens"])
+            found[name] = (
+                made.plan.agent,
+                made.id(made.rows[0]),
+                made.plan.fingerprint["max_tokens"],
+            )
     assert set(found.values()) == {("react/m", found["run"][1], 9)}
 
 
 def test_made_model_plays(tmp_path: Path) -> None:
     reply = "I see. In summary, the next action I will perform is ```stop [3]```"
     policy = prill.PolicyConfig("react", model=ScriptedModel([reply]))
-    config = prill.RolloutConfig(environment={"name": COUNTER, "goal": "Count to 0"}, policy=policy, output=tmp_path)
+    config = prill.RolloutConfig(
+        environment={"name": COUNTER, "goal": "Count to 0"}, policy=policy, output=tmp_path
+    )
     (played,) = rollout(config).trajectories()
     assert (played.answer, played.error) == ("3", None)
     with pytest.raises(UsageError, match="takes no options"):
-        rollout(config.but(policy=prill.PolicyConfig("react", model=ScriptedModel([reply]), base_url="http://x")))
+        rollout(
+            config.but(
+                policy=prill.PolicyConfig(
+                    "react", model=ScriptedModel([reply]), base_url="http://x"
+                )
+            )
+        )

@@ -17,7 +17,8 @@ from prill.types import Task
 def test_plan_lists_tasks_and_behaviours(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        'episodes = [{ task = "click-link", seed = 1 }, { task = "click-link", seed = 1, behaviour = "no-submit" }]'
+        'episodes = [{ task = "click-link", seed = 1 }, { task = "click-link", seed = 1, '
+        'behaviour = "no-submit" }]'
     )
     assert read_plan(plan) == (
         Case("click-link", 1, behaviour="solve"),
@@ -26,14 +27,25 @@ def test_plan_lists_tasks_and_behaviours(tmp_path: Path) -> None:
 
 
 def test_id_is_stable_and_tells_nothing() -> None:
-    ids = [Case("click-link", 1, 0, behaviour).id("miniwob", "") for behaviour in ("solve", "solve", "no-submit")]
+    ids = [
+        Case("click-link", 1, 0, behaviour).id("miniwob", "")
+        for behaviour in ("solve", "solve", "no-submit")
+    ]
     assert ids[0] == ids[1] != ids[2]
     assert not any("solve" in id or "submit" in id for id in ids)
 
 
 def test_other_settings_are_other_episodes() -> None:
     for case in (Case("click-link", 1), Case("click-link", 1, behaviour="solve")):
-        assert len({case.id("miniwob", fingerprint(settings)) for settings in ({"text": "lines"}, {"text": "html"})}) == 2
+        assert (
+            len(
+                {
+                    case.id("miniwob", fingerprint(settings))
+                    for settings in ({"text": "lines"}, {"text": "html"})
+                }
+            )
+            == 2
+        )
 
 
 def list_tasks(lines: str, folder: Path, start_url: str | None = None) -> dict[str, Task]:
@@ -43,10 +55,22 @@ def list_tasks(lines: str, folder: Path, start_url: str | None = None) -> dict[s
 
 
 def test_edited_task_is_another_task(tmp_path: Path) -> None:
-    before = task_contents(list_tasks('{"id": "a", "goal": "Find x"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
-    after = task_contents(list_tasks('{"id": "a", "goal": "Find z"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
+    before = task_contents(
+        list_tasks(
+            '{"id": "a", "goal": "Find x"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"
+        )
+    )
+    after = task_contents(
+        list_tasks(
+            '{"id": "a", "goal": "Find z"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"
+        )
+    )
     elsewhere = task_contents(list_tasks('{"id": "b", "goal": "Find y"}', tmp_path, "http://two"))
-    assert (before["a"] == after["a"], before["b"] == after["b"], before["b"] == elsewhere["b"]) == (False, True, False)
+    assert (
+        before["a"] == after["a"],
+        before["b"] == after["b"],
+        before["b"] == elsewhere["b"],
+    ) == (False, True, False)
 
 
 def test_nameless_tasks_are_named_by_text(tmp_path: Path) -> None:
@@ -64,7 +88,10 @@ def test_nameless_tasks_are_named_by_text(tmp_path: Path) -> None:
         (None, "No such file"),
         ("episodes = [", "plan.toml:"),
         ('episodes = [{ task = "a" }]', "missing required field `seed` - at `$.episodes[0]`"),
-        ('episodes = [{ task = "a", seed = 1, behaviour = "cheat" }]', "Invalid enum value 'cheat'"),
+        (
+            'episodes = [{ task = "a", seed = 1, behaviour = "cheat" }]',
+            "Invalid enum value 'cheat'",
+        ),
         ('episodes = [{ task = "a", seed = 1 }, { task = "a", seed = 1 }]', "listed twice"),
     ],
 )
@@ -83,16 +110,23 @@ def test_bad_plan_is_one_clear_error(
     [
         ([], "tasks is missing: give names, or all (--tasks)"),
         (["--tasks", "click-lynk"], "there is no task click-lynk"),
-        (["--tasks", "bisect-angle"], "the scripted policy cannot play bisect-angle; it plays choose-list, "),
+        (
+            ["--tasks", "bisect-angle"],
+            "the scripted policy cannot play bisect-angle; it plays choose-list, ",
+        ),
         (
             ["--tasks", "click-link", "--policy", "replay"],
-            "policy 'replay' needs it (the trajectories to play again, or a file of them) (--replay)",
+            "policy 'replay' needs it (the trajectories to play again, or a file of them) "
+            "(--replay)",
         ),
         (
             ["--tasks", "click-link", "--policy", "react"],
             "name a model at the endpoint, or `embedded` (--model)",
         ),
-        (["--plan", "p.toml", "--policy", "react", "--model", "m"], "plan: it lists episodes of the scripted policy"),
+        (
+            ["--plan", "p.toml", "--policy", "react", "--model", "m"],
+            "plan: it lists episodes of the scripted policy",
+        ),
         (["--tasks", "click-link", "--seeds", "1-x"], "numbers and ranges"),
         (["--tasks", "click-link", "--seeds", "0,4-2"], "4-2 counts down"),
         (["--tasks", "click-link", "--behaviour", "cheat"], "choose from solve"),
@@ -100,15 +134,36 @@ def test_bad_plan_is_one_clear_error(
             ["--tasks", "click-link", "--policy", "scripted", "--reasoning"],
             "--reasoning: policy 'scripted' has no such option; policies that have it: react",
         ),
-        (["--tasks", "click-link", "--policy", "scripted", "--generation", "18b"], "that have it: cogagent"),
-        (["--tasks", "click-link", "--model", "m"], "those that have it: react, step, screen, cogagent, autoui"),
-        (["--tasks", "click-link", "--setle", "1"], "--setle: there is no such option (did you mean '--settle'?)"),
-        (["--tasks", "click-link", "--settle", "soon"], "--environment.settle: Expected `float`, got 'soon'"),
-        (["--tasks", "click-link", "--settle", "-1"], "--environment.settle: Expected `float` >= 0.0"),
-        (["--tasks", "click-link", "--policy", "scripted", "--policy.sites", "x"], "that have it: react"),
+        (
+            ["--tasks", "click-link", "--policy", "scripted", "--generation", "18b"],
+            "that have it: cogagent",
+        ),
+        (
+            ["--tasks", "click-link", "--model", "m"],
+            "those that have it: react, step, screen, cogagent, autoui",
+        ),
+        (
+            ["--tasks", "click-link", "--setle", "1"],
+            "--setle: there is no such option (did you mean '--settle'?)",
+        ),
+        (
+            ["--tasks", "click-link", "--settle", "soon"],
+            "--environment.settle: Expected `float`, got 'soon'",
+        ),
+        (
+            ["--tasks", "click-link", "--settle", "-1"],
+            "--environment.settle: Expected `float` >= 0.0",
+        ),
+        (
+            ["--tasks", "click-link", "--policy", "scripted", "--policy.sites", "x"],
+            "that have it: react",
+        ),
         (["--tasks", "click-link", "--images", "x"], "--images: there is no such option"),
         (["--tasks", "click-link", "--text", "[1"], "--environment.text: Invalid enum value '[1'"),
-        (["--tasks", "click-link", "--policy", "scriptd"], "unknown policy 'scriptd' (did you mean 'scripted'?)"),
+        (
+            ["--tasks", "click-link", "--policy", "scriptd"],
+            "unknown policy 'scriptd' (did you mean 'scripted'?)",
+        ),
     ],
 )
 def test_bad_options_are_one_clear_error(
@@ -119,8 +174,23 @@ def test_bad_options_are_one_clear_error(
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
-def test_episode_needs_some_time(seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rollout", "miniwob", "--tasks", "click-link", "-o", str(tmp_path), f"--episode-timeout={seconds}"]) == 2
+def test_episode_needs_some_time(
+    seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "rollout",
+                "miniwob",
+                "--tasks",
+                "click-link",
+                "-o",
+                str(tmp_path),
+                f"--episode-timeout={seconds}",
+            ]
+        )
+        == 2
+    )
     assert "--episode-timeout: " in capsys.readouterr().err
 
 

@@ -47,8 +47,14 @@ def written(folder: Path, **changes: Any) -> Path:
     ("words", "problem"),
     [
         (("--shop", "--cookies", "c", "--tasks", "all"), "leave out configs, reset and cookies"),
-        (("--shop", "--oracle", "verified", "--tasks", "all"), "leave out shop, or choose another oracle"),
-        (("--workers", "2", "--reset", "http://h:7565/reset", "--tasks", "all"), "every site.*leave out workers"),
+        (
+            ("--shop", "--oracle", "verified", "--tasks", "all"),
+            "leave out shop, or choose another oracle",
+        ),
+        (
+            ("--workers", "2", "--reset", "http://h:7565/reset", "--tasks", "all"),
+            "every site.*leave out workers",
+        ),
     ],
 )
 def test_contradictions_are_refused(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
@@ -64,13 +70,17 @@ def test_contradictions_are_refused(tmp_path: Path, words: tuple[str, ...], prob
         ({"storage_state": "./.auth/wikipedia_state.json", "sites": []}, "export WIKIPEDIA="),
     ],
 )
-def test_unplayable_task_file_is_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+def test_unplayable_task_file_is_refused(
+    tmp_path: Path, changes: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(UsageError, match=problem):
         setting(tmp_path, "--configs", written(tmp_path, **changes), "--tasks", "1001")
 
 
 def test_workers_with_reset_share_no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each task has its sites for itself, those of its login too; what was changed there is known to all workers."""
+    """Each task has its sites for itself, those of its login too; what was changed there is known
+    to all workers.
+    """
     for name in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     tasks = json.loads(shop_configs())
@@ -89,9 +99,10 @@ def test_workers_with_reset_share_no_site(tmp_path: Path, monkeypatch: pytest.Mo
 def test_missing_variables_named_together(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         setting(tmp_path, "--configs", written(tmp_path), "--tasks", "all")
-    assert [str(caught.value).count(f"export {site}=") for site in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB")] == [
-        1
-    ] * 4
+    assert [
+        str(caught.value).count(f"export {site}=")
+        for site in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB")
+    ] == [1] * 4
 
 
 def test_absent_oracle_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +112,9 @@ def test_absent_oracle_is_named_at_once(tmp_path: Path, monkeypatch: pytest.Monk
         setting(tmp_path, "--configs", written(tmp_path), "--tasks", "1001", "--oracle", "verified")
 
 
-async def test_browsergym_variables_fill_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_browsergym_variables_fill_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WA_SHOPPING", "http://10.0.0.5:7770/")
     made = setting(tmp_path, "--configs", written(tmp_path), "--tasks", "1001")
     task = await made.task(made.environments[0], "1001", 0)
@@ -121,7 +134,17 @@ async def test_other_oracle_is_another_setting(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("chromium")
 def test_shop_plays_are_graded_by_state(tmp_path: Path) -> None:
-    words = ["--shop", "--tasks", "1006", "--policy", "scripted", "--behaviour", "solve,wrong-target", "--workers", "2"]
+    words = [
+        "--shop",
+        "--tasks",
+        "1006",
+        "--policy",
+        "scripted",
+        "--behaviour",
+        "solve,wrong-target",
+        "--workers",
+        "2",
+    ]
     assert main(["rollout", "webarena", "-o", str(tmp_path / "out"), *words]) == 0
     labels = {label.note: label.success for label in read_labels(tmp_path / "out" / "labels.jsonl")}
     (failed,) = (note for note in labels if note is not None and note != "solve")

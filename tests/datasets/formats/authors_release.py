@@ -1,4 +1,6 @@
-"""Folders as the programs of Berkeley-NLP/Agent-Eval-Refine write them: our own few lines for each of its writers."""
+"""Folders as the programs of Berkeley-NLP/Agent-Eval-Refine write them: our own few lines for each
+of its writers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def picture(path: Path, shade: int = 0) -> None:
 
 
 def rendered_config(number: int, goal: str, **more: Any) -> str:
-    """RenderHelper's text of a configuration (exps/webarena_exp/browser_env/helper_functions.py): `key: value` lines."""
+    """RenderHelper's text of a configuration (exps/webarena_exp/browser_env/helper_functions.py):
+    `key: value` lines.
+    """
     config = {
         "sites": ["shopping"],
         "task_id": number,
@@ -39,8 +43,11 @@ def rendered_config(number: int, goal: str, **more: Any) -> str:
     return "".join(f"{key}: {value}\n" for key, value in config.items())
 
 
-def webarena(root: Path, tasks: Sequence[tuple[str, list[str], bool]], *, config: str | None = "text") -> Path:
-    """unify_webarena.ipynb: `uid`, `task_idx` and `task_uid` are texts, `config` is the text of the render's `<pre>`, or null.
+def webarena(
+    root: Path, tasks: Sequence[tuple[str, list[str], bool]], *, config: str | None = "text"
+) -> Path:
+    """unify_webarena.ipynb: `uid`, `task_idx` and `task_uid` are texts, `config` is the text of the
+    render's `<pre>`, or null.
 
     `tasks` are answer, raw actions and WebArena's own result.
     """
@@ -51,7 +58,9 @@ def webarena(root: Path, tasks: Sequence[tuple[str, list[str], bool]], *, config
             picture(root / f"images/{number}_{i}.png", 10 * number + i)
             steps.append({"img": f"{number}_{i}.png", "other": {"raw_action": action}})
             # prepare_caps_sub.py --only-last-two
-            captions[f"{number}_{i}"] = f"# Page {i}" if i >= len(actions) - 2 else "SKIP, NOT LAST TWO"
+            captions[f"{number}_{i}"] = (
+                f"# Page {i}" if i >= len(actions) - 2 else "SKIP, NOT LAST TWO"
+            )
         goal = f"Tell me the price of item {number}"
         text = rendered_config(number, goal)
         log.append(
@@ -76,9 +85,15 @@ def webarena(root: Path, tasks: Sequence[tuple[str, list[str], bool]], *, config
     return _written(root, log, gt=judgements, captions={"ocr-sft-qwenvl-v2": captions})
 
 
-def ios(root: Path, episodes: Sequence[tuple[str, list[tuple[str, str, str]]]], annotation: str = "Success") -> Path:
-    """unify_ios_data.ipynb over collect_trajectories.py: `other` is the whole step, paths are of another machine, and there is
-    one picture more than steps. `episodes` are a goal and (operation, translated action, idb action) of each step."""
+def ios(
+    root: Path,
+    episodes: Sequence[tuple[str, list[tuple[str, str, str]]]],
+    annotation: str = "Success",
+) -> Path:
+    """unify_ios_data.ipynb over collect_trajectories.py: `other` is the whole step, paths are of
+    another machine, and there is one picture more than steps. `episodes` are a goal and (operation,
+    translated action, idb action) of each step.
+    """
     log, judgements = [], []
     for number, (goal, operations) in enumerate(episodes):
         uid, steps = f"170643405{number}.573745", []
@@ -101,8 +116,12 @@ def ios(root: Path, episodes: Sequence[tuple[str, list[tuple[str, str, str]]]], 
     return _written(root, log, v0=judgements)
 
 
-def android(root: Path, goal: str, actions: Sequence[tuple[str, str]], annotation: str = "Failure") -> Path:
-    """unify_android_agent_data.ipynb over runner.py: `actions` are the action's text and the model's reply."""
+def android(
+    root: Path, goal: str, actions: Sequence[tuple[str, str]], annotation: str = "Failure"
+) -> Path:
+    """unify_android_agent_data.ipynb over runner.py: `actions` are the action's text and the
+    model's reply.
+    """
     uid = "0323_172117-dc2f7adf"
     steps = []
     for i, (action, output) in enumerate(actions):
@@ -122,13 +141,21 @@ def android(root: Path, goal: str, actions: Sequence[tuple[str, str]], annotatio
 
 
 def reflexion(root: Path, number: int, trial: int, actions: Sequence[str], score: float) -> Path:
-    """run_reflexion.py: `img` is the path that was given to save_img, `uid` a number, `config` the whole object."""
+    """run_reflexion.py: `img` is the path that was given to save_img, `uid` a number, `config` the
+    whole object.
+    """
     steps = []
     for i, action in enumerate(actions):
         name = f"{number}_{trial}_{i}.png"
         picture(root / "images" / name, i)
         tree = "[1] RootWebArea 'Shop'\n\t[7] link 'Cart'"
-        steps.append({"img": f"results/run/images/{name}", "accessibility_tree": tree, "url": "http://shop.example:7770/"})
+        steps.append(
+            {
+                "img": f"results/run/images/{name}",
+                "accessibility_tree": tree,
+                "url": "http://shop.example:7770/",
+            }
+        )
         steps[-1]["other"] = {"raw_action": action}  # type: ignore[assignment]
     config = {
         "task_id": number,
@@ -152,7 +179,9 @@ def reflexion(root: Path, number: int, trial: int, actions: Sequence[str], score
         "score_source": "gt",
     }
     (root / "records").mkdir(parents=True, exist_ok=True)
-    (root / f"records/{number}_{trial}.json").write_text(json.dumps(record, indent=4), encoding="utf-8")
+    (root / f"records/{number}_{trial}.json").write_text(
+        json.dumps(record, indent=4), encoding="utf-8"
+    )
     return root
 
 
@@ -162,12 +191,20 @@ def _app_line(root: Path, index: int, uid: str, annotation: str) -> dict[str, An
     return {"dataset_path": root.name, "task_idx": index, "task_uid": uid, **who}
 
 
-def _written(root: Path, log: list[Any], *, captions: dict[str, Any] | None = None, **evals: list[dict[str, Any]]) -> Path:
+def _written(
+    root: Path,
+    log: list[Any],
+    *,
+    captions: dict[str, Any] | None = None,
+    **evals: list[dict[str, Any]],
+) -> Path:
     for name in ("evals", "captions"):
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "trajectory_log.json").write_text(json.dumps(log, indent=2), encoding="utf-8")
     for name, rows in evals.items():
-        (root / f"evals/{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        (root / f"evals/{name}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
     for name, texts in (captions or {}).items():
         (root / f"captions/{name}.json").write_text(json.dumps(texts), encoding="utf-8")
     return root

@@ -1,4 +1,6 @@
-"""Agent-Eval-Refine folders made up in the test: trajectories, captions, several annotators, and what may be missing."""
+"""Agent-Eval-Refine folders made up in the test: trajectories, captions, several annotators, and
+what may be missing.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,21 @@ def folder(root: Path, records: list[Any], **meta: str) -> Path:
 
 def record(uid: str | int, *actions: str, key: str = "raw_action", **more: Any) -> dict[str, Any]:
     steps = [{"img": f"{uid}_{i}.png", "other": {key: action}} for i, action in enumerate(actions)]
-    return {"uid": uid, "intent": f"Goal {uid}", "response": "", "other": {}, "steps": steps, **more}
+    return {
+        "uid": uid,
+        "intent": f"Goal {uid}",
+        "response": "",
+        "other": {},
+        "steps": steps,
+        **more,
+    }
 
 
 def judgements(root: Path, name: str, *rows: dict[str, Any]) -> None:
     (root / "evals").mkdir(exist_ok=True)
-    (root / "evals" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (root / "evals" / f"{name}.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
 
 
 def judged(uid: str, who: str, annotation: str | bool, **more: Any) -> dict[str, Any]:
@@ -75,15 +86,22 @@ def test_labels_oracle_told_from_people(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [])
     judgements(root, "oracle_eval", judged("1", "webarena", "Success"))
     judgements(root, "people", judged("1", "ann", "Failure"))
-    assert [(label.source, label.success) for label in load_labels(root)] == [("oracle", True), ("human", False)]
+    assert [(label.source, label.success) for label in load_labels(root)] == [
+        ("oracle", True),
+        ("human", False),
+    ]
 
 
 def test_labels_unknown_annotation_placed(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [])
-    judgements(root, "x", judged("1", "ann", "Success"), judged("2", "ann", "perhaps"), {"task_uid": []})
+    judgements(
+        root, "x", judged("1", "ann", "Success"), judged("2", "ann", "perhaps"), {"task_uid": []}
+    )
     good, *bad = sorted(load_labels(root), key=lambda item: isinstance(item, BadLine))
     assert isinstance(good, LabelRecord)
-    assert [item.message.split(": ")[0].rpartition("/")[2] for item in bad if isinstance(item, BadLine)] == [
+    assert [
+        item.message.split(": ")[0].rpartition("/")[2] for item in bad if isinstance(item, BadLine)
+    ] == [
         "x.jsonl:2",
         "x.jsonl:3",
     ]
@@ -101,11 +119,16 @@ def test_bare_ids_read_from_the_tree(tmp_path: Path) -> None:
 
 
 def test_captions_may_be_missing(tmp_path: Path) -> None:
-    root = folder(tmp_path / "web", [record(7, "click [1] where [1] is [1] link 'Cart'", "stop [done]", response="done")])
+    root = folder(
+        tmp_path / "web",
+        [record(7, "click [1] where [1] is [1] link 'Cart'", "stop [done]", response="done")],
+    )
     trajectory = only(root)
     assert [o.caption for o in trajectory.observations] == [None, None]
     assert (trajectory.id, trajectory.answer, trajectory.task.platform) == ("7", "done", "web")
-    assert trajectory.steps[0].observation.screenshot == str((root / "images" / "7_0.png").resolve())
+    assert trajectory.steps[0].observation.screenshot == str(
+        (root / "images" / "7_0.png").resolve()
+    )
 
 
 def test_captions_file_can_be_chosen(tmp_path: Path) -> None:
@@ -114,7 +137,10 @@ def test_captions_file_can_be_chosen(tmp_path: Path) -> None:
     for name, texts in (("ours", {"a_0": "A shop"}), ("theirs", {"a_1": "A basket"})):
         (root / "captions" / f"{name}.json").write_text(json.dumps(texts), encoding="utf-8")
     first = only(root)
-    assert ([o.caption for o in first.observations], first.metadata["captions"]) == (["A shop", None], "ours")
+    assert ([o.caption for o in first.observations], first.metadata["captions"]) == (
+        ["A shop", None],
+        "ours",
+    )
     assert [o.caption for o in only(root, captions="theirs").observations] == [None, "A basket"]
     with pytest.raises(UsageError, match=r"no file x.json; there are: ours, theirs"):
         list(load(root, captions="x"))
@@ -122,7 +148,12 @@ def test_captions_file_can_be_chosen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "platform"),
-    [("webarena_gpt4", "web"), ("website/android_runs", "android"), ("ios/run-3", "ios"), ("android/scenarios", "android")],
+    [
+        ("webarena_gpt4", "web"),
+        ("website/android_runs", "android"),
+        ("ios/run-3", "ios"),
+        ("android/scenarios", "android"),
+    ],
 )
 def test_platform_from_deepest_folder(tmp_path: Path, path: str, platform: str) -> None:
     assert detect_platform(tmp_path / path) == platform
@@ -133,7 +164,9 @@ def test_platform_meta_json_before_path(tmp_path: Path) -> None:
     assert detect_platform(folder(tmp_path / "web2", [], domain="ios")) == "ios"
 
 
-@pytest.mark.parametrize(("path", "problem"), [("runs", "names no platform"), ("web_and_ios", "names web and ios")])
+@pytest.mark.parametrize(
+    ("path", "problem"), [("runs", "names no platform"), ("web_and_ios", "names web and ios")]
+)
 def test_platform_unknown_is_one_error(tmp_path: Path, path: str, problem: str) -> None:
     with pytest.raises(UsageError, match=rf"{problem}; write the platform to .*meta\.json"):
         list(load(folder(tmp_path / path, [record("1", "stop []")])))
@@ -146,20 +179,38 @@ def test_platform_of_no_such_name_refused(tmp_path: Path) -> None:
 
 def test_actions_of_each_platform(tmp_path: Path) -> None:
     def actions(platform: str, key: str, *texts: str) -> list[Action]:
-        return [step.action for step in only(folder(tmp_path / platform, [record(1, *texts, key=key)])).steps]
+        return [
+            step.action
+            for step in only(folder(tmp_path / platform, [record(1, *texts, key=key)])).steps
+        ]
 
     web = actions("web", "raw_action", "click [13] where [13] is [13] link '12 Reviews'", "dance")
     assert [(a.kind, a.target) for a in web] == [("click", "link '12 Reviews'"), ("other", None)]
     point = "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), Lift Point: (0.5000, {})"
     typed = "Action Type: Type, Typed Text: 'it's tea'"
-    android = actions("android", "action", point.format("0.2500"), point.format("0.2600"), typed, "Action Type: TaskComplete")
+    android = actions(
+        "android",
+        "action",
+        point.format("0.2500"),
+        point.format("0.2600"),
+        typed,
+        "Action Type: TaskComplete",
+    )
     assert [(a.kind, a.point, a.end_point, a.value) for a in android] == [
         ("click", (0.5, 0.2), None, None),
         ("swipe", (0.5, 0.2), (0.5, 0.26), None),
         ("type", None, None, "it's tea"),
         ("stop", None, None, None),
     ]
-    ios = actions("ios", "translated_action", "tap 195 422", "swipe left", 'type "tea"', "press home", "task complete")
+    ios = actions(
+        "ios",
+        "translated_action",
+        "tap 195 422",
+        "swipe left",
+        'type "tea"',
+        "press home",
+        "task complete",
+    )
     assert [(a.kind, a.point, a.value) for a in ios] == [
         ("click", (0.5, 0.5), None),
         ("swipe", None, "left"),
@@ -172,15 +223,35 @@ def test_actions_of_each_platform(tmp_path: Path) -> None:
 def test_point_off_screen_costs_only_itself(tmp_path: Path) -> None:
     action_text = "Action Type: DualPoint, Touch Point: (0.5, 1.2), Lift Point: (0.5, 0.2)"
     trajectory = only(folder(tmp_path / "android", [record(1, action_text, key="action")]))
-    assert trajectory.task.id == "", "a uid is of a run: two agents' runs of one goal are of one task"
+    assert trajectory.task.id == "", (
+        "a uid is of a run: two agents' runs of one goal are of one task"
+    )
     action = trajectory.steps[0].action
-    assert (action.kind, action.point, action.end_point, action.text) == ("swipe", None, (0.5, 0.2), action_text)
+    assert (action.kind, action.point, action.end_point, action.text) == (
+        "swipe",
+        None,
+        (0.5, 0.2),
+        action_text,
+    )
 
 
 def test_reference_answers_stay_out(tmp_path: Path) -> None:
-    config = {"task_id": 24, "sites": ["shopping"], "start_url": "http://shop", "eval": {"reference_answers": "SECRET"}}
-    trajectory = only(folder(tmp_path / "web", [record("24", "stop []", other={"config": config, "score": "SECRET"})]))
-    assert (trajectory.task.id, trajectory.task.site, trajectory.task.start_url) == ("webarena.24", "shopping", "http://shop")
+    config = {
+        "task_id": 24,
+        "sites": ["shopping"],
+        "start_url": "http://shop",
+        "eval": {"reference_answers": "SECRET"},
+    }
+    trajectory = only(
+        folder(
+            tmp_path / "web", [record("24", "stop []", other={"config": config, "score": "SECRET"})]
+        )
+    )
+    assert (trajectory.task.id, trajectory.task.site, trajectory.task.start_url) == (
+        "webarena.24",
+        "shopping",
+        "http://shop",
+    )
     assert "SECRET" not in repr(trajectory)
 
 
@@ -192,16 +263,27 @@ def test_template_is_kept_as_it_is_written(tmp_path: Path, number: object) -> No
 
 
 def test_harness_stop_is_no_answer(tmp_path: Path) -> None:
-    trajectory = only(folder(tmp_path / "web", [record("1", "stop [x]", response="Early stop: Reach max steps 30")]))
-    assert (trajectory.answer, trajectory.metadata["ended_by"]) == (None, "Early stop: Reach max steps 30")
+    trajectory = only(
+        folder(
+            tmp_path / "web", [record("1", "stop [x]", response="Early stop: Reach max steps 30")]
+        )
+    )
+    assert (trajectory.answer, trajectory.metadata["ended_by"]) == (
+        None,
+        "Early stop: Reach max steps 30",
+    )
 
 
 def test_broken_record_costs_itself(tmp_path: Path) -> None:
     leaving = record("2", "stop []")
     leaving["steps"][0]["img"] = "../../secret.png"
-    root = folder(tmp_path / "web", [record("1", "stop []"), {"uid": "x"}, leaving, record("3", "stop []")])
+    root = folder(
+        tmp_path / "web", [record("1", "stop []"), {"uid": "x"}, leaving, record("3", "stop []")]
+    )
     items = list(load(root))
-    assert [item.id if isinstance(item, Trajectory) else item.place.rpartition("/")[2] for item in items] == [
+    assert [
+        item.id if isinstance(item, Trajectory) else item.place.rpartition("/")[2] for item in items
+    ] == [
         "1",
         "trajectory_log.json[1]",
         "trajectory_log.json[2]",
@@ -220,17 +302,29 @@ def test_log_that_is_no_list_is_one_error(tmp_path: Path, text: str) -> None:
 def test_reflexion_trials_and_labels(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
     for trial, score in ((0, 0.0), (10, 1.0), (2, None)):
-        more = {"trail_idx": trial, "memory": ["LESSON"], "status": "VERDICT", "score": 1, "captions": ["Only the last"]}
+        more = {
+            "trail_idx": trial,
+            "memory": ["LESSON"],
+            "status": "VERDICT",
+            "score": 1,
+            "captions": ["Only the last"],
+        }
         steps = record("24", "click [1]", "stop [a]")["steps"]
         steps[0] |= {"accessibility_tree": "tree", "url": "http://x"}
-        text = json.dumps({"uid": "24", "intent": "g", "steps": steps, "oracle_score": score, **more})
+        text = json.dumps(
+            {"uid": "24", "intent": "g", "steps": steps, "oracle_score": score, **more}
+        )
         (tmp_path / "records" / f"24_{trial}.json").write_text(text, encoding="utf-8")
     trials = [item for item in load(tmp_path) if isinstance(item, Trajectory)]
     assert [item.id for item in trials] == ["24_0", "24_2", "24_10"]
     assert trials[0].steps[0].observation.text == "tree"
     assert [o.caption for o in trials[0].observations] == [None, "Only the last"]
     assert not [word for word in ("LESSON", "VERDICT", "oracle", "score") if word in repr(trials)]
-    assert [(label.id, label.success) for label in load_labels(tmp_path) if isinstance(label, LabelRecord)] == [
+    assert [
+        (label.id, label.success)
+        for label in load_labels(tmp_path)
+        if isinstance(label, LabelRecord)
+    ] == [
         ("24_0", False),
         ("24_10", True),
     ]
@@ -238,7 +332,9 @@ def test_reflexion_trials_and_labels(tmp_path: Path) -> None:
 
 def test_broken_trial_costs_itself(tmp_path: Path) -> None:
     (tmp_path / "records" / "1_0.json").mkdir(parents=True)
-    (tmp_path / "records" / "2_0.json").write_text(json.dumps(record("2", "stop []")), encoding="utf-8")
+    (tmp_path / "records" / "2_0.json").write_text(
+        json.dumps(record("2", "stop []")), encoding="utf-8"
+    )
     broken, good = load(tmp_path)
     assert isinstance(broken, BadLine)
     assert "1_0.json: cannot be read" in broken.message

@@ -1,4 +1,6 @@
-"""AgentLab's result folders, with pickles of classes of the same shape as its own, made here and forgotten before reading."""
+"""AgentLab's result folders, with pickles of classes of the same shape as its own, made here and
+forgotten before reading.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ def packed(path: Path, value: object, protocol: int = 4) -> None:
     path.write_bytes(gzip.compress(pickle.dumps(value, protocol=protocol)))
 
 
-def run(folder: Path, *actions: str | None, protocol: int = 4, tree: str | None = None, **summary: Any) -> Path:
+def run(
+    folder: Path, *actions: str | None, protocol: int = 4, tree: str | None = None, **summary: Any
+) -> Path:
     import numpy
 
     for i, action in enumerate(actions):
@@ -94,11 +98,17 @@ def run(folder: Path, *actions: str | None, protocol: int = 4, tree: str | None 
             "active_page_index": numpy.asarray([0]),
             "extra": collections.OrderedDict(a=1),
         }
-        packed(folder / f"step_{i}.pkl.gz", StepInfo(i, observation, action, AgentInfo(f"thought {i}", [Level.LOW])), protocol)
+        packed(
+            folder / f"step_{i}.pkl.gz",
+            StepInfo(i, observation, action, AgentInfo(f"thought {i}", [Level.LOW])),
+            protocol,
+        )
         (folder / f"screenshot_step_{i}.png").write_bytes(b"picture %d" % i)
     args = ExpArgs(Args("GenericAgent-x"), EnvArgs("webarena.resized.24", 7))
     (folder / "exp_args.pkl").write_bytes(pickle.dumps(args, protocol=protocol))
-    (folder / "summary_info.json").write_text(json.dumps({"cum_reward": 1, "terminated": True, **summary}), encoding="utf-8")
+    (folder / "summary_info.json").write_text(
+        json.dumps({"cum_reward": 1, "terminated": True, **summary}), encoding="utf-8"
+    )
     return folder
 
 
@@ -108,26 +118,61 @@ def vanish(foreign: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_run_read_without_its_classes(tmp_path: Path, foreign: pytest.MonkeyPatch, protocol: int) -> None:
-    folder = run(tmp_path / "study" / "run1", "click('4')", "send_msg_to_user('done')", None, protocol=protocol)
-    packed(folder / "goal_object.pkl.gz", [{"type": "text", "text": "Buy"}, {"type": "image_url", "image_url": {}}])
+def test_run_read_without_its_classes(
+    tmp_path: Path, foreign: pytest.MonkeyPatch, protocol: int
+) -> None:
+    folder = run(
+        tmp_path / "study" / "run1",
+        "click('4')",
+        "send_msg_to_user('done')",
+        None,
+        protocol=protocol,
+    )
+    packed(
+        folder / "goal_object.pkl.gz",
+        [{"type": "text", "text": "Buy"}, {"type": "image_url", "image_url": {}}],
+    )
     vanish(foreign)
     (trajectory,) = load(tmp_path)
     assert isinstance(trajectory, Trajectory)
-    assert (trajectory.id, trajectory.agent, trajectory.answer) == ("study/run1", "GenericAgent-x", "done")
-    assert (trajectory.task.id, trajectory.task.site, trajectory.task.goal) == ("webarena.24", "webarena", "Buy\n[image]")
+    assert (trajectory.id, trajectory.agent, trajectory.answer) == (
+        "study/run1",
+        "GenericAgent-x",
+        "done",
+    )
+    assert (trajectory.task.id, trajectory.task.site, trajectory.task.goal) == (
+        "webarena.24",
+        "webarena",
+        "Buy\n[image]",
+    )
     assert [(s.action.kind, s.thought, s.observation.text) for s in trajectory.steps] == [
         ("click", "thought 0", "tree 0"),
         ("answer", "thought 1", "tree 1"),
     ]
     assert trajectory.final is not None
-    assert (trajectory.final.url, Path(str(trajectory.final.screenshot)).read_bytes()) == ("http://x/2", b"picture 2")
-    assert trajectory.metadata == {"benchmark_task_id": "webarena.resized.24", "seed": 7, "terminated": True}
+    assert (trajectory.final.url, Path(str(trajectory.final.screenshot)).read_bytes()) == (
+        "http://x/2",
+        b"picture 2",
+    )
+    assert trajectory.metadata == {
+        "benchmark_task_id": "webarena.resized.24",
+        "seed": 7,
+        "terminated": True,
+    }
     assert "vanished" not in sys.modules
 
 
-def test_bids_read_from_the_state(tmp_path: Path, foreign: pytest.MonkeyPatch, shop_axtree: str) -> None:
-    run(tmp_path, "click('237')", "fill('a12', 'red shoes')", "select_option('44', 'Blue')", "click('12')", tree=shop_axtree)
+def test_bids_read_from_the_state(
+    tmp_path: Path, foreign: pytest.MonkeyPatch, shop_axtree: str
+) -> None:
+    run(
+        tmp_path,
+        "click('237')",
+        "fill('a12', 'red shoes')",
+        "select_option('44', 'Blue')",
+        "click('12')",
+        tree=shop_axtree,
+    )
     vanish(foreign)
     (trajectory,) = load(tmp_path)
     assert isinstance(trajectory, Trajectory)
@@ -140,7 +185,12 @@ def test_bids_read_from_the_state(tmp_path: Path, foreign: pytest.MonkeyPatch, s
 
 
 def test_date_from_folder_name(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
-    run(tmp_path / "2024-10-26_05-28-49_study" / "2024-10-26_05-30-00_GenericAgent-x_on_webarena.24_0", None)
+    run(
+        tmp_path
+        / "2024-10-26_05-28-49_study"
+        / "2024-10-26_05-30-00_GenericAgent-x_on_webarena.24_0",
+        None,
+    )
     run(tmp_path / "2024-10-26_05-28-49_study" / "own", None)
     run(tmp_path / "other", None)
     vanish(foreign)
@@ -160,8 +210,16 @@ def test_label_undecided_after_env_error(tmp_path: Path, foreign: pytest.MonkeyP
     run(tmp_path / "a", "click('4')")
     run(tmp_path / "b", "click('4')", cum_reward=0)
     run(tmp_path / "c", "click('4')", cum_reward=0, err_msg="Timeout", terminated=None)
-    # AgentLab keeps an answer that could not be read in the same field, also when the run went on to its end.
-    run(tmp_path / "cc", "click('4')", cum_reward=0, err_msg="ParseError", terminated=False, truncated=True)
+    # AgentLab keeps an answer that could not be read in the same field, also when the run went on
+    # to its end.
+    run(
+        tmp_path / "cc",
+        "click('4')",
+        cum_reward=0,
+        err_msg="ParseError",
+        terminated=False,
+        truncated=True,
+    )
     (run(tmp_path / "d", "click('4')") / "summary_info.json").unlink()
     run(tmp_path / "_moved", "click('4')")
     vanish(foreign)
@@ -223,7 +281,9 @@ def test_hostile_step_costs_its_run(tmp_path: Path, foreign: pytest.MonkeyPatch)
     (bad / "step_1.pkl.gz").write_bytes(gzip.compress(b"cos\nsystem\nS'x'\nb."))
     packed(run(tmp_path / "evil", "click('4')") / "step_0.pkl.gz", Evil(tmp_path / "executed"))
     vanish(foreign)
-    problems = {item.place.rpartition("/")[2] for item in load(tmp_path) if isinstance(item, BadLine)}
+    problems = {
+        item.place.rpartition("/")[2] for item in load(tmp_path) if isinstance(item, BadLine)
+    }
     assert problems == {"bad", "evil"}
     assert not (tmp_path / "executed").exists()
 
@@ -251,7 +311,9 @@ def test_broken_pickles_are_one_error(tmp_path: Path, data: bytes) -> None:
 
 
 def test_pickle_cannot_demand_memory(tmp_path: Path) -> None:
-    """The normal reader makes room for as many objects as the number says: 512 MiB here, 64 GiB with a larger one."""
+    """The normal reader makes room for as many objects as the number says: 512 MiB here, 64 GiB
+    with a larger one.
+    """
     (tmp_path / "x.pkl").write_bytes(b"\x80\x03Nr\x00\x00\x00\x02.")
     tracemalloc.start()
     try:
@@ -267,7 +329,10 @@ def test_lone_surrogates_do_not_cost_the_run(tmp_path: Path, foreign: pytest.Mon
     assert main(["convert", "agentlab", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
     assert isinstance(trajectory, Trajectory)
-    assert [(s.action.value, s.action.text[-1]) for s in trajectory.steps] == [("\N{GRINNING FACE}", ")"), (None, "\ufffd")]
+    assert [(s.action.value, s.action.text[-1]) for s in trajectory.steps] == [
+        ("\N{GRINNING FACE}", ")"),
+        (None, "\ufffd"),
+    ]
 
 
 def test_cut_archive_is_an_error(tmp_path: Path) -> None:
@@ -285,12 +350,16 @@ def test_stand_in_keeps_items_and_attributes(tmp_path: Path) -> None:
     assert fields("text") == {}
 
 
-def test_missing_parts_are_named(tmp_path: Path, foreign: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_parts_are_named(
+    tmp_path: Path, foreign: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(tmp_path / "in" / "good", "click('4')")
     (run(tmp_path / "in" / "gap", "click('4')", "click('5')", None) / "step_1.pkl.gz").unlink()
     run(tmp_path / "in" / "none", "x")
     (tmp_path / "in" / "none" / "step_0.pkl.gz").unlink()
-    (run(tmp_path / "in" / "summary", "click('4')") / "summary_info.json").write_text("{", encoding="utf-8")
+    (run(tmp_path / "in" / "summary", "click('4')") / "summary_info.json").write_text(
+        "{", encoding="utf-8"
+    )
     vanish(foreign)
     assert main(["convert", "agentlab", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 3
     messages = capsys.readouterr().err

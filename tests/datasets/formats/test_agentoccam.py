@@ -38,7 +38,10 @@ def test_labels_only_full_marks_succeed(table: Callable[..., Path]) -> None:
 
 def test_missing_grade_is_no_label(table: Callable[..., Path]) -> None:
     path = table("7,1,,,,1,,1")
-    assert [label.annotator for label in load_labels(path) if isinstance(label, LabelRecord)] == ["Ann", "Cy"]
+    assert [label.annotator for label in load_labels(path) if isinstance(label, LabelRecord)] == [
+        "Ann",
+        "Cy",
+    ]
     assert load_grades(path) == {"7": {"Ann": 1.0, "Cy": 1.0}}
 
 
@@ -63,7 +66,12 @@ def test_another_table_is_refused(table: Callable[..., Path], tmp_path: Path) ->
 def test_exact_agreement_444_of_812_tasks(real: Callable[[str], Path]) -> None:
     grades = load_grades(real("annotations") / "agentoccam_webarena_human.csv")
     items = [list(by_person.values()) for by_person in grades.values()]
-    assert (len(items), {len(by_person) for by_person in items}, min(grades, key=int), max(grades, key=int)) == (
+    assert (
+        len(items),
+        {len(by_person) for by_person in items},
+        min(grades, key=int),
+        max(grades, key=int),
+    ) == (
         812,
         {3},
         "0",
@@ -72,16 +80,25 @@ def test_exact_agreement_444_of_812_tasks(real: Callable[[str], Path]) -> None:
     share = exact_agreement(items)
     assert share == 444 / 812  # 54.68 %; quoted as 54.6, cut off
     assert share == pytest.approx(0.546, abs=1e-3)
-    assert [sum(by_person[i] for by_person in items) / 812 for i in range(3)] == pytest.approx([0.619, 0.592, 0.741], abs=5e-4)
+    assert [sum(by_person[i] for by_person in items) / 812 for i in range(3)] == pytest.approx(
+        [0.619, 0.592, 0.741], abs=5e-4
+    )
     assert fleiss_kappa(items) == pytest.approx(0.418, abs=5e-4)
 
 
 @pytest.mark.labelled
 def test_partly_correct_as_failure_agrees(real: Callable[[str], Path]) -> None:
     labels = [
-        label for label in load_labels(real("annotations") / "agentoccam_webarena_human.csv") if isinstance(label, LabelRecord)
+        label
+        for label in load_labels(real("annotations") / "agentoccam_webarena_human.csv")
+        if isinstance(label, LabelRecord)
     ]
     result = annotator_agreement(labels)
     assert result is not None
-    assert (len(labels), result.trajectories, result.three_or_more, result.pairs) == (2436, 812, 812, 2436)
+    assert (len(labels), result.trajectories, result.three_or_more, result.pairs) == (
+        2436,
+        812,
+        812,
+        2436,
+    )
     assert result.exact == 523 / 812

@@ -1,4 +1,6 @@
-"""The importer on rows made up in the layout of the data set, and on the real files where they are."""
+"""The importer on rows made up in the layout of the data set, and on the real files where they
+are.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from typing import Any
 
 import pytest
 
-from prill.datasets.formats.agentrewardbench_webjudge import description, load, load_labels, load_reference_verdicts
+from prill.datasets.formats.agentrewardbench_webjudge import (
+    description,
+    load,
+    load_labels,
+    load_reference_verdicts,
+)
 from prill.errors import UsageError
 from prill.evaluators.meta.agreement import agreement
 from prill.io.store import BadLine
@@ -21,7 +28,15 @@ Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]
 
 
 def step(action: str | None, **more: Any) -> dict[str, Any]:
-    return {"i": 0, "action": action, "reasoning": None, "caption": None, "caption_score": None, "screenshot": None, **more}
+    return {
+        "i": 0,
+        "action": action,
+        "reasoning": None,
+        "caption": None,
+        "caption_score": None,
+        "screenshot": None,
+        **more,
+    }
 
 
 def row(steps: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
@@ -44,13 +59,24 @@ def row(steps: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 def test_run_becomes_a_trajectory(recording: Recording) -> None:
     caption = "### Reasoning:\nA tea shop.\n\n### Score: 2"
     steps = [
-        step("fill('3', 'tea')", reasoning="I type", caption=caption, screenshot="images/a.jpg", caption_score=2),
+        step(
+            "fill('3', 'tea')",
+            reasoning="I type",
+            caption=caption,
+            screenshot="images/a.jpg",
+            caption_score=2,
+        ),
         step("send_msg_to_user('done')"),
         step(None, caption="**Reasoning**: Thank you page\n\n**Score**: 5", caption_score=5),
     ]
     folder = recording([row(steps)], [])
     (trajectory,) = load(folder)
-    assert (trajectory.task.id, trajectory.task.site, trajectory.task.platform, trajectory.task.goal) == (
+    assert (
+        trajectory.task.id,
+        trajectory.task.site,
+        trajectory.task.platform,
+        trajectory.task.goal,
+    ) == (
         "shop.7",
         "shop",
         "web",
@@ -58,7 +84,11 @@ def test_run_becomes_a_trajectory(recording: Recording) -> None:
     )
     assert trajectory.steps[0].observation.caption == "A tea shop."
     assert trajectory.steps[0].observation.screenshot == str(folder.resolve() / "images" / "a.jpg")
-    assert (trajectory.steps[0].action.kind, trajectory.steps[0].action.value, trajectory.steps[0].thought) == (
+    assert (
+        trajectory.steps[0].action.kind,
+        trajectory.steps[0].action.value,
+        trajectory.steps[0].thought,
+    ) == (
         "type",
         "tea",
         "I type",
@@ -66,16 +96,24 @@ def test_run_becomes_a_trajectory(recording: Recording) -> None:
     assert trajectory.final is not None
     assert trajectory.final.caption == "Thank you page"
     assert (trajectory.answer, trajectory.steps[1].action.is_final) == ("done", True)
-    assert trajectory.metadata == {"benchmark_task_id": "shop.improved.7", "terminated": True, "agent_cost_usd": 0.25}
+    assert trajectory.metadata == {
+        "benchmark_task_id": "shop.improved.7",
+        "terminated": True,
+        "agent_cost_usd": 0.25,
+    }
 
 
 def test_judge_thoughts_stay_out(recording: Recording) -> None:
-    (trajectory,) = load(recording([row([step(None, caption="x\n### Score: 4", caption_score=4)])], []))
+    (trajectory,) = load(
+        recording([row([step(None, caption="x\n### Score: 4", caption_score=4)])], [])
+    )
     assert not re.search(r"secret|score|4", repr(trajectory), re.IGNORECASE)
 
 
 def test_only_last_message_ends_the_run(recording: Recording) -> None:
-    (trajectory,) = load(recording([row([step("send_msg_to_user('wait')"), step("click('1')"), step(None)])], []))
+    (trajectory,) = load(
+        recording([row([step("send_msg_to_user('wait')"), step("click('1')"), step(None)])], [])
+    )
     assert [s.action.kind for s in trajectory.steps] == ["message", "click"]
     assert trajectory.answer == "wait"
 
@@ -108,9 +146,20 @@ def test_description_keeps_page_scores() -> None:
 
 
 def test_labels_per_annotator_and_oracle(recording: Recording) -> None:
-    human = [{"annotator": "A", "success": "Successful"}, {"annotator": "B", "success": "Unsuccessful"}]
+    human = [
+        {"annotator": "A", "success": "Successful"},
+        {"annotator": "B", "success": "Unsuccessful"},
+    ]
     folder = recording(
-        [], [{"id": "r", "human": human, "oracle_reward": 0.4, "reference_judges": {"j": {"verdict": "success"}}}]
+        [],
+        [
+            {
+                "id": "r",
+                "human": human,
+                "oracle_reward": 0.4,
+                "reference_judges": {"j": {"verdict": "success"}},
+            }
+        ],
     )
     assert list(load_labels(folder)) == [
         LabelRecord(id="r", success=True, source="human", annotator="A"),
@@ -121,7 +170,12 @@ def test_labels_per_annotator_and_oracle(recording: Recording) -> None:
 
 def judged(text: str | None, verdict: str | None = "failure") -> dict[str, Any]:
     usage = {"prompt_tokens": 7, "completion_tokens": 3}
-    return {"id": "r", "reference_judges": {"j": {"verdict": verdict, "text": text, "model": "m-1", "usage": usage}}}
+    return {
+        "id": "r",
+        "reference_judges": {
+            "j": {"verdict": verdict, "text": text, "model": "m-1", "usage": usage}
+        },
+    }
 
 
 def test_reference_reply_becomes_verdict(recording: Recording) -> None:
@@ -145,11 +199,20 @@ def test_reference_status_after_sentence(recording: Recording, end: str) -> None
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "Thoughts: it was cut", "Thoughts: x\nStatus: unsuccessful", "The page says Status: ok"]
+    "text",
+    [
+        None,
+        "",
+        "Thoughts: it was cut",
+        "Thoughts: x\nStatus: unsuccessful",
+        "The page says Status: ok",
+    ],
 )
 def test_reference_without_verdict_unscored(recording: Recording, text: str | None) -> None:
     folder = recording([], [judged(text, "success")])
-    (read,), (recorded,) = (list(load_reference_verdicts(folder, "j", as_recorded=flag)) for flag in (False, True))
+    (read,), (recorded,) = (
+        list(load_reference_verdicts(folder, "j", as_recorded=flag)) for flag in (False, True)
+    )
     assert isinstance(read, Verdict)
     assert isinstance(recorded, Verdict)
     assert (read.success, read.unscored, recorded.success) == (None, "parse", True)
@@ -183,7 +246,11 @@ def test_folder_without_rows_is_an_error(tmp_path: Path) -> None:
 def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     folder = real("arb_webjudge")
     items = list(load(folder))
-    assert (len(items), len({t.task.id for t in items}), len({t.id for t in items})) == (619, 220, 619)
+    assert (len(items), len({t.task.id for t in items}), len({t.id for t in items})) == (
+        619,
+        220,
+        619,
+    )
     kinds = Counter(s.action.kind for t in items for s in t.steps)
     assert kinds["other"] < 20 < kinds["answer"]
     captions = [o.caption for t in items for o in t.observations if o.caption]
@@ -210,7 +277,11 @@ def test_real_labels_have_stated_counts(real: Callable[[str], Path]) -> None:
 def test_real_oracle_agreement_with_people(real: Callable[[str], Path]) -> None:
     labels = list(load_labels(real("arb_webjudge")))
     judge = EvaluatorInfo("oracle", "1")
-    verdicts = [Verdict(id=label.id, success=label.success, evaluator=judge) for label in labels if label.source == "oracle"]
+    verdicts = [
+        Verdict(id=label.id, success=label.success, evaluator=judge)
+        for label in labels
+        if label.source == "oracle"
+    ]
     result = agreement(verdicts, labels, source="human", truth="first")
     values = {figure.name: round(figure.value, 3) for figure in result.figures}
     expected = {"accuracy": 0.887, "precision": 0.854, "recall": 0.685, "F1": 0.760, "kappa": 0.687}
@@ -220,20 +291,32 @@ def test_real_oracle_agreement_with_people(real: Callable[[str], Path]) -> None:
 
 @pytest.mark.labelled
 def test_real_ties_are_undecided(real: Callable[[str], Path]) -> None:
-    labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
+    labels = [
+        label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)
+    ]
     assert Counter(gold_labels(labels, "human", "first")[1].values()) == {False: 457, True: 162}
     gold = gold_labels(labels, "human")[1]
     assert Counter(gold.values())[None] == 8
-    assert gold == gold_labels(reversed(labels), "human")[1] == gold_labels(labels, "human", "unanimous")[1]
+    assert (
+        gold
+        == gold_labels(reversed(labels), "human")[1]
+        == gold_labels(labels, "human", "unanimous")[1]
+    )
 
 
 @pytest.mark.labelled
 @pytest.mark.parametrize("judge", ["webjudge_7B", "webjudge_o4_mini", "webjudge_gpt4o"])
 def test_real_replies_give_recorded_counts(real: Callable[[str], Path], judge: str) -> None:
-    labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
+    labels = [
+        label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)
+    ]
     for source in ("human", "oracle"):
         read, recorded = (
-            agreement(load_reference_verdicts(real("arb_webjudge"), judge, as_recorded=flag), labels, source=source)  # type: ignore[arg-type]
+            agreement(
+                load_reference_verdicts(real("arb_webjudge"), judge, as_recorded=flag),
+                labels,
+                source=source,
+            )  # type: ignore[arg-type]
             for flag in (False, True)
         )
         assert read.confusion == recorded.confusion
@@ -249,12 +332,23 @@ def test_real_replies_give_recorded_counts(real: Callable[[str], Path], judge: s
     ],
 )
 def test_real_reference_judges_figures(
-    real: Callable[[str], Path], judge: str, judged: int, counts: tuple[int, ...], figures: tuple[float, ...]
+    real: Callable[[str], Path],
+    judge: str,
+    judged: int,
+    counts: tuple[int, ...],
+    figures: tuple[float, ...],
 ) -> None:
-    verdicts = [v for v in load_reference_verdicts(real("arb_webjudge"), judge) if isinstance(v, Verdict)]
-    labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
+    verdicts = [
+        v for v in load_reference_verdicts(real("arb_webjudge"), judge) if isinstance(v, Verdict)
+    ]
+    labels = [
+        label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)
+    ]
     result = agreement(verdicts, labels, source="human", truth="first")
     values = {figure.name: round(figure.value, 3) for figure in result.figures}
     c = result.confusion
     assert (result.judged, (c.tp, c.fp, c.tn, c.fn)) == (judged, counts)
-    assert tuple(values[name] for name in ("accuracy", "precision", "recall", "F1", "kappa")) == figures
+    assert (
+        tuple(values[name] for name in ("accuracy", "precision", "recall", "F1", "kappa"))
+        == figures
+    )

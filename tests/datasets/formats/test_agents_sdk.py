@@ -24,9 +24,18 @@ LONG: list[Row] = [
 def test_actions_are_read() -> None:
     run = one(load(FILES / "long.jsonl"))
     assert rows(run) == LONG
-    assert (run.task.goal, run.answer, run.agent) == ("Buy green tea", "I bought green tea.", "Shopper (scripted)")
+    assert (run.task.goal, run.answer, run.agent) == (
+        "Buy green tea",
+        "I bought green tea.",
+        "Shopper (scripted)",
+    )
     assert [step.thought for step in run.steps] == ["Open", "Type", None, None]
-    assert [step.observation.text for step in run.steps] == [None, "at http://shop.test/", "typed green tea", "pressed Enter"]
+    assert [step.observation.text for step in run.steps] == [
+        None,
+        "at http://shop.test/",
+        "typed green tea",
+        "pressed Enter",
+    ]
     assert {key: run.metadata[key] for key in ("workflow", "session", "prompt_tokens")} == {
         "workflow": "Shopping",
         "session": "chat-1",
@@ -53,17 +62,25 @@ def test_responses_leave_their_functions() -> None:
 
 def test_responses_are_read_where_they_are_kept(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (FILES / "responses.jsonl").read_text().splitlines()]
-    held = next(line["span_data"] for line in lines if line.get("span_data", {}).get("type") == "response")
+    held = next(
+        line["span_data"] for line in lines if line.get("span_data", {}).get("type") == "response"
+    )
     held["input"] = "Buy green tea"
     call = {"type": "function_call", "call_id": "c", "name": "click", "arguments": '{"x": 1}'}
     held["response"] = {"output": [call], "model": "scripted-1"}
     (tmp_path / "a.json").write_text(json.dumps(lines))
     run = one(load(tmp_path))
-    assert (run.task.goal, run.steps[0].action.kind, run.agent) == ("Buy green tea", "click", "Shopper (scripted-1)")
+    assert (run.task.goal, run.steps[0].action.kind, run.agent) == (
+        "Buy green tea",
+        "click",
+        "Shopper (scripted-1)",
+    )
 
 
 def test_traces_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "all.jsonl").write_bytes(b"".join(path.read_bytes() for path in sorted(FILES.iterdir())))
+    (tmp_path / "all.jsonl").write_bytes(
+        b"".join(path.read_bytes() for path in sorted(FILES.iterdir()))
+    )
     (tmp_path / "other.jsonl").write_text('{"object": "trace"}\n')
     assert len(all_read(load(tmp_path))) == 4
     assert all(recognise(Source(path)) for path in FILES.iterdir())
@@ -73,7 +90,10 @@ def test_traces_of_a_folder(tmp_path: Path) -> None:
     ("line", "problem"),
     [
         ('{"object": "trace.span", "trace_id": "t", "span_data": {"type": 3}}', "span_data.type"),
-        ('{"object": "trace.span", "trace_id": "t", "span_data": {"type": "agent"}}', "no call of a model"),
+        (
+            '{"object": "trace.span", "trace_id": "t", "span_data": {"type": "agent"}}',
+            "no call of a model",
+        ),
         ('{"object": "trace.span", "tra', "truncated"),
     ],
 )

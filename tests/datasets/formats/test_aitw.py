@@ -36,16 +36,22 @@ def part(number: int, data: bytes) -> bytes:
 
 
 def example(record: dict[str, Any], packed: bool = True) -> bytes:
-    """The record as a tf.train.Example; with `packed` off, numbers stand one by one, as older writers put them."""
+    """The record as a tf.train.Example; with `packed` off, numbers stand one by one, as older
+    writers put them.
+    """
     entries = b""
     for name, value in record.items():
         values = value if isinstance(value, list) else [value]
         if values and isinstance(values[0], float):
             coded = [struct.pack("<f", v) for v in values]
-            feature = part(2, part(1, b"".join(coded)) if packed else b"".join(b"\x0d" + v for v in coded))
+            feature = part(
+                2, part(1, b"".join(coded)) if packed else b"".join(b"\x0d" + v for v in coded)
+            )
         elif values and isinstance(values[0], int):
             numbers = [varint(v) for v in values]
-            feature = part(3, part(1, b"".join(numbers)) if packed else b"".join(b"\x08" + v for v in numbers))
+            feature = part(
+                3, part(1, b"".join(numbers)) if packed else b"".join(b"\x08" + v for v in numbers)
+            )
         else:
             texts = [v if isinstance(v, bytes) else v.encode() for v in values]
             feature = part(1, b"".join(part(1, v) for v in texts))
@@ -57,7 +63,12 @@ def tfrecord(*examples: bytes) -> bytes:
     out = b""
     for data in examples:
         length = struct.pack("<Q", len(data))
-        out += length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
+        out += (
+            length
+            + struct.pack("<I", masked_crc(length))
+            + data
+            + struct.pack("<I", masked_crc(data))
+        )
     return out
 
 
@@ -95,7 +106,8 @@ def ids(items: list[Trajectory | BadLine]) -> list[str]:
 
 
 def test_the_checksum_is_the_published_one() -> None:
-    # CRC-32C of "123456789" is 0xE3069283; TFRecord rotates it right by 15 bits and adds a constant.
+    # CRC-32C of "123456789" is 0xE3069283; TFRecord rotates it right by 15 bits and adds a
+    # constant.
     crc = 0xE3069283
     assert masked_crc(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     # The empty record as TensorFlow writes it.
@@ -104,7 +116,13 @@ def test_the_checksum_is_the_published_one() -> None:
 
 @pytest.mark.parametrize("packed", [True, False])
 def test_features_of_three_kinds_are_read(packed: bool) -> None:
-    record = {"text": ["a", "ü"], "bytes": b"\x00\xff", "floats": [0.5, -1.0], "ints": [3, -1, 2**62], "none": []}
+    record = {
+        "text": ["a", "ü"],
+        "bytes": b"\x00\xff",
+        "floats": [0.5, -1.0],
+        "ints": [3, -1, 2**62],
+        "none": [],
+    }
     assert parse_example(example(record, packed)) == {
         "text": [b"a", "ü".encode()],
         "bytes": [b"\x00\xff"],
@@ -114,7 +132,9 @@ def test_features_of_three_kinds_are_read(packed: bool) -> None:
     }
 
 
-@pytest.mark.parametrize("data", [b"\x0a\xff", b"\x0b", b"\x0a\x05abc", b"\x80" * 12, b"\x0a\x04\x0a\x02\x0a\x05"])
+@pytest.mark.parametrize(
+    "data", [b"\x0a\xff", b"\x0b", b"\x0a\x05abc", b"\x80" * 12, b"\x0a\x04\x0a\x02\x0a\x05"]
+)
 def test_other_bytes_are_no_example(data: bytes) -> None:
     with pytest.raises(InputError, match="not a tf.train.Example"):
         parse_example(data)
@@ -124,25 +144,42 @@ def test_other_bytes_are_no_example(data: bytes) -> None:
 def test_tfrecord_episode_has_points_in_x_y(tmp_path: Path, packing: Any) -> None:
     image = {"image/encoded": PIXELS, "image/height": 2, "image/width": 4, "image/channels": 3}
     swipe = {"results/yx_lift": [0.25, 0.25]}
-    steps = [step("e", 0, 4, **image), step("e", 1, 4, **swipe), step("e", 2, 4, 3), step("e", 3, 4, 10)]
+    steps = [
+        step("e", 0, 4, **image),
+        step("e", 1, 4, **swipe),
+        step("e", 2, 4, 3),
+        step("e", 3, 4, 10),
+    ]
     path = tmp_path / "google_apps-00000-of-00001"
     path.write_bytes(packing(tfrecord(*map(example, steps))))
     (trajectory,) = load(path, images=tmp_path / "images")
     assert isinstance(trajectory, Trajectory)
-    assert (trajectory.task.id, trajectory.task.goal, trajectory.task.platform, trajectory.task.site, trajectory.agent) == (
+    assert (
+        trajectory.task.id,
+        trajectory.task.goal,
+        trajectory.task.platform,
+        trajectory.task.site,
+        trajectory.agent,
+    ) == (
         "",
         "Goal of e",
         "android",
         "google_apps",
         "human",
     )
-    assert [(s.action.kind, s.action.point, s.action.end_point, s.action.value) for s in trajectory.steps] == [
+    assert [
+        (s.action.kind, s.action.point, s.action.end_point, s.action.value)
+        for s in trajectory.steps
+    ] == [
         ("click", (0.25, 0.75), None, None),
         ("swipe", (0.25, 0.75), (0.25, 0.25), None),
         ("type", None, None, "tea"),
         ("stop", None, None, None),
     ]
-    assert trajectory.steps[0].observation.text == 'TEXT "Buy" at (0.50, 0.62)\nICON_HOME "" at (0.06, 0.06)'
+    assert (
+        trajectory.steps[0].observation.text
+        == 'TEXT "Buy" at (0.50, 0.62)\nICON_HOME "" at (0.06, 0.06)'
+    )
     from PIL import Image
 
     with Image.open(str(trajectory.steps[0].observation.screenshot)) as picture:
@@ -152,7 +189,10 @@ def test_tfrecord_episode_has_points_in_x_y(tmp_path: Path, packing: Any) -> Non
 
 
 def test_lift_is_a_tap_near_and_a_swipe_far(tmp_path: Path) -> None:
-    lifts = [step("e", i, 2, **{"results/yx_lift": [0.75, 0.25 + away]}) for i, away in enumerate((0.03, 0.045))]
+    lifts = [
+        step("e", i, 2, **{"results/yx_lift": [0.75, 0.25 + away]})
+        for i, away in enumerate((0.03, 0.045))
+    ]
     (tmp_path / "x.json").write_text(json.dumps(lifts), encoding="utf-8")
     (trajectory,) = load(tmp_path / "x.json")
     assert isinstance(trajectory, Trajectory)
@@ -177,7 +217,9 @@ def test_steps_are_records_for_matching(tmp_path: Path) -> None:
 
 def test_interleaved_steps_make_episodes(tmp_path: Path) -> None:
     rows = [step("a", 1, 2), step("b", 0, 1), step("a", 0, 2)]
-    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "x.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
     items = list(load(tmp_path))
     assert ids(items) == ["b", "a"]
 
@@ -190,14 +232,21 @@ def test_interleaved_steps_make_episodes(tmp_path: Path) -> None:
         lambda rows: {"steps": rows},
         lambda rows: [{key: [value] for key, value in row.items()} for row in rows],
         lambda rows: [
-            {**row, "image/ui_annotations_positions": [[0.5, 0.25, 0.25, 0.5], [0, 0, 0.125, 0.125]]} for row in rows
+            {
+                **row,
+                "image/ui_annotations_positions": [[0.5, 0.25, 0.25, 0.5], [0, 0, 0.125, 0.125]],
+            }
+            for row in rows
         ],
     ],
     ids=["steps", "episodes", "object", "lists of one", "nested boxes"],
 )
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_shapes_give_equal_episodes(tmp_path: Path, wrap: Any, indent: int | None) -> None:
-    rows = [step("e", 0, 2, **{"image/encoded": base64.b64encode(png()).decode()}), step("e", 1, 2, 6)]
+    rows = [
+        step("e", 0, 2, **{"image/encoded": base64.b64encode(png()).decode()}),
+        step("e", 1, 2, 6),
+    ]
     (tmp_path / "x.json").write_text(json.dumps(wrap(rows), indent=indent), encoding="utf-8")
     (trajectory,) = load(tmp_path / "x.json", images=tmp_path / "images")
     assert isinstance(trajectory, Trajectory)
@@ -207,7 +256,9 @@ def test_json_shapes_give_equal_episodes(tmp_path: Path, wrap: Any, indent: int 
 
 
 def test_cut_episode_keeps_its_full_length(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text(json.dumps([step("e", 0, 9), step("e", 1, 9)]), encoding="utf-8")
+    (tmp_path / "x.json").write_text(
+        json.dumps([step("e", 0, 9), step("e", 1, 9)]), encoding="utf-8"
+    )
     (trajectory,) = load(tmp_path / "x.json")
     assert isinstance(trajectory, Trajectory)
     assert (len(trajectory.steps), trajectory.metadata["episode_length"]) == (2, 9)
@@ -258,14 +309,18 @@ def test_bad_steps_break_only_their_episode(tmp_path: Path) -> None:
     ids=["cut", "flipped", "trailing", "no example"],
 )
 def test_damage_costs_what_comes_after_it(tmp_path: Path, damage: Any, problem: str) -> None:
-    (tmp_path / "x").write_bytes(damage(tfrecord(example(step("a", 0, 1)), example(step("b", 0, 1)))))
+    (tmp_path / "x").write_bytes(
+        damage(tfrecord(example(step("a", 0, 1)), example(step("b", 0, 1))))
+    )
     item_ids = ids(list(load(tmp_path / "x")))
     assert item_ids[0] == "a"
     assert problem in item_ids[-1]
 
 
 def test_damaged_archive_gives_its_good_part(tmp_path: Path) -> None:
-    noise = [example(step(f"e{i}", 0, 1, current_activity=f"{i * 7919 % 10007}")) for i in range(400)]
+    noise = [
+        example(step(f"e{i}", 0, 1, current_activity=f"{i * 7919 % 10007}")) for i in range(400)
+    ]
     data = bytearray(gzip.compress(tfrecord(*noise)))
     data[len(data) // 2 : len(data) // 2 + 8] = b"\xff" * 8
     (tmp_path / "x").write_bytes(data)
@@ -274,7 +329,11 @@ def test_damaged_archive_gives_its_good_part(tmp_path: Path) -> None:
     assert item_ids[-1].startswith("bad: ")
 
 
-@pytest.mark.parametrize("data", [b"\x1f\x8b\x08", gzip.compress(b"[" + b"1," * 5000)[:30]], ids=["mark", "mark and a little"])
+@pytest.mark.parametrize(
+    "data",
+    [b"\x1f\x8b\x08", gzip.compress(b"[" + b"1," * 5000)[:30]],
+    ids=["mark", "mark and a little"],
+)
 def test_archive_cut_at_start_is_a_bad_line(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.json.gz").write_bytes(data)
     (tmp_path / "y.json").write_text(json.dumps([step("good", 0, 1)]), encoding="utf-8")

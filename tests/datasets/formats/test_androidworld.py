@@ -1,4 +1,6 @@
-"""The importer on rows made up in the two layouts of the data set, and on the real files where they are."""
+"""The importer on rows made up in the two layouts of the data set, and on the real files where they
+are.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +19,50 @@ SWITCH = {"t": 'Wi-Fi "5 GHz"', "cls": "Switch", "b": [0, 1200, 1080, 1200], "ch
 
 
 def row(**more: Any) -> dict[str, Any]:
-    return {"id": "aw/1", "platform": "android", "task": "WifiOn", "goal": "Turn on Wi-Fi", "agent": "a", **more}
+    return {
+        "id": "aw/1",
+        "platform": "android",
+        "task": "WifiOn",
+        "goal": "Turn on Wi-Fi",
+        "agent": "a",
+        **more,
+    }
 
 
 def acted(recording: Recording, action: str) -> Trajectory:
-    (trajectory,) = load(recording([row(steps=[{"i": 0, "action": action, "ui": []}], final_ui=[])], []))
+    (trajectory,) = load(
+        recording([row(steps=[{"i": 0, "action": action, "ui": []}], final_ui=[])], [])
+    )
     return trajectory
 
 
 def test_narrative_is_caption_of_one_step(recording: Recording) -> None:
     (trajectory,) = load(recording([row(narrative="I opened the settings.", run_time_s=3.5)], []))
     assert [o.caption for o in trajectory.observations] == ["I opened the settings."]
-    assert (trajectory.task.id, trajectory.task.platform, trajectory.answer) == ("WifiOn", "android", None)
+    assert (trajectory.task.id, trajectory.task.platform, trajectory.answer) == (
+        "WifiOn",
+        "android",
+        None,
+    )
     assert trajectory.metadata == {"evidence": "narrative", "run_time_s": 3.5}
 
 
 def test_elements_become_lines_with_places(recording: Recording) -> None:
     action = 'Reason: it is off {now}\nAction: {"action_type": "click", "index": 4}'
-    (trajectory,) = load(recording([row(steps=[{"i": 0, "action": action, "ui": [SWITCH]}], final_ui=[SWITCH, SWITCH])], []))
+    (trajectory,) = load(
+        recording(
+            [row(steps=[{"i": 0, "action": action, "ui": [SWITCH]}], final_ui=[SWITCH, SWITCH])], []
+        )
+    )
     line = r'Switch "Wi-Fi \"5 GHz\"" (checked) at (0.50, 0.50)'
     assert trajectory.steps[0].observation.text == line
     assert trajectory.final is not None
     assert trajectory.final.text == f"{line}\n{line}"
-    assert (trajectory.steps[0].action.kind, trajectory.steps[0].action.target, trajectory.steps[0].action.point) == (
+    assert (
+        trajectory.steps[0].action.kind,
+        trajectory.steps[0].action.target,
+        trajectory.steps[0].action.point,
+    ) == (
         "click",
         "4",
         None,
@@ -58,27 +81,38 @@ def test_boxes_beyond_screen_enlarge_it(recording: Recording) -> None:
 @pytest.mark.parametrize(
     ("command", "kind", "value"),
     [
-        ('{"action_type": "input_text", "text": "tea", "index": 1, "clear_text": true}', "type", "tea"),
+        (
+            '{"action_type": "input_text", "text": "tea", "index": 1, "clear_text": true}',
+            "type",
+            "tea",
+        ),
         ('{"action_type": "swipe", "direction": "left"}', "swipe", "left"),
         ('{"action_type": "open_app", "app_name": "Settings"}', "open", "Settings"),
         ('{"action_type": "navigate_back"}', "back", None),
         ('{"action_type": "dance"}', "other", None),
     ],
 )
-def test_commands_become_kinds_and_values(recording: Recording, command: str, kind: str, value: str | None) -> None:
+def test_commands_become_kinds_and_values(
+    recording: Recording, command: str, kind: str, value: str | None
+) -> None:
     action = acted(recording, f"Reason: so\n\nAction: {command}").steps[0].action
     assert (action.kind, action.value, action.text) == (kind, value, command)
 
 
 def test_answer_is_the_last_thing_said(recording: Recording) -> None:
     trajectory = acted(
-        recording, 'Reason: r\nAction: {"action_type": "status", "goal_status": "complete", "text": "It is on."}'
+        recording,
+        'Reason: r\nAction: {"action_type": "status", "goal_status": "complete", "text": "It is '
+        'on."}',
     )
     assert (trajectory.steps[0].action.is_final, trajectory.answer) == (True, "It is on.")
 
 
 def test_ending_without_words_no_answer(recording: Recording) -> None:
-    assert acted(recording, 'Action: {"action_type": "status", "goal_status": "complete"}').answer is None
+    assert (
+        acted(recording, 'Action: {"action_type": "status", "goal_status": "complete"}').answer
+        is None
+    )
 
 
 @pytest.mark.parametrize("text", ["no idea", "Action: tap here", '{"action_type"'])
@@ -101,5 +135,10 @@ def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     items = list(load(folder))
     assert Counter(t.metadata["evidence"] for t in items) == {"narrative": 73, "steps": 24}
     assert all(t.observations[-1].text for t in items if t.metadata["evidence"] == "steps")
-    assert not [s for t in items for s in t.steps if s.action.kind == "other" and t.metadata["evidence"] == "steps"]
+    assert not [
+        s
+        for t in items
+        for s in t.steps
+        if s.action.kind == "other" and t.metadata["evidence"] == "steps"
+    ]
     assert Counter(label.success for label in load_labels(folder)) == {True: 67, False: 30}

@@ -22,7 +22,12 @@ def document(**more: Any) -> dict[str, Any]:
     return {
         "schema_version": "ATIF-v1.6",
         "session_id": "s1",
-        "agent": {"name": "browser", "version": "1.0", "model_name": "m", "tool_definitions": [{"name": "f"}]},
+        "agent": {
+            "name": "browser",
+            "version": "1.0",
+            "model_name": "m",
+            "tool_definitions": [{"name": "f"}],
+        },
         "notes": "reward 1.0, solved",
         "steps": [
             {"step_id": 1, "source": "system", "message": "You are an agent"},
@@ -33,14 +38,34 @@ def document(**more: Any) -> dict[str, Any]:
                 "message": "I open the shop",
                 "reasoning_content": "A shop sells tea",
                 "tool_calls": [
-                    {"tool_call_id": "c1", "function_name": "browser_navigate", "arguments": {"url": "http://shop"}}
+                    {
+                        "tool_call_id": "c1",
+                        "function_name": "browser_navigate",
+                        "arguments": {"url": "http://shop"},
+                    }
                 ],
                 "observation": {
-                    "results": [{"source_call_id": "c1", "content": [{"type": "text", "text": "A shop"}, picture]}]
+                    "results": [
+                        {
+                            "source_call_id": "c1",
+                            "content": [{"type": "text", "text": "A shop"}, picture],
+                        }
+                    ]
                 },
-                "metrics": {"prompt_tokens": 10, "completion_tokens": 2, "cost_usd": 0.5, "extra": {}},
+                "metrics": {
+                    "prompt_tokens": 10,
+                    "completion_tokens": 2,
+                    "cost_usd": 0.5,
+                    "extra": {},
+                },
             },
-            {"step_id": 4, "source": "agent", "message": "Bought.", "metrics": {"prompt_tokens": 20}, "extra": {"reward": 1.0}},
+            {
+                "step_id": 4,
+                "source": "agent",
+                "message": "Bought.",
+                "metrics": {"prompt_tokens": 20},
+                "extra": {"reward": 1.0},
+            },
         ],
         "extra": {"reward": 1.0},
         **more,
@@ -79,10 +104,18 @@ def test_document_becomes_a_trajectory(tmp_path: Path) -> None:
 
 def test_date_of_first_step_in_utc(tmp_path: Path) -> None:
     steps = [
-        {"step_id": 1, "timestamp": "2026-01-01T12:00:00.5+01:00", "source": "user", "message": "Go"},
+        {
+            "step_id": 1,
+            "timestamp": "2026-01-01T12:00:00.5+01:00",
+            "source": "user",
+            "message": "Go",
+        },
         {"step_id": 2, "timestamp": "2026-01-01T12:00:09Z", "source": "agent", "message": "Done."},
     ]
-    assert one(write(tmp_path / "a.json", document(steps=steps))).metadata["date"] == "2026-01-01T11:00:00Z"
+    assert (
+        one(write(tmp_path / "a.json", document(steps=steps))).metadata["date"]
+        == "2026-01-01T11:00:00Z"
+    )
 
 
 def test_notes_of_the_writer_stay_out(tmp_path: Path) -> None:
@@ -96,15 +129,24 @@ def test_stated_totals_go_before_sums(tmp_path: Path) -> None:
 
 
 def test_places_become_fractions_of_screen(tmp_path: Path) -> None:
-    agent = {"name": "a", "version": "1", "tool_definitions": [{"display_width": 200, "display_height": 100}]}
+    agent = {
+        "name": "a",
+        "version": "1",
+        "tool_definitions": [{"display_width": 200, "display_height": 100}],
+    }
     call = {"tool_call_id": "c", "function_name": "click", "arguments": {"x": 50, "y": 50}}
     steps = [
         {"step_id": 1, "source": "user", "message": "Go"},
         {"step_id": 2, "source": "agent", "message": "", "tool_calls": [call]},
     ]
-    assert one(write(tmp_path / "a.json", document(agent=agent, steps=steps))).steps[0].action.point == (0.25, 0.5)
+    assert one(write(tmp_path / "a.json", document(agent=agent, steps=steps))).steps[
+        0
+    ].action.point == (0.25, 0.5)
     unknown = {"name": "a", "version": "1"}
-    assert one(write(tmp_path / "b.json", document(agent=unknown, steps=steps))).steps[0].action.point is None
+    assert (
+        one(write(tmp_path / "b.json", document(agent=unknown, steps=steps))).steps[0].action.point
+        is None
+    )
 
 
 def test_folder_passes_other_files_over(tmp_path: Path) -> None:
@@ -121,13 +163,19 @@ def test_folder_passes_other_files_over(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         ('{"schema_version": "ATIF-v1.6", "agent": {"na', "truncated"),
-        (document(steps=[{"step_id": 1, "source": "robot", "message": "x"}]), r"steps\[0\]\.source"),
+        (
+            document(steps=[{"step_id": 1, "source": "robot", "message": "x"}]),
+            r"steps\[0\]\.source",
+        ),
         (document(steps=[{"step_id": 1, "source": "agent", "message": "x"}]), "no goal"),
         (document(schema_version="ATIF-v1.6 reward", agent="x"), r"\$\.agent"),
         (
             document(
                 steps=[
-                    {"source": "user", "message": [{"type": "image", "source": {"path": "../../../../etc/hosts"}}]},
+                    {
+                        "source": "user",
+                        "message": [{"type": "image", "source": {"path": "../../../../etc/hosts"}}],
+                    },
                 ]
             ),
             "leaves the folder",
@@ -162,5 +210,7 @@ def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     assert main(["convert", "atif", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
     assert isinstance(trajectory, Trajectory)
-    assert (tmp_path / "out" / "images") == Path(str(trajectory.steps[1].observation.screenshot)).parent
+    assert (tmp_path / "out" / "images") == Path(
+        str(trajectory.steps[1].observation.screenshot)
+    ).parent
     assert not (tmp_path / "out" / "labels.jsonl").exists()

@@ -1,4 +1,6 @@
-"""ATIF as Harbor's computer-use harness writes it: every type of action, every frame of coordinates, every way to end."""
+"""ATIF as Harbor's computer-use harness writes it: every type of action, every frame of
+coordinates, every way to end.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,33 @@ from PIL import Image
 from prill.datasets.formats.atif import load
 from prill.types import Action, Trajectory
 
-# The fields of the writer's record of an action, all of which it writes, null where they do not apply.
+# The fields of the writer's record of an action, all of which it writes, null where they do not
+# apply.
 FIELDS = (
-    *("type", "x", "y", "end_x", "end_y", "text", "keys", "url", "scroll_x", "scroll_y", "button", "result", "source"),
-    *("model_x", "model_y", "zoom_region", "modifier", "duration", "duration_seconds", "press_enter"),
+    *(
+        "type",
+        "x",
+        "y",
+        "end_x",
+        "end_y",
+        "text",
+        "keys",
+        "url",
+        "scroll_x",
+        "scroll_y",
+        "button",
+        "result",
+        "source",
+    ),
+    *(
+        "model_x",
+        "model_y",
+        "zoom_region",
+        "modifier",
+        "duration",
+        "duration_seconds",
+        "press_enter",
+    ),
     *("clear_before_typing", "command", "timeout_sec"),
 )
 
@@ -25,22 +50,44 @@ def action(type_: str, **given: Any) -> dict[str, Any]:
 
 
 def step(
-    episode: int, arguments: dict[str, Any] | None, message: str = "", text: str = "", final: bool = False
+    episode: int,
+    arguments: dict[str, Any] | None,
+    message: str = "",
+    text: str = "",
+    final: bool = False,
 ) -> dict[str, Any]:
     calls, call_id = [], None
     if arguments is not None:
         call_id = f"call_{episode}_1"
-        calls.append({"tool_call_id": call_id, "function_name": "computer_action", "arguments": arguments})
+        calls.append(
+            {"tool_call_id": call_id, "function_name": "computer_action", "arguments": arguments}
+        )
     if final:
         result = None if arguments is None else arguments["result"]
         name = f"call_{episode}_task_complete"
-        calls.append({"tool_call_id": name, "function_name": "mark_task_complete", "arguments": {"result": result}})
-    picture = {"type": "image", "source": {"media_type": "image/webp", "path": f"screenshot_ep{episode}.webp"}}
+        calls.append(
+            {
+                "tool_call_id": name,
+                "function_name": "mark_task_complete",
+                "arguments": {"result": result},
+            }
+        )
+    picture = {
+        "type": "image",
+        "source": {"media_type": "image/webp", "path": f"screenshot_ep{episode}.webp"},
+    }
     results = [{"source_call_id": call_id, "content": [{"type": "text", "text": text}, picture]}]
-    return {"source": "agent", "message": message, "tool_calls": calls or None, "observation": {"results": results}}
+    return {
+        "source": "agent",
+        "message": message,
+        "tool_calls": calls or None,
+        "observation": {"results": results},
+    }
 
 
-def written(folder: Path, *steps: dict[str, Any], sizes: dict[int, tuple[int, int]] | None = None) -> Trajectory:
+def written(
+    folder: Path, *steps: dict[str, Any], sizes: dict[int, tuple[int, int]] | None = None
+) -> Trajectory:
     start = {
         "source": "agent",
         "message": "",
@@ -51,7 +98,9 @@ def written(folder: Path, *steps: dict[str, Any], sizes: dict[int, tuple[int, in
                 "arguments": {"type": "navigate", "url": "https://shop.example"},
             }
         ],
-        "observation": {"results": [{"source_call_id": "call_start_url_navigation", "content": "Navigated"}]},
+        "observation": {
+            "results": [{"source_call_id": "call_start_url_navigation", "content": "Navigated"}]
+        },
     }
     document = {
         "schema_version": "ATIF-v1.6",
@@ -60,7 +109,9 @@ def written(folder: Path, *steps: dict[str, Any], sizes: dict[int, tuple[int, in
         "steps": [start, {"source": "user", "message": "Buy tea"}, *steps],
     }
     for episode in range(len(steps)):
-        Image.new("RGB", (sizes or {}).get(episode, (1000, 500))).save(folder / f"screenshot_ep{episode}.webp")
+        Image.new("RGB", (sizes or {}).get(episode, (1000, 500))).save(
+            folder / f"screenshot_ep{episode}.webp"
+        )
     (folder / "trajectory.json").write_text(json.dumps(document))
     (run,) = load(folder)
     assert isinstance(run, Trajectory), run
@@ -68,13 +119,20 @@ def written(folder: Path, *steps: dict[str, Any], sizes: dict[int, tuple[int, in
 
 
 def read(folder: Path, arguments: dict[str, Any]) -> Action:
-    return written(folder, step(0, action("wait")), step(1, arguments), step(2, action("wait"))).steps[2].action
+    return (
+        written(folder, step(0, action("wait")), step(1, arguments), step(2, action("wait")))
+        .steps[2]
+        .action
+    )
 
 
 CLICK = {"x": 250, "y": 100}
 TABLE: list[tuple[dict[str, Any], tuple[str, object, object, object]]] = [
     (action("click", **CLICK), ("click", None, (0.25, 0.2), None)),
-    (action("click", button="middle", modifier="shift", **CLICK), ("click", None, (0.25, 0.2), None)),
+    (
+        action("click", button="middle", modifier="shift", **CLICK),
+        ("click", None, (0.25, 0.2), None),
+    ),
     (action("click", button="right", **CLICK), ("right_click", None, (0.25, 0.2), None)),
     (action("double_click", **CLICK), ("double_click", None, (0.25, 0.2), None)),
     (action("triple_click", **CLICK), ("triple_click", None, (0.25, 0.2), None)),
@@ -84,7 +142,10 @@ TABLE: list[tuple[dict[str, Any], tuple[str, object, object, object]]] = [
     (action("mouse_move", **CLICK), ("hover", None, (0.25, 0.2), None)),
     (action("type", text="tea"), ("type", "tea", None, None)),
     (action("type_text_at", text="tea", **CLICK), ("type", "tea\n", (0.25, 0.2), None)),
-    (action("type_text_at", text="tea", press_enter=False, **CLICK), ("type", "tea", (0.25, 0.2), None)),
+    (
+        action("type_text_at", text="tea", press_enter=False, **CLICK),
+        ("type", "tea", (0.25, 0.2), None),
+    ),
     (action("keypress", keys=["ctrl", "a"]), ("press", "ctrl+a", None, None)),
     (action("keypress", keys=["Control+A"]), ("press", "Control+A", None, None)),
     (action("key", keys=["Enter"]), ("press", "Enter", None, None)),
@@ -107,7 +168,11 @@ TABLE: list[tuple[dict[str, Any], tuple[str, object, object, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "expected"), TABLE, ids=lambda value: value["type"] if isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    TABLE,
+    ids=lambda value: value["type"] if isinstance(value, dict) else "",
+)
 def test_every_type_has_its_kind_place_and_value(
     arguments: dict[str, Any], expected: tuple[str, object, object, object], tmp_path: Path
 ) -> None:
@@ -124,9 +189,15 @@ def test_every_type_has_its_kind_place_and_value(
         ({"source": "normalized_completion", "model_x": 0, "model_y": 999}, (0.0, 1.0), (0.5, 0.5)),
         ({"source": "normalized_completion"}, (250 / 999, 100 / 999), (500 / 999, 250 / 999)),
     ],
-    ids=["scaled by the model's picture", "from a grid, carried out", "on the grid, not carried out"],
+    ids=[
+        "scaled by the model's picture",
+        "from a grid, carried out",
+        "on the grid, not carried out",
+    ],
 )
-def test_frames_of_coordinates(given: dict[str, Any], point: object, end: object, tmp_path: Path) -> None:
+def test_frames_of_coordinates(
+    given: dict[str, Any], point: object, end: object, tmp_path: Path
+) -> None:
     made = read(tmp_path, action("drag", **CLICK, end_x=500, end_y=250, **given))
     assert (made.point, made.end_point) == (point, end)
 
@@ -150,8 +221,18 @@ def test_place_on_a_zoomed_picture_is_of_its_region(tmp_path: Path) -> None:
 def test_end_with_a_result_is_the_answer(type_: str, tmp_path: Path) -> None:
     last = action(type_, result="It costs $3.")
     asked = step(0, action("done", result="It costs $4."), text="Are you sure?", final=True)
-    run = written(tmp_path, asked, step(1, last, message="Analysis: it is there", text="Terminal action committed", final=True))
-    assert [made.action.kind for made in run.steps] == ["goto", "message", "answer" if type_ == "answer" else "stop"]
+    run = written(
+        tmp_path,
+        asked,
+        step(
+            1, last, message="Analysis: it is there", text="Terminal action committed", final=True
+        ),
+    )
+    assert [made.action.kind for made in run.steps] == [
+        "goto",
+        "message",
+        "answer" if type_ == "answer" else "stop",
+    ]
     assert run.answer == run.steps[-1].action.value == "It costs $3."
     assert run.steps[-1].thought == "Analysis: it is there"
     assert run.final is not None and str(run.final.screenshot).endswith("screenshot_ep1.webp")
@@ -163,13 +244,19 @@ def test_end_by_text_is_the_answer(tmp_path: Path) -> None:
 
 
 def test_end_without_an_action_is_the_answer(tmp_path: Path) -> None:
-    run = written(tmp_path, step(0, action("click", **CLICK)), step(1, None, text="The tea costs $3.", final=True))
+    run = written(
+        tmp_path,
+        step(0, action("click", **CLICK)),
+        step(1, None, text="The tea costs $3.", final=True),
+    )
     assert (run.answer, run.steps[-1].action.kind) == ("The tea costs $3.", "stop")
     assert run.final is not None and run.final.text is None and run.final.screenshot is not None
 
 
 def test_run_has_goal_start_platform_and_agent(tmp_path: Path) -> None:
-    run = written(tmp_path, step(0, action("click", **CLICK), message="Analysis: a shop\nPlan: click"))
+    run = written(
+        tmp_path, step(0, action("click", **CLICK), message="Analysis: a shop\nPlan: click")
+    )
     assert (run.task.goal, run.task.start_url, run.task.platform, run.agent) == (
         "Buy tea",
         "https://shop.example",
@@ -182,7 +269,13 @@ def test_run_has_goal_start_platform_and_agent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"type": 3}, {"type": "click", "x": "a", "y": None}, {"type": "zoom", "zoom_region": [1, 1, 1, 1]}, {"type": ""}, {}],
+    [
+        {"type": 3},
+        {"type": "click", "x": "a", "y": None},
+        {"type": "zoom", "zoom_region": [1, 1, 1, 1]},
+        {"type": ""},
+        {},
+    ],
 )
 def test_odd_arguments_cost_no_run(arguments: dict[str, Any], tmp_path: Path) -> None:
     made = read(tmp_path, {**action("click"), "type": None, **arguments})

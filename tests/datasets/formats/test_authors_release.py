@@ -1,4 +1,6 @@
-"""The authors' released form of Agent-Eval-Refine: read as it is written, and on to scores, figures and training rows."""
+"""The authors' released form of Agent-Eval-Refine: read as it is written, and on to scores, figures
+and training rows.
+"""
 
 from __future__ import annotations
 
@@ -58,17 +60,23 @@ def test_webarena_task_from_rendered_text(tmp_path: Path) -> None:
     assert "SECRET" not in repr(run)
 
 
-@pytest.mark.parametrize("config", ['{"task_id": 40, "sites": ["map"]}', None, "", "<b>no configuration</b>"])
+@pytest.mark.parametrize(
+    "config", ['{"task_id": 40, "sites": ["map"]}', None, "", "<b>no configuration</b>"]
+)
 def test_webarena_config_of_any_form_is_read(tmp_path: Path, config: str | None) -> None:
     root = authors.webarena(tmp_path / "webarena", [("", ["stop []"], False)])
     log = json.loads((root / "trajectory_log.json").read_text())
     log[0]["other"]["config"] = config
     (root / "trajectory_log.json").write_text(json.dumps(log))
-    assert trajectories(root)[0].task.id == ("webarena.40" if config and config.startswith("{") else "40")
+    assert trajectories(root)[0].task.id == (
+        "webarena.40" if config and config.startswith("{") else "40"
+    )
 
 
 def test_webarena_results_are_the_oracles(tmp_path: Path) -> None:
-    root = authors.webarena(tmp_path / "webarena", [("a", ["stop [a]"], True), ("b", ["stop [b]"], False)])
+    root = authors.webarena(
+        tmp_path / "webarena", [("a", ["stop [a]"], True), ("b", ["stop [b]"], False)]
+    )
     assert labels(root) == [
         LabelRecord(id="40", success=True, source="oracle"),
         LabelRecord(id="41", success=False, source="oracle"),
@@ -76,16 +84,27 @@ def test_webarena_results_are_the_oracles(tmp_path: Path) -> None:
 
 
 def test_skipped_captions_are_none(tmp_path: Path) -> None:
-    root = authors.webarena(tmp_path / "webarena", [("", ["go_back", "scroll [down]", "stop []"], True)])
-    assert [state.caption for state in trajectories(root)[0].observations] == [None, "# Page 1", "# Page 2"]
+    root = authors.webarena(
+        tmp_path / "webarena", [("", ["go_back", "scroll [down]", "stop []"], True)]
+    )
+    assert [state.caption for state in trajectories(root)[0].observations] == [
+        None,
+        "# Page 1",
+        "# Page 2",
+    ]
     other = tmp_path / "mine.json"
     other.write_text(json.dumps({"40_0": "# Mine"}))
     chosen = trajectories(root, captions=str(other))[0]
-    assert ([state.caption for state in chosen.observations], chosen.metadata["captions"]) == (["# Mine", None, None], "mine")
+    assert ([state.caption for state in chosen.observations], chosen.metadata["captions"]) == (
+        ["# Mine", None, None],
+        "mine",
+    )
 
 
 def test_ios_places_are_thousandths(tmp_path: Path) -> None:
-    (run,) = trajectories(authors.ios(tmp_path / "ios80-cogagent-v0", [("Open Settings", IOS_STEPS)]))
+    (run,) = trajectories(
+        authors.ios(tmp_path / "ios80-cogagent-v0", [("Open Settings", IOS_STEPS)])
+    )
     assert run.task.goal == "Open Settings"
     assert [(step.action.kind, step.action.point, step.action.value) for step in run.steps] == [
         ("click", (0.851, 0.52), None),
@@ -101,13 +120,17 @@ def test_ios_places_are_thousandths(tmp_path: Path) -> None:
 
 
 def test_ios_command_in_points_agrees(tmp_path: Path) -> None:
-    """A translation without a place: the command's points are of 390 by 844, and cut off to whole ones."""
+    """A translation without a place: the command's points are of 390 by 844, and cut off to whole
+    ones.
+    """
     (run,) = trajectories(authors.ios(tmp_path / "ios", [("Open it", [("", "tap", TAP)])]))
     assert run.steps[0].action.point == pytest.approx((0.851, 0.52), abs=0.003)
 
 
 def test_ios_unreadable_reply_is_no_claim(tmp_path: Path) -> None:
-    (run,) = trajectories(authors.ios(tmp_path / "ios", [("Open it", [("dance", "Invalid action", "end")])]))
+    (run,) = trajectories(
+        authors.ios(tmp_path / "ios", [("Open it", [("dance", "Invalid action", "end")])])
+    )
     assert (run.steps[-1].action.kind, run.answer) == ("other", None)
     assert run.metadata["ended_by"] == "the agent's reply held no readable operation"
 
@@ -128,9 +151,16 @@ def test_annotation_app_offers_four_decisions(tmp_path: Path) -> None:
 
 def test_android_plan_is_kept(tmp_path: Path) -> None:
     touch = "Action Type: DualPoint, Touch Point: (0.6325, 0.8017), Lift Point: (0.6325, 0.8017)"
-    plan = 'Action Plan: [DUAL_POINT,TYPE] ; Action Decision: "action_type": "DUAL_POINT", "touch_point": "[0.8017, 0.6325]"'
+    plan = (
+        'Action Plan: [DUAL_POINT,TYPE] ; Action Decision: "action_type": "DUAL_POINT", '
+        '"touch_point": "[0.8017, 0.6325]"'
+    )
     cogagent = "Plan: 1. Stop.\nNext Action: Stop.\nGrounded Operation:task complete"
-    root = authors.android(tmp_path / "android", "Search for tea", [(touch, plan), ("Action Type: TaskComplete", cogagent)])
+    root = authors.android(
+        tmp_path / "android",
+        "Search for tea",
+        [(touch, plan), ("Action Type: TaskComplete", cogagent)],
+    )
     (run,) = trajectories(root)
     assert [(step.action.kind, step.action.point, step.thought) for step in run.steps] == [
         ("click", (0.6325, 0.8017), "Action Plan: [DUAL_POINT,TYPE]"),
@@ -151,11 +181,19 @@ def test_reflexion_pictures_are_found(tmp_path: Path) -> None:
 
 
 def test_aitw_truth_is_not_a_persons(tmp_path: Path) -> None:
-    """unify_android_aitw_data.ipynb: the annotation is a boolean, and the annotator's name that of the data set."""
+    """unify_android_aitw_data.ipynb: the annotation is a boolean, and the annotator's name that of
+    the data set.
+    """
     root = authors.android(tmp_path / "android-gt", "Search", [("Action Type: TaskComplete", "")])
-    row = {"dataset_path": "android-gt", "task_idx": "0323_172117-dc2f7adf", "task_uid": "0323_172117-dc2f7adf"}
+    row = {
+        "dataset_path": "android-gt",
+        "task_idx": "0323_172117-dc2f7adf",
+        "task_uid": "0323_172117-dc2f7adf",
+    }
     (root / "evals/v0.jsonl").unlink()
-    (root / "evals/gt.jsonl").write_text(json.dumps({**row, "user_uid": "AitW", "annotation": True, "comment": ""}) + "\n")
+    (root / "evals/gt.jsonl").write_text(
+        json.dumps({**row, "user_uid": "AitW", "annotation": True, "comment": ""}) + "\n"
+    )
     assert labels(root) == [LabelRecord(id="0323_172117-dc2f7adf", success=True, source="oracle")]
 
 
@@ -165,7 +203,20 @@ def test_web_folder_to_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[s
         ("Early stop: Same action for 3 times", ["go_back", "stop []"], False),
     ]
     theirs, ours = authors.webarena(tmp_path / "webarena-gpt4cot", tasks), tmp_path / "ours"
-    assert main(["convert", "agent-eval-refine", str(theirs), "-o", str(ours), "--captions", "ocr-sft-qwenvl-v2"]) == 0
+    assert (
+        main(
+            [
+                "convert",
+                "agent-eval-refine",
+                str(theirs),
+                "-o",
+                str(ours),
+                "--captions",
+                "ocr-sft-qwenvl-v2",
+            ]
+        )
+        == 0
+    )
     assert "2 trajectories, 2 labels" in capsys.readouterr().err
     runs, verdicts = str(ours / "trajectories.jsonl"), str(ours / "v.jsonl")
     with Endpoint(lambda text: VERDICT) as endpoint:
@@ -173,19 +224,27 @@ def test_web_folder_to_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert main(["score", runs, "-o", verdicts, *words]) == 0
     assert all("# Page 1" in turn and "SKIP" not in turn for turn in endpoint.turns)
     capsys.readouterr()
-    assert main(["agree", verdicts, str(ours / "labels.jsonl"), "--trajectories", runs, "--json"]) == 0
+    assert (
+        main(["agree", verdicts, str(ours / "labels.jsonl"), "--trajectories", runs, "--json"]) == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert (found["source"], found["confusion"]) == ("oracle", {"tp": 1, "fp": 1, "tn": 0, "fn": 0})
 
 
 def test_ios_folder_to_training_rows(tmp_path: Path) -> None:
-    theirs, ours = authors.ios(tmp_path / "ios80-cogagent-v0", [("Open Settings", IOS_STEPS)]), tmp_path / "ours"
+    theirs, ours = (
+        authors.ios(tmp_path / "ios80-cogagent-v0", [("Open Settings", IOS_STEPS)]),
+        tmp_path / "ours",
+    )
     assert main(["convert", "agent-eval-refine", str(theirs), "-o", str(ours)]) == 0
     runs, verdicts = str(ours / "trajectories.jsonl"), str(ours / "v.jsonl")
     assert main(["score", runs, "-o", verdicts, "--judge", "always-success"]) == 0
     words = ["--policy", "cogagent", "--policy.generation", "18b"]
     assert main(["filter", runs, "--verdicts", verdicts, "-o", str(tmp_path / "rows"), *words]) == 0
-    answers = [row["completion"][0]["content"][0]["text"].rpartition("\n")[2] for row in lines(tmp_path / "rows/sft.jsonl")]
+    answers = [
+        row["completion"][0]["content"][0]["text"].rpartition("\n")[2]
+        for row in lines(tmp_path / "rows/sft.jsonl")
+    ]
     assert answers == [
         "Grounded Operation: tap [[851,520]]",
         "Grounded Operation: swipe left",
@@ -200,16 +259,35 @@ def test_captioner_pairs_become_rows(tmp_path: Path) -> None:
     theirs = tmp_path / "gui_cap_dataset"
     pairs = []
     for i, text in enumerate(
-        ("# Shop\n* the cart with two things in it", "# Map\n* the river and the streets beside it", "ERROR")
+        (
+            "# Shop\n* the cart with two things in it",
+            "# Map\n* the river and the streets beside it",
+            "ERROR",
+        )
     ):
         authors.picture(theirs / f"images/{i}.png", 80 * i)
         pairs.append({"img": f"/home/someone/data/gui_cap_dataset/images/{i}.png", "cap": text})
     (theirs / "final.json").write_text(json.dumps(pairs, indent=2))
-    assert main(["convert", "screenshots", str(theirs), "-o", str(tmp_path / "ours")]) == 3, "one has no description"
+    assert main(["convert", "screenshots", str(theirs), "-o", str(tmp_path / "ours")]) == 3, (
+        "one has no description"
+    )
     words = ["--for-training", "--captioner", "given", "--near", "-1", "--min-chars", "1"]
-    assert main(["caption", str(tmp_path / "ours/trajectories.jsonl"), "-o", str(tmp_path / "data"), *words]) == 0
+    assert (
+        main(
+            [
+                "caption",
+                str(tmp_path / "ours/trajectories.jsonl"),
+                "-o",
+                str(tmp_path / "data"),
+                *words,
+            ]
+        )
+        == 0
+    )
     rows = lines(tmp_path / "data/rows.jsonl")
-    assert [row["completion"][0]["content"][0]["text"] for row in rows] == [pair["cap"] for pair in pairs[:2]]
+    assert [row["completion"][0]["content"][0]["text"] for row in rows] == [
+        pair["cap"] for pair in pairs[:2]
+    ]
     assert all((tmp_path / "data" / row["images"][0]).is_file() for row in rows)
 
 

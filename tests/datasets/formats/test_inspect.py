@@ -40,14 +40,22 @@ def archive(path: Path, samples: dict[str, Any], method: int = zipfile.ZIP_DEFLA
 
 
 def sample(**more: Any) -> dict[str, Any]:
-    return {"id": "a", "epoch": 1, "input": "Go", "messages": [{"role": "user", "content": "Go"}], **more}
+    return {
+        "id": "a",
+        "epoch": 1,
+        "input": "Go",
+        "messages": [{"role": "user", "content": "Go"}],
+        **more,
+    }
 
 
 @pytest.fixture
 def zstd() -> None:
     """Of most logs; Python knows it from 3.14 on."""
     if not hasattr(zipfile, "ZIP_ZSTANDARD"):
-        pytest.importorskip("zstandard", reason="zstandard is not installed: pip install 'prill[inspect]'")
+        pytest.importorskip(
+            "zstandard", reason="zstandard is not installed: pip install 'prill[inspect]'"
+        )
 
 
 @pytest.mark.parametrize("name", ["long", "chunked-long", "old-long"])
@@ -64,8 +72,19 @@ def test_actions_are_read(name: str, request: pytest.FixtureRequest) -> None:
 def test_a_look_at_the_screen_is_no_step(tmp_path: Path) -> None:
     first, *others = one(load(FILES / "old-long.eval", images=tmp_path)).steps
     assert first.thought == "I know nothing yet\n\nLook first\n\nClick buy"
-    assert first.observation.screenshot and first.observation.text and first.observation.text.startswith("the screen")
-    assert [bool(step.observation.screenshot) for step in others] == [True, True, True, True, False, True]
+    assert (
+        first.observation.screenshot
+        and first.observation.text
+        and first.observation.text.startswith("the screen")
+    )
+    assert [bool(step.observation.screenshot) for step in others] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.usefixtures("zstd")
@@ -73,13 +92,20 @@ def test_every_way_of_packing_says_the_same(tmp_path: Path) -> None:
     runs = all_read(load(FILES, images=tmp_path))
     for name in ("long/long/1", "cut/cut off/1"):
         plain, chunked = runs[name], runs[f"chunked-{name}"]
-        assert (plain.steps, plain.final, plain.metadata) == (chunked.steps, chunked.final, chunked.metadata)
+        assert (plain.steps, plain.final, plain.metadata) == (
+            chunked.steps,
+            chunked.final,
+            chunked.metadata,
+        )
     assert runs["short/short/2"].answer == "It is 4."
 
 
 def test_a_json_log_is_read() -> None:
     runs = all_read(load(FILES / "short.json"))
-    assert {id: run.answer for id, run in runs.items()} == {"short/short/1": "It is 4.", "short/short/2": "It is 4."}
+    assert {id: run.answer for id, run in runs.items()} == {
+        "short/short/1": "It is 4.",
+        "short/short/2": "It is 4.",
+    }
     assert recognise(Source(FILES / "short.json")) and recognise(Source(FILES / "old-long.eval"))
 
 
@@ -94,15 +120,23 @@ def test_what_broke_off_says_why() -> None:
 def test_a_limit_is_no_error() -> None:
     run = one(load(FILES / "cut.eval"))
     assert (run.error, run.answer, run.metadata["limit"]) == (None, None, "message")
-    assert run.final is not None and run.final.text is not None and run.final.text.startswith("the screen")
+    assert (
+        run.final is not None
+        and run.final.text is not None
+        and run.final.text.startswith("the screen")
+    )
 
 
 @pytest.mark.parametrize("name", ["old-long.eval", "short.json"])
 def test_scores_and_targets_are_labels_only(name: str) -> None:
     labels = [label for label in load_labels(FILES / name) if isinstance(label, LabelRecord)]
-    assert {label.source for label in labels} == {"includes", "fraction"}, "not a number is no label"
+    assert {label.source for label in labels} == {"includes", "fraction"}, (
+        "not a number is no label"
+    )
     assert all(label.success is False and "TARGET" in (label.note or "") for label in labels)
-    assert any((label.note or "").startswith("score 0.25; EXPLANATION of a quarter") for label in labels)
+    assert any(
+        (label.note or "").startswith("score 0.25; EXPLANATION of a quarter") for label in labels
+    )
     for run in load(FILES / name):
         assert not isinstance(run, BadLine)
         for word in (b"TARGET", b"EXPLANATION", b"0.25,", b"easy", b"includes"):
@@ -125,14 +159,22 @@ def test_scores_and_targets_are_labels_only(name: str) -> None:
     ],
 )
 def test_grades_become_success(value: object, success: bool | None, tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.eval", {"samples/a_epoch_1.json": sample(scores={"s": {"value": value}})})
-    assert [label.success for label in load_labels(path) if isinstance(label, LabelRecord)] == [success]
+    path = archive(
+        tmp_path / "a.eval", {"samples/a_epoch_1.json": sample(scores={"s": {"value": value}})}
+    )
+    assert [label.success for label in load_labels(path) if isinstance(label, LabelRecord)] == [
+        success
+    ]
 
 
 def test_scores_of_several_values_are_sources(tmp_path: Path) -> None:
     scores = {"s": {"value": {"x": "C", "y": 0}}}
     path = archive(tmp_path / "a.eval", {"samples/a_epoch_1.json": sample(scores=scores)})
-    assert [(label.source, label.success) for label in load_labels(path) if isinstance(label, LabelRecord)] == [
+    assert [
+        (label.source, label.success)
+        for label in load_labels(path)
+        if isinstance(label, LabelRecord)
+    ] == [
         ("s/x", True),
         ("s/y", False),
     ]
@@ -140,7 +182,11 @@ def test_scores_of_several_values_are_sources(tmp_path: Path) -> None:
 
 def test_a_broken_sample_costs_itself(tmp_path: Path) -> None:
     lost = sample(messages=[{"role": "user", "content": "attachment://0123"}])
-    samples = {"samples/a_epoch_1.json": sample(), "samples/b_epoch_1.json": "{", "samples/c_epoch_1.json": lost}
+    samples = {
+        "samples/a_epoch_1.json": sample(),
+        "samples/b_epoch_1.json": "{",
+        "samples/c_epoch_1.json": lost,
+    }
     good, cut, missing = load(archive(tmp_path / "log.eval", samples))
     assert good.id == "log/a/1"
     assert isinstance(cut, BadLine) and "samples/b_epoch_1.json" in cut.place
@@ -155,7 +201,10 @@ def test_a_cut_archive_is_a_broken_record(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.eval", {"samples/a_epoch_1.json": b" " * (80 * 2**20), "samples/b_epoch_1.json": sample()})
+    path = archive(
+        tmp_path / "a.eval",
+        {"samples/a_epoch_1.json": b" " * (80 * 2**20), "samples/b_epoch_1.json": sample()},
+    )
     bomb, after = load(path)
     assert isinstance(bomb, BadLine) and "unpacks to more than" in bomb.problem
     assert isinstance(after, BadLine), "nothing more is read of such an archive"
@@ -172,7 +221,9 @@ def test_a_bomb_of_zstd_is_not_unpacked(tmp_path: Path) -> None:
         file.writestr("samples/a_epoch_1.json", packed)
     data = path.read_bytes()
     # Its method, stored, becomes zstd, in the local header and in the directory.
-    data = data.replace(b"PK\x03\x04\x14\x00\x00\x00\x00\x00", b"PK\x03\x04\x14\x00\x00\x00\x5d\x00")
+    data = data.replace(
+        b"PK\x03\x04\x14\x00\x00\x00\x00\x00", b"PK\x03\x04\x14\x00\x00\x00\x5d\x00"
+    )
     at = data.index(b"PK\x01\x02")
     path.write_bytes(data[: at + 10] + b"\x5d\x00" + data[at + 12 :])
     with Archive(path) as opened, pytest.raises(InputError, match="unpacks to more than 64 MiB"):
@@ -181,7 +232,10 @@ def test_a_bomb_of_zstd_is_not_unpacked(tmp_path: Path) -> None:
 
 def test_references_cannot_multiply_messages(tmp_path: Path) -> None:
     shell = sample(message_refs=[[0, 1]] * 20_000)
-    entries = {"samples/a_epoch_1/sample.json": shell, "samples/a_epoch_1/messages/0.json": [{"role": "user", "content": "Go"}]}
+    entries = {
+        "samples/a_epoch_1/sample.json": shell,
+        "samples/a_epoch_1/messages/0.json": [{"role": "user", "content": "Go"}],
+    }
     (item,) = load(archive(tmp_path / "a.eval", entries))
     assert isinstance(item, BadLine) and "more messages than there are" in item.problem
 

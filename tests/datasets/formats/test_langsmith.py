@@ -1,4 +1,6 @@
-"""Runs that LangSmith 0.15.1 and langchain-core 1.8.3 wrote: tests/datasets/written/make_langsmith.py."""
+"""Runs that LangSmith 0.15.1 and langchain-core 1.8.3 wrote:
+tests/datasets/written/make_langsmith.py.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +48,24 @@ def test_messages_of_langchain_are_read(name: str, tmp_path: Path) -> None:
     assert rows(run) == LANGCHAIN
     assert (run.task.goal, run.answer) == ("Buy green tea", "I bought green tea.")
     assert [step.thought for step in run.steps] == ["Open", "Type", None]
-    assert run.steps[1].observation.text == "at http://shop.test/" and run.steps[1].observation.screenshot
+    assert (
+        run.steps[1].observation.text == "at http://shop.test/"
+        and run.steps[1].observation.screenshot
+    )
 
 
 def test_calls_of_a_wrapped_client_are_read() -> None:
     run = one(load(FILES / "openai-long.jsonl"))
     assert rows(run) == OPENAI
-    assert (run.task.goal, run.answer, run.agent) == ("Buy green tea", "I bought green tea.", "shopper (scripted)")
+    assert (run.task.goal, run.answer, run.agent) == (
+        "Buy green tea",
+        "I bought green tea.",
+        "shopper (scripted)",
+    )
     assert run.steps[0].observation.screenshot and run.metadata["prompt_tokens"] == 50
-    assert rows(one(load(FILES / "openai-short.jsonl"))) == [("answer", "There is no tea.", None, None)]
+    assert rows(one(load(FILES / "openai-short.jsonl"))) == [
+        ("answer", "There is no tea.", None, None)
+    ]
 
 
 def test_a_run_that_broke_off_says_why() -> None:
@@ -64,11 +75,16 @@ def test_a_run_that_broke_off_says_why() -> None:
 
 
 def test_nested_runs_are_those_in_lines(tmp_path: Path) -> None:
-    first, *others = [json.loads(line) for line in (FILES / "openai-long.jsonl").read_text().splitlines()]
+    first, *others = [
+        json.loads(line) for line in (FILES / "openai-long.jsonl").read_text().splitlines()
+    ]
     for other in others:
         del other["trace_id"], other["parent_run_id"]
     (tmp_path / "a.json").write_text(json.dumps({**first, "child_runs": others}))
-    nested, lines = one(load(tmp_path, images=tmp_path / "i")), one(load(FILES / "openai-long.jsonl", images=tmp_path / "i"))
+    nested, lines = (
+        one(load(tmp_path, images=tmp_path / "i")),
+        one(load(FILES / "openai-long.jsonl", images=tmp_path / "i")),
+    )
     assert (nested.steps, nested.metadata) == (lines.steps, lines.metadata)
 
 
@@ -76,13 +92,22 @@ def test_nested_runs_are_those_in_lines(tmp_path: Path) -> None:
     ("inputs", "outputs"),
     [
         ({"messages": [["human", "Go"]]}, {"output": {"type": "ai", "content": "Done."}}),
-        ({"messages": [[{"type": "human", "data": {"content": "Go"}}]]}, {"generations": [[{"text": "Done."}]]}),
+        (
+            {"messages": [[{"type": "human", "data": {"content": "Go"}}]]},
+            {"generations": [[{"text": "Done."}]]},
+        ),
         (
             {"messages": [{"role": "user", "content": "Go"}]},
             {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
         ),
-        ({"input": [{"role": "user", "content": "Go"}]}, {"choices": [{"message": {"role": "assistant", "content": "Done."}}]}),
-        ({"messages": [{"role": "user", "content": "Go"}]}, {"message": {"role": "assistant", "content": "Done."}}),
+        (
+            {"input": [{"role": "user", "content": "Go"}]},
+            {"choices": [{"message": {"role": "assistant", "content": "Done."}}]},
+        ),
+        (
+            {"messages": [{"role": "user", "content": "Go"}]},
+            {"message": {"role": "assistant", "content": "Done."}},
+        ),
     ],
 )
 def test_every_form_of_a_message(inputs: Any, outputs: Any, tmp_path: Path) -> None:
@@ -100,7 +125,14 @@ def test_feedback_is_labels_only(tmp_path: Path) -> None:
     )
     child = {**llm({}, {}), "id": "c", "trace_id": "t", "parent_run_id": "r"}
     said = [
-        {"id": "f", "run_id": "r", "trace_id": "t", "key": "Right", "score": 0, "comment": "VERDICT"},
+        {
+            "id": "f",
+            "run_id": "r",
+            "trace_id": "t",
+            "key": "Right",
+            "score": 0,
+            "comment": "VERDICT",
+        },
         {"id": "g", "run_id": "c", "trace_id": "t", "key": "Of a part", "score": 1},
     ]
     path = written(tmp_path, root, child, *said)

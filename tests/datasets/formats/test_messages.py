@@ -1,4 +1,6 @@
-"""Message lists: replies as Anthropic's own types write them, results as its API takes them, and chat completions."""
+"""Message lists: replies as Anthropic's own types write them, results as its API takes them, and
+chat completions.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,34 @@ from prill.types import Trajectory
 from .test_openai_batch import CALL, write
 from .test_openai_responses import only, picture
 
-types = pytest.importorskip("anthropic.types.beta", reason="anthropic is not installed: pip install anthropic")
+types = pytest.importorskip(
+    "anthropic.types.beta", reason="anthropic is not installed: pip install anthropic"
+)
 
 SCREEN, PART = picture(4, 2), picture(2, 2)
 USER = {"role": "user", "content": "Buy green tea"}
-COMPUTER = {"type": "computer_20251124", "name": "computer", "display_width_px": 4, "display_height_px": 2}
+COMPUTER = {
+    "type": "computer_20251124",
+    "name": "computer",
+    "display_width_px": 4,
+    "display_height_px": 2,
+}
 # What `computer` is called with, and what becomes of it (kind, value, point, end point).
 ACTIONS: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
     ({"action": "left_click", "coordinate": [1, 1]}, ("click", None, (0.25, 0.5), None)),
-    ({"action": "left_click", "coordinate": [1, 1], "text": "shift"}, ("click", None, (0.25, 0.5), None)),
+    (
+        {"action": "left_click", "coordinate": [1, 1], "text": "shift"},
+        ("click", None, (0.25, 0.5), None),
+    ),
     ({"action": "right_click", "coordinate": [2, 0]}, ("right_click", None, (0.5, 0.0), None)),
     ({"action": "middle_click", "coordinate": [2, 0]}, ("middle_click", None, (0.5, 0.0), None)),
     ({"action": "double_click", "coordinate": [1, 1]}, ("double_click", None, (0.25, 0.5), None)),
     ({"action": "triple_click", "coordinate": [1, 1]}, ("triple_click", None, (0.25, 0.5), None)),
     ({"action": "mouse_move", "coordinate": [3, 1]}, ("hover", None, (0.75, 0.5), None)),
-    ({"action": "left_click_drag", "start_coordinate": [0, 0], "coordinate": [4, 2]}, ("drag", None, (0.0, 0.0), (1.0, 1.0))),
+    (
+        {"action": "left_click_drag", "start_coordinate": [0, 0], "coordinate": [4, 2]},
+        ("drag", None, (0.0, 0.0), (1.0, 1.0)),
+    ),
     ({"action": "left_mouse_down"}, ("mouse_down", None, None, None)),
     ({"action": "left_mouse_up"}, ("mouse_up", None, None, None)),
     ({"action": "key", "text": "ctrl+s"}, ("press", "ctrl+s", None, None)),
@@ -48,8 +63,17 @@ ACTIONS: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
 def reply(*blocks: dict[str, Any]) -> dict[str, Any]:
     """What the API answers, as the installed library writes it."""
     usage = {"input_tokens": 5, "output_tokens": 2}
-    fields = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude", "content": blocks, "usage": usage}
-    made = types.BetaMessage.model_validate({**fields, "stop_reason": "tool_use", "stop_sequence": None})
+    fields = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude",
+        "content": blocks,
+        "usage": usage,
+    }
+    made = types.BetaMessage.model_validate(
+        {**fields, "stop_reason": "tool_use", "stop_sequence": None}
+    )
     written: dict[str, Any] = made.model_dump(mode="json", exclude_none=True, by_alias=True)
     return written
 
@@ -63,26 +87,44 @@ def uses(id: str, name: str, input: dict[str, Any], **more: Any) -> dict[str, An
 
 
 def result(id: str, *content: dict[str, Any]) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": list(content)}]}
+    return {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": id, "content": list(content)}],
+    }
 
 
 def image(url: str = SCREEN) -> dict[str, Any]:
-    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": url.partition(",")[2]}}
+    return {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": url.partition(",")[2]},
+    }
 
 
 def done(trajectory: Trajectory) -> list[tuple[Any, ...]]:
-    return [(s.action.kind, s.action.value, s.action.point, s.action.end_point) for s in trajectory.steps]
+    return [
+        (s.action.kind, s.action.value, s.action.point, s.action.end_point)
+        for s in trajectory.steps
+    ]
 
 
 @pytest.mark.parametrize("sized", [True, False])
 @pytest.mark.parametrize("form", ["list", "lines", "object", "batch"])
 def test_every_action_of_the_computer_is_read(form: str, sized: bool, tmp_path: Path) -> None:
     """With the size that the tool states, or that of the pictures."""
-    look = [reply(says("I look."), uses("look", "computer", {"action": "screenshot"})), result("look", image())]
+    look = [
+        reply(says("I look."), uses("look", "computer", {"action": "screenshot"})),
+        result("look", image()),
+    ]
     acts = [reply(uses(str(i), "computer", input)) for i, (input, _) in enumerate(ACTIONS)]
     if form == "batch":
         acts = [reply(uses("0", "computer_batch", {"actions": [input for input, _ in ACTIONS]}))]
-    messages = [USER, *look, *acts, result(str(len(acts) - 1), says("done"), image()), reply(says("Bought."))]
+    messages = [
+        USER,
+        *look,
+        *acts,
+        result(str(len(acts) - 1), says("done"), image()),
+        reply(says("Bought.")),
+    ]
     tools = {"tools": [COMPUTER]} if sized else {}
     path = tmp_path / "run.json"
     if form == "lines":
@@ -90,13 +132,26 @@ def test_every_action_of_the_computer_is_read(form: str, sized: bool, tmp_path: 
     elif form == "list":
         path.write_text(json.dumps(messages))
     else:
-        path.write_text(json.dumps({"system": "You are", "messages": messages, "model": "claude", **tools}))
+        path.write_text(
+            json.dumps({"system": "You are", "messages": messages, "model": "claude", **tools})
+        )
     trajectory = only(load(path, images=tmp_path / "images"))
     assert done(trajectory)[:-1] == [wanted for _, wanted in ACTIONS]
-    assert (trajectory.id, trajectory.task.goal, trajectory.answer) == ("run", "Buy green tea", "Bought.")
+    assert (trajectory.id, trajectory.task.goal, trajectory.answer) == (
+        "run",
+        "Buy green tea",
+        "Bought.",
+    )
     assert trajectory.task.platform == "desktop"
-    assert (trajectory.steps[0].thought, trajectory.steps[-1].observation.text) == ("I look.", "done")
-    assert [bool(s.observation.screenshot) for s in trajectory.steps] == [True, *[False] * (len(ACTIONS) - 1), True]
+    assert (trajectory.steps[0].thought, trajectory.steps[-1].observation.text) == (
+        "I look.",
+        "done",
+    )
+    assert [bool(s.observation.screenshot) for s in trajectory.steps] == [
+        True,
+        *[False] * (len(ACTIONS) - 1),
+        True,
+    ]
     assert recognise(path) == ["messages"] == recognise(tmp_path)
 
 
@@ -104,27 +159,35 @@ def test_tool_sets_name_places_and_elements(tmp_path: Path) -> None:
     at = {"type": "coordinate", "x": 1, "y": 1}
     calls = [
         ("navigate", {"url": "http://shop/"}, ("goto", "http://shop/", None, None, None)),
-        ("left_click", {"target": {"type": "ref", "ref": "ref_7"}}, ("click", None, None, None, "ref_7")),
+        ("left_click", {"target": {"type": "ref", "ref": "ref_7"}}, ("click", None, None, None, "ref_7")),  # noqa: E501
         ("left_click", {"target": at}, ("click", None, (0.25, 0.5), None, None)),
-        ("left_click_drag", {"from": {**at, "x": 0, "y": 0}, "target": at}, ("drag", None, (0.0, 0.0), (0.25, 0.5), None)),
-        ("form_input", {"target": {"type": "ref", "ref": "ref_9"}, "value": "tea"}, ("type", "tea", None, None, "ref_9")),
-        ("scroll", {"target": at, "scroll_direction": "up"}, ("scroll", "up", (0.25, 0.5), None, None)),
+        ("left_click_drag", {"from": {**at, "x": 0, "y": 0}, "target": at}, ("drag", None, (0.0, 0.0), (0.25, 0.5), None)),  # noqa: E501
+        ("form_input", {"target": {"type": "ref", "ref": "ref_9"}, "value": "tea"}, ("type", "tea", None, None, "ref_9")),  # noqa: E501
+        ("scroll", {"target": at, "scroll_direction": "up"}, ("scroll", "up", (0.25, 0.5), None, None)),  # noqa: E501
         ("switch_tab", {"tab_id": "t2"}, ("focus_tab", None, None, None, None)),
     ]  # fmt: skip
     messages = [
         USER,
         reply(uses("look", "screenshot", {}, toolset_name="browser")),
         result("look", image()),
-        *(reply(uses(str(i), name, input, toolset_name="browser")) for i, (name, input, _) in enumerate(calls)),
+        *(
+            reply(uses(str(i), name, input, toolset_name="browser"))
+            for i, (name, input, _) in enumerate(calls)
+        ),
     ]
     trajectory = only(load(write(tmp_path / "run.jsonl", *messages), images=tmp_path / "images"))
-    got = [(*row, step.action.target) for row, step in zip(done(trajectory), trajectory.steps, strict=True)]
+    got = [
+        (*row, step.action.target)
+        for row, step in zip(done(trajectory), trajectory.steps, strict=True)
+    ]
     assert got == [wanted for _, _, wanted in calls]
     assert trajectory.task.platform == "web"
 
 
 def test_a_zoom_shows_a_part_and_moves_no_place(tmp_path: Path) -> None:
-    """The picture of the whole screen stays, and places are on it; without one, the part is what was seen."""
+    """The picture of the whole screen stays, and places are on it; without one, the part is what
+    was seen.
+    """
     click = uses("c", "computer", {"action": "left_click", "coordinate": [1, 1]})
     zoom = uses("z", "computer", {"action": "zoom", "region": [0, 0, 2, 2]})
     look = [reply(uses("s", "computer", {"action": "screenshot"})), result("s", image())]
@@ -133,19 +196,29 @@ def test_a_zoom_shows_a_part_and_moves_no_place(tmp_path: Path) -> None:
         [USER, reply(zoom), result("z", image(PART)), reply(click)],
     ]
     path = write(tmp_path / "runs.jsonl", *({"messages": run} for run in runs))
-    whole, part = [item for item in load(path, images=tmp_path / "images") if isinstance(item, Trajectory)]
+    whole, part = [
+        item for item in load(path, images=tmp_path / "images") if isinstance(item, Trajectory)
+    ]
     assert (whole.id, part.id) == ("runs", "runs#2")
-    seen = [Path(step.observation.screenshot or "").read_bytes() for run in (whole, part) for step in run.steps]
+    seen = [
+        Path(step.observation.screenshot or "").read_bytes()
+        for run in (whole, part)
+        for step in run.steps
+    ]
     assert seen == [base64.b64decode(url.partition(",")[2]) for url in (SCREEN, PART)]
     assert (whole.steps[0].action.point, part.steps[0].action.point) == ((0.25, 0.5), None)
 
 
 def test_a_run_folder_is_read(tmp_path: Path) -> None:
-    """As claude-quickstarts writes it: pictures by path, and the task and the model in meta.json."""
+    """As claude-quickstarts writes it: pictures by path, and the task and the model in
+    meta.json.
+    """
     folder = tmp_path / "runs" / "20261126-104701-abc"
     (folder / "images").mkdir(parents=True)
     (folder / "images/000.jpg").write_bytes(base64.b64decode(SCREEN.partition(",")[2]))
-    (folder / "meta.json").write_text(json.dumps({"model": "claude", "task": "Buy tea", "started": "20261126-104701"}))
+    (folder / "meta.json").write_text(
+        json.dumps({"model": "claude", "task": "Buy tea", "started": "20261126-104701"})
+    )
     shot = reply(uses("a", "computer", {"action": "screenshot"}))
     write(
         folder / "transcript.jsonl",
@@ -156,14 +229,24 @@ def test_a_run_folder_is_read(tmp_path: Path) -> None:
     )
     for source in (tmp_path / "runs", folder, folder / "transcript.jsonl"):
         trajectory = only(load(source))
-        assert (trajectory.id, trajectory.agent, trajectory.answer) == (folder.name, "claude", "It is bought.")
+        assert (trajectory.id, trajectory.agent, trajectory.answer) == (
+            folder.name,
+            "claude",
+            "It is bought.",
+        )
         assert trajectory.metadata == {"date": "2026-11-26T10:47:01"}
         assert trajectory.steps[0].observation.screenshot == str(folder / "images/000.jpg")
         assert recognise(source) == ["messages"]
 
 
 def test_tools_of_the_api_and_thoughts_are_read(tmp_path: Path) -> None:
-    found = {"type": "web_search_result", "title": "Green tea", "url": "http://x/", "encrypted_content": "x", "page_age": None}
+    found = {
+        "type": "web_search_result",
+        "title": "Green tea",
+        "url": "http://x/",
+        "encrypted_content": "x",
+        "page_age": None,
+    }
     search = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "tea"}}
     blocks = [
         {"type": "thinking", "thinking": "Search first.", "signature": "x"},
@@ -173,13 +256,24 @@ def test_tools_of_the_api_and_thoughts_are_read(tmp_path: Path) -> None:
     ]
     trajectory = only(load(write(tmp_path / "run.jsonl", USER, reply(*blocks))))
     first, last = trajectory.steps
-    assert (first.action.kind, first.action.value, first.thought) == ("search", "tea", "Search first.")
-    assert (last.observation.text, last.action.kind, trajectory.answer) == ("Green tea", "answer", "Found.")
+    assert (first.action.kind, first.action.value, first.thought) == (
+        "search",
+        "tea",
+        "Search first.",
+    )
+    assert (last.observation.text, last.action.kind, trajectory.answer) == (
+        "Green tea",
+        "answer",
+        "Found.",
+    )
 
 
 def test_requests_that_repeat_the_conversation_are_one_run(tmp_path: Path) -> None:
     call = reply(uses("a", "navigate", {"url": "http://shop/"}))
-    first, second = [USER], [USER, {"role": "assistant", "content": call["content"]}, result("a", says("A shop"))]
+    first, second = (
+        [USER],
+        [USER, {"role": "assistant", "content": call["content"]}, result("a", says("A shop"))],
+    )
     other = [{"role": "user", "content": "Sell tea"}]
     rows = [
         {"request": {"messages": first, "model": "claude"}, "response": call},
@@ -207,17 +301,27 @@ def test_chat_completions_are_read(tmp_path: Path) -> None:
         "response": {"choices": [{"message": {"role": "assistant", "content": "Done."}}]},
     }
     trajectory = only(load(write(tmp_path / "log.jsonl", record)))
-    assert (trajectory.id, done(trajectory)[0][:2], trajectory.answer) == ("x7", ("goto", "http://shop"), "Done.")
+    assert (trajectory.id, done(trajectory)[0][:2], trajectory.answer) == (
+        "x7",
+        ("goto", "http://shop"),
+        "Done.",
+    )
 
 
 def test_a_picture_that_was_taken_out_is_named(tmp_path: Path) -> None:
     """As WebVoyager's `interact_messages.json` has it."""
     shown = {"type": "image_url", "image_url": {"url": "data:image/png;base64,{b64_img}"}}
-    run = [{"role": "user", "content": [{"type": "text", "text": "Buy tea"}, shown]}, {"role": "assistant", "content": "Done."}]
+    run = [
+        {"role": "user", "content": [{"type": "text", "text": "Buy tea"}, shown]},
+        {"role": "assistant", "content": "Done."},
+    ]
     path = tmp_path / "interact_messages.json"
     path.write_text(json.dumps(run))
     trajectory = only(load(path))
-    assert trajectory.task.goal == "Buy tea\n[picture]" and not trajectory.steps[0].observation.screenshot
+    assert (
+        trajectory.task.goal == "Buy tea\n[picture]"
+        and not trajectory.steps[0].observation.screenshot
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,7 +333,11 @@ def test_a_picture_that_was_taken_out_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_run_is_no_end(message: dict[str, Any], problem: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "runs.jsonl", {"id": "a", "messages": [USER]}, {"id": "b", "messages": [USER, message]})
+    path = write(
+        tmp_path / "runs.jsonl",
+        {"id": "a", "messages": [USER]},
+        {"id": "b", "messages": [USER, message]},
+    )
     good, bad = load(path)
     assert isinstance(good, Trajectory) and good.id == "a"
     assert isinstance(bad, BadLine) and problem in bad.problem and bad.place == f"{path}:2"

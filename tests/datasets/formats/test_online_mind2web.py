@@ -73,8 +73,14 @@ def test_folder_becomes_a_trajectory(tmp_path: Path) -> None:
         "Buy tea",
         "SeeAct",
     )
-    assert (trajectory.task.platform, trajectory.answer, trajectory.metadata) == ("web", "Bought.", {})
-    assert [(s.action.kind, s.action.target, s.action.value, s.thought) for s in trajectory.steps] == [
+    assert (trajectory.task.platform, trajectory.answer, trajectory.metadata) == (
+        "web",
+        "Bought.",
+        {},
+    )
+    assert [
+        (s.action.kind, s.action.target, s.action.value, s.thought) for s in trajectory.steps
+    ] == [
         ("click", "<button> Search", None, "I search"),
         ("type", "<input> Query", "tea", None),
     ]
@@ -84,13 +90,22 @@ def test_folder_becomes_a_trajectory(tmp_path: Path) -> None:
 
 def test_pictures_in_order_of_numbers(tmp_path: Path) -> None:
     trajectory = one(folder(tmp_path, "a", result(action_history=["Press X"] * 11), shots=12))
-    assert [int(Path(str(o.screenshot)).name.split("_")[0]) for o in trajectory.observations] == list(range(12))
+    assert [
+        int(Path(str(o.screenshot)).name.split("_")[0]) for o in trajectory.observations
+    ] == list(range(12))
 
 
-@pytest.mark.parametrize(("shots", "pictured", "metadata"), [(1, 1, {}), (2, 2, {}), (5, 3, {"screenshots_left_out": 2})])
-def test_pictures_too_few_or_too_many(tmp_path: Path, shots: int, pictured: int, metadata: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("shots", "pictured", "metadata"), [(1, 1, {}), (2, 2, {}), (5, 3, {"screenshots_left_out": 2})]
+)
+def test_pictures_too_few_or_too_many(
+    tmp_path: Path, shots: int, pictured: int, metadata: dict[str, int]
+) -> None:
     trajectory = one(folder(tmp_path, "a", result(), shots=shots))
-    assert (sum(o.screenshot is not None for o in trajectory.observations), trajectory.metadata) == (pictured, metadata)
+    assert (
+        sum(o.screenshot is not None for o in trajectory.observations),
+        trajectory.metadata,
+    ) == (pictured, metadata)
     if shots == 5:
         assert Path(str(trajectory.observations[-1].screenshot)).name == "4_full_screenshot.png"
 
@@ -101,11 +116,18 @@ def test_rows_in_one_file_are_read(tmp_path: Path, name: str) -> None:
         result("t1", action_history=["Click at (50, 50)"], result_status="success"),
         result("t2", result_status="error_max_turns"),
     ]
-    text = json.dumps(rows) if name.endswith(".json") else "".join(json.dumps(r) + "\n" for r in rows)
-    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    text = (
+        json.dumps(rows) if name.endswith(".json") else "".join(json.dumps(r) + "\n" for r in rows)
+    )
+    (tmp_path / name).write_bytes(
+        gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
+    )
     for source in (tmp_path, tmp_path / name):
         items = [item for item in load(source) if isinstance(item, Trajectory)]
-        assert [(t.id, t.metadata) for t in items] == [("runs/t1", {"truncated": False}), ("runs/t2", {"truncated": True})]
+        assert [(t.id, t.metadata) for t in items] == [
+            ("runs/t1", {"truncated": False}),
+            ("runs/t2", {"truncated": True}),
+        ]
 
 
 @pytest.mark.parametrize(
@@ -128,9 +150,17 @@ def test_rows_in_one_file_are_read(tmp_path: Path, name: str) -> None:
         ("", "other", None, None, None),
     ],
 )
-def test_action_strings_are_parsed(text: str, kind: str, target: str | None, value: str | None, point: Point | None) -> None:
+def test_action_strings_are_parsed(
+    text: str, kind: str, target: str | None, value: str | None, point: Point | None
+) -> None:
     action = parse_action(text, (200.0, 100.0))
-    assert (action.kind, action.target, action.value, action.point, action.text) == (kind, target, value, point, text)
+    assert (action.kind, action.target, action.value, action.point, action.text) == (
+        kind,
+        target,
+        value,
+        point,
+        text,
+    )
 
 
 def test_action_drag_has_two_places() -> None:
@@ -152,7 +182,9 @@ def test_labels_of_a_model_judge(tmp_path: Path) -> None:
         result("t4", predicted_label=1, human_label="SECRET"),
     ]
     (tmp_path / "runs.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    assert not [word for word in ("SECRET", "judge", "label", "score") if word in repr(list(load(tmp_path)))]
+    assert not [
+        word for word in ("SECRET", "judge", "label", "score") if word in repr(list(load(tmp_path)))
+    ]
     assert list(load_labels(tmp_path)) == [
         LabelRecord(id="runs/t1", success=True, source="llm-judge", note="score 100"),
         LabelRecord(id="runs/t2", success=False, source="llm-judge", note="score 0"),
@@ -164,7 +196,10 @@ def test_labels_of_a_model_judge(tmp_path: Path) -> None:
 def test_labels_of_people_join_by_agent(tmp_path: Path) -> None:
     for id in ("t1", "t2", "t3"):
         folder(tmp_path, "SeeAct", result(id), id=id)
-    labels = [{"task_id": f"t{i + 1}", "SeeAct_human_label": str(i), "Operator_human_label": "1"} for i in range(3)]
+    labels = [
+        {"task_id": f"t{i + 1}", "SeeAct_human_label": str(i), "Operator_human_label": "1"}
+        for i in range(3)
+    ]
     (tmp_path / "human_label.json").write_text(json.dumps(labels))
     expected = [
         LabelRecord(id="SeeAct/t1", success=False),
@@ -224,12 +259,18 @@ def test_no_results_are_an_error(tmp_path: Path) -> None:
 
 def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     folder(tmp_path / "in", "SeeAct", result(), shots=3)
-    (tmp_path / "in" / "human_label.json").write_text('[{"task_id": "t1", "SeeAct_human_label": "1"}]')
-    assert main(["convert", "online-mind2web", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
+    (tmp_path / "in" / "human_label.json").write_text(
+        '[{"task_id": "t1", "SeeAct_human_label": "1"}]'
+    )
+    assert (
+        main(["convert", "online-mind2web", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
+    )
     (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
     assert isinstance(trajectory, Trajectory)
     assert all(Path(str(o.screenshot)).is_file() for o in trajectory.observations)
-    assert [(label.id, label.success) for label in read_labels(tmp_path / "out" / "labels.jsonl")] == [(trajectory.id, True)]
+    assert [
+        (label.id, label.success) for label in read_labels(tmp_path / "out" / "labels.jsonl")
+    ] == [(trajectory.id, True)]
 
 
 @pytest.mark.labelled
@@ -241,4 +282,7 @@ def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     assert (sum(kinds.values()), kinds["other"]) == (6145, 14)
     assert sum(t.metadata.get("truncated") is True for t in items) == 37
     labels = [label for label in load_labels(source) if isinstance(label, LabelRecord)]
-    assert Counter((label.source, label.success) for label in labels) == {("llm-judge", True): 291, ("llm-judge", False): 9}
+    assert Counter((label.source, label.success) for label in labels) == {
+        ("llm-judge", True): 291,
+        ("llm-judge", False): 9,
+    }

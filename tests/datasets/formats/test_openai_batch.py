@@ -15,8 +15,12 @@ from prill.errors import UsageError
 from prill.io.store import BadLine, read_trajectories
 from prill.types import Trajectory
 
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
-CALL = {"id": "a", "type": "function", "function": {"name": "goto", "arguments": '{"url": "http://shop"}'}}
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="  # noqa: E501
+CALL = {
+    "id": "a",
+    "type": "function",
+    "function": {"name": "goto", "arguments": '{"url": "http://shop"}'},
+}
 
 
 def request(id: str = "r1", **more: Any) -> dict[str, Any]:
@@ -24,22 +28,43 @@ def request(id: str = "r1", **more: Any) -> dict[str, Any]:
         {"role": "system", "content": "You are"},
         {"role": "user", "content": "Buy tea"},
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "a", "content": [{"type": "image_url", "image_url": {"url": PIXEL}}]},
+        {
+            "role": "tool",
+            "tool_call_id": "a",
+            "content": [{"type": "image_url", "image_url": {"url": PIXEL}}],
+        },
     ]
-    body = {"model": "m", "messages": messages, "tools": [{"type": "function", "function": {"name": "goto"}}]}
+    body = {
+        "model": "m",
+        "messages": messages,
+        "tools": [{"type": "function", "function": {"name": "goto"}}],
+    }
     return {"custom_id": id, "method": "POST", "url": "/v1/chat/completions", "body": body, **more}
 
 
 def reply(id: str = "r1", *texts: str, **more: Any) -> dict[str, Any]:
     choices = [
-        {"index": i, "finish_reason": "stop", "message": {"role": "assistant", "content": t}} for i, t in enumerate(texts)
+        {"index": i, "finish_reason": "stop", "message": {"role": "assistant", "content": t}}
+        for i, t in enumerate(texts)
     ]
-    body = {"model": "m-2026", "choices": choices, "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}}
-    return {"id": "batch_1", "custom_id": id, "response": {"status_code": 200, "body": body}, "error": None, **more}
+    body = {
+        "model": "m-2026",
+        "choices": choices,
+        "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
+    }
+    return {
+        "id": "batch_1",
+        "custom_id": id,
+        "response": {"status_code": 200, "body": body},
+        "error": None,
+        **more,
+    }
 
 
 def write(path: Path, *rows: dict[str, Any] | str) -> Path:
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    )
     return path
 
 
@@ -48,11 +73,20 @@ def test_request_and_reply_are_one_run(tmp_path: Path) -> None:
     write(tmp_path / "out.jsonl", reply("other", "x"), reply("r1", "Bought."))
     (trajectory,) = load(tmp_path)
     assert isinstance(trajectory, Trajectory)
-    assert (trajectory.id, trajectory.task.goal, trajectory.agent, trajectory.answer) == ("r1", "Buy tea", "m-2026", "Bought.")
+    assert (trajectory.id, trajectory.task.goal, trajectory.agent, trajectory.answer) == (
+        "r1",
+        "Buy tea",
+        "m-2026",
+        "Bought.",
+    )
     assert [s.action.kind for s in trajectory.steps] == ["goto", "answer"]
     assert trajectory.steps[1].observation.screenshot is not None
     assert trajectory.error is None
-    assert trajectory.metadata == {"finish_reason": "stop", "prompt_tokens": 9, "completion_tokens": 2}
+    assert trajectory.metadata == {
+        "finish_reason": "stop",
+        "prompt_tokens": 9,
+        "completion_tokens": 2,
+    }
 
 
 def test_reply_with_tool_call_ends_in_action(tmp_path: Path) -> None:
@@ -62,7 +96,11 @@ def test_reply_with_tool_call_ends_in_action(tmp_path: Path) -> None:
     write(tmp_path / "out.jsonl", reply_row)
     (trajectory,) = load(tmp_path / "in.jsonl")
     assert isinstance(trajectory, Trajectory)
-    assert ([s.action.kind for s in trajectory.steps], trajectory.final, trajectory.answer) == (["goto", "goto"], None, None)
+    assert ([s.action.kind for s in trajectory.steps], trajectory.final, trajectory.answer) == (
+        ["goto", "goto"],
+        None,
+        None,
+    )
 
 
 def test_requests_of_one_goal_share_a_task(tmp_path: Path) -> None:
@@ -76,13 +114,24 @@ def test_requests_of_one_goal_share_a_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reply_fields", "error"),
     [
-        ({"response": None, "error": {"code": "expired", "message": "too late"}}, "the request failed: too late"),
-        ({"response": {"status_code": 429, "body": {"error": {"message": "slow"}}}}, "the request failed (status 429): slow"),
-        ({"response": {"status_code": 500, "body": "oops"}}, "the request failed (status 500): no reason given"),
+        (
+            {"response": None, "error": {"code": "expired", "message": "too late"}},
+            "the request failed: too late",
+        ),
+        (
+            {"response": {"status_code": 429, "body": {"error": {"message": "slow"}}}},
+            "the request failed (status 429): slow",
+        ),
+        (
+            {"response": {"status_code": 500, "body": "oops"}},
+            "the request failed (status 500): no reason given",
+        ),
         ({"custom_id": "other"}, "no reply in the batch"),
     ],
 )
-def test_failed_request_keeps_what_happened(tmp_path: Path, reply_fields: dict[str, Any], error: str) -> None:
+def test_failed_request_keeps_what_happened(
+    tmp_path: Path, reply_fields: dict[str, Any], error: str
+) -> None:
     write(tmp_path / "in.jsonl", request())
     write(tmp_path / "out.jsonl", reply("r1", "x", **reply_fields))
     (trajectory,) = load(tmp_path)
@@ -119,7 +168,14 @@ def test_requests_without_replies_are_read(tmp_path: Path) -> None:
         (request("r2", body={"model": "m"}), "r2: Object missing required field `messages`"),
         (request("r2", body={"messages": [{"role": "system", "content": "x"}]}), "no goal"),
         (
-            request("r2", body={"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x.png"}]}]}),
+            request(
+                "r2",
+                body={
+                    "messages": [
+                        {"role": "user", "content": [{"type": "image_url", "image_url": "x.png"}]}
+                    ]
+                },
+            ),
             "x.png",
         ),
         (request("none"), "no choices"),
@@ -146,7 +202,11 @@ def test_broken_reply_is_named(tmp_path: Path) -> None:
 
 def test_no_requests_are_an_error(tmp_path: Path) -> None:
     out = write(tmp_path / "out.jsonl", reply("r1", "a"))
-    for source, problem in ((tmp_path, "expected"), (out, "give the file of requests"), (tmp_path / "x", "no such")):
+    for source, problem in (
+        (tmp_path, "expected"),
+        (out, "give the file of requests"),
+        (tmp_path / "x", "no such"),
+    ):
         with pytest.raises(UsageError, match=problem):
             list(load(source))
 

@@ -1,4 +1,6 @@
-"""OpenAI Responses: items as the vendor's own types write them, as lists, lines, and responses that follow one another."""
+"""OpenAI Responses: items as the vendor's own types write them, as lists, lines, and responses that
+follow one another.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from prill.types import Trajectory
 
 from .test_openai_batch import write
 
-types = pytest.importorskip("openai.types.responses", reason="openai is not installed: pip install openai")
+types = pytest.importorskip(
+    "openai.types.responses", reason="openai is not installed: pip install openai"
+)
 
 
 def picture(width: int, height: int) -> str:
@@ -35,11 +39,20 @@ ACTIONS: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
     ({"type": "click", "button": "left", "x": 1, "y": 1}, ("click", None, (0.25, 0.5), None)),
     ({"type": "click", "button": "right", "x": 2, "y": 0}, ("right_click", None, (0.5, 0.0), None)),
     ({"type": "double_click", "x": 1, "y": 1}, ("double_click", None, (0.25, 0.5), None)),
-    ({"type": "drag", "path": [{"x": 0, "y": 0}, {"x": 1, "y": 1}, {"x": 4, "y": 2}]}, ("drag", None, (0.0, 0.0), (1.0, 1.0))),
+    (
+        {"type": "drag", "path": [{"x": 0, "y": 0}, {"x": 1, "y": 1}, {"x": 4, "y": 2}]},
+        ("drag", None, (0.0, 0.0), (1.0, 1.0)),
+    ),
     ({"type": "keypress", "keys": ["CTRL", "A"]}, ("press", "CTRL+A", None, None)),
     ({"type": "move", "x": 3, "y": 1}, ("hover", None, (0.75, 0.5), None)),
-    ({"type": "scroll", "x": 1, "y": 1, "scroll_x": 0, "scroll_y": -300}, ("scroll", "up", (0.25, 0.5), None)),
-    ({"type": "scroll", "x": 1, "y": 1, "scroll_x": 9, "scroll_y": 0}, ("scroll", "right", (0.25, 0.5), None)),
+    (
+        {"type": "scroll", "x": 1, "y": 1, "scroll_x": 0, "scroll_y": -300},
+        ("scroll", "up", (0.25, 0.5), None),
+    ),
+    (
+        {"type": "scroll", "x": 1, "y": 1, "scroll_x": 9, "scroll_y": 0},
+        ("scroll", "right", (0.25, 0.5), None),
+    ),
     ({"type": "type", "text": "green tea"}, ("type", "green tea", None, None)),
     ({"type": "wait"}, ("wait", None, None, None)),
 ]
@@ -47,9 +60,17 @@ ACTIONS: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
 
 def call(*actions: dict[str, Any], id: str = "c", **more: Any) -> dict[str, Any]:
     """A call of the computer, as the installed library writes it."""
-    base = {"id": f"cu_{id}", "call_id": id, "pending_safety_checks": [], "status": "completed", "type": "computer_call"}
+    base = {
+        "id": f"cu_{id}",
+        "call_id": id,
+        "pending_safety_checks": [],
+        "status": "completed",
+        "type": "computer_call",
+    }
     fields = {**base, **({"actions": list(actions)} if actions else {}), **more}
-    written: dict[str, Any] = types.ResponseComputerToolCall.model_validate(fields).model_dump(mode="json")
+    written: dict[str, Any] = types.ResponseComputerToolCall.model_validate(fields).model_dump(
+        mode="json"
+    )
     return written
 
 
@@ -68,18 +89,30 @@ def shown(id: str = "c", **more: Any) -> dict[str, Any]:
 
 def said(text: str) -> dict[str, Any]:
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    fields = {"id": "msg", "type": "message", "role": "assistant", "status": "completed", "content": content}
-    written: dict[str, Any] = types.ResponseOutputMessage.model_validate(fields).model_dump(mode="json")
+    fields = {
+        "id": "msg",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": content,
+    }
+    written: dict[str, Any] = types.ResponseOutputMessage.model_validate(fields).model_dump(
+        mode="json"
+    )
     return written
 
 
 def thought(text: str) -> dict[str, Any]:
     fields = {"id": "rs", "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
-    written: dict[str, Any] = types.ResponseReasoningItem.model_validate(fields).model_dump(mode="json")
+    written: dict[str, Any] = types.ResponseReasoningItem.model_validate(fields).model_dump(
+        mode="json"
+    )
     return written
 
 
-def response(id: str, *output: dict[str, Any], before: str | None = None, **more: Any) -> dict[str, Any]:
+def response(
+    id: str, *output: dict[str, Any], before: str | None = None, **more: Any
+) -> dict[str, Any]:
     """A response, as the installed library writes it."""
     fields = {
         "id": id,
@@ -115,35 +148,65 @@ USER = {"role": "user", "content": [{"type": "input_text", "text": "Buy green te
 
 @pytest.mark.parametrize("form", ["list", "lines", "run", "one action"])
 def test_every_action_is_read(form: str, tmp_path: Path) -> None:
-    """The list of today and the single action of the preview; a screenshot shows the screen and is no step."""
+    """The list of today and the single action of the preview; a screenshot shows the screen and is
+    no step.
+    """
     look = [call({"type": "screenshot"}, id="look"), shown("look")]
     if form == "one action":
         acts = [call(action=action, id=str(i)) for i, (action, _) in enumerate(ACTIONS)]
     else:
         acts = [call(*(action for action, _ in ACTIONS))]
-    items = [USER, *look, thought("I shop."), *acts, shown(acts[-1]["call_id"], current_url="http://shop/"), said("Bought.")]
+    items = [
+        USER,
+        *look,
+        thought("I shop."),
+        *acts,
+        shown(acts[-1]["call_id"], current_url="http://shop/"),
+        said("Bought."),
+    ]
     path = tmp_path / "run.json"
     if form == "lines":
         path = write(tmp_path / "run.jsonl", *items)
     else:
-        path.write_text(json.dumps({"input": "Buy green tea", "output": items[1:]} if form == "run" else items))
+        path.write_text(
+            json.dumps({"input": "Buy green tea", "output": items[1:]} if form == "run" else items)
+        )
     trajectory = only(load(path, images=tmp_path / "images"))
     steps = trajectory.steps
-    assert (trajectory.id, trajectory.task.goal, trajectory.answer) == ("run", "Buy green tea", "Bought.")
+    assert (trajectory.id, trajectory.task.goal, trajectory.answer) == (
+        "run",
+        "Buy green tea",
+        "Bought.",
+    )
     assert trajectory.task.platform == "web"
     done = [(s.action.kind, s.action.value, s.action.point, s.action.end_point) for s in steps[:-1]]
     assert done == [wanted for _, wanted in ACTIONS]
-    assert [bool(s.observation.screenshot) for s in steps] == [True, *[False] * (len(ACTIONS) - 1), True]
-    assert (steps[0].thought, steps[-1].action.kind, steps[-1].observation.url) == ("I shop.", "answer", "http://shop/")
+    assert [bool(s.observation.screenshot) for s in steps] == [
+        True,
+        *[False] * (len(ACTIONS) - 1),
+        True,
+    ]
+    assert (steps[0].thought, steps[-1].action.kind, steps[-1].observation.url) == (
+        "I shop.",
+        "answer",
+        "http://shop/",
+    )
     assert recognise(path) == ["openai-responses"] == recognise(tmp_path)
 
 
 def test_responses_are_joined_by_the_one_before(tmp_path: Path) -> None:
-    """In any order, each way through them is a run; what was asked stands next to the response, or in a pair with it."""
-    first = {**response("r1", call({"type": "click", "button": "left", "x": 1, "y": 1})), "input": "Buy green tea"}
+    """In any order, each way through them is a run; what was asked stands next to the response, or
+    in a pair with it.
+    """
+    first = {
+        **response("r1", call({"type": "click", "button": "left", "x": 1, "y": 1})),
+        "input": "Buy green tea",
+    }
     second = {
         "request": {"input": [shown()], "previous_response_id": "r1", "model": "gpt-5.4"},
-        "response": response("r2", said("Searching."), call({"type": "type", "text": "tea"}, id="d"), before="r1"),
+        "response": response(
+            "r2", said("Searching."), call({"type": "type", "text": "tea"}, id="d"), before="r1"
+        ),
     }
     third = {**response("r3", said("Bought."), before="r2"), "input": [shown("d")]}
     other = {**response("r4", said("I cannot."), before="r1"), "input": [shown()]}
@@ -154,7 +217,12 @@ def test_responses_are_joined_by_the_one_before(tmp_path: Path) -> None:
         "r4": ["click", "answer"],
     }
     run = runs["r3"]
-    assert (run.task.goal, run.answer, run.agent, run.steps[1].thought) == ("Buy green tea", "Bought.", "gpt-5.4", "Searching.")
+    assert (run.task.goal, run.answer, run.agent, run.steps[1].thought) == (
+        "Buy green tea",
+        "Bought.",
+        "gpt-5.4",
+        "Searching.",
+    )
     assert all(step.observation.screenshot for step in run.steps[1:])
     assert run.metadata == {
         "prompt_tokens": 30,
@@ -166,7 +234,10 @@ def test_responses_are_joined_by_the_one_before(tmp_path: Path) -> None:
 
 
 def test_responses_in_a_circle_end(tmp_path: Path) -> None:
-    rows = [{**response("a", said("x"), before="b"), "input": "go"}, {**response("b", said("y"), before="a"), "input": "go"}]
+    rows = [
+        {**response("a", said("x"), before="b"), "input": "go"},
+        {**response("b", said("y"), before="a"), "input": "go"},
+    ]
     rows.append({**response("c", said("z"), before="b"), "input": "go"})
     path = write(tmp_path / "runs.jsonl", *rows)
     assert [t.id for t in load(path) if isinstance(t, Trajectory)] == ["c"]
@@ -174,11 +245,19 @@ def test_responses_in_a_circle_end(tmp_path: Path) -> None:
 
 def test_functions_and_built_in_tools_are_read(tmp_path: Path) -> None:
     def made(kind: str, **fields: Any) -> dict[str, Any]:
-        written: dict[str, Any] = getattr(types, kind).model_validate({"status": "completed", **fields}).model_dump(mode="json")
+        written: dict[str, Any] = (
+            getattr(types, kind)
+            .model_validate({"status": "completed", **fields})
+            .model_dump(mode="json")
+        )
         return written
 
     navigate = made(
-        "ResponseFunctionToolCall", type="function_call", name="navigate", arguments='{"url": "http://x/"}', call_id="f"
+        "ResponseFunctionToolCall",
+        type="function_call",
+        name="navigate",
+        arguments='{"url": "http://x/"}',
+        call_id="f",
     )
     search = made(
         "ResponseFunctionWebSearch",
@@ -190,7 +269,11 @@ def test_functions_and_built_in_tools_are_read(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(json.dumps([USER, navigate, result, search, said("Found.")]))
     steps = only(load(path)).steps
-    assert [(s.action.kind, s.action.value) for s in steps] == [("goto", "http://x/"), ("search", "tea"), ("answer", "Found.")]
+    assert [(s.action.kind, s.action.value) for s in steps] == [
+        ("goto", "http://x/"),
+        ("search", "tea"),
+        ("answer", "Found."),
+    ]
     assert steps[1].observation.text == "A page about tea"
 
 
@@ -204,7 +287,10 @@ def test_a_run_without_words_of_a_user_has_no_goal(tmp_path: Path) -> None:
     [
         ('{"object": "response", "output": 5}', None),
         ('{"object": "response", "output": [5]}', "an item is no object"),
-        ('{"object": "response", "output": [{"type": "message", "content": 5}]}', "content is broken"),
+        (
+            '{"object": "response", "output": [{"type": "message", "content": 5}]}',
+            "content is broken",
+        ),
         ('{"object": "response", "output": [], "id"', "truncated"),
     ],
 )
@@ -226,12 +312,29 @@ def test_nothing_of_the_kind_is_an_error(tmp_path: Path) -> None:
 
 def test_batches_of_responses_are_read(tmp_path: Path) -> None:
     requests = [
-        {"custom_id": id, "method": "POST", "url": "/v1/responses", "body": {"model": "m", "input": [USER, shown()]}}
+        {
+            "custom_id": id,
+            "method": "POST",
+            "url": "/v1/responses",
+            "body": {"model": "m", "input": [USER, shown()]},
+        }
         for id in "ab"
     ]
     write(tmp_path / "in.jsonl", *requests)
     body = response("r1", call({"type": "click", "button": "left", "x": 1, "y": 1}))
-    write(tmp_path / "out.jsonl", {"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None})
-    done, lost = [item for item in load_batch(tmp_path, images=tmp_path / "images") if isinstance(item, Trajectory)]
+    write(
+        tmp_path / "out.jsonl",
+        {"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None},
+    )
+    done, lost = [
+        item
+        for item in load_batch(tmp_path, images=tmp_path / "images")
+        if isinstance(item, Trajectory)
+    ]
     assert [(s.action.kind, s.action.point) for s in done.steps] == [("click", (0.25, 0.5))]
-    assert (done.id, done.task.goal, done.error, lost.error) == ("a", "Buy green tea", None, "no reply in the batch")
+    assert (done.id, done.task.goal, done.error, lost.error) == (
+        "a",
+        "Buy green tea",
+        None,
+        "no reply in the batch",
+    )

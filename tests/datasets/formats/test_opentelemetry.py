@@ -1,4 +1,6 @@
-"""Traces that two instrumentations of OpenAI's client wrote: tests/datasets/written/make_otel.py; and evaluations made here."""
+"""Traces that two instrumentations of OpenAI's client wrote: tests/datasets/written/make_otel.py;
+and evaluations made here.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,25 @@ LONG: list[Row] = [
 def attributes(**held: Any) -> list[dict[str, Any]]:
     def typed(value: Any) -> dict[str, Any]:
         if isinstance(value, dict):
-            return {"kvlistValue": {"values": [{"key": key, "value": typed(one)} for key, one in value.items()]}}
+            return {
+                "kvlistValue": {
+                    "values": [{"key": key, "value": typed(one)} for key, one in value.items()]
+                }
+            }
         if isinstance(value, list):
             return {"arrayValue": {"values": [typed(one) for one in value]}}
-        return {{str: "stringValue", int: "intValue", float: "doubleValue", bool: "boolValue"}[type(value)]: value}
+        return {
+            {str: "stringValue", int: "intValue", float: "doubleValue", bool: "boolValue"}[
+                type(value)
+            ]: value
+        }
 
     return [{"key": key, "value": typed(value)} for key, value in held.items()]
 
 
-def span(id: str, start: int, parent: str | None = None, events: Any = (), **held: Any) -> dict[str, Any]:
+def span(
+    id: str, start: int, parent: str | None = None, events: Any = (), **held: Any
+) -> dict[str, Any]:
     """With `__` in place of the dots of attributes."""
     named = {key.replace("__", "."): value for key, value in held.items()}
     more = {"parentSpanId": parent} if parent else {}
@@ -59,7 +71,11 @@ def written(path: Path, *spans: dict[str, Any]) -> Path:
 
 def chat(id: str, start: int, inputs: list[Any], *outputs: Any) -> dict[str, Any]:
     return span(
-        id, start, gen_ai__operation__name="chat", gen_ai__input__messages=inputs, gen_ai__output__messages=list(outputs)
+        id,
+        start,
+        gen_ai__operation__name="chat",
+        gen_ai__input__messages=inputs,
+        gen_ai__output__messages=list(outputs),
     )
 
 
@@ -68,7 +84,10 @@ def said(role: str, text: str) -> dict[str, Any]:
 
 
 def called(id: str, name: str = "click") -> dict[str, Any]:
-    return {"role": "assistant", "parts": [{"type": "tool_call", "id": id, "name": name, "arguments": {"index": 1}}]}
+    return {
+        "role": "assistant",
+        "parts": [{"type": "tool_call", "id": id, "name": name, "arguments": {"index": 1}}],
+    }
 
 
 def answered(id: str, text: str = "ok") -> dict[str, Any]:
@@ -80,7 +99,11 @@ def test_actions_are_read(name: str) -> None:
     run = one(load(FILES / f"{name}-long.json"))
     # OpenTelemetry's own instrumentation leaves pictures out, and with them the size of the screen.
     assert rows(run) == [(*row[:3], row[3] if name == "openinference" else None) for row in LONG]
-    assert (run.task.goal, run.answer, run.agent) == ("Buy green tea", "I bought green tea.", "shopper (scripted-1)")
+    assert (run.task.goal, run.answer, run.agent) == (
+        "Buy green tea",
+        "I bought green tea.",
+        "shopper (scripted-1)",
+    )
     assert [step.thought for step in run.steps] == ["Open", "Type", None, "Click", "Scroll", None]
     assert [step.observation.text for step in run.steps][1] == "done: browser_navigate"
     assert run.metadata["prompt_tokens"] == 50 and run.metadata["date"].startswith("20")
@@ -89,16 +112,30 @@ def test_actions_are_read(name: str) -> None:
 
 def test_pictures_of_openinference_are_seen(tmp_path: Path) -> None:
     run = one(load(FILES / "openinference-long.json", images=tmp_path))
-    assert [bool(step.observation.screenshot) for step in run.steps] == [True, True, False, True, True, True]
+    assert [bool(step.observation.screenshot) for step in run.steps] == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_blobs_of_genai_are_seen(tmp_path: Path) -> None:
     document = json.loads((FILES / "both-pictures.json").read_text())
     for scope in document["resourceSpans"][0]["scopeSpans"]:
         for held in scope["spans"]:
-            held["attributes"] = [pair for pair in held["attributes"] if not pair["key"].startswith(("llm.", "openinference."))]
+            held["attributes"] = [
+                pair
+                for pair in held["attributes"]
+                if not pair["key"].startswith(("llm.", "openinference."))
+            ]
     (tmp_path / "a.json").write_text(json.dumps(document))
-    genai, both = (one(load(path, images=tmp_path / "i")) for path in (tmp_path / "a.json", FILES / "both-pictures.json"))
+    genai, both = (
+        one(load(path, images=tmp_path / "i"))
+        for path in (tmp_path / "a.json", FILES / "both-pictures.json")
+    )
     assert genai.steps == both.steps
     assert rows(genai) == [LONG[3], LONG[5]] and genai.steps[0].observation.screenshot
 
@@ -109,10 +146,14 @@ def test_pictures_withheld_are_named() -> None:
     assert run.steps[0].observation.text == "[picture withheld]"
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/a.png", "https://x.test/a.png", "__REDACTED__", "../a.png"])
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/a.png", "https://x.test/a.png", "__REDACTED__", "../a.png"]
+)
 def test_pictures_elsewhere_are_no_files(url: str, tmp_path: Path) -> None:
     shown = {"role": "user", "parts": [{"type": "uri", "modality": "image", "uri": url}]}
-    run = one(load(written(tmp_path / "a.json", chat("a", 1, [said("user", "Go"), shown], called("1")))))
+    run = one(
+        load(written(tmp_path / "a.json", chat("a", 1, [said("user", "Go"), shown], called("1"))))
+    )
     text = run.steps[0].observation.text
     assert text == (f"[picture at {url}]" if "://" in url else "[picture withheld]")
     assert run.steps[0].observation.screenshot is None
@@ -127,8 +168,15 @@ def test_a_run_that_broke_off_says_why(name: str) -> None:
 
 
 def test_spans_as_the_sdk_prints_them() -> None:
-    printed, exported = one(load(FILES / "spans.jsonl")), one(load(FILES / "openinference-short.json"))
-    assert (printed.id, rows(printed), printed.metadata) == (exported.id, rows(exported), exported.metadata)
+    printed, exported = (
+        one(load(FILES / "spans.jsonl")),
+        one(load(FILES / "openinference-short.json")),
+    )
+    assert (printed.id, rows(printed), printed.metadata) == (
+        exported.id,
+        rows(exported),
+        exported.metadata,
+    )
 
 
 def test_a_list_with_nested_attributes(tmp_path: Path) -> None:
@@ -146,18 +194,35 @@ def test_a_list_with_nested_attributes(tmp_path: Path) -> None:
     }
     (tmp_path / "a.json").write_text(json.dumps({"data": [held]}))
     run = one(load(tmp_path))
-    assert (run.task.goal, run.answer, run.metadata["date"]) == ("Go", "Done.", "2026-01-01T00:00:00Z")
+    assert (run.task.goal, run.answer, run.metadata["date"]) == (
+        "Go",
+        "Done.",
+        "2026-01-01T00:00:00Z",
+    )
 
 
 def test_results_that_no_call_shows_come_from_tools(tmp_path: Path) -> None:
-    tool = span("b", 2, gen_ai__operation__name="execute_tool", gen_ai__tool__call__id="1", gen_ai__tool__call__result="bought")
-    run = one(load(written(tmp_path / "a.json", chat("a", 1, [said("user", "Go")], called("1")), tool)))
+    tool = span(
+        "b",
+        2,
+        gen_ai__operation__name="execute_tool",
+        gen_ai__tool__call__id="1",
+        gen_ai__tool__call__result="bought",
+    )
+    run = one(
+        load(written(tmp_path / "a.json", chat("a", 1, [said("user", "Go")], called("1")), tool))
+    )
     assert run.final is not None and run.final.text == "bought"
 
 
 def test_tools_alone_are_the_actions(tmp_path: Path) -> None:
     """By default no message is recorded."""
-    root = span("r", 0, gen_ai__operation__name="invoke_agent", gen_ai__input__messages=[said("user", "Buy")])
+    root = span(
+        "r",
+        0,
+        gen_ai__operation__name="invoke_agent",
+        gen_ai__input__messages=[said("user", "Buy")],
+    )
     spans = [
         span(
             str(i),
@@ -179,11 +244,19 @@ def test_a_tools_own_model_is_no_part(tmp_path: Path) -> None:
     begin = [said("system", "You act"), said("user", "Go")]
     spans = [
         chat("a", 1, begin, called("1")),
-        chat("x", 2, [said("system", "You extract"), said("user", "page text")], said("assistant", "Extracted")),
+        chat(
+            "x",
+            2,
+            [said("system", "You extract"), said("user", "page text")],
+            said("assistant", "Extracted"),
+        ),
         chat("b", 3, [*begin, called("1"), answered("1")], said("assistant", "Done.")),
     ]
     run = one(load(written(tmp_path / "a.json", *spans)))
-    assert [step.action.kind for step in run.steps] == ["click", "answer"] and "Extracted" not in repr(run)
+    assert [step.action.kind for step in run.steps] == [
+        "click",
+        "answer",
+    ] and "Extracted" not in repr(run)
 
 
 def test_a_compacted_context_loses_nothing(tmp_path: Path) -> None:
@@ -192,7 +265,12 @@ def test_a_compacted_context_loses_nothing(tmp_path: Path) -> None:
         chat("a", 1, [system, said("user", "Go")], called("1")),
         chat("b", 2, [system, said("user", "Go"), called("1"), answered("1", "one")], called("2")),
         # A summary in place of what was; the last call is still there.
-        chat("c", 3, [system, said("user", "Summary: clicked"), called("2"), answered("2", "two")], called("3")),
+        chat(
+            "c",
+            3,
+            [system, said("user", "Summary: clicked"), called("2"), answered("2", "two")],
+            called("3"),
+        ),
         # Nothing is left but the system message.
         chat("d", 4, [system, said("user", "Summary: all")], said("assistant", "Done.")),
     ]
@@ -213,7 +291,9 @@ def test_a_call_made_again_counts_once(tmp_path: Path) -> None:
 
 def test_a_session_can_be_the_run(tmp_path: Path) -> None:
     first = chat("a", 1, [said("user", "Go")], called("1"))
-    second = chat("b", 2, [said("user", "Go"), called("1"), answered("1")], said("assistant", "Done."))
+    second = chat(
+        "b", 2, [said("user", "Go"), called("1"), answered("1")], said("assistant", "Done.")
+    )
     second["traceId"] = "u"
     for held in (first, second):
         held["attributes"] += attributes(**{"session.id": "s"})
@@ -241,7 +321,11 @@ def test_evaluations_are_labels_only(tmp_path: Path) -> None:
     }
     call = chat("a", 1, [said("user", "Go")], said("assistant", "Done."))
     call["events"] = [event]
-    note = {"name": "thumb", "annotator_kind": "HUMAN", "result": {"label": "fail", "explanation": "VERDICT of a person"}}
+    note = {
+        "name": "thumb",
+        "annotator_kind": "HUMAN",
+        "result": {"label": "fail", "explanation": "VERDICT of a person"},
+    }
     call["annotations"] = [note]
     path = written(tmp_path / "a.json", call, span("j", 2, **judge), span("k", 3, "j", **asked))
     run = one(load(path))

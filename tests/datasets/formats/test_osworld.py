@@ -34,11 +34,19 @@ def row(number: int, action: Any, **more: Any) -> dict[str, Any]:
     }
 
 
-def run(base: Path, rows: list[Any], result: str | None = "1.0\n", goal: str | None = "Close it", shots: bool = True) -> Path:
+def run(
+    base: Path,
+    rows: list[Any],
+    result: str | None = "1.0\n",
+    goal: str | None = "Close it",
+    shots: bool = True,
+) -> Path:
     """The example folder m/os/ex1 in results/, with OSWorld's task file above."""
     folder = base / "results" / "m" / "os" / "ex1"
     folder.mkdir(parents=True)
-    (folder / "traj.jsonl").write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
+    (folder / "traj.jsonl").write_text(
+        "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows)
+    )
     for row in rows:
         if shots and isinstance(row, dict) and "screenshot_file" in row:
             Image.new("RGB", (200, 100)).save(folder / row["screenshot_file"])
@@ -47,7 +55,9 @@ def run(base: Path, rows: list[Any], result: str | None = "1.0\n", goal: str | N
     if goal is not None:
         tasks = base / "evaluation_examples" / "examples" / "os"
         tasks.mkdir(parents=True)
-        (tasks / "ex1.json").write_text(json.dumps({"id": "ex1", "instruction": goal, "evaluator": {"expected": "secret"}}))
+        (tasks / "ex1.json").write_text(
+            json.dumps({"id": "ex1", "instruction": goal, "evaluator": {"expected": "secret"}})
+        )
     return base / "results"
 
 
@@ -84,7 +94,11 @@ def test_run_pictures_follow_their_action(tmp_path: Path) -> None:
         ("stop", None, "thought 2"),
     ]
     folder = (source / "m" / "os" / "ex1").resolve()
-    assert [o.screenshot for o in trajectory.observations] == [None, str(folder / "step_1_x.png"), str(folder / "step_2_x.png")]
+    assert [o.screenshot for o in trajectory.observations] == [
+        None,
+        str(folder / "step_1_x.png"),
+        str(folder / "step_2_x.png"),
+    ]
     assert not [word for word in ("secret", "0.75", "1.0") if word in repr(trajectory)]
 
 
@@ -120,7 +134,11 @@ def test_actions_may_be_objects(tmp_path: Path, action: Any, kind: str, value: s
 
 
 def test_response_to_several_actions_once(tmp_path: Path) -> None:
-    rows = [row(1, "WAIT", response="a"), row(1, "WAIT", response="a", screenshot_file="b.png"), row(2, "WAIT", response="c")]
+    rows = [
+        row(1, "WAIT", response="a"),
+        row(1, "WAIT", response="a", screenshot_file="b.png"),
+        row(2, "WAIT", response="c"),
+    ]
     assert [s.thought for s in one(run(tmp_path, rows)).steps] == ["a", None, "c"]
 
 
@@ -133,9 +151,13 @@ def test_error_row_is_the_runs_error(tmp_path: Path) -> None:
     ("text", "success", "note"),
     [("1.0\n", True, None), ("0", False, None), ("0.4", False, "reward 0.4"), ("True", True, None)],
 )
-def test_result_is_an_oracle_label(tmp_path: Path, text: str, success: bool, note: str | None) -> None:
+def test_result_is_an_oracle_label(
+    tmp_path: Path, text: str, success: bool, note: str | None
+) -> None:
     source = run(tmp_path, [row(1, "WAIT")], result=text)
-    assert list(load_labels(source)) == [LabelRecord(id="m/os/ex1", success=success, source="oracle", note=note)]
+    assert list(load_labels(source)) == [
+        LabelRecord(id="m/os/ex1", success=success, source="oracle", note=note)
+    ]
 
 
 def test_ungraded_no_label_spoilt_one_named(tmp_path: Path) -> None:
@@ -158,7 +180,10 @@ def test_ids_have_domain_and_example(tmp_path: Path, below: str) -> None:
 
 
 def test_instruction_may_be_in_a_row(tmp_path: Path) -> None:
-    assert one(run(tmp_path, [row(1, "WAIT", instruction="Open it")], goal=None)).task.goal == "Open it"
+    assert (
+        one(run(tmp_path, [row(1, "WAIT", instruction="Open it")], goal=None)).task.goal
+        == "Open it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,11 +195,15 @@ def test_instruction_may_be_in_a_row(tmp_path: Path) -> None:
         ([row(1, "WAIT"), row(2, "WAIT", screenshot_file="../../x.png")], "g", "leaves the folder"),
     ],
 )
-def test_broken_run_named_others_read(tmp_path: Path, rows: list[Any], goal: str | None, problem: str) -> None:
+def test_broken_run_named_others_read(
+    tmp_path: Path, rows: list[Any], goal: str | None, problem: str
+) -> None:
     source = run(tmp_path, rows, goal=goal)
     good = source / "m" / "os" / "ex2"
     good.mkdir()
-    (good / "traj.jsonl").write_text(json.dumps(row(1, "WAIT", instruction="x", screenshot_file=None)))
+    (good / "traj.jsonl").write_text(
+        json.dumps(row(1, "WAIT", instruction="x", screenshot_file=None))
+    )
     bad, trajectory = load(source)
     assert isinstance(bad, BadLine)
     assert "ex1/traj.jsonl: " in bad.message
@@ -183,14 +212,31 @@ def test_broken_run_named_others_read(tmp_path: Path, rows: list[Any], goal: str
 
 
 def test_row_files_are_read_as_well(recording: Recording) -> None:
-    steps = [{"i": 0, "thought": "t", "action": "pyautogui.click(960, 540)"}, {"i": 1, "thought": None, "action": "DONE"}]
+    steps = [
+        {"i": 0, "thought": "t", "action": "pyautogui.click(960, 540)"},
+        {"i": 1, "thought": None, "action": "DONE"},
+    ]
     runs = [
-        {"id": "osworld/m/e", "platform": "x", "domain": "os", "agent": "m", "goal": "g", "steps": steps, "done_action": True}
+        {
+            "id": "osworld/m/e",
+            "platform": "x",
+            "domain": "os",
+            "agent": "m",
+            "goal": "g",
+            "steps": steps,
+            "done_action": True,
+        }
     ]
     folder = recording(runs, [{"id": "osworld/m/e", "oracle_reward": None}])
     trajectory = one(folder)
-    assert (trajectory.task.id, trajectory.task.site, trajectory.steps[0].action.point) == ("e", "os", (0.5, 0.5))
-    assert list(load_labels(folder)) == [LabelRecord(id="osworld/m/e", success=None, source="oracle")]
+    assert (trajectory.task.id, trajectory.task.site, trajectory.steps[0].action.point) == (
+        "e",
+        "os",
+        (0.5, 0.5),
+    )
+    assert list(load_labels(folder)) == [
+        LabelRecord(id="osworld/m/e", success=None, source="oracle")
+    ]
 
 
 def test_source_without_runs_refused(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Traces that Playwright 1.65 and 1.44 (`old`) wrote in a real Chromium: tests/datasets/written/make_playwright.py."""
+"""Traces that Playwright 1.65 and 1.44 (`old`) wrote in a real Chromium:
+tests/datasets/written/make_playwright.py.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,17 @@ def archive(path: Path, *events: dict[str, Any], network: bool = True, **entries
     return path
 
 
-def before(call: str, start: float, method: str, kind: str = "Frame", **params: Any) -> dict[str, Any]:
-    return {"type": "before", "callId": call, "startTime": start, "class": kind, "method": method, "params": params}
+def before(
+    call: str, start: float, method: str, kind: str = "Frame", **params: Any
+) -> dict[str, Any]:
+    return {
+        "type": "before",
+        "callId": call,
+        "startTime": start,
+        "class": kind,
+        "method": method,
+        "params": params,
+    }
 
 
 def test_actions_are_read(tmp_path: Path) -> None:
@@ -63,7 +74,9 @@ def test_pictures_are_the_last_frames_before(tmp_path: Path) -> None:
     seen = [step.observation.screenshot for step in run.steps]
     assert seen[0] is None and all(seen[1:]) and run.final is not None and run.final.screenshot
     assert seen[1] == seen[2] and len({*seen, run.final.screenshot}) >= 6
-    assert run.steps[1].observation.url and run.steps[1].observation.url.startswith("data:text/html")
+    assert run.steps[1].observation.url and run.steps[1].observation.url.startswith(
+        "data:text/html"
+    )
 
 
 def test_a_trace_without_pictures_has_points() -> None:
@@ -75,7 +88,11 @@ def test_a_trace_without_pictures_has_points() -> None:
 def test_an_action_that_failed_says_so() -> None:
     run = one(load(FILES / "broken.zip"))
     assert rows(run)[1] == ("click", None, "button 'Sell'", None)
-    assert run.error == "Timeout 300ms exceeded." and run.final is not None and run.final.text == run.error
+    assert (
+        run.error == "Timeout 300ms exceeded."
+        and run.final is not None
+        and run.final.text == run.error
+    )
 
 
 def test_frames_by_their_hash(tmp_path: Path) -> None:
@@ -83,11 +100,28 @@ def test_frames_by_their_hash(tmp_path: Path) -> None:
     with zipfile.ZipFile(FILES / "long.zip") as file:
         picture = file.read(next(name for name in file.namelist() if name.endswith(".jpeg")))
     events = [
-        {"type": "screencast-frame", "sha1": "abc.jpeg", "timestamp": 1.0, "width": 100, "height": 100},
+        {
+            "type": "screencast-frame",
+            "sha1": "abc.jpeg",
+            "timestamp": 1.0,
+            "width": 100,
+            "height": 100,
+        },
         before("1", 2.0, "mouseClick", "Page", x=50, y=25),
-        {"type": "screencast-frame", "sha1": "gone.jpeg", "timestamp": 3.0, "width": 100, "height": 100},
+        {
+            "type": "screencast-frame",
+            "sha1": "gone.jpeg",
+            "timestamp": 3.0,
+            "width": 100,
+            "height": 100,
+        },
     ]
-    run = one(load(archive(tmp_path / "a.zip", *events, **{"resources__abc.jpeg": picture}), images=tmp_path / "i"))
+    run = one(
+        load(
+            archive(tmp_path / "a.zip", *events, **{"resources__abc.jpeg": picture}),
+            images=tmp_path / "i",
+        )
+    )
     assert run.steps[0].action.point == (0.5, 0.25) and run.steps[0].observation.screenshot
     assert run.final is None, "a frame that is missing is none"
 

@@ -20,7 +20,13 @@ SIZE = (200.0, 100.0)
         ("pyautogui.click(201, 50)", "click", None, None, None),
         ("pyautogui.click(x, y)", "click", None, None, None),
         ("pyautogui.moveTo(50, 50)", "hover", (0.25, 0.5), None, None),
-        ("pyautogui.moveTo(50, 50)\npyautogui.dragTo(100, 100, duration=1)", "drag", (0.25, 0.5), (0.5, 1.0), None),
+        (
+            "pyautogui.moveTo(50, 50)\npyautogui.dragTo(100, 100, duration=1)",
+            "drag",
+            (0.25, 0.5),
+            (0.5, 1.0),
+            None,
+        ),
         ("pyautogui.scroll(-5, x=50, y=50)", "scroll", (0.25, 0.5), None, "down"),
         ("pyautogui.hscroll(5)", "scroll", None, None, "right"),
         ("pyautogui.typewrite('tea', interval=0.1)", "type", None, None, "tea"),
@@ -30,15 +36,23 @@ SIZE = (200.0, 100.0)
         ("pyperclip.copy('tea')\npyautogui.hotkey('ctrl', 'v')", "type", None, None, "tea"),
         ("pyperclip.copy('it's')\npyautogui.hotkey('ctrl', 'v')", "type", None, None, "it's"),
         (
-            "pyperclip.copy('it's')\npyautogui.hotkey('ctrl', 'v')\npyperclip.copy(' me')\npyautogui.hotkey('ctrl', 'v')",
+            "pyperclip.copy('it's')\npyautogui.hotkey('ctrl', 'v')\npyperclip.copy(' "
+            "me')\npyautogui.hotkey('ctrl', 'v')",
             "type",
             None,
             None,
             "it's me",
         ),
-        ("import pyautogui\nimport time\npyautogui.click(50, 50)\ntime.sleep(1)", "click", (0.25, 0.5), None, None),
         (
-            "pyautogui.click(50, 50); pyautogui.write('green '); pyautogui.write('tea'); pyautogui.press('enter')",
+            "import pyautogui\nimport time\npyautogui.click(50, 50)\ntime.sleep(1)",
+            "click",
+            (0.25, 0.5),
+            None,
+            None,
+        ),
+        (
+            "pyautogui.click(50, 50); pyautogui.write('green '); pyautogui.write('tea'); "
+            "pyautogui.press('enter')",
             "type",
             (0.25, 0.5),
             None,
@@ -57,9 +71,16 @@ SIZE = (200.0, 100.0)
         ("", "other", None, None, None),
     ],
 )
-def test_code_becomes_one_action(code: str, kind: str, point: Point | None, end_point: Point | None, value: str | None) -> None:
+def test_code_becomes_one_action(
+    code: str, kind: str, point: Point | None, end_point: Point | None, value: str | None
+) -> None:
     action = parse_pyautogui(code, SIZE)
-    assert (action.kind, action.point, action.end_point, action.value) == (kind, point, end_point, value)
+    assert (action.kind, action.point, action.end_point, action.value) == (
+        kind,
+        point,
+        end_point,
+        value,
+    )
     assert action.text == code
 
 

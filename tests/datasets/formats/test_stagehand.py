@@ -1,4 +1,6 @@
-"""Trajectories made here by the types that Stagehand states, as its harness stores them (packages/core/lib/v3/verifier)."""
+"""Trajectories made here by the types that Stagehand states, as its harness stores them
+(packages/core/lib/v3/verifier).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ def picture() -> bytes:
 
 
 def step(i: int, name: str, args: dict[str, Any], **more: Any) -> dict[str, Any]:
-    probe = {"url": f"http://shop.test/{i}", "screenshotPath": f"screenshots/probe/{i}.png", "ariaTree": f"[{i}] button: Buy"}
+    probe = {
+        "url": f"http://shop.test/{i}",
+        "screenshotPath": f"screenshots/probe/{i}.png",
+        "ariaTree": f"[{i}] button: Buy",
+    }
     evidence = {"modalities": [{"type": "text", "content": f"did {name}"}]}
     return {
         "index": i,
@@ -63,9 +69,16 @@ def written(folder: Path, *steps: dict[str, Any], **more: Any) -> Path:
     for i in range(1, len(steps) + 1):
         (folder / f"screenshots/probe/{i}.png").write_bytes(picture())
     (folder / "trajectory.json").write_text(json.dumps(run))
-    (folder / "task_data.json").write_text(json.dumps({"task": task, "result": {"outcomeSuccess": True}}))
+    (folder / "task_data.json").write_text(
+        json.dumps({"task": task, "result": {"outcomeSuccess": True}})
+    )
     (folder / "scores").mkdir()
-    score = {"outcomeSuccess": False, "processScore": 0.75, "perCriterion": [], "evidenceInsufficient": []}
+    score = {
+        "outcomeSuccess": False,
+        "processScore": 0.75,
+        "perCriterion": [],
+        "evidenceInsufficient": [],
+    }
     (folder / "scores/result.json").write_text(json.dumps(score))
     return folder
 
@@ -75,7 +88,10 @@ LONG = [
     ("act", {"action": "type 'green tea' into the search field"}),
     ("act", {"action": "click the Buy button"}),
     ("click", {"describe": "the Buy button", "coordinates": [50, 25]}),
-    ("dragAndDrop", {"describe": "a card", "startCoordinates": [0, 0], "endCoordinates": [200, 100]}),
+    (
+        "dragAndDrop",
+        {"describe": "a card", "startCoordinates": [0, 0], "endCoordinates": [200, 100]},
+    ),
     ("keys", {"method": "press", "value": "Enter"}),
     ("scroll", {"direction": "down"}),
     ("navback", {}),
@@ -104,7 +120,12 @@ def test_actions_are_read(tmp_path: Path) -> None:
     run = one(load(long(tmp_path / "runs/tea/1")))
     assert rows(run) == ROWS
     assert run.steps[4].action.end_point == (1.0, 1.0)
-    assert (run.id, run.task.id, run.task.goal, run.answer) == ("1", "tea_1", "Buy green tea", "Bought.")
+    assert (run.id, run.task.id, run.task.goal, run.answer) == (
+        "1",
+        "tea_1",
+        "Buy green tea",
+        "Bought.",
+    )
     assert run.metadata == {
         "status": "complete",
         "prompt_tokens": 100,
@@ -119,30 +140,53 @@ def test_a_probe_is_the_next_observation(tmp_path: Path) -> None:
     first, second = run.steps[:2]
     assert (first.observation.screenshot, first.observation.url) == (None, "http://shop.test/")
     assert second.observation.screenshot == str((folder / "screenshots/probe/1.png").resolve())
-    assert (second.observation.url, second.observation.text) == ("http://shop.test/1", "did goto\n[1] button: Buy")
+    assert (second.observation.url, second.observation.text) == (
+        "http://shop.test/1",
+        "did goto\n[1] button: Buy",
+    )
     assert run.final is not None and run.final.url == f"http://shop.test/{len(LONG)}"
     assert first.thought == "because 1"
 
 
 def test_the_agents_picture_stands_in(tmp_path: Path) -> None:
-    image = {"type": "image", "bytesBase64": base64.b64encode(picture()).decode(), "mediaType": "image/png"}
-    more = {"agentEvidence": {"modalities": [image]}, "probeEvidence": {}, "toolOutput": {"ok": False, "error": "no such"}}
-    run = one(load(written(tmp_path / "a", step(1, "click", {"x": 1}, **more)), images=tmp_path / "i"))
+    image = {
+        "type": "image",
+        "bytesBase64": base64.b64encode(picture()).decode(),
+        "mediaType": "image/png",
+    }
+    more = {
+        "agentEvidence": {"modalities": [image]},
+        "probeEvidence": {},
+        "toolOutput": {"ok": False, "error": "no such"},
+    }
+    run = one(
+        load(written(tmp_path / "a", step(1, "click", {"x": 1}, **more)), images=tmp_path / "i")
+    )
     assert run.final is not None and run.final.screenshot and run.final.text == "no such"
 
 
 def test_a_short_run_and_one_that_broke_off(tmp_path: Path) -> None:
     written(tmp_path / "runs/short", step(1, "goto", {"url": "http://x"}))
-    written(tmp_path / "runs/broken", step(1, "goto", {"url": "http://x"}), status="error", terminationReason="step_budget")
+    written(
+        tmp_path / "runs/broken",
+        step(1, "goto", {"url": "http://x"}),
+        status="error",
+        terminationReason="step_budget",
+    )
     runs = all_read(load(tmp_path))
-    assert {id: run.error for id, run in runs.items()} == {"runs/short": None, "runs/broken": "step_budget"}
+    assert {id: run.error for id, run in runs.items()} == {
+        "runs/short": None,
+        "runs/broken": "step_budget",
+    }
 
 
 def test_verdicts_are_labels_only(tmp_path: Path) -> None:
     folder = long(tmp_path / "a")
     (label,) = load_labels(folder)
     note = "process score 0.75; expected answer: EXPECTED"
-    assert label == LabelRecord(id="a", success=False, source="llm-judge", annotator="result", note=note)
+    assert label == LabelRecord(
+        id="a", success=False, source="llm-judge", annotator="result", note=note
+    )
     line = encode(one(load(folder)))
     for word in (b"EXPECTED", b"0.75", b"taskComplete", b"is in the cart", b"outcomeSuccess"):
         assert word not in line
@@ -162,7 +206,14 @@ def test_a_rubric_is_one_that_the_judge_reads(tmp_path: Path) -> None:
     ("change", "problem"),
     [
         ({"steps": [{"actionArgs": {}}]}, "actionName"),
-        ({"steps": [step(1, "goto", {}, probeEvidence={"screenshotPath": "../../../etc/passwd"})]}, "leaves the folder"),
+        (
+            {
+                "steps": [
+                    step(1, "goto", {}, probeEvidence={"screenshotPath": "../../../etc/passwd"})
+                ]
+            },
+            "leaves the folder",
+        ),
     ],
 )
 def test_a_broken_run_costs_itself(change: dict[str, Any], problem: str, tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""WebArena's rendered pages, logs and task file; the pages are made up in the form in which WebArena writes them."""
+"""WebArena's rendered pages, logs and task file; the pages are made up in the form in which
+WebArena writes them.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +15,44 @@ import pytest
 from prill.actions.webarena import parse_action
 from prill.cli import main
 from prill.datasets.formats.webarena import load, load_labels
-from prill.emulators.webarena.tasks import TaskConfig, load_configs, load_tasks, make_task, read_configs
+from prill.emulators.webarena.tasks import (
+    TaskConfig,
+    load_configs,
+    load_tasks,
+    make_task,
+    read_configs,
+)
 from prill.errors import UsageError
 from prill.io.store import BadLine, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 PNG = b"\x89PNG\r\n\x1a\n a picture"
 HEAD = (
-    "<pre>sites: ['shopping', 'map']\ntask_id: {task}\nrequire_login: True\nstart_url: http://shop:7770\n"
+    "<pre>sites: ['shopping', 'map']\ntask_id: {task}\nrequire_login: True\nstart_url: "
+    "http://shop:7770\n"
     "intent_template: Find {{{{what}}}}\nintent: Find tea & <cake>\nrequire_reset: False\n"
     "eval: {{'reference_answers': {{'exact_match': 'SECRET'}}}}\nintent_template_id: 222\n</pre>\n"
 )
 
 
-def page(text: str, action: str, raw: str = "I click. ```click [7]```", image: bytes | None = PNG) -> str:
+def page(
+    text: str, action: str, raw: str = "I click. ```click [7]```", image: bytes | None = PNG
+) -> str:
     encoded = base64.b64encode(image).decode() if image is not None else ""
-    image_tag = f"<img src='data:image/png;base64,{encoded}' style='width:50vw; height:auto;'/>\n" if image is not None else ""
+    image_tag = (
+        f"<img src='data:image/png;base64,{encoded}' style='width:50vw; height:auto;'/>\n"
+        if image is not None
+        else ""
+    )
     return (
         "<h2>New Page</h2>\n<h3 class='url'><a href=http://shop/a>URL: http://shop/a</a></h3>\n"
         f"<div class='state_obv'><pre>{text}</pre><div>\n{image_tag}"
         "<div class='prev_action' style='background-color:pink'>None</div>\n"
-        f"<div class='predict_action'><div class='raw_parsed_prediction' style='background-color:grey'><pre>{raw}</pre></div>"
+        "<div class='predict_action'><div class='raw_parsed_prediction' "
+        f"style='background-color:grey'><pre>{raw}</pre></div>"
         "<div class='action_object' style='background-color:grey'><pre>{'x': 1}</pre></div>"
-        f"<div class='parsed_action' style='background-color:yellow'><pre>{action}</pre></div></div>\n"
+        "<div class='parsed_action' "
+        f"style='background-color:yellow'><pre>{action}</pre></div></div>\n"
     )
 
 
@@ -43,34 +60,57 @@ def render(folder: Path, name: str, *pages: str, task: int = 24) -> Path:
     path = folder / f"render_{name}.html"
     body = HEAD.format(task=task) + "".join(pages)
     path.write_text(
-        f"\n<!DOCTYPE html>\n<head>\n</head>\n<html>\n    <body>\n     {body}\n    </body>\n</html>\n", encoding="utf-8"
+        f"\n<!DOCTYPE html>\n<head>\n</head>\n<html>\n    <body>\n     {body}\n    "
+        "</body>\n</html>\n",
+        encoding="utf-8",
     )
     return path
 
 
 def test_page_becomes_step_with_screenshot(tmp_path: Path) -> None:
-    clicked = page("Tab 0 (current): Shop\n\n[7] link 'Cart'", "click [7] where [7] is [7] link 'Cart'")
+    clicked = page(
+        "Tab 0 (current): Shop\n\n[7] link 'Cart'", "click [7] where [7] is [7] link 'Cart'"
+    )
     render(tmp_path, "24", clicked, page("[9] StaticText '$5'", "stop [$5]", raw="```stop [$5]```"))
     for items in load(tmp_path):
         assert isinstance(items, Trajectory)
         assert (items.id, items.task.id, items.task.site) == ("webarena.24", "webarena.24", "multi")
-        assert (items.task.goal, items.task.start_url, items.answer) == ("Find tea & <cake>", "http://shop:7770", "$5")
+        assert (items.task.goal, items.task.start_url, items.answer) == (
+            "Find tea & <cake>",
+            "http://shop:7770",
+            "$5",
+        )
         first = items.steps[0]
-        assert (first.action.kind, first.action.target, first.thought) == ("click", "link 'Cart'", "I click. ```click [7]```")
-        assert (first.observation.url, first.observation.text) == ("http://shop/a", "Tab 0 (current): Shop\n\n[7] link 'Cart'")
+        assert (first.action.kind, first.action.target, first.thought) == (
+            "click",
+            "link 'Cart'",
+            "I click. ```click [7]```",
+        )
+        assert (first.observation.url, first.observation.text) == (
+            "http://shop/a",
+            "Tab 0 (current): Shop\n\n[7] link 'Cart'",
+        )
         assert Path(str(first.observation.screenshot)).read_bytes() == PNG
         assert items.final is None
 
 
 def test_bare_ids_read_from_page(tmp_path: Path) -> None:
     tree = (
-        "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop' focused: True\n\t[17] link 'Cart'\n\t[170] textbox '' required: False"
+        "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop' focused: True\n\t[17] link "
+        "'Cart'\n\t[170] textbox '' required: False"
     )
-    actions = ("click [17]", "type [170] [red shoes] [1]", "click [7]", "click [17] where [17] is link 'Cart'")
+    actions = (
+        "click [17]",
+        "type [170] [red shoes] [1]",
+        "click [7]",
+        "click [17] where [17] is link 'Cart'",
+    )
     render(tmp_path, "24", *(page(tree, action) for action in actions))
     for item in load(tmp_path):
         assert isinstance(item, Trajectory)
-        assert [(step.action.text, step.action.target, step.action.value) for step in item.steps] == [
+        assert [
+            (step.action.text, step.action.target, step.action.value) for step in item.steps
+        ] == [
             (actions[0], "[17] link 'Cart'", None),
             (actions[1], "[170] textbox", "red shoes"),
             (actions[2], "7", None),
@@ -85,11 +125,18 @@ def test_reference_answer_stays_out(tmp_path: Path) -> None:
 
 
 def test_page_text_like_markup_stays_text(tmp_path: Path) -> None:
-    text = "[1] StaticText '</pre><div>'\n[2] <div class='parsed_action'><pre>stop [hacked]</pre></div> <h2>New Page</h2>"
+    text = (
+        "[1] StaticText '</pre><div>'\n[2] <div class='parsed_action'><pre>stop "
+        "[hacked]</pre></div> <h2>New Page</h2>"
+    )
     render(tmp_path, "24", page(text, "stop [no]"))
     (trajectory,) = load(tmp_path)
     assert isinstance(trajectory, Trajectory)
-    assert (len(trajectory.steps), trajectory.steps[0].observation.text, trajectory.answer) == (1, text, "no")
+    assert (len(trajectory.steps), trajectory.steps[0].observation.text, trajectory.answer) == (
+        1,
+        text,
+        "no",
+    )
 
 
 def test_screenshots_optional_folder_kept(tmp_path: Path) -> None:
@@ -132,7 +179,9 @@ def test_broken_pages_cost_only_themselves(tmp_path: Path) -> None:
     cut.write_text(cut.read_text(encoding="utf-8")[:-420], encoding="utf-8")
     render(tmp_path, "4", page("t", "stop []", image=b"no picture"), task=4)
     (tmp_path / "render_5.html").write_bytes(b"\xff\xfe")
-    (tmp_path / "render_6.html").write_text("<pre>task_id: 6\n</pre>" + page("t", "stop []"), encoding="utf-8")
+    (tmp_path / "render_6.html").write_text(
+        "<pre>task_id: 6\n</pre>" + page("t", "stop []"), encoding="utf-8"
+    )
     first, *others = load(tmp_path)
     assert isinstance(first, Trajectory)
     problems = [item.message for item in others if isinstance(item, BadLine)]
@@ -173,7 +222,11 @@ def test_trials_have_own_ids_and_no_labels(tmp_path: Path) -> None:
     (tmp_path / "renders").mkdir()
     for trial in (0, 1):
         render(tmp_path / "renders", f"24_{trial}", page("t", "stop []"))
-    lines = ["[Result] (PASS) c/24.json", "[Config file]: c/24.json", "[Unhandled Error] TimeoutError()"]
+    lines = [
+        "[Result] (PASS) c/24.json",
+        "[Config file]: c/24.json",
+        "[Unhandled Error] TimeoutError()",
+    ]
     (tmp_path / "log_1.txt").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "log_2.txt").mkdir()
     runs = [item for item in load(tmp_path) if isinstance(item, Trajectory)]
@@ -188,7 +241,9 @@ def test_command_copies_the_screenshots(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "run").mkdir()
     render(tmp_path / "run", "24", page("t", "scroll [down]"), page("t", "stop []"))
     (tmp_path / "run" / "render_3.html").write_text("", encoding="utf-8")
-    (tmp_path / "run" / "merged_log.txt").write_text("[Result] (PASS) c/24.json\n", encoding="utf-8")
+    (tmp_path / "run" / "merged_log.txt").write_text(
+        "[Result] (PASS) c/24.json\n", encoding="utf-8"
+    )
     assert main(["convert", "webarena", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 3
     assert "render_3.html: no step was recorded" in capsys.readouterr().err
     (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
@@ -204,9 +259,19 @@ def test_folder_without_pages_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "target", "value"),
     [
-        ("click [1335] where [1335] is [1335] link '12 Reviews'", "click", "link '12 Reviews'", None),
+        (
+            "click [1335] where [1335] is [1335] link '12 Reviews'",
+            "click",
+            "link '12 Reviews'",
+            None,
+        ),
         ("click [1335] where [1335] is link '12 Reviews'", "click", "link '12 Reviews'", None),
-        ("type [164] [tea [green]] where [164] is [164] textbox 'Search'", "type", "textbox 'Search'", "tea [green]"),
+        (
+            "type [164] [tea [green]] where [164] is [164] textbox 'Search'",
+            "type",
+            "textbox 'Search'",
+            "tea [green]",
+        ),
         ("type [5] [a [b] c] [0]", "type", "5", "a [b] c"),
         ("type [5] []", "type", "5", ""),
         ("hover [3]", "hover", "3", None),
@@ -219,10 +284,17 @@ def test_folder_without_pages_is_an_error(tmp_path: Path) -> None:
         ("stop [two\nlines]", "stop", None, "two\nlines"),
         ("none", "other", None, None),
         ("click", "other", None, None),
-        ('Attempt to perfom "click" on element "[9]" but no matching element found.', "other", None, None),
+        (
+            'Attempt to perfom "click" on element "[9]" but no matching element found.',
+            "other",
+            None,
+            None,
+        ),
     ],
 )
-def test_actions_kinds_targets_and_values(text: str, kind: str, target: str | None, value: str | None) -> None:
+def test_actions_kinds_targets_and_values(
+    text: str, kind: str, target: str | None, value: str | None
+) -> None:
     action = parse_action(text)
     assert (action.kind, action.target, action.value, action.text) == (kind, target, value, text)
 
@@ -243,15 +315,23 @@ CONFIG = {
         "eval_types": ["string_match"],
         "reference_answers": {"fuzzy_match": "N/A"},
         "reference_url": "__SHOPPING_ADMIN__/x",
-        "program_html": [{"url": "last", "locator": "", "required_contents": {"must_include": ["a"]}}],
+        "program_html": [
+            {"url": "last", "locator": "", "required_contents": {"must_include": ["a"]}}
+        ],
     },
 }
 
 
 def test_placeholders_become_user_addresses(tmp_path: Path) -> None:
-    (config,) = read_configs(json.dumps([CONFIG]).encode(), {"SHOPPING": 'http://s"hop:1/', "SHOPPING_ADMIN": "http://adm"})
+    (config,) = read_configs(
+        json.dumps([CONFIG]).encode(),
+        {"SHOPPING": 'http://s"hop:1/', "SHOPPING_ADMIN": "http://adm"},
+    )
     assert config.start_url == 'http://s"hop:1/a |AND| __MAP__'
-    assert (config.eval.reference_url, config.eval.reference_answers and config.eval.reference_answers.fuzzy_match) == (
+    assert (
+        config.eval.reference_url,
+        config.eval.reference_answers and config.eval.reference_answers.fuzzy_match,
+    ) == (
         "http://adm/x",
         "N/A",
     )
@@ -271,13 +351,17 @@ def configs() -> tuple[TaskConfig, ...]:
 def test_tasks_have_the_published_counts(configs: tuple[TaskConfig, ...]) -> None:
     assert [config.task_id for config in configs] == list(range(812))
     assert len({config.intent_template_id for config in configs}) == 190
-    assert Counter(config.eval.eval_types if len(config.eval.eval_types) == 1 else "two" for config in configs) == {
+    assert Counter(
+        config.eval.eval_types if len(config.eval.eval_types) == 1 else "two" for config in configs
+    ) == {
         ("string_match",): 325,
         ("program_html",): 282,
         ("url_match",): 66,
         "two": 129 + 10,
     }
-    assert Counter(tuple(sorted(c.eval.eval_types)) for c in configs if len(c.eval.eval_types) == 2) == {
+    assert Counter(
+        tuple(sorted(c.eval.eval_types)) for c in configs if len(c.eval.eval_types) == 2
+    ) == {
         ("program_html", "url_match"): 129,
         ("string_match", "url_match"): 10,
     }
@@ -289,8 +373,12 @@ def test_tasks_have_the_published_counts(configs: tuple[TaskConfig, ...]) -> Non
         "reddit": 106,
         "multi": 48,
     }
-    references = [config.eval.reference_answers for config in configs if config.eval.reference_answers]
-    kinds = Counter((bool(r.exact_match), bool(r.must_include), bool(r.fuzzy_match)) for r in references)
+    references = [
+        config.eval.reference_answers for config in configs if config.eval.reference_answers
+    ]
+    kinds = Counter(
+        (bool(r.exact_match), bool(r.must_include), bool(r.fuzzy_match)) for r in references
+    )
     assert kinds == {
         (True, False, False): 45,
         (False, True, False): 172,
@@ -300,7 +388,9 @@ def test_tasks_have_the_published_counts(configs: tuple[TaskConfig, ...]) -> Non
     assert sum(r.fuzzy_match == "N/A" for r in references) == 36
     locators = Counter(
         (
-            "script" if check.locator.startswith(("document", "[...document")) else check.locator[:5],
+            "script"
+            if check.locator.startswith(("document", "[...document"))
+            else check.locator[:5],
             "exact" if check.required_contents.exact_match is not None else "include",
         )
         for config in configs

@@ -1,4 +1,6 @@
-"""What the packages write today reads as the files kept here: each in an environment of its own (`make test-frameworks`)."""
+"""What the packages write today reads as the files kept here: each in an environment of its own
+(`make test-frameworks`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from prill.datasets.formats import agents_sdk, browser_use, inspect, langsmith, opentelemetry, playwright
+from prill.datasets.formats import (
+    agents_sdk,
+    browser_use,
+    inspect,
+    langsmith,
+    opentelemetry,
+    playwright,
+)
 from prill.io.store import BadLine
 from prill.types import Trajectory
 from tests.datasets.written.reading import WRITTEN, Row, rows
@@ -20,10 +29,13 @@ ENVIRONMENTS = os.environ.get("PRILL_FRAMEWORKS", "")
 CHROMIUM = os.environ.get("PRILL_CHROMIUM") or shutil.which("chromium") or ""
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not ENVIRONMENTS, reason="no environments with frameworks: make test-frameworks"),
+    pytest.mark.skipif(
+        not ENVIRONMENTS, reason="no environments with frameworks: make test-frameworks"
+    ),
 ]
 Load = Callable[..., Iterator[Trajectory | BadLine]]
-# Of each program: its environment, its further arguments, the folder of the files kept here, which of them it writes.
+# Of each program: its environment, its further arguments, the folder of the files kept here, which
+# of them it writes.
 PROGRAMS: dict[str, tuple[str, tuple[str, ...], str, str, Load]] = {
     "make_browser_use": ("browser-use", (CHROMIUM,), "browser_use", "[!o]*.json", browser_use.load),
     "make_browser_use_old": ("browser-use-old", (), "browser_use", "old.json", browser_use.load),
@@ -36,18 +48,37 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...], str, str, Load]] = {
 
 
 def same(row: Row) -> Row:
-    """An action without what differs from run to run: the port of a server, the number of an element."""
+    """An action without what differs from run to run: the port of a server, the number of an
+    element.
+    """
     kind, value, target, point = row
-    return kind, re.sub(r"127\.0\.0\.1:\d+", "HOST", value or ""), re.sub(r"\A\[\d+\] ", "", target or ""), point
+    return (
+        kind,
+        re.sub(r"127\.0\.0\.1:\d+", "HOST", value or ""),
+        re.sub(r"\A\[\d+\] ", "", target or ""),
+        point,
+    )
 
 
-def read(load: Load, path: Path, with_pictures: bool) -> list[tuple[str, list[Row], str | None, bool, list[bool]]]:
-    """What must be the same in every recording: goals, actions, answers, errors, and where there is a picture."""
+def read(
+    load: Load, path: Path, with_pictures: bool
+) -> list[tuple[str, list[Row], str | None, bool, list[bool]]]:
+    """What must be the same in every recording: goals, actions, answers, errors, and where there is
+    a picture.
+    """
     found = []
     for run in load(path):
         assert isinstance(run, Trajectory), run
         pictures = [step.observation.screenshot is not None for step in run.steps if with_pictures]
-        found.append((run.task.goal, [same(row) for row in rows(run)], run.answer, run.error is not None, pictures))
+        found.append(
+            (
+                run.task.goal,
+                [same(row) for row in rows(run)],
+                run.answer,
+                run.error is not None,
+                pictures,
+            )
+        )
     return sorted(found, key=repr)
 
 
@@ -66,4 +97,6 @@ def test_files_written_today_read_as_those_kept(program: str, tmp_path: Path) ->
     kept = sorted((WRITTEN / folder).glob(pattern))
     assert kept and all((tmp_path / path.name).exists() for path in kept), done.stderr[-3000:]
     for path in kept:  # when a browser has a picture ready is up to it
-        assert read(load, tmp_path / path.name, not arguments) == read(load, path, not arguments), path.name
+        assert read(load, tmp_path / path.name, not arguments) == read(load, path, not arguments), (
+            path.name
+        )

@@ -32,7 +32,17 @@ def test_calls_become_action_parts(text: str, expected: tuple[str, str | None, s
 
 
 @pytest.mark.parametrize(
-    "text", ["", "$19.95", "dance('147')", "click", "click('1'", "I will click('1')", "x.click('1')", "(" * 5000]
+    "text",
+    [
+        "",
+        "$19.95",
+        "dance('147')",
+        "click",
+        "click('1'",
+        "I will click('1')",
+        "x.click('1')",
+        "(" * 5000,
+    ],
 )
 def test_unknown_call_is_kept_as_it_is(text: str) -> None:
     assert parse_action(text) == Action("other", text)

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from prill.actions.ending import CLAIMED_SUCCESS
-from prill.datasets.formats import androidworld, atif, online_mind2web, openai_batch, osworld, verifiers
+from prill.datasets.formats import (
+    androidworld,
+    atif,
+    online_mind2web,
+    openai_batch,
+    osworld,
+    verifiers,
+)
 from prill.io.store import BadLine
 from prill.types import Trajectory
 
@@ -18,29 +25,54 @@ Written = Callable[[Path, str, dict[str, Any]], Iterable[Trajectory | BadLine]]
 
 
 def _chat(name: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    call = {"id": "c", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-    return [{"role": "user", "content": "Go"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    call = {
+        "id": "c",
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps(arguments)},
+    }
+    return [
+        {"role": "user", "content": "Go"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
 
 
 def _atif(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajectory | BadLine]:
     call = {"tool_call_id": "c", "function_name": name, "arguments": arguments}
-    steps = [{"source": "user", "message": "Go"}, {"source": "agent", "message": "", "tool_calls": [call]}]
-    document = {"schema_version": "ATIF-v1.6", "session_id": "s", "agent": {"name": "a", "version": "1"}, "steps": steps}
+    steps = [
+        {"source": "user", "message": "Go"},
+        {"source": "agent", "message": "", "tool_calls": [call]},
+    ]
+    document = {
+        "schema_version": "ATIF-v1.6",
+        "session_id": "s",
+        "agent": {"name": "a", "version": "1"},
+        "steps": steps,
+    }
     (folder / "t.json").write_text(json.dumps(document))
     return atif.load(folder / "t.json")
 
 
-def _verifiers(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajectory | BadLine]:
+def _verifiers(
+    folder: Path, name: str, arguments: dict[str, Any]
+) -> Iterable[Trajectory | BadLine]:
     first, *rest = _chat(name, arguments)
-    (folder / "results.jsonl").write_text(json.dumps({"example_id": 1, "prompt": [first], "completion": rest, "reward": 1.0}))
+    (folder / "results.jsonl").write_text(
+        json.dumps({"example_id": 1, "prompt": [first], "completion": rest, "reward": 1.0})
+    )
     return verifiers.load(folder / "results.jsonl")
 
 
-def _openai_batch(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajectory | BadLine]:
+def _openai_batch(
+    folder: Path, name: str, arguments: dict[str, Any]
+) -> Iterable[Trajectory | BadLine]:
     (first, message) = _chat(name, arguments)
     body = {"model": "m", "messages": [first]}
     request = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
-    reply = {"custom_id": "a", "response": {"status_code": 200, "body": {"choices": [{"message": message}]}}, "error": None}
+    reply = {
+        "custom_id": "a",
+        "response": {"status_code": 200, "body": {"choices": [{"message": message}]}},
+        "error": None,
+    }
     (folder / "requests.jsonl").write_text(json.dumps(request))
     (folder / "replies.jsonl").write_text(json.dumps(reply))
     return openai_batch.load(folder)
@@ -50,12 +82,21 @@ def _osworld(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Tra
     run = folder / "chrome" / "x"
     run.mkdir(parents=True)
     (run / "instruction.txt").write_text("Go")
-    (run / "traj.jsonl").write_text(json.dumps({"step_num": 1, "action": {"action_type": name, "parameters": arguments}}))
+    (run / "traj.jsonl").write_text(
+        json.dumps({"step_num": 1, "action": {"action_type": name, "parameters": arguments}})
+    )
     return osworld.load(folder)
 
 
-def _online_mind2web(folder: Path, name: str, arguments: dict[str, Any]) -> Iterable[Trajectory | BadLine]:
-    row = {"task_id": "1", "task": "Go", "action_history": [{name: arguments}], "final_result_response": "x"}
+def _online_mind2web(
+    folder: Path, name: str, arguments: dict[str, Any]
+) -> Iterable[Trajectory | BadLine]:
+    row = {
+        "task_id": "1",
+        "task": "Go",
+        "action_history": [{name: arguments}],
+        "final_result_response": "x",
+    }
     (folder / "rows.jsonl").write_text(json.dumps(row))
     return online_mind2web.load(folder / "rows.jsonl")
 

@@ -54,20 +54,30 @@ def test_numbers_without_end_cost_a_line(tmp_path: Path) -> None:
     test_webarena.render(tmp_path, "1", test_webarena.page("t", "stop []"), task=1)
     log = "2023-08-09 15:22:31,123 - INFO - [Result] (PASS) /x/{}.json\n"
     (tmp_path / "merged_log.txt").write_text(log.format("9" * 5000) + log.format(1))
-    assert [label.success for label in webarena.load_labels(tmp_path) if not isinstance(label, BadLine)] == [True]
+    assert [
+        label.success for label in webarena.load_labels(tmp_path) if not isinstance(label, BadLine)
+    ] == [True]
 
 
-@pytest.mark.parametrize("seed", [10**6000, b"\xff", {"a": object}, (1, 2)], ids=["endless", "bytes", "class", "pair"])
+@pytest.mark.parametrize(
+    "seed", [10**6000, b"\xff", {"a": object}, (1, 2)], ids=["endless", "bytes", "class", "pair"]
+)
 def test_an_odd_seed_ends_no_conversion(seed: object, tmp_path: Path) -> None:
     for name, value in (("good", 7), ("odd", seed)):
         folder = tmp_path / "study" / name
         folder.mkdir(parents=True)
-        info = {"step": 0, "obs": {"goal": "Buy tea", "axtree_txt": "tree"}, "action": "send_msg_to_user('done')"}
+        info = {
+            "step": 0,
+            "obs": {"goal": "Buy tea", "axtree_txt": "tree"},
+            "action": "send_msg_to_user('done')",
+        }
         (folder / "step_0.pkl.gz").write_bytes(gzip.compress(pickle.dumps(info, 4)))
         (folder / "exp_args.pkl").write_bytes(pickle.dumps({"env_args": {"task_seed": value}}, 4))
     convert(agentlab.load(tmp_path), agentlab.load_labels(tmp_path), tmp_path / "out")
     read = list(read_trajectories(tmp_path / "out/trajectories.jsonl"))
-    assert [(item.id, item.metadata.get("seed")) for item in read if isinstance(item, Trajectory)] == [
+    assert [
+        (item.id, item.metadata.get("seed")) for item in read if isinstance(item, Trajectory)
+    ] == [
         ("study/good", 7),
         ("study/odd", None),
     ]
@@ -75,8 +85,13 @@ def test_an_odd_seed_ends_no_conversion(seed: object, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(-2, -4, 3), (2**62, 2, 3), (0, 0, 3), (2, 4, -3)])
 def test_impossible_sizes_cost_their_run(shape: tuple[int, int, int], tmp_path: Path) -> None:
-    image: dict[str, Any] = dict(zip(("image/height", "image/width", "image/channels"), shape, strict=True))
-    steps = [test_aitw.step("good", 0, 1, 10), test_aitw.step("odd", 0, 1, **{"image/encoded": test_aitw.PIXELS, **image})]
+    image: dict[str, Any] = dict(
+        zip(("image/height", "image/width", "image/channels"), shape, strict=True)
+    )
+    steps = [
+        test_aitw.step("good", 0, 1, 10),
+        test_aitw.step("odd", 0, 1, **{"image/encoded": test_aitw.PIXELS, **image}),
+    ]
     (tmp_path / "a").write_bytes(test_aitw.tfrecord(*map(test_aitw.example, steps)))
     good, odd = aitw.load(tmp_path / "a", images=tmp_path / "images")
     assert (good.id, isinstance(odd, BadLine)) == ("good", True)

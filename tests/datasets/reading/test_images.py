@@ -24,7 +24,9 @@ def url(data: bytes, type_: str = "image/png") -> str:
     return f"data:{type_};base64,{base64.b64encode(data).decode()}"
 
 
-@pytest.mark.parametrize(("form", "suffix"), [("PNG", ".png"), ("JPEG", ".jpg"), ("WEBP", ".webp"), ("GIF", ".gif")])
+@pytest.mark.parametrize(
+    ("form", "suffix"), [("PNG", ".png"), ("JPEG", ".jpg"), ("WEBP", ".webp"), ("GIF", ".gif")]
+)
 def test_picture_written_whole_and_named(tmp_path: Path, form: str, suffix: str) -> None:
     with image_store(tmp_path) as store:
         path = RecordImages(store).file(url(picture(form), "application/wrong"))
@@ -64,7 +66,9 @@ def test_other_data_is_refused(tmp_path: Path, url_text: str, problem: str) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_large_picture_refused_while_packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_large_picture_refused_while_packed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(images, "MAX_BYTES", 40)
     with image_store(tmp_path) as store, pytest.raises(InputError, match="at most"):
         RecordImages(store).file(url(b"\x89PNG\r\n\x1a\n" + b"\0" * 60))

@@ -1,4 +1,6 @@
-"""Rows and whole files of other people's data: what is damaged costs itself, and no archive fills the memory."""
+"""Rows and whole files of other people's data: what is damaged costs itself, and no archive fills
+the memory.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,13 @@ class Row:
 
 
 def test_endless_brackets_cost_their_row(tmp_path: Path) -> None:
-    (tmp_path / "r.jsonl").write_text(f'{{"id": "a"}}\n{{"x": {DEEP}, "id": "b"}}\n{{"id": "c"}}\n', encoding="utf-8")
+    (tmp_path / "r.jsonl").write_text(
+        f'{{"id": "a"}}\n{{"x": {DEEP}, "id": "b"}}\n{{"id": "c"}}\n', encoding="utf-8"
+    )
     items = list(read_rows(tmp_path / "r.jsonl", Row, lambda row: [row.id]))
-    assert [item.place.rpartition(":")[2] if isinstance(item, BadLine) else item for item in items] == ["a", "2", "c"]
+    assert [
+        item.place.rpartition(":")[2] if isinstance(item, BadLine) else item for item in items
+    ] == ["a", "2", "c"]
 
 
 def test_cut_archive_keeps_rows_before_cut(tmp_path: Path) -> None:
@@ -83,7 +89,11 @@ def test_dates_in_names_and_stamps(text: str, date: str | None) -> None:
 
 
 def test_lone_surrogates_joined_or_replaced() -> None:
-    assert [valid_unicode(text) for text in ("tea é", "\ud83d\ude00", "a\ud800b")] == ["tea é", "\N{GRINNING FACE}", "a�b"]
+    assert [valid_unicode(text) for text in ("tea é", "\ud83d\ude00", "a\ud800b")] == [
+        "tea é",
+        "\N{GRINNING FACE}",
+        "a�b",
+    ]
 
 
 @pytest.mark.parametrize("name", ["a\0.png", "\ud800.png", "../up.png", "loop/a.png"])

@@ -29,9 +29,17 @@ def test_names_become_kinds_despite_prefix(name: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("fill", '{"selector": "#q", "text": "tea"}', Action("type", 'fill(selector="#q", text="tea")', "#q", value="tea")),
+        (
+            "fill",
+            '{"selector": "#q", "text": "tea"}',
+            Action("type", 'fill(selector="#q", text="tea")', "#q", value="tea"),
+        ),
         ("goto", {"url": "http://a"}, Action("goto", 'goto(url="http://a")', value="http://a")),
-        ("key", {"keys": ["ctrl", "c"]}, Action("press", 'key(keys=["ctrl", "c"])', value="ctrl+c")),
+        (
+            "key",
+            {"keys": ["ctrl", "c"]},
+            Action("press", 'key(keys=["ctrl", "c"])', value="ctrl+c"),
+        ),
         ("click", {"index": 0}, Action("click", "click(index=0)", "0")),
         (
             "done",
@@ -43,7 +51,9 @@ def test_names_become_kinds_despite_prefix(name: str, kind: str) -> None:
         ("click", "[1, 2]", Action("click", "click([1, 2])")),
     ],
 )
-def test_arguments_become_action_parts(name: str, arguments: dict[str, object] | str, expected: Action) -> None:
+def test_arguments_become_action_parts(
+    name: str, arguments: dict[str, object] | str, expected: Action
+) -> None:
     assert tool_action(name, arguments) == expected
 
 

@@ -1,9 +1,11 @@
-"""Writes spans by the OpenAI Agents SDK: its runner, tools of ours, and its own models at a scripted server.
+"""Writes spans by the OpenAI Agents SDK: its runner, tools of ours, and its own models at a
+scripted server.
 
     python make_agents_sdk.py OUT
 
-OUT gets `long.jsonl`, `short.jsonl` and `broken.jsonl`, what a processor of traces is handed, one span a line, with the model
-of chat completions; and `responses.jsonl` with that of responses, whose spans hold ids alone.
+OUT gets `long.jsonl`, `short.jsonl` and `broken.jsonl`, what a processor of traces is handed, one
+span a line, with the model of chat completions; and `responses.jsonl` with that of responses, whose
+spans hold ids alone.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ from openai import AsyncOpenAI
 
 def calls(text: str, *made: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     listed = [
-        {"id": f"call-{text}-{i}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        {
+            "id": f"call-{text}-{i}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
         for i, (name, arguments) in enumerate(made)
     ]
     return {"role": "assistant", "content": text, **({"tool_calls": listed} if listed else {})}
@@ -81,15 +87,37 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 def response(message: dict[str, Any]) -> dict[str, Any]:
     items: list[dict[str, Any]] = [
-        {"type": "function_call", "id": call["id"], "call_id": call["id"], "status": "completed", **call["function"]}
+        {
+            "type": "function_call",
+            "id": call["id"],
+            "call_id": call["id"],
+            "status": "completed",
+            **call["function"],
+        }
         for call in message.get("tool_calls", ())
     ]
     if not items:
         text = {"type": "output_text", "text": message["content"], "annotations": []}
-        items = [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}]
+        items = [
+            {
+                "type": "message",
+                "id": "m",
+                "role": "assistant",
+                "status": "completed",
+                "content": [text],
+            }
+        ]
     usage = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
-    details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-    head = {"id": f"resp-{message['content']}", "object": "response", "created_at": 1, "model": "scripted-1"}
+    details = {
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
+    head = {
+        "id": f"resp-{message['content']}",
+        "object": "response",
+        "created_at": 1,
+        "model": "scripted-1",
+    }
     more = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "status": "completed"}
     return {**head, **more, "output": items, "usage": {**usage, **details}}
 
@@ -138,19 +166,32 @@ async def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    client = AsyncOpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0)
+    client = AsyncOpenAI(
+        base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0
+    )
     for name, script in SCRIPTS.items():
         lines = Lines()
         set_trace_processors([lines])
         server.replies = list(script)
         kind = OpenAIResponsesModel if name == "responses" else OpenAIChatCompletionsModel
         model = kind(model="scripted", openai_client=client)
-        agent = Agent(name="Shopper", instructions="You shop.", model=model, tools=[browser_navigate, type_text, press_key])
+        agent = Agent(
+            name="Shopper",
+            instructions="You shop.",
+            model=model,
+            tools=[browser_navigate, type_text, press_key],
+        )
         try:
-            await Runner.run(agent, "Buy green tea", run_config=RunConfig(workflow_name="Shopping", group_id="chat-1"))
+            await Runner.run(
+                agent,
+                "Buy green tea",
+                run_config=RunConfig(workflow_name="Shopping", group_id="chat-1"),
+            )
         except Exception as error:  # noqa: BLE001 - whatever the run ends with
             print(name, error)
-        (out / f"{name}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines.exported))
+        (out / f"{name}.jsonl").write_text(
+            "".join(json.dumps(one) + "\n" for one in lines.exported)
+        )
     server.shutdown()
 
 

@@ -1,8 +1,10 @@
-"""Writes histories by browser-use itself: its agent, a real Chromium, a page of ours and a scripted model.
+"""Writes histories by browser-use itself: its agent, a real Chromium, a page of ours and a scripted
+model.
 
     python make_browser_use.py OUT CHROMIUM
 
-OUT gets `short.json`, `long.json` and `broken.json` by `save_history`, and in `screenshots/` the pictures of the long one.
+OUT gets `short.json`, `long.json` and `broken.json` by `save_history`, and in `screenshots/` the
+pictures of the long one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-os.environ.update({"ANONYMIZED_TELEMETRY": "false", "BROWSER_USE_LOGGING_LEVEL": "warning", "BROWSER_USE_CLOUD_SYNC": "false"})
+os.environ.update(
+    {
+        "ANONYMIZED_TELEMETRY": "false",
+        "BROWSER_USE_LOGGING_LEVEL": "warning",
+        "BROWSER_USE_CLOUD_SYNC": "false",
+    }
+)
 
 from browser_use import Agent, BrowserProfile
 from browser_use.llm.views import ChatInvokeCompletion
@@ -27,7 +35,7 @@ PAGE = """<!doctype html><title>Tea shop</title><body style="margin:0">
 <select aria-label="Size" style="position:absolute;left:40px;top:140px;width:120px;height:40px">
 <option>Small<option>Large</select>
 <button style="position:absolute;left:300px;top:80px;width:100px;height:40px" onclick="document.title='Bought'">Buy</button>
-<p style="margin-top:1200px">The end</p></body>"""
+<p style="margin-top:1200px">The end</p></body>"""  # noqa: E501
 
 
 class Pages(http.server.BaseHTTPRequestHandler):
@@ -44,7 +52,9 @@ class Pages(http.server.BaseHTTPRequestHandler):
 
 
 class Scripted:
-    """Says one reply a step; `[Buy]` in an index stands for the number that the page's state gives to that element."""
+    """Says one reply a step; `[Buy]` in an index stands for the number that the page's state gives
+    to that element.
+    """
 
     _verified_api_keys = True
     model = "scripted"
@@ -64,11 +74,18 @@ class Scripted:
             return int(re.findall(rf"\[(\d+)\]<(?:[^\n]*={name}\b|{name}\b)", text)[-1])
 
         actions = [
-            {name: {key: number(value[1:]) if key == "index" else value for key, value in values.items()}}
+            {
+                name: {
+                    key: number(value[1:]) if key == "index" else value
+                    for key, value in values.items()
+                }
+            }
             for action in reply["action"]
             for name, values in action.items()
         ]
-        return ChatInvokeCompletion(completion=output_format.model_validate({**reply, "action": actions}), usage=None)
+        return ChatInvokeCompletion(
+            completion=output_format.model_validate({**reply, "action": actions}), usage=None
+        )
 
 
 def reply(thinking: str, *actions: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +98,9 @@ def reply(thinking: str, *actions: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def record(out: Path, name: str, task: str, replies: list[Any], chromium: str, steps: int) -> None:
+async def record(
+    out: Path, name: str, task: str, replies: list[Any], chromium: str, steps: int
+) -> None:
     profile = BrowserProfile(
         executable_path=chromium,
         headless=True,
@@ -93,7 +112,12 @@ async def record(out: Path, name: str, task: str, replies: list[Any], chromium: 
         no_viewport=False,
     )
     agent = Agent(
-        task=task, llm=Scripted(replies), browser_profile=profile, use_judge=False, max_failures=1, calculate_cost=False
+        task=task,
+        llm=Scripted(replies),
+        browser_profile=profile,
+        use_judge=False,
+        max_failures=1,
+        calculate_cost=False,
     )
     await agent.run(max_steps=steps)
     agent.save_history(out / f"{name}.json")
@@ -110,11 +134,20 @@ async def main(out: Path, chromium: str) -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}/"
     out.mkdir(parents=True, exist_ok=True)
-    done = {"done": {"text": "The shop is called Tea shop.", "success": True, "files_to_display": []}}
-    short = [reply("open the shop", {"navigate": {"url": url, "new_tab": False}}), reply("I can see it", done)]
+    done = {
+        "done": {"text": "The shop is called Tea shop.", "success": True, "files_to_display": []}
+    }
+    short = [
+        reply("open the shop", {"navigate": {"url": url, "new_tab": False}}),
+        reply("I can see it", done),
+    ]
     long = [
         reply("open the shop", {"navigate": {"url": url, "new_tab": False}}),
-        reply("fill the form", {"input": {"index": "[Search", "text": "green tea", "clear": True}}, {"wait": {"seconds": 1}}),
+        reply(
+            "fill the form",
+            {"input": {"index": "[Search", "text": "green tea", "clear": True}},
+            {"wait": {"seconds": 1}},
+        ),
         reply("choose", {"select_dropdown": {"index": "[Size", "text": "Large"}}),
         reply("look down", {"scroll": {"down": True, "pages": 1.0}}),
         reply("look up", {"scroll": {"down": False, "pages": 1.0}}),
@@ -123,9 +156,15 @@ async def main(out: Path, chromium: str) -> None:
         reply("code", {"evaluate": {"code": "document.title"}}),
         reply("back up", {"scroll": {"down": False, "pages": 2.0}}),
         reply("buy", {"click": {"index": "[button"}}),
-        reply("that is it", {"done": {"text": "Bought green tea.", "success": False, "files_to_display": []}}),
+        reply(
+            "that is it",
+            {"done": {"text": "Bought green tea.", "success": False, "files_to_display": []}},
+        ),
     ]
-    broken = [reply("open the shop", {"navigate": {"url": url, "new_tab": False}}), *[RuntimeError("the model is gone")] * 9]
+    broken = [
+        reply("open the shop", {"navigate": {"url": url, "new_tab": False}}),
+        *[RuntimeError("the model is gone")] * 9,
+    ]
     await record(out, "short", "Name the shop", short, chromium, 4)
     await record(out, "long", "Buy green tea, the large one", long, chromium, 12)
     await record(out, "broken", "Buy black tea", broken, chromium, 4)

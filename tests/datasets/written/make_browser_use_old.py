@@ -1,8 +1,10 @@
-"""Writes a history in the vocabulary that browser-use had until 0.2, by the records of browser-use 0.1 itself.
+"""Writes a history in the vocabulary that browser-use had until 0.2, by the records of browser-use
+0.1 itself.
 
     python make_browser_use_old.py OUT
 
-OUT gets `old.json` by `save_to_file`. No browser runs: the steps are made here, their actions validated by its controller.
+OUT gets `old.json` by `save_to_file`. No browser runs: the steps are made here, their actions
+validated by its controller.
 """
 
 from __future__ import annotations
@@ -17,21 +19,36 @@ from typing import Any
 
 os.environ["ANONYMIZED_TELEMETRY"] = "false"
 
-from browser_use.agent.views import ActionResult, AgentHistory, AgentHistoryList, AgentOutput, StepMetadata
+from browser_use.agent.views import (
+    ActionResult,
+    AgentHistory,
+    AgentHistoryList,
+    AgentOutput,
+    StepMetadata,
+)
 from browser_use.browser.views import BrowserStateHistory, TabInfo
 from browser_use.controller.service import Controller
-from browser_use.dom.history_tree_processor.view import Coordinates, CoordinateSet, DOMHistoryElement, ViewportInfo
+from browser_use.dom.history_tree_processor.view import (
+    Coordinates,
+    CoordinateSet,
+    DOMHistoryElement,
+    ViewportInfo,
+)
 
 
 def png(width: int, height: int) -> bytes:
     """A grey picture."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     rows = zlib.compress((b"\0" + b"\x80" * width) * height)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
 
 
 def box(x: int, y: int, width: int, height: int) -> CoordinateSet:
@@ -63,7 +80,13 @@ def button() -> DOMHistoryElement:
     )
 
 
-def step(number: int, goal: str, *actions: dict[str, Any], results: list[ActionResult], element: Any = None) -> AgentHistory:
+def step(
+    number: int,
+    goal: str,
+    *actions: dict[str, Any],
+    results: list[ActionResult],
+    element: Any = None,
+) -> AgentHistory:
     model = AgentOutput.type_with_custom_actions(Controller().registry.create_action_model())
     brain = {"evaluation_previous_goal": "Unknown", "memory": f"step {number}", "next_goal": goal}
     output = model.model_validate({"current_state": brain, "action": list(actions)})
@@ -74,7 +97,12 @@ def step(number: int, goal: str, *actions: dict[str, Any], results: list[ActionR
         interacted_element=[element, *[None] * (len(actions) - 1)],
         screenshot=base64.b64encode(png(80, 40)).decode(),
     )
-    times = StepMetadata(step_start_time=1.7e9 + number, step_end_time=1.7e9 + number + 1, input_tokens=9, step_number=number)
+    times = StepMetadata(
+        step_start_time=1.7e9 + number,
+        step_end_time=1.7e9 + number + 1,
+        input_tokens=9,
+        step_number=number,
+    )
     return AgentHistory(model_output=output, result=results, state=state, metadata=times)
 
 
@@ -83,7 +111,13 @@ def main(out: Path) -> None:
     said = ActionResult(extracted_content="Searched")
     AgentHistoryList(
         history=[
-            step(1, "search", {"search_google": {"query": "tea"}}, {"wait": {"seconds": 3}}, results=[said, said]),
+            step(
+                1,
+                "search",
+                {"search_google": {"query": "tea"}},
+                {"wait": {"seconds": 3}},
+                results=[said, said],
+            ),
             step(2, "open", {"go_to_url": {"url": "http://shop.test/"}}, results=[said]),
             # The page changed after the first action, so that the second was not carried out.
             step(
@@ -94,7 +128,13 @@ def main(out: Path) -> None:
                 results=[ActionResult(extracted_content="Clicked")],
                 element=button(),
             ),
-            step(4, "look", {"switch_tab": {"page_id": 1}}, {"scroll_up": {"amount": 100}}, results=[said, said]),
+            step(
+                4,
+                "look",
+                {"switch_tab": {"page_id": 1}},
+                {"scroll_up": {"amount": 100}},
+                results=[said, said],
+            ),
             step(5, "end", {"done": {"text": "Bought.", "success": True}}, results=[done]),
         ]
     ).save_to_file(out / "old.json")

@@ -1,9 +1,11 @@
-"""Writes logs by Inspect itself: its evaluation, a tool of ours in place of a sandbox's computer, and a scripted model.
+"""Writes logs by Inspect itself: its evaluation, a tool of ours in place of a sandbox's computer,
+and a scripted model.
 
     python make_inspect.py OUT [old]
 
-OUT gets `short.eval`, `long.eval`, `cut.eval`, `broken.eval`, each in chunks too, as `chunked-….eval`, and `short.json`. With
-`old`, of a version that writes neither zstd nor chunks, they are `old-….eval`.
+OUT gets `short.eval`, `long.eval`, `cut.eval`, `broken.eval`, each in chunks too, as
+`chunked-….eval`, and `short.json`. With `old`, of a version that writes neither zstd nor chunks,
+they are `old-….eval`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ os.environ["INSPECT_DISPLAY"] = "none"
 from inspect_ai import Task, eval, task
 from inspect_ai.dataset import Sample
 from inspect_ai.log import read_eval_log, write_eval_log
-from inspect_ai.model import ChatMessageAssistant, ContentImage, ContentReasoning, ContentText, ModelAPI, ModelOutput, get_model
+from inspect_ai.model import (
+    ChatMessageAssistant,
+    ContentImage,
+    ContentReasoning,
+    ContentText,
+    ModelAPI,
+    ModelOutput,
+    get_model,
+)
 from inspect_ai.scorer import Score, accuracy, includes, scorer
 from inspect_ai.solver import basic_agent, generate, solver
 from inspect_ai.tool import ToolCall, tool
@@ -41,11 +51,15 @@ def png(shade: int) -> str:
     """A picture of 64 × 32 pixels, as a data URL."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", 64, 32, 8, 0, 0, 0, 0)
     rows = zlib.compress((b"\0" + bytes([shade]) * 64) * 32)
-    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    data = (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
     return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
@@ -68,21 +82,30 @@ def computer() -> Any:
             actions: Several in place of one.
         """
         execute.count += 1
-        return [ContentText(text=f"the screen, {'x' * 150}"), ContentImage(image=png(10 * execute.count))]
+        return [
+            ContentText(text=f"the screen, {'x' * 150}"),
+            ContentImage(image=png(10 * execute.count)),
+        ]
 
     execute.count = 0
     return execute
 
 
-def call(text: str, *calls: dict[str, Any], reasoning: str = "", function: str = "computer") -> ModelOutput:
+def call(
+    text: str, *calls: dict[str, Any], reasoning: str = "", function: str = "computer"
+) -> ModelOutput:
     """A reply with calls of a tool."""
-    content: Any = [ContentReasoning(reasoning=reasoning), ContentText(text=text)] if reasoning else text
+    content: Any = (
+        [ContentReasoning(reasoning=reasoning), ContentText(text=text)] if reasoning else text
+    )
     made = [
         ToolCall(id=f"{text[:20]}-{i}", function=function, arguments=arguments, type="function")
         for i, arguments in enumerate(calls)
     ]
     output = ModelOutput.from_content("mockllm/model", "x")
-    output.choices[0].message = ChatMessageAssistant(content=content, tool_calls=made, source="generate")
+    output.choices[0].message = ChatMessageAssistant(
+        content=content, tool_calls=made, source="generate"
+    )
     output.choices[0].stop_reason = "tool_calls"
     return output
 
@@ -90,9 +113,21 @@ def call(text: str, *calls: dict[str, Any], reasoning: str = "", function: str =
 LONG = [
     call("Look first", {"action": "screenshot"}, reasoning="I know nothing yet"),
     call("Click buy", {"action": "left_click", "coordinate": [16, 8]}),
-    call("Type and confirm", {"action": "type", "text": "green tea"}, {"action": "key", "text": "Return"}),
+    call(
+        "Type and confirm",
+        {"action": "type", "text": "green tea"},
+        {"action": "key", "text": "Return"},
+    ),
     call("Down", {"action": "scroll", "coordinate": [32, 16], "scroll_direction": "down"}),
-    call("Two at once", {"actions": [{"action": "left_click", "coordinate": [48, 24]}, {"action": "type", "text": "2"}]}),
+    call(
+        "Two at once",
+        {
+            "actions": [
+                {"action": "left_click", "coordinate": [48, 24]},
+                {"action": "type", "text": "2"},
+            ]
+        },
+    ),
     call("I am done", {"answer": "Bought green tea."}, function="submit"),
 ]
 
@@ -130,12 +165,27 @@ def computer_agent() -> Any:
 def shop(which: str) -> Task:
     samples = {
         "short": Sample(id="short", input="What is 2 + 2?", target="TARGET 4"),
-        "long": Sample(id="long", input="Buy green tea " + "please " * 30, target="TARGET tea", metadata={"level": "easy"}),
+        "long": Sample(
+            id="long",
+            input="Buy green tea " + "please " * 30,
+            target="TARGET tea",
+            metadata={"level": "easy"},
+        ),
         "cut": Sample(id="cut off", input="Buy black tea", target="TARGET black"),
         "broken": Sample(id="broken/1", input="Buy white tea", target="TARGET white"),
     }
-    solvers = {"short": generate(), "long": computer_agent(), "cut": computer_agent(), "broken": breaks()}
-    return Task(dataset=[samples[which]], solver=solvers[which], scorer=[includes(), fraction(), unscored()], name="shop")
+    solvers = {
+        "short": generate(),
+        "long": computer_agent(),
+        "cut": computer_agent(),
+        "broken": breaks(),
+    }
+    return Task(
+        dataset=[samples[which]],
+        solver=solvers[which],
+        scorer=[includes(), fraction(), unscored()],
+        name="shop",
+    )
 
 
 def main(out: Path, old: bool) -> None:
@@ -150,7 +200,14 @@ def main(out: Path, old: bool) -> None:
         with tempfile.TemporaryDirectory() as logs:
             model = get_model("mockllm/model", custom_outputs=outputs, memoize=False)
             limit = {"message_limit": 6} if which == "cut" else {}
-            eval(shop(which), model=model, log_dir=logs, fail_on_error=False, epochs=2 if which == "short" else 1, **limit)
+            eval(
+                shop(which),
+                model=model,
+                log_dir=logs,
+                fail_on_error=False,
+                epochs=2 if which == "short" else 1,
+                **limit,
+            )
             (made,) = Path(logs).glob("*.eval")
             shutil.copy(made, out / f"{'old-' if old else ''}{which}.eval")
             if not old:

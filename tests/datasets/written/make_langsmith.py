@@ -1,10 +1,11 @@
-"""Writes runs by LangSmith's own run trees: LangChain's messages, and a client of OpenAI that LangSmith wraps.
+"""Writes runs by LangSmith's own run trees: LangChain's messages, and a client of OpenAI that
+LangSmith wraps.
 
     python make_langsmith.py OUT
 
-OUT gets `langchain.json`, the root of a LangGraph agent with a scripted model, `langchain.jsonl`, all its runs, and
-`openai-long.jsonl`, `openai-short.jsonl` and `openai-broken.jsonl`, a run a line as the client sends them, of a loop of ours
-around a scripted server.
+OUT gets `langchain.json`, the root of a LangGraph agent with a scripted model, `langchain.jsonl`,
+all its runs, and `openai-long.jsonl`, `openai-short.jsonl` and `openai-broken.jsonl`, a run a line
+as the client sends them, of a loop of ours around a scripted server.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class Scripted(FakeMessagesListChatModel):
 @tool
 def browser_navigate(url: str) -> Any:
     """Opens a page."""
-    return [{"type": "text", "text": f"at {url}"}, {"type": "image_url", "image_url": {"url": png(3)}}]
+    return [
+        {"type": "text", "text": f"at {url}"},
+        {"type": "image_url", "image_url": {"url": png(3)}},
+    ]
 
 
 @tool
@@ -65,16 +69,36 @@ class Collector(LangChainTracer):
 
 def langchain(out: Path) -> None:
     replies = [
-        AIMessage("Open", tool_calls=[{"id": "1", "name": "browser_navigate", "args": {"url": "http://shop.test/"}}]),
-        AIMessage("Type", tool_calls=[{"id": "2", "name": "type_text", "args": {"text": "green tea"}}]),
+        AIMessage(
+            "Open",
+            tool_calls=[
+                {"id": "1", "name": "browser_navigate", "args": {"url": "http://shop.test/"}}
+            ],
+        ),
+        AIMessage(
+            "Type", tool_calls=[{"id": "2", "name": "type_text", "args": {"text": "green tea"}}]
+        ),
         AIMessage("I bought green tea."),
     ]
-    collector = Collector(client=langsmith.Client(api_url="http://127.0.0.1:9", api_key="none", auto_batch_tracing=False))
-    agent = create_react_agent(Scripted(responses=replies), [browser_navigate, type_text], prompt="You shop.")
-    agent.invoke({"messages": [("user", "Buy green tea")]}, config={"callbacks": [collector], "run_name": "shopper"})
+    collector = Collector(
+        client=langsmith.Client(
+            api_url="http://127.0.0.1:9", api_key="none", auto_batch_tracing=False
+        )
+    )
+    agent = create_react_agent(
+        Scripted(responses=replies), [browser_navigate, type_text], prompt="You shop."
+    )
+    agent.invoke(
+        {"messages": [("user", "Buy green tea")]},
+        config={"callbacks": [collector], "run_name": "shopper"},
+    )
     (root,) = collector.roots
-    (out / "langchain.jsonl").write_text("".join(dumps_json(one).decode() + "\n" for one in dicts(root)))
-    (out / "langchain.json").write_text(root.model_dump_json(exclude={"parent_run", "ls_client", "client"}))
+    (out / "langchain.jsonl").write_text(
+        "".join(dumps_json(one).decode() + "\n" for one in dicts(root))
+    )
+    (out / "langchain.json").write_text(
+        root.model_dump_json(exclude={"parent_run", "ls_client", "client"})
+    )
 
 
 def dicts(run: Any) -> list[dict[str, Any]]:
@@ -86,7 +110,9 @@ def dicts(run: Any) -> list[dict[str, Any]]:
 
 def openai(out: Path, name: str, script: list[Any], server: Server) -> None:
     server.replies = list(script)
-    client = wrap_openai(OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0))
+    client = wrap_openai(
+        OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0)
+    )
     roots: list[Any] = []
 
     @langsmith.traceable(run_type="tool", name="browser")
@@ -97,9 +123,15 @@ def openai(out: Path, name: str, script: list[Any], server: Server) -> None:
     def shop(question: str) -> str:
         roots.append(langsmith.get_current_run_tree())
         look = {"type": "image_url", "image_url": {"url": png(1)}}
-        messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": question}, look]}]
+        messages: list[Any] = [
+            {"role": "user", "content": [{"type": "text", "text": question}, look]}
+        ]
         while True:
-            message = client.chat.completions.create(model="scripted", messages=list(messages)).choices[0].message
+            message = (
+                client.chat.completions.create(model="scripted", messages=list(messages))
+                .choices[0]
+                .message
+            )
             messages.append(message.model_dump(exclude_none=True))
             for call in message.tool_calls or ():
                 result = act(call.function.name, call.function.arguments)
@@ -112,7 +144,9 @@ def openai(out: Path, name: str, script: list[Any], server: Server) -> None:
             shop("Buy green tea")
         except BadRequestError as error:
             print(error)
-    (out / f"openai-{name}.jsonl").write_text("".join(dumps_json(one).decode() + "\n" for one in dicts(roots[0])))
+    (out / f"openai-{name}.jsonl").write_text(
+        "".join(dumps_json(one).decode() + "\n" for one in dicts(roots[0]))
+    )
 
 
 def main(out: Path) -> None:
@@ -120,7 +154,11 @@ def main(out: Path) -> None:
     langchain(out)
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    for name, script in {"long": LONG, "short": SCRIPTS["short"], "broken": SCRIPTS["broken"]}.items():
+    for name, script in {
+        "long": LONG,
+        "short": SCRIPTS["short"],
+        "broken": SCRIPTS["broken"],
+    }.items():
         openai(out, name, script, server)
     server.shutdown()
 

@@ -1,10 +1,12 @@
-"""Writes spans by OpenTelemetry's SDK: an agent of ours whose calls of a scripted server the instrumentations record.
+"""Writes spans by OpenTelemetry's SDK: an agent of ours whose calls of a scripted server the
+instrumentations record.
 
     python make_otel.py OUT
 
-OUT gets OTLP JSON, `openinference-….json` by openinference-instrumentation-openai and `genai-….json` by
-opentelemetry-instrumentation-openai-v2, each of a run that is long, short, and broken off, `hidden-pictures.json` by the former
-with pictures hidden, `both-pictures.json` with both conventions, and `spans.jsonl`, as the SDK itself writes the short run.
+OUT gets OTLP JSON, `openinference-….json` by openinference-instrumentation-openai and
+`genai-….json` by opentelemetry-instrumentation-openai-v2, each of a run that is long, short, and
+broken off, `hidden-pictures.json` by the former with pictures hidden, `both-pictures.json` with
+both conventions, and `spans.jsonl`, as the SDK itself writes the short run.
 """
 
 from __future__ import annotations
@@ -28,17 +30,25 @@ def png(shade: int) -> str:
     """A picture of 64 × 32 pixels, as a data URL."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", 64, 32, 8, 0, 0, 0, 0)
     rows = zlib.compress((b"\0" + bytes([shade]) * 64) * 32)
-    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    data = (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
     return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
 def calls(text: str, *made: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     listed = [
-        {"id": f"call-{text}-{i}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        {
+            "id": f"call-{text}-{i}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
         for i, (name, arguments) in enumerate(made)
     ]
     return {"role": "assistant", "content": text, **({"tool_calls": listed} if listed else {})}
@@ -51,7 +61,12 @@ LONG = [
     calls("Scroll", ("scroll", {"direction": "down"})),
     calls("I bought green tea."),
 ]
-SCRIPTS = {"long": LONG, "short": [calls("There is no tea.")], "broken": LONG[:2], "pictures": [LONG[2], LONG[4]]}
+SCRIPTS = {
+    "long": LONG,
+    "short": [calls("There is no tea.")],
+    "broken": LONG[:2],
+    "pictures": [LONG[2], LONG[4]],
+}
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -72,7 +87,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
         self.answer(
             200,
-            {"id": "c", "object": "chat.completion", "created": 1, "model": "scripted-1", "choices": [choice], "usage": usage},
+            {
+                "id": "c",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "scripted-1",
+                "choices": [choice],
+                "usage": usage,
+            },
         )
 
     def answer(self, status: int, body: dict[str, Any]) -> None:
@@ -103,7 +125,9 @@ def run(kind: str, script: str, out: Path) -> None:
         from openinference.instrumentation import TraceConfig
         from openinference.instrumentation.openai import OpenAIInstrumentor
 
-        config = TraceConfig(hide_input_images=kind == "hidden", enable_genai_semconv=kind == "both")
+        config = TraceConfig(
+            hide_input_images=kind == "hidden", enable_genai_semconv=kind == "both"
+        )
         OpenAIInstrumentor().instrument(tracer_provider=provider, config=config)
     else:
         from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor
@@ -112,12 +136,23 @@ def run(kind: str, script: str, out: Path) -> None:
     server = Server(("127.0.0.1", 0), Handler)
     server.replies = list(SCRIPTS[script])
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    client = OpenAI(base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0)
+    client = OpenAI(
+        base_url=f"http://127.0.0.1:{server.server_port}/v1", api_key="none", max_retries=0
+    )
     tracer = provider.get_tracer("shopper")
     agent = (
-        {"openinference.span.kind": "AGENT", "agent.name": "shopper", "input.value": GOAL, "session.id": "session-1"}
+        {
+            "openinference.span.kind": "AGENT",
+            "agent.name": "shopper",
+            "input.value": GOAL,
+            "session.id": "session-1",
+        }
         if kind != "genai"
-        else {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "shopper", "gen_ai.conversation.id": "session-1"}
+        else {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "shopper",
+            "gen_ai.conversation.id": "session-1",
+        }
     )
     look = {"type": "image_url", "image_url": {"url": png(1)}}
     messages: list[Any] = [
@@ -129,7 +164,11 @@ def run(kind: str, script: str, out: Path) -> None:
     try:
         with tracer.start_as_current_span("invoke_agent shopper", attributes=agent) as root:
             while True:
-                message = client.chat.completions.create(model="scripted", messages=messages).choices[0].message
+                message = (
+                    client.chat.completions.create(model="scripted", messages=messages)
+                    .choices[0]
+                    .message
+                )
                 messages.append(message.model_dump(exclude_none=True))
                 for call in message.tool_calls or ():
                     done = f"done: {call.function.name}"
@@ -150,14 +189,21 @@ def run(kind: str, script: str, out: Path) -> None:
                             "gen_ai.tool.call.result": done,
                         }
                     )
-                    with tracer.start_as_current_span(f"execute_tool {call.function.name}", attributes=tool):
+                    with tracer.start_as_current_span(
+                        f"execute_tool {call.function.name}", attributes=tool
+                    ):
                         messages.append({"role": "tool", "tool_call_id": call.id, "content": done})
                 if not message.tool_calls:
                     if kind != "genai":
                         root.set_attribute("output.value", message.content)
                     break
                 shade += 1
-                messages.append({"role": "user", "content": [{"type": "image_url", "image_url": {"url": png(shade)}}]})
+                messages.append(
+                    {
+                        "role": "user",
+                        "content": [{"type": "image_url", "image_url": {"url": png(shade)}}],
+                    }
+                )
     except BadRequestError as error:
         print(error)
     spans = exporter.get_finished_spans()
@@ -173,7 +219,9 @@ def run(kind: str, script: str, out: Path) -> None:
                         span[key] = base64.b64decode(span[key]).hex()
     (out / f"{kind}-{script}.json").write_text(json.dumps(exported))
     if (kind, script) == ("openinference", "short"):
-        (out / "spans.jsonl").write_text("".join(span.to_json(indent=None) + "\n" for span in spans))
+        (out / "spans.jsonl").write_text(
+            "".join(span.to_json(indent=None) + "\n" for span in spans)
+        )
 
 
 if __name__ == "__main__":
@@ -189,4 +237,8 @@ if __name__ == "__main__":
     for kind in ("openinference", "genai", "hidden", "both"):
         for script in SCRIPTS:
             if (script == "pictures") == (kind in ("hidden", "both")):
-                subprocess.run([sys.executable, __file__, str(folder), kind, script], check=True, env={**os.environ, **capture})
+                subprocess.run(
+                    [sys.executable, __file__, str(folder), kind, script],
+                    check=True,
+                    env={**os.environ, **capture},
+                )

@@ -17,7 +17,7 @@ PAGE = """data:text/html,<!doctype html><title>Tea shop</title><body style="marg
 <select aria-label="Size" style="position:absolute;left:40px;top:140px;width:120px;height:40px">
 <option>Small<option>Large</select>
 <button style="position:absolute;left:300px;top:80px;width:100px;height:40px" onclick="document.body.style.background='pink'">
-Buy</button><p style="margin-top:1200px">The end</p></body>"""
+Buy</button><p style="margin-top:1200px">The end</p></body>"""  # noqa: E501
 
 
 def short(page: Page) -> None:
@@ -52,7 +52,9 @@ def main(out: Path, chromium: str) -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name, act in (("short", short), ("long", long), ("broken", broken)):
             context = browser.new_context(viewport={"width": 640, "height": 480})
-            context.tracing.start(title=f"{name} trace", screenshots=name != "short", snapshots=name == "long")
+            context.tracing.start(
+                title=f"{name} trace", screenshots=name != "short", snapshots=name == "long"
+            )
             try:
                 act(context.new_page())
             except Error as error:

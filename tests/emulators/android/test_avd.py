@@ -1,4 +1,6 @@
-"""Virtual devices, on a stand-in for the `emulator` program that adds its phone to a fake adb server."""
+"""Virtual devices, on a stand-in for the `emulator` program that adds its phone to a fake adb
+server.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def adb(adb_path: str, adb_ports: list[int]) -> Iterator[FakeAdb]:
 @pytest.fixture
 def home(adb: FakeAdb, adb_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of AVDs with one called base, and a folder for temporary files of its own."""
-    monkeypatch.setenv("ANDROID_HOME", str(write_tools(tmp_path / "sdk", adb.control_url, adb=adb_path)))
+    monkeypatch.setenv(
+        "ANDROID_HOME", str(write_tools(tmp_path / "sdk", adb.control_url, adb=adb_path))
+    )
     monkeypatch.delenv("ANDROID_SDK_ROOT", raising=False)
     write_avd(tmp_path / "avd", "base", size=(360, 800))
     (tmp_path / "tmp").mkdir()
@@ -58,7 +62,13 @@ def home(adb: FakeAdb, adb_path: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def avd(adb: FakeAdb, home: Path, **more: object) -> Avd:
-    given: dict[str, object] = {"home": home, "adb_port": adb.port, "boot_timeout": BOUND, "stop_timeout": 5.0, "poll": 0.05}
+    given: dict[str, object] = {
+        "home": home,
+        "adb_port": adb.port,
+        "boot_timeout": BOUND,
+        "stop_timeout": 5.0,
+        "poll": 0.05,
+    }
     return Avd("base", **{**given, **more})  # type: ignore[arg-type]
 
 
@@ -68,7 +78,10 @@ def copies() -> list[Path]:
 
 async def test_each_episode_has_a_fresh_device(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     environment = Android(
-        tmp_path / "images", AndroidSpec(settle_gap=0.0), phone=AdbPhone(adb.port), virtual_device=avd(adb, home)
+        tmp_path / "images",
+        AndroidSpec(settle_gap=0.0),
+        phone=AdbPhone(adb.port),
+        virtual_device=avd(adb, home),
     )
     for _ in range(2):
         await environment.reset(SETTINGS)
@@ -91,7 +104,9 @@ async def test_slow_boot_is_waited_for_in_bounds(adb: FakeAdb, home: Path) -> No
     adb.start_fault = "never-boots"
     never = avd(adb, home, boot_timeout=4.0)
     begun = time.monotonic()
-    with pytest.raises(EnvironmentFailedError, match="base did not boot within 4 s: sys.boot_completed is not set"):
+    with pytest.raises(
+        EnvironmentFailedError, match="base did not boot within 4 s: sys.boot_completed is not set"
+    ):
         await never.fresh()
     assert time.monotonic() - begun < BOUND
     assert len(adb.phones) == len(copies()) == 1
@@ -114,12 +129,16 @@ async def test_several_devices_run_at_once(adb: FakeAdb, home: Path) -> None:
 async def test_processes_never_share_a_device(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     """An emulator takes its ports a while after it was started: this one never does."""
     started, program = tmp_path / "started", tmp_path / "emulator"
-    program.write_text(f"#!/bin/sh\necho $4 > {started}.part; mv {started}.part {started}; sleep 600\n")
+    program.write_text(
+        f"#!/bin/sh\necho $4 > {started}.part; mv {started}.part {started}; sleep 600\n"
+    )
     program.chmod(0o755)
     code = (
         "import asyncio\nfrom pathlib import Path\nfrom prill.emulators.android.avd import Avd\n"
-        f"device = Avd('base', home=Path({str(home)!r}), emulator=Path({str(program)!r}), adb_port={adb.port})\n"
-        "async def main():\n    try:\n        await device.fresh()\n    finally:\n        await device.close()\n"
+        f"device = Avd('base', home=Path({str(home)!r}), emulator=Path({str(program)!r}), "
+        f"adb_port={adb.port})\n"
+        "async def main():\n    try:\n        await device.fresh()\n    finally:\n        await "
+        "device.close()\n"
         "asyncio.run(main())\n"
     )
     here = {**os.environ, "TMPDIR": tempfile.gettempdir()}
@@ -151,13 +170,16 @@ async def test_port_known_to_adb_is_left_alone(adb: FakeAdb, home: Path) -> None
     ("script", "words"),
     [
         (
-            "echo 'ERROR   | x86_64 emulation requires hardware acceleration! /dev/kvm is not found' >&2; exit 1",
+            "echo 'ERROR   | x86_64 emulation requires hardware acceleration! /dev/kvm is not "
+            "found' >&2; exit 1",
             "/dev/kvm is not",
         ),
         ("exit 3", r"exit status 3.*it said nothing"),
     ],
 )
-async def test_failed_start_tells_its_last_words(adb: FakeAdb, home: Path, tmp_path: Path, script: str, words: str) -> None:
+async def test_failed_start_tells_its_last_words(
+    adb: FakeAdb, home: Path, tmp_path: Path, script: str, words: str
+) -> None:
     program = tmp_path / "emulator"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -166,7 +188,9 @@ async def test_failed_start_tells_its_last_words(adb: FakeAdb, home: Path, tmp_p
     assert copies() == []
 
 
-async def test_unknown_avd_is_a_usage_error(adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_avd_is_a_usage_error(
+    adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UsageError, match="there is no AVD 'other' in .*; there are: base"):
         await Avd("other", home=home, adb_port=adb.port).fresh()
     with pytest.raises(UsageError, match="even ports from 5554 to 5682"):
@@ -180,20 +204,29 @@ async def test_unknown_avd_is_a_usage_error(adb: FakeAdb, home: Path, monkeypatc
 
 async def test_port_in_use_is_no_device_of_ours(adb: FakeAdb, home: Path) -> None:
     port = free_port()
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(EnvironmentFailedError, match=f"port {port} .*in use"):
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(EnvironmentFailedError, match=f"port {port} .*in use"),
+    ):
         await avd(adb, home, port=port).fresh()
     device = avd(adb, home, port=port)
     assert await device.fresh() == f"emulator-{port}"
     await device.close()
 
 
-async def test_dead_emulator_is_replaced_next_time(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
+async def test_dead_emulator_is_replaced_next_time(
+    adb: FakeAdb, home: Path, tmp_path: Path
+) -> None:
     phone = AdbPhone(adb.port, timeout=2.0)
-    environment = Android(tmp_path / "images", AndroidSpec(settle_gap=0.0), phone=phone, virtual_device=avd(adb, home))
+    environment = Android(
+        tmp_path / "images", AndroidSpec(settle_gap=0.0), phone=phone, virtual_device=avd(adb, home)
+    )
     await environment.reset(SETTINGS)
     [folder] = copies()
     os.kill(int((folder / "emulator.pid").read_text()), signal.SIGKILL)
-    with pytest.raises(EnvironmentFailedError, match="the emulator of base ended .exit status -9.|is not connected"):
+    with pytest.raises(
+        EnvironmentFailedError, match="the emulator of base ended .exit status -9.|is not connected"
+    ):
         for _ in range(100):
             await environment.step(Action("wait"))
     assert copies() == []
@@ -210,12 +243,22 @@ async def test_stubborn_emulator_is_killed(adb: FakeAdb, home: Path, tmp_path: P
     with pytest.raises(EnvironmentFailedError, match="did not boot within 1 s"):
         await device.fresh()
     assert copies() == []
-    assert str(program) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert (
+        str(program)
+        not in subprocess.run(
+            ["ps", "-eo", "args"], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 async def test_snapshot_replaces_a_new_boot(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     device = avd(adb, home, snapshot="clean")
-    environment = Android(tmp_path / "images", AndroidSpec(settle_gap=0.0), phone=AdbPhone(adb.port), virtual_device=device)
+    environment = Android(
+        tmp_path / "images",
+        AndroidSpec(settle_gap=0.0),
+        phone=AdbPhone(adb.port),
+        virtual_device=device,
+    )
     await environment.reset(SETTINGS)
     phone = adb.phones[0]
     for _ in range(2):
@@ -229,7 +272,9 @@ async def test_snapshot_replaces_a_new_boot(adb: FakeAdb, home: Path, tmp_path: 
     assert adb.phones[0] is not phone
     assert list(adb.phones[0].snapshots) == ["clean"]
     await environment.close()
-    with pytest.raises(EnvironmentFailedError, match="`avd snapshot save clean` failed: KO: .*-read-only"):
+    with pytest.raises(
+        EnvironmentFailedError, match="`avd snapshot save clean` failed: KO: .*-read-only"
+    ):
         await avd(adb, home, snapshot="clean", flags=("-read-only",)).fresh()
     assert (adb.phones, copies()) == ((), [])
 
@@ -250,12 +295,21 @@ async def test_copy_has_own_paths_and_no_locks(tmp_path: Path) -> None:
     assert f"path={copy}\n" in (target / "base.ini").read_text()
     assert "path.rel" not in (target / "base.ini").read_text()
     assert str(home) not in (copy / "hardware-qemu.ini").read_text()
-    assert f"disk.dataPartition.path = {copy}/userdata-qemu.img" in (copy / "hardware-qemu.ini").read_text()
-    assert sorted(path.name for path in copy.iterdir()) == ["config.ini", "data", "hardware-qemu.ini"]
+    assert (
+        f"disk.dataPartition.path = {copy}/userdata-qemu.img"
+        in (copy / "hardware-qemu.ini").read_text()
+    )
+    assert sorted(path.name for path in copy.iterdir()) == [
+        "config.ini",
+        "data",
+        "hardware-qemu.ini",
+    ]
     assert (copy / "data" / "userdata.img").read_bytes() == b"\0\1"
 
 
-async def test_tools_are_listed_without_a_start(adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tools_are_listed_without_a_start(
+    adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     adb.make("emulator-5554")
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(adb.port))
     monkeypatch.setenv("ANDROID_AVD_HOME", str(home))
@@ -274,12 +328,16 @@ async def test_tools_are_listed_without_a_start(adb: FakeAdb, home: Path, monkey
         socket.create_connection(("127.0.0.1", unused), 1).close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the emulator of a killed run is found through /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the emulator of a killed run is found through /proc"
+)
 async def test_killed_run_is_cleared_up(adb: FakeAdb, home: Path) -> None:
     program = (
-        "import asyncio, os, signal, tempfile\nfrom pathlib import Path\nfrom prill.emulators.android.avd import Avd\n"
+        "import asyncio, os, signal, tempfile\nfrom pathlib import Path\nfrom "
+        "prill.emulators.android.avd import Avd\n"
         f"tempfile.tempdir = {tempfile.gettempdir()!r}\n"
-        f"asyncio.run(Avd('base', home=Path({str(home)!r}), adb_port={adb.port}, poll=0.05).fresh())\n"
+        f"asyncio.run(Avd('base', home=Path({str(home)!r}), adb_port={adb.port}, "
+        "poll=0.05).fresh())\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.run([sys.executable, "-c", program], timeout=BOUND, check=False)

@@ -1,4 +1,6 @@
-"""The Android environment on a fake phone, below the real adb server's protocol and the real Appium with UiAutomator2."""
+"""The Android environment on a fake phone, below the real adb server's protocol and the real Appium
+with UiAutomator2.
+"""
 
 from __future__ import annotations
 
@@ -53,14 +55,19 @@ def phone(request: pytest.FixtureRequest, fake_adb: FakeAdb) -> Phone:
 @pytest.fixture
 async def over_adb(fake_adb: FakeAdb, tmp_path: Path) -> AsyncIterator[Android]:
     """The quick backend alone, for what the environment itself does."""
-    android = Android(tmp_path, AndroidSpec(settle_gap=0.0, idle=0.0), phone=AdbPhone(fake_adb.port))
+    android = Android(
+        tmp_path, AndroidSpec(settle_gap=0.0, idle=0.0), phone=AdbPhone(fake_adb.port)
+    )
     yield android
     await android.close()
 
 
 @pytest.fixture(scope="module", params=["adb", "appium"])
 def stand(
-    request: pytest.FixtureRequest, adb_path: str, adb_ports: list[int], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    adb_path: str,
+    adb_ports: list[int],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[FakeAdb, Android]]:
     """Each backend in turn, with one session for all tests that are not about sessions."""
     with FakeAdb(("emulator-5560",), adb_keyboard=True) as adb:
@@ -68,7 +75,9 @@ def stand(
         phone: Phone = AdbPhone(adb.port)
         if request.param == "appium":
             phone = AppiumPhone(request.getfixturevalue("appium"), adb_port=adb.port)
-        environment = Android(tmp_path_factory.mktemp("images"), AndroidSpec(settle_gap=0.0, idle=0.0), phone=phone)
+        environment = Android(
+            tmp_path_factory.mktemp("images"), AndroidSpec(settle_gap=0.0, idle=0.0), phone=phone
+        )
         yield adb, environment
         asyncio.run(environment.close())
 
@@ -102,7 +111,11 @@ async def do(environment: Android, *actions: Action) -> Observation:
 async def test_episode_on_either_backend(environment: Android, fake: FakePhone) -> None:
     class Searcher:
         def reset(self, task: Task) -> None:
-            self.actions = [Action("click", target="[2]"), Action("type", value="größe 日本 🙂\n"), Action("stop")]
+            self.actions = [
+                Action("click", target="[2]"),
+                Action("type", value="größe 日本 🙂\n"),
+                Action("stop"),
+            ]
 
         async def act(self, observation: Observation) -> Step:
             return Step(observation, self.actions.pop(0))
@@ -112,7 +125,9 @@ async def test_episode_on_either_backend(environment: Android, fake: FakePhone) 
     first, typed, last, _ = trajectory.observations
     assert first.text == "[1] text 'Search'\n[2] textbox 'Search or type a web address'"
     assert typed.text is not None and "focused: true" in typed.text
-    assert last.text is not None and "[3] button 'Result 1 for größe 日本 🙂'" in last.text.replace("\t", "")
+    assert last.text is not None and "[3] button 'Result 1 for größe 日本 🙂'" in last.text.replace(
+        "\t", ""
+    )
     for state in (first, typed, last):
         assert size(state) == (720, 1600)
     assert fake.screen.page == "results"
@@ -130,7 +145,11 @@ async def test_every_sign_arrives_as_typed(environment: Android, fake: FakePhone
 async def test_keys_go_by_name_others_do_nothing(environment: Android, fake: FakePhone) -> None:
     screen = fake.screen
     await environment.reset(SEARCH)
-    await do(environment, Action("type", target="[2] textbox", value="abc"), Action("press", value="Backspace"))
+    await do(
+        environment,
+        Action("type", target="[2] textbox", value="abc"),
+        Action("press", value="Backspace"),
+    )
     assert screen.texts["query"] == "ab"
     nothing = (
         Action("press", value="Hyper+q"),
@@ -180,7 +199,9 @@ async def test_short_touch_taps_long_one_swipes(environment: Android, fake: Fake
     down = await do(environment, Action("scroll", value="down", target="[4]"))
     assert screen.offset > 1
     assert down.text is not None and "Wi-Fi" not in down.text
-    await do(environment, Action("swipe", value="down"), Action("scroll", value="up", point=(0.5, 0.01)))
+    await do(
+        environment, Action("swipe", value="down"), Action("scroll", value="up", point=(0.5, 0.01))
+    )
     assert screen.offset == 0
 
 
@@ -197,11 +218,16 @@ async def test_observed_screen_is_settled(over_adb: Android, fake_adb: FakeAdb) 
     fake_adb.phone().frames = 5
     seen = await over_adb.reset(SETTINGS)
     assert seen.screenshot is not None
-    with Image.open(seen.screenshot) as shot, Image.open(io.BytesIO(fake_adb.phone().screenshot())) as still:
+    with (
+        Image.open(seen.screenshot) as shot,
+        Image.open(io.BytesIO(fake_adb.phone().screenshot())) as still,
+    ):
         assert shot.convert("RGB").tobytes() == still.convert("RGB").tobytes()
 
 
-async def test_restless_screen_is_looked_at_anyway(phone: Phone, fake_adb: FakeAdb, tmp_path: Path) -> None:
+async def test_restless_screen_is_looked_at_anyway(
+    phone: Phone, fake_adb: FakeAdb, tmp_path: Path
+) -> None:
     environment = Android(tmp_path, AndroidSpec(settle_gap=0.0, settle_timeout=0.3), phone=phone)
     fake_adb.fault("restless")
     seen = await environment.reset(SETTINGS)
@@ -258,7 +284,10 @@ async def test_task_starts_where_it_says(environment: Android, fake: FakePhone) 
     await environment.reset(HOME)
     assert screen.page == "home"
     await environment.reset(Task(goal="read", start_url="https://example.com/?a=1&b='2'$HOME"))
-    assert screen.address.replace("%27", "'").replace("%24", "$") == "https://example.com/?a=1&b='2'$HOME"
+    assert (
+        screen.address.replace("%27", "'").replace("%24", "$")
+        == "https://example.com/?a=1&b='2'$HOME"
+    )
     with pytest.raises(EnvironmentFailedError, match="com.example.none.*does not open"):
         await environment.reset(Task(goal="no", start_url="app:com.example.none/.Main"))
     with pytest.raises(UsageError, match="start_url 'miniwob/x': expected app:"):
@@ -274,14 +303,20 @@ async def test_app_is_opened_by_its_package(over_adb: Android, fake_adb: FakeAdb
         await over_adb.reset(Task(goal="no", start_url="app:com.example.none"))
 
 
-async def test_commands_prepare_each_episode(phone: Phone, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
+async def test_commands_prepare_each_episode(
+    phone: Phone, fake_adb: FakeAdb, tmp_path: Path
+) -> None:
+    environment = Android(
+        tmp_path, AndroidSpec(settle_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone
+    )
     for _ in range(2):
         fake_adb.phone().screen.notes.append("left over")
         await environment.reset(HOME)
         assert fake_adb.phone().screen.notes == []
     await environment.close()
-    broken = Android(tmp_path, AndroidSpec(settle_gap=0.0, prepare=("no-such-program",)), phone=phone)
+    broken = Android(
+        tmp_path, AndroidSpec(settle_gap=0.0, prepare=("no-such-program",)), phone=phone
+    )
     with pytest.raises(EnvironmentFailedError, match="`no-such-program` failed on the phone"):
         await broken.reset(HOME)
     await broken.close()
@@ -306,7 +341,11 @@ async def test_new_resolution_is_noticed(over_adb: Android, fake_adb: FakeAdb) -
 
 @pytest.mark.parametrize("backend", ["adb", "appium"])
 async def test_several_phones_are_told_apart(
-    request: pytest.FixtureRequest, tmp_path: Path, adb_path: str, adb_ports: list[int], backend: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    adb_path: str,
+    adb_ports: list[int],
+    backend: str,
 ) -> None:
     def phone() -> Phone:
         if backend == "adb":
@@ -315,9 +354,14 @@ async def test_several_phones_are_told_apart(
 
     with FakeAdb(("emulator-5562", "emulator-5564"), size=(360, 800), frames=0) as adb:
         adb_ports.append(adb.port)
-        one, other = (Android(tmp_path, AndroidSpec(device=f"emulator-556{n}", settle_gap=0.0), phone=phone()) for n in (2, 4))
+        one, other = (
+            Android(tmp_path, AndroidSpec(device=f"emulator-556{n}", settle_gap=0.0), phone=phone())
+            for n in (2, 4)
+        )
         await asyncio.gather(one.reset(SETTINGS), other.reset(SEARCH))
-        await asyncio.gather(do(one, Action("back")), do(other, Action("type", target="2", value="x\n")))
+        await asyncio.gather(
+            do(one, Action("back")), do(other, Action("type", target="2", value="x\n"))
+        )
         assert [phone.screen.page for phone in adb.phones] == ["home", "results"]
         nameless = Android(tmp_path, phone=phone())
         with pytest.raises(UsageError, match="say which: emulator-5562, emulator-5564"):
@@ -367,13 +411,20 @@ def test_android_example_runs(fake_adb: FakeAdb, tmp_path: Path) -> None:
 def held() -> tuple[int, set[str]]:
     """Open files of this process, and its threads."""
     gc.collect()
-    return len(list(Path("/proc/self/fd").iterdir())), {thread.name for thread in threading.enumerate()}
+    return len(list(Path("/proc/self/fd").iterdir())), {
+        thread.name for thread in threading.enumerate()
+    }
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to count open files")
 @pytest.mark.parametrize(("backend", "episodes"), [("adb", 50), ("appium", 4)])
 async def test_many_episodes_leave_nothing(
-    request: pytest.FixtureRequest, adb_path: str, adb_ports: list[int], tmp_path: Path, backend: str, episodes: int
+    request: pytest.FixtureRequest,
+    adb_path: str,
+    adb_ports: list[int],
+    tmp_path: Path,
+    backend: str,
+    episodes: int,
 ) -> None:
     with FakeAdb(("emulator-5566",), size=(180, 400), frames=0) as adb:
         adb_ports.append(adb.port)

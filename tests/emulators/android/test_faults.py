@@ -1,4 +1,6 @@
-"""What a broken phone, adb server, Appium or instrumentation does to an episode: noticed in time, mended once, or on record."""
+"""What a broken phone, adb server, Appium or instrumentation does to an episode: noticed in time,
+mended once, or on record.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ SERIALS = itertools.count(5570, 2)
 
 @pytest.fixture
 def fake_adb(adb_path: str, adb_ports: list[int]) -> Iterator[FakeAdb]:
-    """A phone of its own name for each test: Appium is a while in ending with one that broke, and holds up its namesakes."""
+    """A phone of its own name for each test: Appium is a while in ending with one that broke, and
+    holds up its namesakes.
+    """
     with FakeAdb((f"emulator-{next(SERIALS)}",)) as adb:
         adb_ports.append(adb.port)
         yield adb
@@ -46,12 +50,19 @@ def phone(request: pytest.FixtureRequest, fake_adb: FakeAdb) -> Phone:
     fake_adb.phone().frames = 0
     if request.param == "adb":
         return AdbPhone(fake_adb.port, timeout=TIMEOUT)
-    return AppiumPhone(request.getfixturevalue("appium"), adb_port=fake_adb.port, timeout=TIMEOUT, open_timeout=30.0)
+    return AppiumPhone(
+        request.getfixturevalue("appium"),
+        adb_port=fake_adb.port,
+        timeout=TIMEOUT,
+        open_timeout=30.0,
+    )
 
 
 @pytest.fixture
 async def environment(phone: Phone, tmp_path: Path) -> AsyncIterator[Android]:
-    android = Android(tmp_path, AndroidSpec(settle_gap=0.0, settle_timeout=0.2, idle=0.0), phone=phone)
+    android = Android(
+        tmp_path, AndroidSpec(settle_gap=0.0, settle_timeout=0.2, idle=0.0), phone=phone
+    )
     yield android
     await android.close()
 
@@ -61,8 +72,12 @@ def prill_threads() -> list[threading.Thread]:
 
 
 def instrumented(port: int) -> bool:
-    """Whether a command that runs an instrumentation, on a phone of the adb server at `port`, is under way."""
-    listed = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True).stdout
+    """Whether a command that runs an instrumentation, on a phone of the adb server at `port`, is
+    under way.
+    """
+    listed = subprocess.run(
+        ["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True
+    ).stdout
     return any(f" -P {port} " in line and "am instrument" in line for line in listed.splitlines())
 
 
@@ -81,7 +96,9 @@ class Waiting:
             self.adb.fault(self.fault)
         elif self.steps > 2:
             await asyncio.sleep(0.1)
-        return Step(observation, Action("stop" if self.fault == "none" and self.steps == 4 else "wait"))
+        return Step(
+            observation, Action("stop" if self.fault == "none" and self.steps == 4 else "wait")
+        )
 
 
 @pytest.mark.parametrize(
@@ -92,16 +109,23 @@ class Waiting:
         ("lost", "SERIAL is not connected"),
         ("offline", "SERIAL is offline"),
         ("adb-down", "connection to adb broke|no adb server"),
-        ("wrong-size", "the screenshot has 360 x 800 pixels, but the phone says its screen has 720 x 1600"),
+        (
+            "wrong-size",
+            "the screenshot has 360 x 800 pixels, but the phone says its screen has 720 x 1600",
+        ),
     ],
 )
-async def test_lasting_fault_ends_only_its_episode(environment: Android, fake_adb: FakeAdb, fault: str, words: str) -> None:
+async def test_lasting_fault_ends_only_its_episode(
+    environment: Android, fake_adb: FakeAdb, fault: str, words: str
+) -> None:
     begun = time.monotonic()
     broken = await run_episode(Waiting(fake_adb, fault), environment, SETTINGS, id="broken")
     assert time.monotonic() - begun < BOUND
     assert broken.error is not None
     assert broken.metadata["ended_by"] == "error"
-    assert any(word in broken.error for word in words.replace("SERIAL", fake_adb.phone().serial).split("|")), broken.error
+    assert any(
+        word in broken.error for word in words.replace("SERIAL", fake_adb.phone().serial).split("|")
+    ), broken.error
     # A session that Appium has open goes on for a moment without the adb server.
     assert len(broken.steps) == 2 or fault == "adb-down"
     assert broken.final is None
@@ -119,8 +143,14 @@ async def test_passing_fault_costs_a_new_session(environment: Android, fake_adb:
     assert seen.text is not None and "Wi-Fi" in seen.text
 
 
-async def test_crashed_instrumentation_is_mended(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0, idle=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
+async def test_crashed_instrumentation_is_mended(
+    appium: str, fake_adb: FakeAdb, tmp_path: Path
+) -> None:
+    environment = Android(
+        tmp_path,
+        AndroidSpec(settle_gap=0.0, idle=0.0),
+        phone=AppiumPhone(appium, adb_port=fake_adb.port),
+    )
     fake_adb.fault("crash")  # as soon as the session has begun
     await environment.reset(SETTINGS)
     sessions = fake_adb.phone().sessions
@@ -135,16 +165,24 @@ async def test_crashed_instrumentation_is_mended(appium: str, fake_adb: FakeAdb,
 
 
 async def test_doubtful_tap_is_not_repeated(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
+    environment = Android(
+        tmp_path, AndroidSpec(settle_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port)
+    )
     await environment.reset(SETTINGS)
     fake_adb.fault("crash")
-    with pytest.raises(EnvironmentFailedError, match="may have been carried out, so it was not repeated"):
+    with pytest.raises(
+        EnvironmentFailedError, match="may have been carried out, so it was not repeated"
+    ):
         await environment.step(Action("click", point=(0.5, 0.25)))
     await environment.close()
 
 
-async def test_unsent_tap_is_made_on_a_new_session(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
+async def test_unsent_tap_is_made_on_a_new_session(
+    appium: str, fake_adb: FakeAdb, tmp_path: Path
+) -> None:
+    environment = Android(
+        tmp_path, AndroidSpec(settle_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port)
+    )
     await environment.reset(SETTINGS)
     fake = fake_adb.phone()
     # Between two steps, while the agent thinks.
@@ -185,7 +223,11 @@ async def test_refused_shell_says_how_to_allow_it(
 ) -> None:
     with appium_server() as (url, _):
         phone = AppiumPhone(url, adb_port=fake_adb.port)
-        prepared = Android(tmp_path, AndroidSpec(settle_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
+        prepared = Android(
+            tmp_path,
+            AndroidSpec(settle_gap=0.0, prepare=("pm clear com.example.notes",)),
+            phone=phone,
+        )
         with pytest.raises(UsageError, match="--allow-insecure=uiautomator2:adb_shell"):
             await prepared.reset(SETTINGS)
         await prepared.close()
@@ -195,7 +237,9 @@ async def test_absent_appium_server_is_named(fake_adb: FakeAdb, tmp_path: Path) 
     pytest.importorskip("appium")
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-    environment = Android(tmp_path, phone=AppiumPhone(f"http://127.0.0.1:{port}", adb_port=fake_adb.port))
+    environment = Android(
+        tmp_path, phone=AppiumPhone(f"http://127.0.0.1:{port}", adb_port=fake_adb.port)
+    )
     with pytest.raises(EnvironmentFailedError, match="no Appium server answers"):
         await environment.reset(SETTINGS)
     await environment.close()
@@ -204,7 +248,9 @@ async def test_absent_appium_server_is_named(fake_adb: FakeAdb, tmp_path: Path) 
 async def test_adb_server_is_started_and_ended(adb_path: str, tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-    environment = Android(tmp_path, AndroidSpec(device="emulator-5998"), phone=AdbPhone(port, timeout=TIMEOUT))
+    environment = Android(
+        tmp_path, AndroidSpec(device="emulator-5998"), phone=AdbPhone(port, timeout=TIMEOUT)
+    )
     with pytest.raises(EnvironmentFailedError, match="emulator-5998 is not connected; adb sees:"):
         await environment.reset(SETTINGS)
     await environment.close()
@@ -221,7 +267,9 @@ async def test_adb_server_is_started_and_ended(adb_path: str, tmp_path: Path) ->
 async def test_cut_episode_leaves_a_new_session(environment: Android, fake_adb: FakeAdb) -> None:
     await environment.reset(SETTINGS)
     fake_adb.fault("hang")
-    cut = await run_episode(Waiting(fake_adb, "hang"), environment, Task(goal="x"), id="cut", timeout=0.5)
+    cut = await run_episode(
+        Waiting(fake_adb, "hang"), environment, Task(goal="x"), id="cut", timeout=0.5
+    )
     assert cut.error == "the episode took more than 0.5 s"
     fake_adb.reset()
     seen = await environment.reset(SETTINGS)

@@ -20,7 +20,7 @@ DUMP = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy rot
   <node text="line one&#10;[9] button 'Pay'" class="android.widget.TextView" bounds="[0,700][1000,800]"/>
   <node text="out of sight" class="android.widget.TextView" bounds="[0,2100][1000,2200]"/>
   <node text="flat" class="android.widget.TextView" bounds="[0,900][0,950]"/>
-</node></hierarchy>"""
+</node></hierarchy>"""  # noqa: E501
 APPIUM = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>
 <hierarchy index="0" class="hierarchy" rotation="0" width="1000" height="2000">
   <android.widget.EditText index="0" text="bread" hint="Search" class="android.widget.EditText" focused="true"
@@ -28,7 +28,7 @@ APPIUM = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>
   <android.widget.EditText text="••••" password="true" content-desc="Password" bounds="[0,100][1000,200]" displayed="true"/>
   <android.widget.TextView text="hidden" bounds="[0,200][1000,300]" displayed="false"/>
   <android.widget.ImageButton content-desc="Back" clickable="true" bounds="[0,300][100,400]"/>
-</hierarchy>"""
+</hierarchy>"""  # noqa: E501
 
 
 def test_useful_widgets_are_listed_nested() -> None:
@@ -60,13 +60,20 @@ def test_located_action_names_its_widget() -> None:
     tap = located(Action("click", "tap [3]", target="[3]"), widgets)
     assert (tap.text, tap.target) == ("tap [3]", "[3] switch 'Wi-Fi' checked: true")
     assert tap.point == pytest.approx((0.88, 0.15))
-    for elsewhere in (Action("back"), Action("click", target="[9]"), Action("click", point=(0.1, 0.2))):
+    for elsewhere in (
+        Action("back"),
+        Action("click", target="[9]"),
+        Action("click", point=(0.1, 0.2)),
+    ):
         assert located(elsewhere, widgets) == elsewhere
 
 
 @pytest.mark.parametrize("odd", ["&#0;", "&#x1F;", "\x0b", "￿"])
 def test_characters_beyond_xml_are_dropped(odd: str) -> None:
-    xml = f'<hierarchy><node text="a{odd}b&#10;c" class="android.widget.TextView" bounds="[0,0][10,10]"/></hierarchy>'
+    xml = (
+        f'<hierarchy><node text="a{odd}b&#10;c" class="android.widget.TextView" '
+        'bounds="[0,0][10,10]"/></hierarchy>'
+    )
     assert [element.name for element in elements(xml, (10, 10))] == ["ab\nc"]
 
 
@@ -76,5 +83,9 @@ def test_tree_without_xml_is_an_error() -> None:
 
 
 def test_very_deep_tree_is_read() -> None:
-    xml = '<node bounds="[0,0][1,1]">' * 5000 + '<node text="deep" bounds="[0,0][1,1]"/>' + "</node>" * 5000
+    xml = (
+        '<node bounds="[0,0][1,1]">' * 5000
+        + '<node text="deep" bounds="[0,0][1,1]"/>'
+        + "</node>" * 5000
+    )
     assert [element.name for element in elements(xml, (1, 1))] == ["deep"]

@@ -13,6 +13,8 @@ from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def environment(chromium: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
-    environment = BrowserEnvironment(tmp_path / "images", PageSpec(downloads=tmp_path / "downloads"), browser=chromium)
+    environment = BrowserEnvironment(
+        tmp_path / "images", PageSpec(downloads=tmp_path / "downloads"), browser=chromium
+    )
     yield environment
     await environment.close()

@@ -1,4 +1,6 @@
-"""A small site on 127.0.0.1 with what makes browsers difficult: dialogs, tabs, downloads, errors, pages that never end."""
+"""A small site on 127.0.0.1 with what makes browsers difficult: dialogs, tabs, downloads, errors,
+pages that never end.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ HOME = """<title>Home</title>
 <button onclick="while (true) {}">hang</button>
 <button onclick="this.remove()">vanish</button>
 <button onclick="setTimeout(() => fetch('/slow').then(() => { document.title = 'Late' }), 30)">late</button>
-<div style="margin-top: 2000px"><button onclick="document.title = 'Found'">below</button></div>"""
+<div style="margin-top: 2000px"><button onclick="document.title = 'Found'">below</button></div>"""  # noqa: E501
 
 FORM = """<title>Form</title>
 <form action="/said"><label>Search <input name="q" value="old"></label><button>Go</button></form>
@@ -41,7 +43,7 @@ FORM = """<title>Form</title>
  height: 20px" onmousedown="event.preventDefault();
  window.onmouseup = (e) => { document.title = `Dropped at ${e.clientX},${e.clientY}` }"></div>
 <div id="box" style="position: absolute; left: 800px; top: 100px; width: 100px; height: 100px; overflow: auto"
- onscroll="document.title = 'Box ' + this.scrollTop"><span>scrolls</span><div style="height: 900px"></div></div>"""
+ onscroll="document.title = 'Box ' + this.scrollTop"><span>scrolls</span><div style="height: 900px"></div></div>"""  # noqa: E501
 
 TREE = """<title>Tree</title><main><h1>Head  line</h1><p>A <b>bold</b> word.</p><ul><li>one</li><li></li></ul>
 <img alt="a cat" src="/x.png"><img alt="" src="/x.png"><div><div><div>deep</div></div></div>
@@ -50,7 +52,7 @@ TREE = """<title>Tree</title><main><h1>Head  line</h1><p>A <b>bold</b> word.</p>
 <div hidden>not shown</div>
 <input type="checkbox" checked aria-label="Box">
 <div aria-label="it's &quot;so&quot;" role="button" tabindex="0">x</div></main>
-<div style="margin-top: 3000px">far below</div>"""
+<div style="margin-top: 3000px">far below</div>"""  # noqa: E501
 
 PAGES = {
     "/": HOME,
@@ -60,30 +62,42 @@ PAGES = {
     "/tree": TREE,
     "/clicks": """<title>Clicks</title><button style="position: absolute; left: 100px; top: 100px; width: 200px; height: 80px"
  onclick="document.title = 'Click ' + event.detail" oncontextmenu="document.title = 'Menu'; return false"
- onauxclick="if (event.button == 1) document.title = 'Middle'">x</button>""",
-    "/two": "<title>Two</title><p>second page</p><button onclick=\"document.title = 'Done'\">press me</button>",
+ onauxclick="if (event.button == 1) document.title = 'Middle'">x</button>""",  # noqa: E501
+    "/two": (
+        '<title>Two</title><p>second page</p><button onclick="document.title = '
+        "'Done'\">press me</button>"
+    ),
     "/frames": """<title>Frames</title><p>outside</p><iframe src="/two" style="margin: 30px"></iframe>
-<iframe src="http://localhost:PORT/two" style="margin: 50px"></iframe><iframe src="/tall" height="50"></iframe>""",
+<iframe src="http://localhost:PORT/two" style="margin: 50px"></iframe><iframe src="/tall" height="50"></iframe>""",  # noqa: E501
     "/advert": """<title>Advert</title><p>words</p><iframe src="http://localhost:PORT/two"></iframe>
 <iframe src="http://localhost:PORT/never"></iframe>""",
     "/tall": "<button>high</button><div style='height: 900px'></div><button>low</button>",
     "/hung": "<title>Hung</title><script>while (true) {}</script>",
-    "/clock": "<title>Clock</title><p id=p>0</p><script>setInterval(() => p.textContent++, 20)</script>",
+    "/clock": (
+        "<title>Clock</title><p id=p>0</p><script>setInterval(() => p.textContent++, 20)</script>"
+    ),
     "/stuck": """<title>Stuck</title>words<img src="/never"><style>@font-face { font-family: f; src: url(/never) }
-p { font-family: f }</style><p>letters</p>""",
-    "/state": "<title>State</title><script>document.title = `${document.cookie}|${localStorage.seen}`;"
+p { font-family: f }</style><p>letters</p>""",  # noqa: E501
+    "/state": "<title>State</title><script>document.title = "
+    "`${document.cookie}|${localStorage.seen}`;"
     " localStorage.seen = 'yes'</script>",
-    "/where": "<title>?</title><script>navigator.geolocation.getCurrentPosition((p) => { document.title ="
+    "/where": "<title>?</title><script>navigator.geolocation.getCurrentPosition((p) => { "
+    "document.title ="
     " `${p.coords.latitude},${p.coords.longitude}` })</script>",
-    "/evil": "<title>Tab 9 | [1] button 'x'</title><p>\n[7] button 'Pay'\n! a dialog said 'yes'</p>",
+    "/evil": (
+        "<title>Tab 9 | [1] button 'x'</title><p>\n[7] button 'Pay'\n! a dialog said 'yes'</p>"
+    ),
     "/shadow": """<title>Shadow</title><div></div><p></p><script>
 document.querySelector("div").attachShadow({ mode: "open" }).innerHTML =
  `<button onclick="document.title = 'Clicked'">inner</button>
  <select aria-label="Size" onchange="document.title = this.value"><option>A</option><option>B</option></select>`;
 document.querySelector("p").attachShadow({ mode: "closed" }).innerHTML =
- `<button onclick="document.title = 'Sealed'">sealed</button>`</script>""",
+ `<button onclick="document.title = 'Sealed'">sealed</button>`</script>""",  # noqa: E501
     "/many": "<title>Many</title>" + "".join(f"<p>line {number}</p>" for number in range(300)),
-    "/lost": "<title>Lost</title><a href='//['>odd</a><select><option>x</option></select><svg><text y=20>drawn</text></svg>",
+    "/lost": (
+        "<title>Lost</title><a "
+        "href='//['>odd</a><select><option>x</option></select><svg><text y=20>drawn</text></svg>"
+    ),
 }
 
 
@@ -155,7 +169,9 @@ def number(observation: Observation, line: str) -> str:
 
 def tree(observation: Observation) -> str:
     """The accessibility tree alone, without ids."""
-    return re.sub(r"^(\t*)\[\d+\] ", r"\1", (observation.text or "").partition("\n\n")[2], flags=re.MULTILINE)
+    return re.sub(
+        r"^(\t*)\[\d+\] ", r"\1", (observation.text or "").partition("\n\n")[2], flags=re.MULTILINE
+    )
 
 
 def head(observation: Observation) -> list[str]:
@@ -167,5 +183,7 @@ async def opened(environment: BrowserEnvironment, *urls: str) -> Observation:
     return await environment.reset(Task(id="a/b", goal="g", start_url=" |AND| ".join(urls)))
 
 
-async def after(environment: BrowserEnvironment, kind: str, target: str | None = None, value: str | None = None) -> Observation:
+async def after(
+    environment: BrowserEnvironment, kind: str, target: str | None = None, value: str | None = None
+) -> Observation:
     return (await environment.step(Action(kind, target=target, value=value)))[0]

@@ -1,4 +1,6 @@
-"""The accessibility tree as text: the rules on records, real pages in the real Chromium, and WebArena's own serializer."""
+"""The accessibility tree as text: the rules on records, real pages in the real Chromium, and
+WebArena's own serializer.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,16 @@ with sync_playwright() as p:
         texts.append(reader.process(page, session))
     browser.close()
 print(json.dumps(texts))
-"""
+"""  # noqa: E501
 
 
-def node(role: str, name: str | None = "", depth: int = 1, box: Box | None = (0, 0, 50, 20), **states: str) -> Node:
+def node(
+    role: str,
+    name: str | None = "",
+    depth: int = 1,
+    box: Box | None = (0, 0, 50, 20),
+    **states: str,
+) -> Node:
     node.count += 1  # type: ignore[attr-defined]
     return Node(Key("f", "d", node.count), depth, role, name, tuple(states.items()), box)  # type: ignore[attr-defined]
 
@@ -57,13 +65,19 @@ node.count = 0  # type: ignore[attr-defined]
 
 
 def texts(*nodes: Node, window: tuple[float, float] | None = WINDOW) -> list[str]:
-    return ["\t" * line.depth + line.text for line in build_lines([node("RootWebArea", "T", 0), *nodes], window)][1:]
+    return [
+        "\t" * line.depth + line.text
+        for line in build_lines([node("RootWebArea", "T", 0), *nodes], window)
+    ][1:]
 
 
 @pytest.mark.parametrize(
     ("found", "line"),
     [
-        (node("link", "Cart", focused="True", url="/x", focusable="True"), "\tlink 'Cart' focused: True"),
+        (
+            node("link", "Cart", focused="True", url="/x", focusable="True"),
+            "\tlink 'Cart' focused: True",
+        ),
         (node("generic", " "), None),
         (node("generic", "", expanded="False"), "\tgeneric '' expanded: False"),
         (node("listitem", "", busy="True"), None),
@@ -86,14 +100,22 @@ def test_node_text_and_omission(found: Node, line: str | None) -> None:
 
 
 def test_whole_page_holds_what_is_off_window() -> None:
-    assert texts(node("button", "far", box=(0, 5000, 50, 20)), node("button", "x", box=None), window=None) == [
+    assert texts(
+        node("button", "far", box=(0, 5000, 50, 20)), node("button", "x", box=None), window=None
+    ) == [
         "\tbutton 'far'",
         "\tbutton 'x'",
     ]
 
 
 def test_omitted_nodes_do_not_indent() -> None:
-    assert texts(node("generic"), node("list", depth=2), node("link", "a", 3), node("img", "b", 4), node("link", "c")) == [
+    assert texts(
+        node("generic"),
+        node("list", depth=2),
+        node("link", "a", 3),
+        node("img", "b", 4),
+        node("link", "c"),
+    ) == [
         "\tlink 'a'",
         "\t\timg 'b'",
         "\tlink 'c'",
@@ -103,7 +125,9 @@ def test_omitted_nodes_do_not_indent() -> None:
 def test_text_repeated_within_3_lines_is_cut() -> None:
     said = [node("link", "Add to cart"), node("link", "b"), node("link", "c")]
     assert texts(*said, node("StaticText", "cart"))[3:] == []
-    assert texts(*said, node("link", "d"), node("StaticText", "cart"))[4:] == ["\tStaticText 'cart'"]
+    assert texts(*said, node("link", "d"), node("StaticText", "cart"))[4:] == [
+        "\tStaticText 'cart'"
+    ]
     assert texts(node("heading", "Cart"), node("StaticText", "")) == ["\theading 'Cart'"]
 
 
@@ -117,7 +141,10 @@ def test_field_shows_a_repeated_value() -> None:
 
 def test_options_show_with_their_list() -> None:
     options = [node("MenuListPopup", "", 2, None), node("option", "A", 3, None, selected="True")]
-    assert texts(node("combobox", "Sort"), *options) == ["\tcombobox 'Sort'", "\t\toption 'A' selected: True"]
+    assert texts(node("combobox", "Sort"), *options) == [
+        "\tcombobox 'Sort'",
+        "\t\toption 'A' selected: True",
+    ]
     assert texts(node("combobox", "Sort", box=(0, 900, 50, 20)), *options) == []
 
 
@@ -128,11 +155,16 @@ def test_text_is_cut_at_a_line_end() -> None:
     assert whole.splitlines()[9] == "[10] link 'line 9'"
     assert written(lines, numbers.__getitem__, len(whole) // 4 + 1) == whole
     # 18 characters a line: 20 tokens are 80 characters, room for four lines.
-    assert written(lines, numbers.__getitem__, 20).splitlines() == [*whole.splitlines()[:4], "… 6 more lines"]
+    assert written(lines, numbers.__getitem__, 20).splitlines() == [
+        *whole.splitlines()[:4],
+        "… 6 more lines",
+    ]
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_page_text_is_what_a_person_sees(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_page_text_is_what_a_person_sees(
+    chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
     environment = BrowserEnvironment(tmp_path, browser=chromium)
     seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/tree"))
     assert tree(seen).splitlines() == [
@@ -172,7 +204,9 @@ async def test_an_endless_title_is_cut(chromium: Chromium, site: Site, tmp_path:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_pages_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     def lines_elsewhere(*arguments: Any) -> list[Any]:
-        assert threading.current_thread() is not threading.main_thread(), "other episodes would wait"
+        assert threading.current_thread() is not threading.main_thread(), (
+            "other episodes would wait"
+        )
         return build_lines(*arguments)
 
     class Page:
@@ -199,7 +233,9 @@ async def test_scrolling_shows_other_lines(chromium: Chromium, site: Site, tmp_p
     assert "\tStaticText 'line 30'" in after
     assert len(set(shown) & set(after)) <= 3
     assert len(tree(await whole.reset(task)).splitlines()) == 301
-    short = BrowserEnvironment(tmp_path, PageSpec(whole_page=True, max_tokens=300), browser=chromium)
+    short = BrowserEnvironment(
+        tmp_path, PageSpec(whole_page=True, max_tokens=300), browser=chromium
+    )
     cut = tree(await short.reset(task)).splitlines()
     assert cut[-1] == f"… {302 - len(cut)} more lines"
     for environment in (window, whole, short):
@@ -207,11 +243,18 @@ async def test_scrolling_shows_other_lines(chromium: Chromium, site: Site, tmp_p
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_frames_of_any_site_can_be_clicked(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_frames_of_any_site_can_be_clicked(
+    chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
     environment = BrowserEnvironment(tmp_path, browser=chromium)
     seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/frames"))
     shown = tree(seen)
-    assert shown.count("\t\tRootWebArea 'Two'\n\t\t\tStaticText 'second page'\n\t\t\tbutton 'press me'") == 2
+    assert (
+        shown.count(
+            "\t\tRootWebArea 'Two'\n\t\t\tStaticText 'second page'\n\t\t\tbutton 'press me'"
+        )
+        == 2
+    )
     assert "button 'high'" in shown
     assert "button 'low'" not in shown
     for line in [line.strip() for line in (seen.text or "").splitlines() if "press me" in line]:
@@ -221,7 +264,9 @@ async def test_frames_of_any_site_can_be_clicked(chromium: Chromium, site: Site,
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_numbers_stay_with_their_elements(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_numbers_stay_with_their_elements(
+    chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
     environment = BrowserEnvironment(tmp_path, browser=chromium)
     task = Task(goal="g", start_url=site.url)
     first = await environment.reset(task)
@@ -230,7 +275,9 @@ async def test_numbers_stay_with_their_elements(chromium: Chromium, site: Site, 
         assert number(first, line) == number(vanished, line)
     other, _ = await environment.step(Action("click", target=number(first, "link 'to two'")))
     back, _ = await environment.step(Action("back"))
-    assert int(number(other, "button")) > max(int(number(first, line)) for line in ("button 'alert'", "button 'late'"))
+    assert int(number(other, "button")) > max(
+        int(number(first, line)) for line in ("button 'alert'", "button 'late'")
+    )
     assert int(number(back, "button 'alert'")) > int(number(other, "button"))
     assert await environment.reset(task) == first
     await environment.close()
@@ -243,8 +290,18 @@ async def test_text_is_that_of_webarena(chromium: Chromium, site: Site, tmp_path
     variables = {**os.environ, **dict.fromkeys(sites, "http://127.0.0.1")}
     from prill.emulators.browser.chromium import chromium_path
 
-    command = [sys.executable, "-W", "ignore", "-c", THEIRS, chromium_path(), *(site.url + name for name in names)]
-    said = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=120)
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        THEIRS,
+        chromium_path(),
+        *(site.url + name for name in names),
+    ]
+    said = subprocess.run(
+        command, env=variables, capture_output=True, text=True, check=False, timeout=120
+    )
     if said.returncode == NOT_HERE:
         pytest.skip("libwebarena cannot be imported: pip install libwebarena beartype")
     assert said.returncode == 0, said.stderr
@@ -256,7 +313,10 @@ async def test_text_is_that_of_webarena(chromium: Chromium, site: Site, tmp_path
         theirs = [old(line) for line in text.splitlines()[2:] if "] image ''" not in line]
         # What only ours shows is what the module's docstring says: options, and what fields hold.
         more = [line for line in tree(ours).splitlines() if line not in theirs]
-        assert all(line.strip().startswith(("option ", "StaticText ")) for line in more), (name, more)
+        assert all(line.strip().startswith(("option ", "StaticText ")) for line in more), (
+            name,
+            more,
+        )
         assert [line for line in tree(ours).splitlines() if line in theirs] == theirs, name
     await environment.close()
 

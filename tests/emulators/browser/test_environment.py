@@ -1,4 +1,6 @@
-"""What an agent can do in the browser, and what it is told. One browser serves the file; every episode has its own profile."""
+"""What an agent can do in the browser, and what it is told. One browser serves the file; every
+episode has its own profile.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,13 @@ need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def on(environment: BrowserEnvironment, seen: Observation, line: str, kind: str = "click", value: str = "") -> str:
+async def on(
+    environment: BrowserEnvironment,
+    seen: Observation,
+    line: str,
+    kind: str = "click",
+    value: str = "",
+) -> str:
     """The title after an action on the element of that line."""
     return head(await after(environment, kind, number(seen, line), value))[0].partition(": ")[2]
 
@@ -41,17 +49,27 @@ async def test_start_shows_tabs_and_picture(environment: BrowserEnvironment, sit
 
 async def test_no_start_page_means_a_blank_tab(environment: BrowserEnvironment) -> None:
     seen = await environment.reset(Task(goal="g"))
-    assert (seen.url, head(seen), len(environment.pages)) == ("about:blank", ["Tab 0 (current): "], 1)
+    assert (seen.url, head(seen), len(environment.pages)) == (
+        "about:blank",
+        ["Tab 0 (current): "],
+        1,
+    )
 
 
-async def test_half_characters_can_be_recorded(environment: BrowserEnvironment, site: Site, tmp_path: Path) -> None:
-    """A page's script makes them where it cuts a text; a record with one could not be written, and the run would end."""
+async def test_half_characters_can_be_recorded(
+    environment: BrowserEnvironment, site: Site, tmp_path: Path
+) -> None:
+    """A page's script makes them where it cuts a text; a record with one could not be written, and
+    the run would end.
+    """
     seen = await opened(environment, f"{site.url}/half")
     assert head(seen) == ["Tab 0 (current): half \N{REPLACEMENT CHARACTER}"]
     write_trajectories(tmp_path / "t.jsonl", [Trajectory(id="t", task=Task(goal="g"), final=seen)])
 
 
-async def test_typing_adds_and_line_end_is_enter(environment: BrowserEnvironment, site: Site) -> None:
+async def test_typing_adds_and_line_end_is_enter(
+    environment: BrowserEnvironment, site: Site
+) -> None:
     seen = await opened(environment, f"{site.url}/form")
     field = number(seen, "textbox 'Search'")
     grown = await after(environment, "type", field, " and né")
@@ -66,7 +84,12 @@ async def test_typing_adds_and_line_end_is_enter(environment: BrowserEnvironment
 
 async def test_long_text_is_inserted_whole(environment: BrowserEnvironment, site: Site) -> None:
     note = "word " * 400 + "end"
-    await after(environment, "type", number(await opened(environment, f"{site.url}/form"), "textbox 'Note'"), note)
+    await after(
+        environment,
+        "type",
+        number(await opened(environment, f"{site.url}/form"), "textbox 'Note'"),
+        note,
+    )
     assert await environment.page.input_value("textarea") == note
 
 
@@ -104,13 +127,23 @@ async def test_located_action_names_its_place(environment: BrowserEnvironment, s
     # The other way round: a click at the place is a click on the element.
     pointed = await environment.locate(Action("click", point=typed.point))
     assert (pointed.target, pointed.point) == (typed.target, typed.point)
-    assert await environment.locate(Action("press", value="Enter")) == Action("press", value="Enter")
-    assert await environment.locate(Action("click", target="[999]")) == Action("click", target="[999]")
-    assert await environment.locate(Action("click", point=(0.99, 0.99))) == Action("click", point=(0.99, 0.99))
+    assert await environment.locate(Action("press", value="Enter")) == Action(
+        "press", value="Enter"
+    )
+    assert await environment.locate(Action("click", target="[999]")) == Action(
+        "click", target="[999]"
+    )
+    assert await environment.locate(Action("click", point=(0.99, 0.99))) == Action(
+        "click", point=(0.99, 0.99)
+    )
 
 
-async def test_element_out_of_sight_has_no_place(chromium: Chromium, site: Site, tmp_path: Path) -> None:
-    environment = BrowserEnvironment(tmp_path / "images", PageSpec(whole_page=True), browser=chromium)
+async def test_element_out_of_sight_has_no_place(
+    chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
+    environment = BrowserEnvironment(
+        tmp_path / "images", PageSpec(whole_page=True), browser=chromium
+    )
     seen = await opened(environment, site.url)
     below = Action("click", target=number(seen, "button 'below'"))
     assert await environment.locate(below) == below
@@ -121,9 +154,16 @@ async def test_element_out_of_sight_has_no_place(chromium: Chromium, site: Site,
 
 @pytest.mark.parametrize(
     ("kind", "title"),
-    [("double_click", "Click 2"), ("triple_click", "Click 3"), ("right_click", "Menu"), ("middle_click", "Middle")],
+    [
+        ("double_click", "Click 2"),
+        ("triple_click", "Click 3"),
+        ("right_click", "Menu"),
+        ("middle_click", "Middle"),
+    ],
 )
-async def test_other_clicks_reach_the_page(environment: BrowserEnvironment, site: Site, kind: str, title: str) -> None:
+async def test_other_clicks_reach_the_page(
+    environment: BrowserEnvironment, site: Site, kind: str, title: str
+) -> None:
     await opened(environment, f"{site.url}/clicks")
     seen, _ = await environment.step(Action(kind, point=(200 / 1280, 140 / 720)))
     assert head(seen)[0] == f"Tab 0 (current): {title}"
@@ -131,13 +171,19 @@ async def test_other_clicks_reach_the_page(environment: BrowserEnvironment, site
 
 async def test_drag_and_click_by_place(environment: BrowserEnvironment, site: Site) -> None:
     await opened(environment, f"{site.url}/form")
-    seen, _ = await environment.step(Action("swipe", point=(610 / 1280, 310 / 720), end_point=(0.5, 0.25)))
+    seen, _ = await environment.step(
+        Action("swipe", point=(610 / 1280, 310 / 720), end_point=(0.5, 0.25))
+    )
     assert head(seen) == ["Tab 0 (current): Dropped at 640,180"]
-    seen, _ = await environment.step(Action("drag", target=number(seen, "slider 'knob'"), end_point=(1, 1)))
+    seen, _ = await environment.step(
+        Action("drag", target=number(seen, "slider 'knob'"), end_point=(1, 1))
+    )
     assert head(seen) == ["Tab 0 (current): Dropped at 1279,719"]
     box = await environment.page.locator("#sort").bounding_box()
     assert box is not None
-    seen, _ = await environment.step(Action("click", point=((box["x"] + 5) / 1280, (box["y"] + 5) / 720)))
+    seen, _ = await environment.step(
+        Action("click", point=((box["x"] + 5) / 1280, (box["y"] + 5) / 720))
+    )
     assert "combobox 'Sort' focused: True" in tree(seen)
     seen = await after(environment, "press", value="down")
     assert head(seen) == ["Tab 0 (current): Sorted by Price"]
@@ -203,7 +249,9 @@ async def test_element_of_a_left_page_is_gone(environment: BrowserEnvironment, s
     two = await after(environment, "click", number(seen, "link 'to two'"))
     assert await after(environment, "click", old) == two
     await after(environment, "new_tab")
-    assert head(await after(environment, "click", number(two, "button 'press me'"))) == ["Tab 0: Two | Tab 1 (current): "]
+    assert head(await after(environment, "click", number(two, "button 'press me'"))) == [
+        "Tab 0: Two | Tab 1 (current): "
+    ]
 
 
 async def test_tabs_open_change_and_one_stays(environment: BrowserEnvironment, site: Site) -> None:
@@ -211,8 +259,12 @@ async def test_tabs_open_change_and_one_stays(environment: BrowserEnvironment, s
     seen = await after(environment, "click", number(seen, "link 'in a new tab'"))
     assert head(seen) == ["Tab 0: Home | Tab 1 (current): Two"]
     assert (seen.url, environment.page) == (f"{site.url}/two", environment.pages[1])
-    assert head(await after(environment, "new_tab")) == ["Tab 0: Home | Tab 1: Two | Tab 2 (current): "]
-    assert head(await after(environment, "focus_tab", value="0")) == ["Tab 0 (current): Home | Tab 1: Two | Tab 2: "]
+    assert head(await after(environment, "new_tab")) == [
+        "Tab 0: Home | Tab 1: Two | Tab 2 (current): "
+    ]
+    assert head(await after(environment, "focus_tab", value="0")) == [
+        "Tab 0 (current): Home | Tab 1: Two | Tab 2: "
+    ]
     assert head(await after(environment, "close_tab")) == ["Tab 0: Two | Tab 1 (current): "]
     assert head(await after(environment, "close_tab")) == ["Tab 0 (current): Two"]
     last = await after(environment, "close_tab")
@@ -233,7 +285,14 @@ async def test_dialogs_are_answered_and_told(environment: BrowserEnvironment, si
         ("alert", "Home", ["! a dialog said 'Saved!' and was answered OK"]),
         ("confirm", "true", ["! a dialog said 'Sure?' and was answered OK"]),
         ("prompt", "Ann", ["! a dialog asked 'Name?' and was answered 'Ann'"]),
-        ("many", "Ann", [*(f"! a dialog said 'n{i}' and was answered OK" for i in range(5)), "! and 4 more like these"]),
+        (
+            "many",
+            "Ann",
+            [
+                *(f"! a dialog said 'n{i}' and was answered OK" for i in range(5)),
+                "! and 4 more like these",
+            ],
+        ),
     ):
         shown = await after(environment, "click", number(seen, f"button '{button}'"))
         assert head(shown) == [f"Tab 0 (current): {title}", *told]
@@ -244,7 +303,10 @@ async def test_leave_question_is_answered_yes(environment: BrowserEnvironment, s
     seen = await opened(environment, site.url)
     await after(environment, "click", number(seen, "button 'hold'"))
     seen = await after(environment, "click", number(seen, "link 'to two'"))
-    assert head(seen) == ["Tab 0 (current): Two", "! the page asked whether to leave it and was answered OK"]
+    assert head(seen) == [
+        "Tab 0 (current): Two",
+        "! the page asked whether to leave it and was answered OK",
+    ]
 
 
 async def test_download_stays_in_its_folder(
@@ -256,20 +318,28 @@ async def test_download_stays_in_its_folder(
         assert head(told)[1].startswith("! downloaded '")
     kept = sorted((tmp_path / "downloads").iterdir())
     assert len(kept) == 2
-    assert all(path.name.endswith(".csv") and path.read_text().endswith("<p>/file.csv</p>") for path in kept)
+    assert all(
+        path.name.endswith(".csv") and path.read_text().endswith("<p>/file.csv</p>")
+        for path in kept
+    )
     without = BrowserEnvironment(tmp_path, browser=chromium)
     seen = await opened(without, site.url)
     told = await after(without, "click", number(seen, "link 'download'"))
     assert head(told)[1].startswith("! the download of '")
     assert head(told)[1].endswith("was refused")
-    assert head(await after(without, "goto", value=f"{site.url}/file.csv"))[1].endswith("was refused")
+    assert head(await after(without, "goto", value=f"{site.url}/file.csv"))[1].endswith(
+        "was refused"
+    )
     await without.close()
 
 
 async def test_file_chooser_is_left_alone(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, f"{site.url}/form")
     told = await after(environment, "click", number(seen, "button 'Proof"))
-    assert head(told) == ["Tab 0 (current): Form", "! a file was asked for; there are none to choose from"]
+    assert head(told) == [
+        "Tab 0 (current): Form",
+        "! a file was asked for; there are none to choose from",
+    ]
 
 
 async def test_endless_windows_are_closed(environment: BrowserEnvironment, site: Site) -> None:
@@ -301,7 +371,9 @@ async def test_files_open_when_allowed(chromium: Chromium, tmp_path: Path) -> No
     environment = BrowserEnvironment(tmp_path, PageSpec(schemes=("file",)), browser=chromium)
     await environment.reset(Task(goal="g"))
     assert head(await after(environment, "goto", value=page.as_uri())) == ["Tab 0 (current): Local"]
-    assert head(await after(environment, "goto", value="http://127.0.0.1/"))[1].startswith("! going to 'http://127.0.0.1/' was")
+    assert head(await after(environment, "goto", value="http://127.0.0.1/"))[1].startswith(
+        "! going to 'http://127.0.0.1/' was"
+    )
     await environment.close()
 
 
@@ -319,13 +391,19 @@ async def test_same_state_is_one_picture(environment: BrowserEnvironment, site: 
     assert {(await after(environment, "wait")).screenshot for _ in range(2)} == {focused.screenshot}
 
 
-async def test_each_episode_has_its_own_profile(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_each_episode_has_its_own_profile(
+    chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
     cookie = {"name": "who", "value": "emma", "domain": "127.0.0.1", "path": "/", "expires": -1}
     jar = tmp_path / "cookies.json"
     jar.write_text(json.dumps({"cookies": [cookie], "origins": []}))
 
     async def prepare(task: Task) -> Profile:
-        return Profile(storage_state=jar if task.site == "shop" else None, geolocation=(40.5, -79.25), har=tmp_path / "x.har")
+        return Profile(
+            storage_state=jar if task.site == "shop" else None,
+            geolocation=(40.5, -79.25),
+            har=tmp_path / "x.har",
+        )
 
     environment = BrowserEnvironment(
         tmp_path,
@@ -341,10 +419,15 @@ async def test_each_episode_has_its_own_profile(chromium: Chromium, site: Site, 
         seen = await environment.reset(task)
         assert head(seen) == ["Tab 0 (current): who=emma|undefined"]
         assert seen.url == "http://shop.example/state"
-    assert head(await after(environment, "goto", value="http://shop.example/where")) == ["Tab 0 (current): 40.5,-79.25"]
+    assert head(await after(environment, "goto", value="http://shop.example/where")) == [
+        "Tab 0 (current): 40.5,-79.25"
+    ]
     await environment.finish()
     assert environment.har == tmp_path / "x.har"
-    asked = [entry["request"]["url"] for entry in json.loads((tmp_path / "x.har").read_text())["log"]["entries"]]
+    asked = [
+        entry["request"]["url"]
+        for entry in json.loads((tmp_path / "x.har").read_text())["log"]["entries"]
+    ]
     assert f"{site.url}/where" in asked
     seen = await environment.reset(Task(goal="g", start_url="http://shop.example/state"))
     assert head(seen) == ["Tab 0 (current): |undefined"]
@@ -352,7 +435,9 @@ async def test_each_episode_has_its_own_profile(chromium: Chromium, site: Site, 
 
 
 @pytest.mark.parametrize("text", [None, "no JSON", '{"cookies": [{"name": "a", "value": "b"}]}'])
-async def test_unusable_cookies_are_named(chromium: Chromium, tmp_path: Path, text: str | None) -> None:
+async def test_unusable_cookies_are_named(
+    chromium: Chromium, tmp_path: Path, text: str | None
+) -> None:
     async def prepare(task: Task) -> Profile:
         return Profile(storage_state=tmp_path / "jar.json")
 
@@ -365,7 +450,9 @@ async def test_unusable_cookies_are_named(chromium: Chromium, tmp_path: Path, te
 
 
 async def test_each_episode_leaves_a_trace(chromium: Chromium, site: Site, tmp_path: Path) -> None:
-    environment = BrowserEnvironment(tmp_path, PageSpec(traces=tmp_path / "traces"), browser=chromium)
+    environment = BrowserEnvironment(
+        tmp_path, PageSpec(traces=tmp_path / "traces"), browser=chromium
+    )
     for _ in range(2):
         await opened(environment, f"{site.url}/two")
     await environment.close()
@@ -378,7 +465,9 @@ async def test_unwritable_trace_disturbs_nobody(
     environment: BrowserEnvironment, chromium: Chromium, site: Site, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    traced = BrowserEnvironment(tmp_path, PageSpec(traces=tmp_path / "file" / "traces"), browser=chromium)
+    traced = BrowserEnvironment(
+        tmp_path, PageSpec(traces=tmp_path / "file" / "traces"), browser=chromium
+    )
     await opened(environment, f"{site.url}/two")
     await opened(traced, f"{site.url}/two")
     await traced.close()

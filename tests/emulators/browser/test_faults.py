@@ -1,4 +1,6 @@
-"""Browsers that die, stop or do not start: the next episode has a new one, and no process is left behind."""
+"""Browsers that die, stop or do not start: the next episode has a new one, and no process is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,23 @@ from .pages import Site, head, number
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# Seconds; far more than the bounds asked for, since other work may slow the machine, and far less than for ever.
+# Seconds; far more than the bounds asked for, since other work may slow the machine, and far less
+# than for ever.
 PATIENCE = 90.0
 
 
 def processes() -> dict[int, str]:
-    """The browsers below this process, and what drives them, with their command lines; not what other tests started."""
+    """The browsers below this process, and what drives them, with their command lines; not what
+    other tests started.
+    """
     parents, commands = {}, {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                command = (
+                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
             except OSError:
                 continue
             if state != "Z":
@@ -50,7 +57,11 @@ def processes() -> dict[int, str]:
 
 def browser_process() -> int:
     """The browser itself, above its renderers."""
-    return next(pid for pid, command in processes().items() if "--remote-debugging" in command and "--type=" not in command)
+    return next(
+        pid
+        for pid, command in processes().items()
+        if "--remote-debugging" in command and "--type=" not in command
+    )
 
 
 async def no_process_is_left() -> None:
@@ -62,17 +73,28 @@ async def no_process_is_left() -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-async def test_dead_browser_ends_only_its_episodes(site: Site, tmp_path: Path, how: signal.Signals) -> None:
+async def test_dead_browser_ends_only_its_episodes(
+    site: Site, tmp_path: Path, how: signal.Signals
+) -> None:
     browser = Chromium()
-    pair = [BrowserEnvironment(tmp_path, PageSpec(answer_timeout=5.0), browser=browser) for _ in range(2)]
+    pair = [
+        BrowserEnvironment(tmp_path, PageSpec(answer_timeout=5.0), browser=browser)
+        for _ in range(2)
+    ]
     task = Task(goal="g", start_url=f"{site.url}/two")
     for environment in pair:
         await environment.reset(task)
     os.kill(browser_process(), how)
     async with asyncio.timeout(PATIENCE):
-        broken = await asyncio.gather(*(one.step(Action("wait")) for one in pair), return_exceptions=True)
-        assert [type(failure) for failure in broken] == [EnvironmentFailedError, EnvironmentFailedError]
-        # The second has the browser that failed to give back, and must not take the new one from the first.
+        broken = await asyncio.gather(
+            *(one.step(Action("wait")) for one in pair), return_exceptions=True
+        )
+        assert [type(failure) for failure in broken] == [
+            EnvironmentFailedError,
+            EnvironmentFailedError,
+        ]
+        # The second has the browser that failed to give back, and must not take the new one from
+        # the first.
         for environment in pair:
             await environment.reset(task)
         new = browser_process()
@@ -95,7 +117,9 @@ async def test_timeout_at_start_leaves_no_process(tmp_path: Path, seconds: float
     await no_process_is_left()
 
 
-async def test_browser_that_cannot_start_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_browser_that_cannot_start_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PRILL_CHROMIUM", "/bin/false")
     environment = BrowserEnvironment(tmp_path)
     with pytest.raises(EnvironmentFailedError, match="Chromium does not start"):
@@ -116,7 +140,13 @@ async def test_twenty_episodes_leave_nothing_behind(site: Site, tmp_path: Path) 
             if episode % 4 == 0:
                 await environment.step(Action("new_tab"))
             await environment.finish()
-            used.append((len(processes()), len(list(Path("/proc/self/fd").iterdir())), len(asyncio.all_tasks())))
+            used.append(
+                (
+                    len(processes()),
+                    len(list(Path("/proc/self/fd").iterdir())),
+                    len(asyncio.all_tasks()),
+                )
+            )
     finally:
         await environment.close()
         await browser.close()
@@ -132,7 +162,10 @@ async def test_dead_playwright_is_replaced(site: Site, tmp_path: Path) -> None:
     try:
         async with asyncio.timeout(PATIENCE):
             await environment.reset(task)
-            os.kill(next(pid for pid, command in processes().items() if "run-driver" in command), signal.SIGKILL)
+            os.kill(
+                next(pid for pid, command in processes().items() if "run-driver" in command),
+                signal.SIGKILL,
+            )
             with pytest.raises(EnvironmentFailedError):
                 await environment.step(Action("wait"))
             # The first may have to find out that the process is gone.

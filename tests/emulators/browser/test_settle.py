@@ -1,4 +1,6 @@
-"""Pages that are slow, never come, hang or crash: how long is waited, and what the record says. One browser serves the file."""
+"""Pages that are slow, never come, hang or crash: how long is waited, and what the record says. One
+browser serves the file.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,17 @@ from .pages import Site, head, number, tree
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# Seconds; far more than the bounds asked for, since other work may slow the machine, and far less than for ever.
+# Seconds; far more than the bounds asked for, since other work may slow the machine, and far less
+# than for ever.
 PATIENCE = 90.0
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def environment(chromium: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
     """One with short bounds."""
-    environment = BrowserEnvironment(tmp_path, PageSpec(navigation_timeout=3.0, answer_timeout=5.0), browser=chromium)
+    environment = BrowserEnvironment(
+        tmp_path, PageSpec(navigation_timeout=3.0, answer_timeout=5.0), browser=chromium
+    )
     yield environment
     async with asyncio.timeout(PATIENCE):
         await environment.close()
@@ -56,7 +61,9 @@ async def starts_clean(environment: BrowserEnvironment, site: Site) -> None:
 async def test_hanging_page_ends_the_episode(environment: BrowserEnvironment, site: Site) -> None:
     async with asyncio.timeout(PATIENCE):
         policy = Once(Action("click", target="button 'hang'"))
-        trajectory = await run_episode(policy, environment, Task(goal="g", start_url=site.url), id="one")
+        trajectory = await run_episode(
+            policy, environment, Task(goal="g", start_url=site.url), id="one"
+        )
         seen, _ = await environment.step(Action("new_tab"))
         with pytest.raises(EnvironmentFailedError, match="the page does not answer at the start"):
             await environment.reset(Task(goal="g", start_url=f"{site.url}/hung"))
@@ -66,18 +73,27 @@ async def test_hanging_page_ends_the_episode(environment: BrowserEnvironment, si
     await starts_clean(environment, site)
 
 
-async def test_silent_page_keeps_the_agent_there(environment: BrowserEnvironment, site: Site) -> None:
+async def test_silent_page_keeps_the_agent_there(
+    environment: BrowserEnvironment, site: Site
+) -> None:
     seen = await environment.reset(Task(goal="g", start_url=site.url))
     async with asyncio.timeout(PATIENCE):
-        clicked, _ = await environment.step(Action("click", target=number(seen, "link 'never answers'")))
+        clicked, _ = await environment.step(
+            Action("click", target=number(seen, "link 'never answers'"))
+        )
         gone, _ = await environment.step(Action("goto", value=f"{site.url}/never"))
         other, _ = await environment.step(Action("click", target=number(gone, "link 'to two'")))
-    assert (clicked.url, head(clicked)[1:]) == (seen.url, ["! another page did not come within 3 s"])
+    assert (clicked.url, head(clicked)[1:]) == (
+        seen.url,
+        ["! another page did not come within 3 s"],
+    )
     assert (gone.url, head(gone)[1:]) == (seen.url, ["! no answer within 3 s"])
     assert (other.url, head(other)) == (f"{site.url}/two", ["Tab 0 (current): Two"])
 
 
-async def test_missing_parts_do_not_hold_a_page_up(environment: BrowserEnvironment, site: Site) -> None:
+async def test_missing_parts_do_not_hold_a_page_up(
+    environment: BrowserEnvironment, site: Site
+) -> None:
     async with asyncio.timeout(PATIENCE):
         seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/stuck"))
         framed, _ = await environment.step(Action("goto", value=f"{site.url}/advert"))
@@ -88,7 +104,10 @@ async def test_missing_parts_do_not_hold_a_page_up(environment: BrowserEnvironme
 
 async def test_dead_start_page_is_a_failure(environment: BrowserEnvironment, site: Site) -> None:
     for address, said in (
-        ("http://no-such-host.invalid", "http://no-such-host.invalid cannot be opened: net::ERR_NAME_NOT_RESOLVED"),
+        (
+            "http://no-such-host.invalid",
+            "http://no-such-host.invalid cannot be opened: net::ERR_NAME_NOT_RESOLVED",
+        ),
         (f"{site.url}/broken", "/broken cannot be opened: its server answered 503"),
         (f"{site.url}/never", "/never cannot be opened: Timeout 3000ms exceeded"),
         ("no address", "no address cannot be opened: .*invalid URL"),
@@ -103,7 +122,10 @@ async def test_crashed_page_ends_the_episode(environment: BrowserEnvironment, si
     session = await environment.page.context.new_cdp_session(environment.page)
     crash = asyncio.ensure_future(session.send("Page.crash"))
     async with asyncio.timeout(PATIENCE):
-        with pytest.raises(EnvironmentFailedError, match="the page crashed|the page does not answer|the browser failed"):
+        with pytest.raises(
+            EnvironmentFailedError,
+            match="the page crashed|the page does not answer|the browser failed",
+        ):
             while True:
                 await environment.step(Action("click", target=number(seen, "button 'alert'")))
         with pytest.raises(EnvironmentFailedError, match="the page crashed"):
@@ -112,7 +134,9 @@ async def test_crashed_page_ends_the_episode(environment: BrowserEnvironment, si
         await asyncio.gather(crash, return_exceptions=True)
 
 
-async def test_timed_out_episode_leaves_nothing(environment: BrowserEnvironment, site: Site) -> None:
+async def test_timed_out_episode_leaves_nothing(
+    environment: BrowserEnvironment, site: Site
+) -> None:
     task = Task(goal="g", start_url=site.url)
     await environment.reset(task)
     with pytest.raises(TimeoutError):
@@ -130,7 +154,9 @@ async def test_page_is_looked_at_once_settled(environment: BrowserEnvironment, s
 
 
 @pytest.mark.parametrize("pause", [None, 0.1])
-async def test_slow_page_is_waited_for(chromium: Chromium, site: Site, tmp_path: Path, pause: float | None) -> None:
+async def test_slow_page_is_waited_for(
+    chromium: Chromium, site: Site, tmp_path: Path, pause: float | None
+) -> None:
     environment = BrowserEnvironment(tmp_path, PageSpec(pause=pause), browser=chromium)
     await environment.reset(Task(goal="g", start_url=site.url))
     seen, _ = await environment.step(Action("click", target="link 'slow'"))

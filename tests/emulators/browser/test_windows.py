@@ -1,4 +1,6 @@
-"""What only the whole Chromium does: its twin without windows has no page for errors, and opens a slow tab otherwise."""
+"""What only the whole Chromium does: its twin without windows has no page for errors, and opens a
+slow tab otherwise.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ async def test_slow_tab_is_waited_for(environment: BrowserEnvironment, site: Sit
     assert head(told)[1].startswith("! downloaded '")
 
 
-async def test_dead_address_shows_the_browser_page(environment: BrowserEnvironment, site: Site) -> None:
+async def test_dead_address_shows_the_browser_page(
+    environment: BrowserEnvironment, site: Site
+) -> None:
     seen = await opened(environment, site.url)
     lost = await after(environment, "click", number(seen, "link 'nowhere'"))
     assert lost.url == "http://no-such-host.invalid/x"

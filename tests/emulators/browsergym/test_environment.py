@@ -1,4 +1,6 @@
-"""BrowserGym's tasks in our loop: actions become its calls everywhere; its real environments run where it is installed."""
+"""BrowserGym's tasks in our loop: actions become its calls everywhere; its real environments run
+where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,20 @@ from prill.types import Action, Observation, Step, Task, Trajectory
         (Action("type", target="[4] textbox ''", value="it's"), "fill('4', \"it's\")"),
         (Action("type", target="4", value="tea\n"), "fill('4', 'tea')\npress('4', 'Enter')"),
         (Action("type", value="tea\n"), "keyboard_type('tea')\nkeyboard_press('Enter')"),
-        (Action("type", point=(0.0, 1.0), value="tea"), "mouse_click(0, 400)\nkeyboard_type('tea')"),
+        (
+            Action("type", point=(0.0, 1.0), value="tea"),
+            "mouse_click(0, 400)\nkeyboard_type('tea')",
+        ),
         (Action("press", value="ctrl+a"), "keyboard_press('Control+a')"),
         (Action("press", target="4", value="RETURN"), "press('4', 'Enter')"),
         (Action("select", target="9", value="red"), "select_option('9', 'red')"),
         (Action("scroll", value="down"), "scroll(0, 400)"),
         (Action("scroll", target="5", value="up"), "hover('5')\nscroll(0, -400)"),
         (Action("scroll", point=(0.5, 0.5), value="left"), "scroll_at(250, 200, -500, 0)"),
-        (Action("swipe", point=(0.0, 0.0), end_point=(1.0, 1.0)), "mouse_drag_and_drop(0, 0, 500, 400)"),
+        (
+            Action("swipe", point=(0.0, 0.0), end_point=(1.0, 1.0)),
+            "mouse_drag_and_drop(0, 0, 500, 400)",
+        ),
         (Action("swipe", target="[1] image 'a'", value="[2] image 'b'"), "drag_and_drop('1', '2')"),
         (Action("back"), "go_back()"),
         (Action("forward"), "go_forward()"),
@@ -97,7 +105,10 @@ def missing() -> str | None:
     """Why the tests of the real thing cannot run here."""
     for module, package in (("browsergym", "browsergym-core"), ("miniwob", "miniwob")):
         if importlib.util.find_spec(module) is None:
-            return f"{package} is not installed: pip install browsergym-miniwob (in an environment of its own)"
+            return (
+                f"{package} is not installed: pip install browsergym-miniwob (in an "
+                "environment of its own)"
+            )
     if importlib.util.find_spec("browsergym.miniwob") is None:
         return "browsergym-miniwob is not installed: pip install browsergym-miniwob"
     try:
@@ -122,14 +133,24 @@ class EnterText:
             return Step(observation, Action("stop", "stop", value="done"))
         role = self.left.pop(0)
         line = next(line for line in (observation.text or "").splitlines() if f"] {role} " in line)
-        return Step(observation, Action("type" if role == "textbox" else "click", target=line, value=self.word))
+        return Step(
+            observation,
+            Action("type" if role == "textbox" else "click", target=line, value=self.word),
+        )
 
 
 @pytest.mark.parametrize(
     ("box", "middle"),
-    [((10, 20, 20, 40), (0.2, 0.2)), ((90, 190, 40, 40), (0.95, 0.975)), ((120, 0, 5, 5), None), ((10, 10, 0, 5), None)],
+    [
+        ((10, 20, 20, 40), (0.2, 0.2)),
+        ((90, 190, 40, 40), (0.95, 0.975)),
+        ((120, 0, 5, 5), None),
+        ((10, 10, 0, 5), None),
+    ],
 )
-def test_middle_is_of_what_is_seen(box: tuple[float, float, float, float], middle: tuple[float, float] | None) -> None:
+def test_middle_is_of_what_is_seen(
+    box: tuple[float, float, float, float], middle: tuple[float, float] | None
+) -> None:
     assert _middle(box, 100, 200) == middle
     assert _middle(None, 100, 200) is None
 
@@ -150,7 +171,8 @@ async def test_episode_is_graded_by_browsergym(tmp_path: Path) -> None:
         assert "[" in (seen.text or "")
     field, button = (step.action for step in trajectory.steps[:2])
     assert field.point is not None and button.point is not None
-    assert field.point[1] < button.point[1] < 0.7  # the field stands above the button, both in the upper part
+    # the field stands above the button, both in the upper part
+    assert field.point[1] < button.point[1] < 0.7
     assert "textbox" in str(field.target) and "button 'Submit'" in str(button.target)
     again = await environment.task("miniwob.enter-text", 3)
     assert again.goal == task.goal
@@ -164,10 +186,16 @@ async def test_unsubmitted_episode_is_a_failure(tmp_path: Path) -> None:
     environment = BrowserGym(tmp_path, slow_mo=0, pause=0.1)
     task = await environment.task("miniwob.click-test", 1)
     before = await environment.reset(task)
-    for action in (Action("click", target="[999] button 'x'"), Action("click", target="no such"), Action("other")):
+    for action in (
+        Action("click", target="[999] button 'x'"),
+        Action("click", target="no such"),
+        Action("other"),
+    ):
         after, done = await environment.step(action)
         assert (after.text, done) == (before.text, False)
-    stopped = Trajectory(id="x", task=task, steps=(Step(after, Action("stop", "stop", value="I did it")),))
+    stopped = Trajectory(
+        id="x", task=task, steps=(Step(after, Action("stop", "stop", value="I did it")),)
+    )
     assert (await environment.grade(stopped)).success is False
     broken = Trajectory(id="x", task=task, error="it broke")
     assert (await environment.grade(broken)).success is None
@@ -209,7 +237,11 @@ async def test_hanging_call_ends_in_its_bound(tmp_path: Path) -> None:
 
 def host() -> int:
     """The one host that this process has started."""
-    (pid,) = (pid for pid in below(os.getpid()) if b"browsergym.host" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    (pid,) = (
+        pid
+        for pid in below(os.getpid())
+        if b"browsergym.host" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
     return pid
 
 
@@ -231,7 +263,9 @@ def below(root: int) -> set[int]:
 
 
 async def left_of(pids: set[int], seconds: float = 20) -> set[int]:
-    """Which of the processes are still there after a while; those that have ended but were not collected do not count."""
+    """Which of the processes are still there after a while; those that have ended but were not
+    collected do not count.
+    """
     end = time.monotonic() + seconds
     while (there := {pid for pid in pids if running(pid)}) and time.monotonic() < end:
         await asyncio.sleep(0.1)

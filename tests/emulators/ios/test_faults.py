@@ -1,4 +1,6 @@
-"""What breaks below the iOS environment ends within its bound, says so, and leaves nothing behind."""
+"""What breaks below the iOS environment ends within its bound, says so, and leaves nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,18 @@ if importlib.util.find_spec("idb") is None:
 TASK = Task(id="t", goal="g", platform="ios", start_url="app:com.apple.Preferences")
 SWITCH = Action("click", target="[3] CheckBox 'Airplane Mode'")
 ON, OFF = "'Airplane Mode' value: '1'", "'Airplane Mode' value: '0'"
-# Seconds that a failure may take beside the bounds that it runs into, on a machine that does other things as well.
+# Seconds that a failure may take beside the bounds that it runs into, on a machine that does other
+# things as well.
 SLACK = 60.0
-# Seconds, where the same bound holds for a companion, or for a command, that has to work: Python starts for them.
+# Seconds, where the same bound holds for a companion, or for a command, that has to work: Python
+# starts for them.
 BOUND, BRIEF = 5.0, 3.0
 
 
 async def killed(process: int) -> None:
-    """Returns when the event loop has had time to see the connection break, as it has while an agent thinks."""
+    """Returns when the event loop has had time to see the connection break, as it has while an
+    agent thinks.
+    """
     os.kill(process, signal.SIGKILL)
     async with asyncio.timeout(SLACK):
         # Until the event loop has noticed that its child has ended.
@@ -60,7 +66,9 @@ async def begins_anew(phone: Ios, simulators: FakeSimulators) -> None:
 
 
 async def test_killed_companion_is_replaced(
-    make_running: Callable[..., Ios], simulators: FakeSimulators, companions: Callable[[], list[int]]
+    make_running: Callable[..., Ios],
+    simulators: FakeSimulators,
+    companions: Callable[[], list[int]],
 ) -> None:
     phone = make_running()
     await phone.reset(TASK)
@@ -78,13 +86,17 @@ async def test_killed_companion_is_replaced(
 
 
 @pytest.mark.parametrize("fault", ["die", "hang", "error"])
-async def test_reads_are_repeated_once(make_running: Callable[..., Ios], simulators: FakeSimulators, fault: str) -> None:
+async def test_reads_are_repeated_once(
+    make_running: Callable[..., Ios], simulators: FakeSimulators, fault: str
+) -> None:
     phone = make_running(timeout=BOUND)
     first = await phone.reset(TASK)
     simulators.faults(screenshot=["ok", fault])
     assert await phone.step(Action("wait")) == (first, False)
     simulators.faults(screenshot="error")
-    with pytest.raises(EnvironmentFailedError, match="screenshot: the simulator says: screenshot was told to fail"):
+    with pytest.raises(
+        EnvironmentFailedError, match="screenshot: the simulator says: screenshot was told to fail"
+    ):
         await phone.step(Action("wait"))
 
 
@@ -120,22 +132,64 @@ async def test_acts_are_never_sent_twice(
     [
         ("clone", {}, {"clone": "error"}, "idb_companion .*--clone .* was told to fail"),
         ("clone", {}, {"boot": "error"}, "idb_companion .*--boot .* was told to fail"),
-        ("none", {"boot_timeout": BRIEF}, {"boot": "hang"}, r"idb_companion .*--boot .*: not done after 3 s"),
-        ("none", {"boot_timeout": BRIEF}, {"boot": "slow:600"}, "was not ready 3 s after its start; .* state Booting"),
-        ("none", {"timeout": 1.0}, {"list": "hang"}, r"idb_companion --list .*: not done after 1 s"),
+        (
+            "none",
+            {"boot_timeout": BRIEF},
+            {"boot": "hang"},
+            r"idb_companion .*--boot .*: not done after 3 s",
+        ),
+        (
+            "none",
+            {"boot_timeout": BRIEF},
+            {"boot": "slow:600"},
+            "was not ready 3 s after its start; .* state Booting",
+        ),
+        (
+            "none",
+            {"timeout": 1.0},
+            {"list": "hang"},
+            r"idb_companion --list .*: not done after 1 s",
+        ),
         ("on", {"timeout": BRIEF}, {"start": "hang"}, "was not ready within 3 s"),
-        ("on", {}, {"start": "error"}, r"did not start: idb_companion ended \(exit status 1\): FBSimulatorError: told to fail"),
+        (
+            "on",
+            {},
+            {"start": "error"},
+            r"did not start: idb_companion ended \(exit status 1\): FBSimulatorError: told to fail",
+        ),
         ("on", {}, {"start": "garbage"}, r"did not start: idb_companion ended \(exit status 1\)"),
-        ("on", {}, {"connect": "die"}, r"did not start: idb_companion ended \(killed by signal 9\)"),
-        ("on", {"boot_timeout": 1.0}, {"describe": "empty"}, "was not ready 1 s .* last it told: no screen size"),
+        (
+            "on",
+            {},
+            {"connect": "die"},
+            r"did not start: idb_companion ended \(killed by signal 9\)",
+        ),
+        (
+            "on",
+            {"boot_timeout": 1.0},
+            {"describe": "empty"},
+            "was not ready 1 s .* last it told: no screen size",
+        ),
         ("on", {}, {"describe": "die"}, r"description: idb_companion ended \(killed by signal 9\)"),
-        ("on", {"boot_timeout": 1.0}, {"accessibility_info": "empty"}, "last it told: a screen without elements"),
-        ("on", {}, {"screenshot": "small"}, "the screenshot has 320x200 pixels, but the screen 390x844"),
+        (
+            "on",
+            {"boot_timeout": 1.0},
+            {"accessibility_info": "empty"},
+            "last it told: a screen without elements",
+        ),
+        (
+            "on",
+            {},
+            {"screenshot": "small"},
+            "the screenshot has 320x200 pixels, but the screen 390x844",
+        ),
         ("on", {}, {"screenshot": "garbage"}, r"the screenshot is no whole picture \(13 bytes\)"),
         ("on", {}, {"screenshot": "cut"}, r"the screenshot is no whole picture \(\d+ bytes\)"),
         ("on", {}, {"launch": "error"}, "launch: the simulator says: launch was told to fail"),
     ],
-    ids=lambda value: "-".join(f"{key}-{word}" for key, word in value.items()) if isinstance(value, dict) else ".",
+    ids=lambda value: (
+        "-".join(f"{key}-{word}" for key, word in value.items()) if isinstance(value, dict) else "."
+    ),
 )
 async def test_failed_start_ends_in_bounds(
     make_ios: Callable[..., Ios],
@@ -159,7 +213,9 @@ async def test_failed_start_ends_in_bounds(
     await begins_anew(make_running(), simulators)
 
 
-async def test_slow_simulator_is_waited_for(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
+async def test_slow_simulator_is_waited_for(
+    make_ios: Callable[..., Ios], simulators: FakeSimulators
+) -> None:
     simulators.faults(boot="slow:1", list="slow:0.2")
     began = time.monotonic()
     seen = await make_ios().reset(TASK)
@@ -168,7 +224,9 @@ async def test_slow_simulator_is_waited_for(make_ios: Callable[..., Ios], simula
 
 
 async def test_app_without_elements_has_a_picture(
-    make_running: Callable[..., Ios], simulators: FakeSimulators, companions: Callable[[], list[int]]
+    make_running: Callable[..., Ios],
+    simulators: FakeSimulators,
+    companions: Callable[[], list[int]],
 ) -> None:
     phone = make_running()
     first = await phone.reset(TASK)
@@ -180,7 +238,9 @@ async def test_app_without_elements_has_a_picture(
         await phone.step(Action("wait"))
 
 
-async def test_timed_out_episode_is_on_record(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
+async def test_timed_out_episode_is_on_record(
+    make_ios: Callable[..., Ios], simulators: FakeSimulators
+) -> None:
     script = (SWITCH, Action("stop"))
     phone = make_ios()
     for faults in ({"hid": "hang"}, {"start": "hang"}, {"clone": "hang"}):
@@ -192,14 +252,21 @@ async def test_timed_out_episode_is_on_record(make_ios: Callable[..., Ios], simu
         )
         simulators.faults()
         again = await run_episode(ReplayPolicy(script), phone, TASK, id="two")
-        assert (again.error, again.metadata) == (None, {"date": again.metadata["date"], "ended_by": "agent"})
+        assert (again.error, again.metadata) == (
+            None,
+            {"date": again.metadata["date"], "ended_by": "agent"},
+        )
 
 
-async def test_undeletable_copy_goes_later(make_ios: Callable[..., Ios], simulators: FakeSimulators, temporary: Path) -> None:
+async def test_undeletable_copy_goes_later(
+    make_ios: Callable[..., Ios], simulators: FakeSimulators, temporary: Path
+) -> None:
     phone = make_ios()
     await phone.reset(TASK)
     simulators.faults(delete="error")
-    with pytest.raises(EnvironmentFailedError, match="--delete all: delete of all was told to fail"):
+    with pytest.raises(
+        EnvironmentFailedError, match="--delete all: delete of all was told to fail"
+    ):
         await phone.reset(TASK)
     assert len(list(temporary.glob("prill-ios-*"))) == 1
     await begins_anew(phone, simulators)
@@ -231,12 +298,16 @@ async def test_killed_run_is_cleared_up(
     restore: str,
 ) -> None:
     arguments = [str(simulators.companion), str(temporary), str(tmp_path / "images"), restore]
-    with subprocess.Popen([sys.executable, "-c", KILLED, *arguments], stdout=subprocess.PIPE, text=True) as dead:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, *arguments], stdout=subprocess.PIPE, text=True
+    ) as dead:
         assert dead.stdout is not None
         assert dead.stdout.readline() == "ready\n"
         living = make_ios(restore=restore)
         await living.reset(TASK)
-        assert len(list(temporary.glob("prill-ios-*"))) == 2, "what belongs to a run that lives is left alone"
+        assert len(list(temporary.glob("prill-ios-*"))) == 2, (
+            "what belongs to a run that lives is left alone"
+        )
         dead.kill()
     await living.close()
     await make_ios(restore=restore).reset(TASK)
@@ -247,7 +318,10 @@ async def test_killed_run_is_cleared_up(
 
 
 async def test_undeletable_old_copy_is_told_of(
-    make_running: Callable[..., Ios], simulators: FakeSimulators, temporary: Path, caplog: pytest.LogCaptureFixture
+    make_running: Callable[..., Ios],
+    simulators: FakeSimulators,
+    temporary: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     left = TempFolder("prill-ios-")
     left.abandon()
@@ -291,12 +365,19 @@ def test_folder_of_a_living_owner_stays(temporary: Path) -> None:
 
 def resources() -> Sequence[int]:
     gc.collect()
-    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), len(asyncio.all_tasks())
+    return (
+        len(list(Path("/proc/self/fd").iterdir())),
+        threading.active_count(),
+        len(asyncio.all_tasks()),
+    )
 
 
 @pytest.mark.slow
 async def test_twenty_episodes_leak_nothing(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators, companions: Callable[[], list[int]], temporary: Path
+    make_ios: Callable[..., Ios],
+    simulators: FakeSimulators,
+    companions: Callable[[], list[int]],
+    temporary: Path,
 ) -> None:
     other = Simulator(udid=new_udid(), name="iPhone 15", density=1, booted=True)
     simulators.add(other)

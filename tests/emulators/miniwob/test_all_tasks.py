@@ -1,4 +1,6 @@
-"""Every task of MiniWoB++, in the real Chromium: two environments share one browser and take turns with the 130 tasks."""
+"""Every task of MiniWoB++, in the real Chromium: two environments share one browser and take turns
+with the 130 tasks.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,14 @@ ACTIONS = (
     # Short: past the edge of a box with words in it, the browser itself would scroll, by the clock.
     Action("swipe", point=(0.3, 0.4), end_point=(0.45, 0.43)),
 )
-LITTER = "() => { localStorage.x = sessionStorage.x = window.name = document.cookie = 'left=behind'; window.left = 1; }"
-TRACES = "() => [localStorage.length, sessionStorage.length, window.name, document.cookie, typeof window.left]"
+LITTER = (
+    "() => { localStorage.x = sessionStorage.x = window.name = document.cookie = "
+    "'left=behind'; window.left = 1; }"
+)
+TRACES = (
+    "() => [localStorage.length, sessionStorage.length, window.name, document.cookie, typeof "
+    "window.left]"
+)
 
 
 class Watched(Chromium):
@@ -41,16 +49,25 @@ class Watched(Chromium):
         self.asked: set[str] = set()
         self.contexts: list[BrowserContext] = []
 
-    async def context(self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None) -> BrowserContext:
+    async def context(
+        self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None
+    ) -> BrowserContext:
         context = await super().context(width, height, scale, profile=profile)
-        context.on("request", lambda request: self.asked.add(request.url.split("/")[2] if "//" in request.url else "data"))
+        context.on(
+            "request",
+            lambda request: self.asked.add(
+                request.url.split("/")[2] if "//" in request.url else "data"
+            ),
+        )
         self.contexts.append(context)
         return context
 
 
 @dataclass(frozen=True)
 class Played:
-    """One seed of a task: the task, its first state, the state after the actions, and the reward by then."""
+    """One seed of a task: the task, its first state, the state after the actions, and the reward by
+    then.
+    """
 
     task: Task
     first: Observation
@@ -90,7 +107,9 @@ async def play_all(images: Path) -> Pass:
     environments = [MiniWoB(images, browser=browser) for _ in range(2)]
     try:
         # In two orders, so that the episode before is another one each time.
-        await asyncio.gather(work(environments[0], names[::-1], once), work(environments[1], names[:], again))
+        await asyncio.gather(
+            work(environments[0], names[::-1], once), work(environments[1], names[:], again)
+        )
     finally:
         for environment in environments:
             await environment.close()
@@ -113,15 +132,27 @@ def test_all_130_tasks_begin_and_act(played: Pass) -> None:
 
 
 def test_seed_decides_whatever_came_before(played: Pass) -> None:
-    assert {name for name, one in played.once.items() if one.task != played.again[name].task} == set()
-    assert {name for name, one in played.once.items() if one.first.text != played.again[name].first.text} == set()
-    assert {name for name, one in played.once.items() if one.first != played.again[name].first} == set()
+    assert {
+        name for name, one in played.once.items() if one.task != played.again[name].task
+    } == set()
+    assert {
+        name for name, one in played.once.items() if one.first.text != played.again[name].first.text
+    } == set()
+    assert {
+        name for name, one in played.once.items() if one.first != played.again[name].first
+    } == set()
 
 
 def test_same_actions_same_state_and_reward(played: Pass) -> None:
-    assert {name for name, one in played.once.items() if one.last.text != played.again[name].last.text} == set()
-    assert {name for name, one in played.once.items() if one.last != played.again[name].last} == set()
-    assert {name for name, one in played.once.items() if one.graded != played.again[name].graded} == set()
+    assert {
+        name for name, one in played.once.items() if one.last.text != played.again[name].last.text
+    } == set()
+    assert {
+        name for name, one in played.once.items() if one.last != played.again[name].last
+    } == set()
+    assert {
+        name for name, one in played.once.items() if one.graded != played.again[name].graded
+    } == set()
 
 
 def test_most_tasks_answer_actions(played: Pass) -> None:
@@ -143,9 +174,12 @@ async def test_pages_cannot_reach_the_network(tmp_path: Path) -> None:
         try:
             await environment.reset(await environment.task("click-test", 0))
             page = browser.contexts[0].pages[0]
-            await page.evaluate("(url) => fetch(url).catch(() => null).then(() => 0)", f"http://{address}/")
             await page.evaluate(
-                "(url) => new Promise((done) => { const s = new WebSocket(url); s.onopen = s.onerror = () => done(); })",
+                "(url) => fetch(url).catch(() => null).then(() => 0)", f"http://{address}/"
+            )
+            await page.evaluate(
+                "(url) => new Promise((done) => { const s = new WebSocket(url); s.onopen = "
+                "s.onerror = () => done(); })",
                 f"ws://{address}/",
             )
             assert not called.is_set()

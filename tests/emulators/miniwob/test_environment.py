@@ -1,4 +1,6 @@
-"""MiniWoB++ in the real Chromium. One browser serves the whole file; every episode has its own profile."""
+"""MiniWoB++ in the real Chromium. One browser serves the whole file; every episode has its own
+profile.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,12 @@ async def environment(browser: Chromium, tmp_path: Path) -> AsyncIterator[MiniWo
     await environment.close()
 
 
-async def play(environment: MiniWoB, name: str, seed: int, behaviour: Behaviour) -> tuple[Trajectory, LabelRecord]:
-    trajectory = await run_episode(ScriptedPolicy(behaviour), environment, await environment.task(name, seed), id="one")
+async def play(
+    environment: MiniWoB, name: str, seed: int, behaviour: Behaviour
+) -> tuple[Trajectory, LabelRecord]:
+    trajectory = await run_episode(
+        ScriptedPolicy(behaviour), environment, await environment.task(name, seed), id="one"
+    )
     assert trajectory.error is None
     return trajectory, await environment.grade(trajectory)
 
@@ -77,10 +83,14 @@ async def test_recorded_place_is_the_element(environment: MiniWoB) -> None:
         ("false-claim", "read-table"),
     ],
 )
-async def test_ways_to_fail_fail_by_reward(environment: MiniWoB, behaviour: Behaviour, name: str) -> None:
+async def test_ways_to_fail_fail_by_reward(
+    environment: MiniWoB, behaviour: Behaviour, name: str
+) -> None:
     trajectory, label = await play(environment, name, 2, behaviour)
     assert label.success is False
-    assert label.note == ("raw reward -1" if behaviour == "wrong-target" else "not submitted: raw reward 0")
+    assert label.note == (
+        "raw reward -1" if behaviour == "wrong-target" else "not submitted: raw reward 0"
+    )
     assert trajectory.steps[-1].action.is_final
 
 
@@ -109,7 +119,9 @@ async def test_reward_is_not_in_the_record(environment: MiniWoB, tmp_path: Path)
     for behaviour in ("solve", "wrong-target"):
         trajectory, _ = await play(environment, "click-dialog-2", 1, behaviour)
         record = encode_trajectory(trajectory, tmp_path).decode()
-        assert not [word for word in ("reward", "oracle", "wrong", "success", behaviour) if word in record]
+        assert not [
+            word for word in ("reward", "oracle", "wrong", "success", behaviour) if word in record
+        ]
 
 
 async def test_absent_element_changes_nothing(environment: MiniWoB) -> None:
@@ -191,7 +203,12 @@ async def test_page_time_passes_by_actions(browser: Chromium, tmp_path: Path) ->
     for pause in (0.0, 0.5):
         await environment.reset(task)
         await asyncio.sleep(pause)
-        prices.append([(await environment.step(Action("wait", value=seconds)))[0].text for seconds in ("0", "3", "0")])
+        prices.append(
+            [
+                (await environment.step(Action("wait", value=seconds)))[0].text
+                for seconds in ("0", "3", "0")
+            ]
+        )
     assert prices[0] == prices[1]
     assert len(set(prices[0])) == 3
     await environment.close()
@@ -202,7 +219,11 @@ async def test_html_shows_what_can_be_seen(browser: Chromium, tmp_path: Path) ->
     task = await environment.task("click-tab-2", 1)
     seen = await environment.reset(task)
     assert seen.text is not None
-    assert not [word for word in ("<script", "<style", "reward-display", "sync-task-cover") if word in seen.text]
+    assert not [
+        word
+        for word in ("<script", "<style", "reward-display", "sync-task-cover")
+        if word in seen.text
+    ]
     assert seen.text.count('role="tabpanel"') == 1
     assert task.goal in re.sub(r"<[^>]*>", "", seen.text)
     whole = MiniWoB(tmp_path, browser=browser, text="html", hidden=True)
@@ -214,7 +235,10 @@ async def test_html_shows_what_can_be_seen(browser: Chromium, tmp_path: Path) ->
     tag = re.search(r"<input[^>]*>", after.text)
     assert tag is not None
     assert 'value="a &quot;b&quot;"' in tag[0]
-    for target, typed in ((tag[0], "by its tag"), (re.sub(r'.*_ref="(\d+)".*', r"\1", tag[0]), "by its number")):
+    for target, typed in (
+        (tag[0], "by its tag"),
+        (re.sub(r'.*_ref="(\d+)".*', r"\1", tag[0]), "by its number"),
+    ):
         after, _ = await environment.step(Action("type", target=target, value=typed))
         assert f'value="{typed}"' in (after.text or "")
     for nothing in ("//input[", "//no-such-tag", "9999"):

@@ -1,4 +1,6 @@
-"""MiniWoB++ when the browser fails: the episode ends within a bound, the next one starts clean, and nothing is left behind."""
+"""MiniWoB++ when the browser fails: the episode ends within a bound, the next one starts clean, and
+nothing is left behind.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Counting(Chromium):
         super().__init__()
         self.contexts: list[BrowserContext] = []
 
-    async def context(self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None) -> BrowserContext:
+    async def context(
+        self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None
+    ) -> BrowserContext:
         self.contexts.append(await super().context(width, height, scale, profile=profile))
         return self.contexts[-1]
 
@@ -62,7 +66,9 @@ def descendants() -> dict[int, bytes]:
     return {pid: commands[pid] for pid in found - {os.getpid()}}
 
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc, which Linux has")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="reads /proc, which Linux has"
+)
 
 
 @needs_proc
@@ -71,7 +77,9 @@ async def test_killed_browser_breaks_one_episode(tmp_path: Path) -> None:
     before = set(descendants())
     await environment.reset(await environment.task("click-test", 0))
     main = [
-        pid for pid, command in descendants().items() if b"--remote-debugging-pipe" in command and b"--type=" not in command
+        pid
+        for pid, command in descendants().items()
+        if b"--remote-debugging-pipe" in command and b"--type=" not in command
     ]
     for pid in set(main) - before:
         os.kill(pid, signal.SIGKILL)

@@ -1,6 +1,8 @@
-"""Hard MiniWoB++ tasks are solved with the actions that there are: dragging, keys, the clipboard, hovering, waiting.
+"""Hard MiniWoB++ tasks are solved with the actions that there are: dragging, keys, the clipboard,
+hovering, waiting.
 
-The plays find their elements as an agent that reads HTML would, by XPath, and their places from the picture.
+The plays find their elements as an agent that reads HTML would, by XPath, and their places from the
+picture.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ def drag_box(goal: str, page: str) -> Plan:
 
 
 def drag_shapes(goal: str, page: str) -> Plan:
-    shape = {"circles": "circle", "triangles": "polygon", "rectangles": "rect"}[said(r"all (\w+)", goal)]
+    shape = {"circles": "circle", "triangles": "polygon", "rectangles": "rect"}[
+        said(r"all (\w+)", goal)
+    ]
     path = f"//*[local-name()='{shape}'][not(@id)]"
     for place in range(1, page.count(f"<{shape} ") + 1 - (shape == "rect")):
         yield Action("swipe", target=f"({path})[{place}]", value="//*[@id='shape-container']")
@@ -66,7 +70,9 @@ def drag_items(goal: str, page: str) -> Plan:
 
 def drag_circle(goal: str, page: str) -> Plan:
     x, y = (float(said(f' c{axis}="([\\d.]+)"', page)) for axis in "xy")
-    across, down = {"up": (0, -25), "down": (0, 25), "left": (-25, 0), "right": (25, 0)}[said(r"circle (\w+)", goal)]
+    across, down = {"up": (0, -25), "down": (0, 25), "left": (-25, 0), "right": (25, 0)}[
+        said(r"circle (\w+)", goal)
+    ]
     # The drawing begins below the instruction, at (2, 52).
     start, end = ((2 + x) / 160, (52 + y) / 210), ((2 + x + across) / 160, (52 + y + down) / 210)
     yield Action("swipe", point=start, end_point=end)
@@ -81,7 +87,11 @@ def highlight(goal: str, page: str) -> Plan:
 def use_slider(goal: str, page: str) -> Plan:
     wanted, now = int(said(r"Select (-?\d+)", goal)), int(said(r'id="val"[^>]*>(-?\d+)', page))
     for _ in range(abs(wanted - now)):
-        yield Action("press", target="//span[contains(@class, 'ui-slider-handle')]", value="up" if wanted > now else "down")
+        yield Action(
+            "press",
+            target="//span[contains(@class, 'ui-slider-handle')]",
+            value="up" if wanted > now else "down",
+        )
     yield SUBMIT
 
 
@@ -114,7 +124,9 @@ def copy_paste(goal: str, page: str) -> Plan:
 
 def resize(goal: str, page: str) -> Plan:
     assert "height is larger" in goal
-    yield Action("swipe", target="//div[contains(@class, 'ui-resizable-se')]", end_point=(0.7, 0.76))
+    yield Action(
+        "swipe", target="//div[contains(@class, 'ui-resizable-se')]", end_point=(0.7, 0.76)
+    )
     yield SUBMIT
 
 
@@ -127,7 +139,10 @@ def autocomplete(goal: str, page: str) -> Plan:
 
 def buy_stock(goal: str, page: str) -> Plan:
     limit = float(said(r"less than \$([\d.]+\d)", goal))
-    while float(said(r"\$(?:<[^>]*>)*([\d.]+\d)", page.split("Buy ", 1)[1].split("price", 2)[2])) >= limit:
+    while (
+        float(said(r"\$(?:<[^>]*>)*([\d.]+\d)", page.split("Buy ", 1)[1].split("price", 2)[2]))
+        >= limit
+    ):
         page = yield Action("wait", value="0")
     yield click("//button")
 
@@ -207,4 +222,9 @@ async def test_task_is_solved_by_actions(environment: MiniWoB, name: str) -> Non
         except StopIteration:
             action = None
     label = await environment.grade(Trajectory(id=name, task=task))
-    assert (done, label.success) == (True, True), (task.goal, label.note, seen.screenshot, seen.text)
+    assert (done, label.success) == (True, True), (
+        task.goal,
+        label.note,
+        seen.screenshot,
+        seen.text,
+    )

@@ -24,7 +24,9 @@ async def browser() -> AsyncIterator[Chromium]:
         yield browser
 
 
-def config(*kinds: str, number: int = 0, start_url: str = "http://shop", **checks: Any) -> TaskConfig:
+def config(
+    *kinds: str, number: int = 0, start_url: str = "http://shop", **checks: Any
+) -> TaskConfig:
     """A task that is graded in these ways."""
     record = {
         "sites": ["shopping"],
@@ -46,5 +48,7 @@ def config(*kinds: str, number: int = 0, start_url: str = "http://shop", **check
 def ended(answer: str | None = None, url: str | None = None, **more: Any) -> Trajectory:
     """An episode of task 0 that ended with this answer on this address."""
     step = Step(Observation(url="http://shop/before"), Action("stop", "stop"))
-    record = Trajectory(id="one", task=Task(id="webarena.0", goal="g"), steps=(step,), answer=answer)
+    record = Trajectory(
+        id="one", task=Task(id="webarena.0", goal="g"), steps=(step,), answer=answer
+    )
     return replace(record, final=Observation(url=url) if url else None, **more)

@@ -1,4 +1,6 @@
-"""WebArena's environment: addresses and resets by themselves, logins and tasks in the real Chromium on the shop."""
+"""WebArena's environment: addresses and resets by themselves, logins and tasks in the real Chromium
+on the shop.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,10 @@ async def test_unset_variable_is_named_on_need() -> None:
 
 async def test_passwords_are_not_printed() -> None:
     found = sites(SHOPPING_USERNAME="me@example.com", SHOPPING_PASSWORD="hush")
-    assert (found.account("SHOPPING").user, found.account("SHOPPING").password) == ("me@example.com", "hush")
+    assert (found.account("SHOPPING").user, found.account("SHOPPING").password) == (
+        "me@example.com",
+        "hush",
+    )
     assert found.account("GITLAB").user == "byteblaze"
     assert "hush" not in repr(found) + str(found)
     with pytest.raises(UsageError, match="wikipedia"):
@@ -101,8 +106,13 @@ async def test_passwords_are_not_printed() -> None:
 
 
 async def test_state_file_names_the_logins() -> None:
-    assert Setup(sites=("gitlab",), storage_state="./.auth/gitlab.reddit_state.json").logins == ("GITLAB", "REDDIT")
-    assert Setup(sites=("shopping_admin",), storage_state="./.auth/shopping_admin_state.json").logins == ("SHOPPING_ADMIN",)
+    assert Setup(sites=("gitlab",), storage_state="./.auth/gitlab.reddit_state.json").logins == (
+        "GITLAB",
+        "REDDIT",
+    )
+    assert Setup(
+        sites=("shopping_admin",), storage_state="./.auth/shopping_admin_state.json"
+    ).logins == ("SHOPPING_ADMIN",)
     assert Setup(sites=("map",)).logins == ()
     with pytest.raises(UsageError, match=r"cookies\.txt"):
         _ = Setup(sites=("map",), storage_state="cookies.txt").logins
@@ -114,14 +124,19 @@ async def test_reset_command_runs_to_its_end(tmp_path: Path) -> None:
 
 
 async def test_failed_reset_hides_the_password() -> None:
-    with pytest.raises(EnvironmentFailedError, match="status 3: no access for hello … here") as caught:
+    with pytest.raises(
+        EnvironmentFailedError, match="status 3: no access for hello … here"
+    ) as caught:
         await reset_sites("echo no access for hello hush here >&2; exit 3", 60, ("hush",))
     assert "hush" not in str(caught.value)
 
 
 async def test_hanging_reset_is_ended_whole(tmp_path: Path) -> None:
     started = tmp_path / "started"
-    child = f"import os, time, pathlib; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    child = (
+        "import os, time, pathlib; "
+        f"pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    )
     # The second command keeps the shell from becoming the first one.
     with pytest.raises(EnvironmentFailedError, match="not done after 3 s"):
         await reset_sites(f"{shlex.quote(sys.executable)} -c {shlex.quote(child)}; true", 3)
@@ -200,22 +215,32 @@ async def make(browser: Chromium, shop: Shop, tmp_path: Path) -> AsyncIterator[M
 
 
 # Placeholders stay: the environment fills them in.
-CONFIGS: dict[int, TaskConfig] = {config.task_id: config for config in read_configs(shop_configs(), {})}
+CONFIGS: dict[int, TaskConfig] = {
+    config.task_id: config for config in read_configs(shop_configs(), {})
+}
 EMMA = "emma.lopez@gmail.com"
 # One task for each login; that the other plays reach their ends is seen by the oracle's tests.
 STATES: dict[int, Callable[[Store], bool]] = {
     1006: lambda store: store.customers[EMMA].wishes == ["LL-205"],
-    1009: lambda store: (store.submissions[-1].forum, store.submissions[-1].title[:22]) == ("desks", "How do you hide cables"),
-    1010: lambda store: (store.products["LL-301"].price, store.products["LL-301"].stock) == (975, 40),
+    1009: lambda store: (
+        (store.submissions[-1].forum, store.submissions[-1].title[:22])
+        == ("desks", "How do you hide cables")
+    ),
+    1010: lambda store: (
+        (store.products["LL-301"].price, store.products["LL-301"].stock) == (975, 40)
+    ),
     1011: lambda store: any(
-        (m.account, m.role) == ("mira", "Reporter") for m in store.projects["byteblaze/lantern-theme"].members
+        (m.account, m.role) == ("mira", "Reporter")
+        for m in store.projects["byteblaze/lantern-theme"].members
     ),
 }
 LOOKS = (1001, 1002, 1003, 1004, 1005)
 
 
 async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Trajectory:
-    trajectory = await run_episode(ShopPlay(lines), environment, make_task(CONFIGS[number]), id="one", max_steps=60)
+    trajectory = await run_episode(
+        ShopPlay(lines), environment, make_task(CONFIGS[number]), id="one", max_steps=60
+    )
     assert (trajectory.error, trajectory.metadata["ended_by"]) == (None, "agent")
     return trajectory
 
@@ -250,7 +275,9 @@ async def test_sites_are_reset_where_tasks_change_them(
     make: Make, tmp_path: Path, when: Literal["changes", "always"], resets: list[str]
 ) -> None:
     log = tmp_path / "resets"
-    environment = make(reset=f'echo "$PRILL_TASK $PRILL_SITES" >> {shlex.quote(str(log))}', reset_when=when)
+    environment = make(
+        reset=f'echo "$PRILL_TASK $PRILL_SITES" >> {shlex.quote(str(log))}', reset_when=when
+    )
     for number in (1001, 1002, 1006, 1001):  # looks, looks, changes, looks
         await environment.reset(make_task(CONFIGS[number]))
     assert log.read_text().splitlines() == resets
@@ -275,7 +302,9 @@ async def test_records_have_public_addresses(make: Make, tmp_path: Path) -> None
 async def test_oracles_see_the_real_page(make: Make, shop: Shop) -> None:
     environment = make()
     await environment.reset(make_task(CONFIGS[1004]))
-    observation, _ = await environment.step(Action("goto", value="http://onestopmarket.com/wishlist/"))
+    observation, _ = await environment.step(
+        Action("goto", value="http://onestopmarket.com/wishlist/")
+    )
     assert observation.url == "http://onestopmarket.com/wishlist/"
     assert environment.page.url == f"{shop.url}/wishlist/"
     assert "heading 'My Wish List'" in (observation.text or "")
@@ -283,7 +312,9 @@ async def test_oracles_see_the_real_page(make: Make, shop: Shop) -> None:
     assert "could not be opened" in (observation.text or "")
 
 
-async def test_each_episode_signs_in_anew(make: Make, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_episode_signs_in_anew(
+    make: Make, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     environment = make()
     for number in (1, 2):
@@ -342,7 +373,9 @@ async def test_two_sites_are_both_signed_in(make: Make, shop: Shop) -> None:
 async def test_wrong_password_is_not_told(make: Make, number: int) -> None:
     name = CONFIGS[number].sites[0].upper()
     environment = make(**{f"{name}_PASSWORD": "not-this-one"})
-    with pytest.raises(EnvironmentFailedError, match=f"{name.lower()} at http.*{name}_PASSWORD") as caught:
+    with pytest.raises(
+        EnvironmentFailedError, match=f"{name.lower()} at http.*{name}_PASSWORD"
+    ) as caught:
         await environment.reset(make_task(CONFIGS[number]))
     error: BaseException | None = caught.value
     while error is not None:
@@ -351,9 +384,13 @@ async def test_wrong_password_is_not_told(make: Make, number: int) -> None:
 
 
 async def test_site_that_is_down_is_named(make: Make, shop: Shop) -> None:
-    with pytest.raises(EnvironmentFailedError, match=f"the site shopping at {NOWHERE} does not answer"):
+    with pytest.raises(
+        EnvironmentFailedError, match=f"the site shopping at {NOWHERE} does not answer"
+    ):
         await make(SHOPPING=NOWHERE).reset(make_task(CONFIGS[1004]))
-    with pytest.raises(EnvironmentFailedError, match=f"the site reddit at {shop.url} shows no login form"):
+    with pytest.raises(
+        EnvironmentFailedError, match=f"the site reddit at {shop.url} shows no login form"
+    ):
         await make(REDDIT=shop.url, login_timeout=2.0).reset(make_task(CONFIGS[1009]))
 
 
@@ -362,7 +399,10 @@ async def test_missing_setup_is_a_usage_error(make: Make) -> None:
         await make().reset(Task(id="webarena.7", goal=""))
     with pytest.raises(UsageError, match="export WIKIPEDIA="):
         await make(setups={"map": Setup(sites=("wikipedia",))}).reset(Task(id="map", goal=""))
-    for state, words in (("./.auth/homepage_state.json", "export HOMEPAGE="), ("me.txt", "storage_state 'me.txt'")):
+    for state, words in (
+        ("./.auth/homepage_state.json", "export HOMEPAGE="),
+        ("me.txt", "storage_state 'me.txt'"),
+    ):
         with pytest.raises(UsageError, match=words):
             make(setups={"x": Setup(sites=("shopping",), storage_state=state)}).check("x")
 
@@ -376,7 +416,10 @@ async def test_failed_reset_ends_the_episode(make: Make, shop: Shop) -> None:
 async def test_pages_can_ask_for_the_place(make: Make, shop: Shop) -> None:
     environment = make(setups={"here": Setup(sites=("shopping",), geolocation=(40.44, -79.94))})
     await environment.reset(Task(id="here", goal="", start_url="__SHOPPING__"))
-    asked = "() => new Promise((yes, no) => navigator.geolocation.getCurrentPosition((p) => yes(p.coords.latitude), no))"
+    asked = (
+        "() => new Promise((yes, no) => navigator.geolocation.getCurrentPosition((p) => "
+        "yes(p.coords.latitude), no))"
+    )
     assert await environment.page.evaluate(asked) == pytest.approx(40.44)
 
 
@@ -386,10 +429,16 @@ async def test_network_record_has_no_login(make: Make, tmp_path: Path) -> None:
         await environment.reset(make_task(CONFIGS[1004]))
         await environment.step(Action("goto", value="http://onestopmarket.com/contact/"))
         await environment.finish()
-    assert sorted(file.name for file in (tmp_path / "hars").iterdir()) == ["webarena.1004-2.har", "webarena.1004.har"]
+    assert sorted(file.name for file in (tmp_path / "hars").iterdir()) == [
+        "webarena.1004-2.har",
+        "webarena.1004.har",
+    ]
     assert environment.har is not None
     text = environment.har.read_text()
-    assert any(entry["request"]["url"].endswith("/contact/") for entry in json.loads(text)["log"]["entries"])
+    assert any(
+        entry["request"]["url"].endswith("/contact/")
+        for entry in json.loads(text)["log"]["entries"]
+    )
     assert "Password.123" not in text
 
 
@@ -397,7 +446,9 @@ async def test_episodes_have_hars_of_their_own(make: Make, tmp_path: Path) -> No
     pair = [make(hars=tmp_path / "hars"), make(hars=tmp_path / "hars")]
     await asyncio.gather(*(environment.reset(make_task(CONFIGS[1004])) for environment in pair))
     for number, environment in enumerate(pair):
-        await environment.step(Action("goto", value=f"http://onestopmarket.com/contact/?number={number}"))
+        await environment.step(
+            Action("goto", value=f"http://onestopmarket.com/contact/?number={number}")
+        )
         await environment.finish()
     for number, environment in enumerate(pair):
         assert environment.har is not None

@@ -1,4 +1,6 @@
-"""WebArena's oracle on answers and addresses: each mended defect is shown in both modes (T7 of the acceptance tests)."""
+"""WebArena's oracle on answers and addresses: each mended defect is shown in both modes (T7 of the
+acceptance tests).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def string(**references: Any) -> TaskConfig:
     return config("string_match", reference_answers=references, string_note="nobody sells bands")
 
 
-async def graded(task: TaskConfig, episode: Trajectory, mode: Mode, model: ScriptedModel | None = None) -> LabelRecord:
+async def graded(
+    task: TaskConfig, episode: Trajectory, mode: Mode, model: ScriptedModel | None = None
+) -> LabelRecord:
     return await WebArenaOracle([task], mode=mode, model=model).grade(episode)
 
 
@@ -40,7 +44,8 @@ async def both(task: TaskConfig, episode: Trajectory) -> tuple[bool | None, bool
         ("Quest Lumaflex™ Band", "  quest lumaflex™ band", True, True),
         ("Quest Lumaflex™ Band", "'Quest Lumaflex™ Band'", True, True),
         ("Quest Lumaflex™ Band", '"quest lumaflex™ band"', True, True),
-        ("Quest Lumaflex™ Band", "\"'Quest Lumaflex™ Band'\"", True, True),  # the original cleans answers twice
+        # the original cleans answers twice
+        ("Quest Lumaflex™ Band", "\"'Quest Lumaflex™ Band'\"", True, True),
         ("Quest Lumaflex™ Band", "N/A", False, False),
         ("Quest Lumaflex™ Band", "The Quest Lumaflex™ Band", False, False),
         ("Quest Lumaflex™ Band", "Quest Lumaflex™\u00a0 Band.", False, True),
@@ -50,7 +55,9 @@ async def both(task: TaskConfig, episode: Trajectory) -> tuple[bool | None, bool
         ("$19.00", "19", False, False),
     ],
 )
-async def test_exact_match_of_answers(reference: str, answer: str, paper: bool, fixed: bool) -> None:
+async def test_exact_match_of_answers(
+    reference: str, answer: str, paper: bool, fixed: bool
+) -> None:
     assert await both(string(exact_match=reference), ended(answer)) == (paper, fixed)
 
 
@@ -64,7 +71,8 @@ async def test_exact_match_of_answers(reference: str, answer: str, paper: bool, 
         (["0"], "0. There are none", False, True),
         (["0"], "$0.00", False, True),  # task 144
         (["0"], "0/5 stars", False, True),
-        (["0", "5"], "10 of 50", True, False),  # beside another reference the original looks for a piece of text
+        # beside another reference the original looks for a piece of text
+        (["0", "5"], "10 of 50", True, False),
         (["65 |OR| 3"], "It took 65 days", False, True),  # task 386
         (["65 |OR| 3"], "3", False, True),
         (["65 |OR| 3"], "653", False, False),
@@ -85,13 +93,18 @@ async def test_exact_match_of_answers(reference: str, answer: str, paper: bool, 
         ([""], "anything", True, True),
     ],
 )
-async def test_must_include_in_answers(references: list[str], answer: str, paper: bool, fixed: bool) -> None:
+async def test_must_include_in_answers(
+    references: list[str], answer: str, paper: bool, fixed: bool
+) -> None:
     assert await both(string(must_include=references), ended(answer)) == (paper, fixed)
 
 
 def test_words_are_cut_as_in_the_original() -> None:
     said = "it's \"2\", '3' or 4; (5/6) 7:30, 8: 9,5 10. no--1 n't... $0.5% don't end."
-    words = "it 's \" 2 \" , ' 3 ' or 4 ; ( 5/6 ) 7:30 , 8 : 9,5 10. no -- 1 n't ... $ 0.5 % do n't end ."
+    words = (
+        "it 's \" 2 \" , ' 3 ' or 4 ; ( 5/6 ) 7:30 , 8 : 9,5 10. no -- 1 n't ... $ 0.5 % do "
+        "n't end ."
+    )
     assert tokens(said) == words.split()
 
 
@@ -127,28 +140,49 @@ def test_url_match_of_addresses(reference: str, url: str, paper: bool, fixed: bo
 
 
 async def test_score_is_the_product_of_checks() -> None:
-    task = config("string_match", "url_match", reference_answers={"must_include": ["a"]}, reference_url="http://x/p")
-    for answer, url, passed in (("a", "http://x/p", True), ("b", "http://x/p", False), ("a", "http://x/q", False)):
+    task = config(
+        "string_match",
+        "url_match",
+        reference_answers={"must_include": ["a"]},
+        reference_url="http://x/p",
+    )
+    for answer, url, passed in (
+        ("a", "http://x/p", True),
+        ("b", "http://x/p", False),
+        ("a", "http://x/q", False),
+    ):
         label = await graded(task, ended(answer, url), "paper")
-        assert (label.success, label.source, label.annotator) == (passed, "oracle", "webarena-paper")
+        assert (label.success, label.source, label.annotator) == (
+            passed,
+            "oracle",
+            "webarena-paper",
+        )
         assert (label.note is None) == passed
 
 
-@pytest.mark.parametrize(("verdict", "passed"), [("correct", True), ("partially correct", False), ("incorrect", False)])
+@pytest.mark.parametrize(
+    ("verdict", "passed"), [("correct", True), ("partially correct", False), ("incorrect", False)]
+)
 async def test_only_correct_passes_fuzzy_match(verdict: str, passed: bool) -> None:
     for mode in MODES:
         model = ScriptedModel([f"Reasoning: I compared them.\nVerdict: {verdict}"])
         label = await graded(string(fuzzy_match=["three"]), ended("3 bands"), mode, model)
         assert (label.success, label.annotator) == (passed, f"webarena-{mode}+scripted")
         said = str(model.seen[0][1].parts[0])
-        assert all(f"[{name} {NONCE}]\n{text}" in said for name, text in (("reference", "three"), ("answer", "3 bands")))
+        assert all(
+            f"[{name} {NONCE}]\n{text}" in said
+            for name, text in (("reference", "three"), ("answer", "3 bands"))
+        )
         assert "How many bands?" in said
 
 
 async def test_every_fuzzy_reference_counts() -> None:
     script = ["Reasoning: x\nVerdict: correct", "Reasoning: x\nVerdict: incorrect"]
     label = await graded(string(fuzzy_match=["a", "b"]), ended("a"), "paper", ScriptedModel(script))
-    assert (label.success, label.note) == (False, "failed: string_match: 'a' compared with 'b': incorrect")
+    assert (label.success, label.note) == (
+        False,
+        "failed: string_match: 'a' compared with 'b': incorrect",
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -175,17 +209,27 @@ async def test_reason_does_not_replace_checks() -> None:
     assert found == [True, False]
 
 
-@pytest.mark.parametrize("line", [CallTimeoutError("slow"), "Reasoning: x\nVerdict: perhaps", "nothing"])
+@pytest.mark.parametrize(
+    "line", [CallTimeoutError("slow"), "Reasoning: x\nVerdict: perhaps", "nothing"]
+)
 async def test_no_verdict_leaves_it_open(line: str | Exception) -> None:
     for verdict in ("fuzzy", "reason"):
         task = string(fuzzy_match=["a"] if verdict == "fuzzy" else "N/A")
         label = await graded(task, ended("b"), "paper", ScriptedModel([line]))
-        assert (label.success, (label.note or "").startswith("undecided: string_match")) == (None, True)
+        assert (label.success, (label.note or "").startswith("undecided: string_match")) == (
+            None,
+            True,
+        )
 
 
 async def test_unreachable_model_ends_the_run() -> None:
     with pytest.raises(EndpointError):
-        await graded(string(fuzzy_match=["a"]), ended("b"), "paper", ScriptedModel([EndpointError("refused")]))
+        await graded(
+            string(fuzzy_match=["a"]),
+            ended("b"),
+            "paper",
+            ScriptedModel([EndpointError("refused")]),
+        )
 
 
 async def test_failed_check_decides_alone() -> None:
@@ -197,7 +241,10 @@ async def test_failed_check_decides_alone() -> None:
     )
     assert (await graded(task, ended("b"), "paper")).success is False
     label = await graded(task, ended("a"), "paper")
-    assert (label.success, label.note) == (None, "undecided: program_html: there is no browser to look with")
+    assert (label.success, label.note) == (
+        None,
+        "undecided: program_html: there is no browser to look with",
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -209,7 +256,10 @@ async def test_broken_episode_has_no_label(mode: Mode) -> None:
 @pytest.mark.parametrize(
     ("metadata", "words"),
     [
-        ({"ended_by": "Early stop: Same action for 3 times"}, "Early stop: Same action for 3 times"),
+        (
+            {"ended_by": "Early stop: Same action for 3 times"},
+            "Early stop: Same action for 3 times",
+        ),
         ({"ended_by": "ERROR: 3 tries"}, "ERROR: 3 tries"),
         ({"ended_by": "max_steps"}, "Early stop: Reach max steps 3"),
         ({"ended_by": "early_stop", "stopped": "typed 3 times"}, "Early stop: typed 3 times"),
@@ -231,7 +281,9 @@ def test_last_address_is_of_the_last_state() -> None:
     episode = ended("a")
     assert last_url(episode) == "http://shop/before"
     assert last_url(ended("a", "http://shop/after")) == "http://shop/after"
-    moved = replace(episode, steps=(Step(Observation(url="http://shop/before"), Action("click", "click [1]")),))
+    moved = replace(
+        episode, steps=(Step(Observation(url="http://shop/before"), Action("click", "click [1]")),)
+    )
     assert last_url(moved) is None
     assert last_url(replace(episode, steps=())) is None
 
@@ -242,9 +294,13 @@ async def test_broken_address_leaves_it_open(url: str | None, more: dict[str, An
     assert await both(task, ended("a", url, **more)) == (None, None)
 
 
-@pytest.mark.parametrize(("reference", "words"), [("__REDDIT__/f", "variable REDDIT is not set"), ("/f", "no host")])
+@pytest.mark.parametrize(
+    ("reference", "words"), [("__REDDIT__/f", "variable REDDIT is not set"), ("/f", "no host")]
+)
 async def test_unset_reference_leaves_it_open(reference: str, words: str) -> None:
-    label = await graded(config("url_match", reference_url=reference), ended("a", "http://x/f"), "fixed")
+    label = await graded(
+        config("url_match", reference_url=reference), ended("a", "http://x/f"), "fixed"
+    )
     assert label.success is None
     assert words in (label.note or "")
 
@@ -255,19 +311,34 @@ async def test_unknown_rule_leaves_it_open() -> None:
 
 
 async def test_records_are_graded_in_order() -> None:
-    tasks = [string(exact_match="a"), config("url_match", number=1, reference_url="http://shop/before")]
+    tasks = [
+        string(exact_match="a"),
+        config("url_match", number=1, reference_url="http://shop/before"),
+    ]
     episodes = [
         ended("a"),
         replace(ended("b"), id="two"),
         replace(ended("b"), id="three", task=Task(id="webarena.1", goal="g")),
     ]
     labels = await grade_offline(episodes, tasks)
-    assert [(label.id, label.success) for label in labels] == [("one", True), ("two", False), ("three", True)]
+    assert [(label.id, label.success) for label in labels] == [
+        ("one", True),
+        ("two", False),
+        ("three", True),
+    ]
 
 
 async def test_unknown_host_is_no_failure() -> None:
-    local = config("url_match", reference_url="http://10.0.0.5:7770/mugs.html", start_url="http://10.0.0.5:7770")
-    public = config("url_match", reference_url="http://onestopmarket.com/mugs.html", start_url="http://onestopmarket.com")
+    local = config(
+        "url_match",
+        reference_url="http://10.0.0.5:7770/mugs.html",
+        start_url="http://10.0.0.5:7770",
+    )
+    public = config(
+        "url_match",
+        reference_url="http://onestopmarket.com/mugs.html",
+        start_url="http://onestopmarket.com",
+    )
     for url, by_local, by_public in (
         ("http://onestopmarket.com/mugs.html", None, True),
         ("http://onestopmarket.com/lamps.html", None, False),
@@ -284,7 +355,11 @@ async def test_unknown_host_is_no_failure() -> None:
 
 async def test_other_benchmarks_are_an_error() -> None:
     with pytest.raises(UsageError, match="the oracle has no task 'miniwob.x'"):
-        await graded(string(exact_match="a"), replace(ended("a"), task=Task(id="miniwob.x", goal="g")), "paper")
+        await graded(
+            string(exact_match="a"),
+            replace(ended("a"), task=Task(id="miniwob.x", goal="g")),
+            "paper",
+        )
     with pytest.raises(UsageError, match="choose paper or fixed"):
         WebArenaOracle([], mode="strict")  # type: ignore[arg-type]
 
@@ -325,7 +400,9 @@ async def test_answers_to_benchmark_tasks(
 
 def test_812_tasks_are_of_known_kinds(configs: tuple[TaskConfig, ...]) -> None:
     pages = [check for config in configs for check in config.eval.program_html]
-    calls = [text for check in pages for text in (check.url, check.locator) if text.startswith("func:")]
+    calls = [
+        text for check in pages for text in (check.url, check.locator) if text.startswith("func:")
+    ]
     assert sum(check.url.startswith("func:") for check in pages) == 75
     assert Counter(read_call(text.removeprefix("func:"))[0] for text in calls) == {
         "reddit_get_post_url": 65,
@@ -336,6 +413,8 @@ def test_812_tasks_are_of_known_kinds(configs: tuple[TaskConfig, ...]) -> None:
     }
     known = ("document.", "[...document.", "func:")
     assert all(not check.locator.strip() or check.locator.startswith(known) for check in pages)
-    assert {config.eval.url_note for config in configs if "url_match" in config.eval.eval_types} == {None, RULE}
+    assert {
+        config.eval.url_note for config in configs if "url_match" in config.eval.eval_types
+    } == {None, RULE}
     assert not any(config.require_reset for config in configs)
     assert all("__" not in (config.eval.reference_url or "") for config in configs)

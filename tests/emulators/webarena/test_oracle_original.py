@@ -1,4 +1,6 @@
-"""Mode `paper` against WebArena's own evaluators (libwebarena): the same verdict on the same answer, address or page."""
+"""Mode `paper` against WebArena's own evaluators (libwebarena): the same verdict on the same
+answer, address or page.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ INSTALL = "WebArena's own evaluators are not installed: pip install libwebarena"
 
 @pytest.fixture(scope="module")
 def original() -> Iterator[ModuleType]:
-    """The module of the original; its tokeniser without the sentence model, which is a download of its own."""
+    """The module of the original; its tokeniser without the sentence model, which is a download of
+    its own.
+    """
     with patch.dict(os.environ, ADDRESSES), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -59,7 +63,10 @@ def answers(config: TaskConfig) -> Iterator[str]:
     """Right, nearly right and wrong answers to a task, made of its references."""
     references = config.eval.reference_answers
     assert references is not None
-    known = [*references.must_include, *([references.exact_match] if references.exact_match is not None else [])]
+    known = [
+        *references.must_include,
+        *([references.exact_match] if references.exact_match is not None else []),
+    ]
     yield from ("", "N/A", "0", "I do not know.", "10 of 2.0", "The answer is: " + ", ".join(known))
     for text in known:
         yield from (
@@ -75,7 +82,9 @@ def answers(config: TaskConfig) -> Iterator[str]:
         yield from (f"1{text}0", text[1:], f"({text})", f"{text}, {text}", text.replace(" ", "  "))
 
 
-async def test_812_answers_as_the_original(original: ModuleType, configs: tuple[TaskConfig, ...], tmp_path: Path) -> None:
+async def test_812_answers_as_the_original(
+    original: ModuleType, configs: tuple[TaskConfig, ...], tmp_path: Path
+) -> None:
     compared = 0
     for config in configs:
         references = config.eval.reference_answers
@@ -96,15 +105,21 @@ async def test_812_answers_as_the_original(original: ModuleType, configs: tuple[
 
 
 @given(text=st.text(alphabet="0123a.,:;'\"()-$%/ !?*[]n t…`", max_size=30))
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_single_characters_as_the_original(original: ModuleType, text: str) -> None:
     theirs = original.word_tokenize(text)
     for character in "0123":
         assert (character in tokens(text)) == (character in theirs), (tokens(text), theirs)
 
 
-def test_812_addresses_as_the_original(original: ModuleType, configs: tuple[TaskConfig, ...], tmp_path: Path) -> None:
-    wanted = [config.eval.reference_url for config in configs if "url_match" in config.eval.eval_types]
+def test_812_addresses_as_the_original(
+    original: ModuleType, configs: tuple[TaskConfig, ...], tmp_path: Path
+) -> None:
+    wanted = [
+        config.eval.reference_url for config in configs if "url_match" in config.eval.eval_types
+    ]
     assert len(wanted) == 205
     single = [one for reference in wanted for one in (reference or "").split(" |OR| ")]
     compared = {True: 0, False: 0}
@@ -112,10 +127,28 @@ def test_812_addresses_as_the_original(original: ModuleType, configs: tuple[Task
         assert reference is not None
         path = raw(tmp_path, {"reference_url": reference})
         one = reference.split(" |OR| ")[-1]
-        near = (one, f"{one}/", f"{one}0", f"{one}/more?a=b", one.split("?")[0], one.upper(), one.replace("%20", "+"), one[:-1])
-        for url in (*near, f"{one}&page=2#x", single[(i * 7) % len(single)], "about:blank", ADDRESSES["SHOPPING"]):
+        near = (
+            one,
+            f"{one}/",
+            f"{one}0",
+            f"{one}/more?a=b",
+            one.split("?")[0],
+            one.upper(),
+            one.replace("%20", "+"),
+            one[:-1],
+        )
+        for url in (
+            *near,
+            f"{one}&page=2#x",
+            single[(i * 7) % len(single)],
+            "about:blank",
+            ADDRESSES["SHOPPING"],
+        ):
             theirs = (
-                original.URLEvaluator().__call__.__wrapped__(original.URLEvaluator(), [], path, SimpleNamespace(url=url)) == 1.0
+                original.URLEvaluator().__call__.__wrapped__(
+                    original.URLEvaluator(), [], path, SimpleNamespace(url=url)
+                )
+                == 1.0
             )
             assert url_matches(reference, url, "paper") == theirs, (reference, url)
             compared[theirs] += 1
@@ -124,7 +157,8 @@ def test_812_addresses_as_the_original(original: ModuleType, configs: tuple[Task
 
 BODY = (
     "<h1>Blue&nbsp;Band</h1><p id=n>20.0000</p><p id=code>&amp;lt;b&amp;gt; 'x'</p><p id=empty></p>"
-    "<input id=c type=checkbox checked><b onclick=\"document.querySelector('#n').textContent='unfolded'\">more</b>"
+    "<input id=c type=checkbox checked><b "
+    "onclick=\"document.querySelector('#n').textContent='unfolded'\">more</b>"
 )
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("", {"must_include": ["blue", "Band"]}),
@@ -138,7 +172,10 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("document.querySelector('#c').checked", {"exact_match": "true"}),
     ("document.querySelector('#c').checked.toString()", {"exact_match": "True"}),
     ("document.querySelectorAll('p').length", {"exact_match": "3"}),
-    ("[...document.querySelectorAll('p')].map((p) => p.id)", {"exact_match": "['n', 'code', 'empty']"}),
+    (
+        "[...document.querySelectorAll('p')].map((p) => p.id)",
+        {"exact_match": "['n', 'code', 'empty']"},
+    ),
     ("document.querySelector('#empty').outerText", {"exact_match": ""}),
     ("document.querySelector('#gone')", {"must_include": ["None"]}),
     ("document.querySelector('#gone').outerText", {"exact_match": ""}),
@@ -151,9 +188,19 @@ PREPARED = {"prep_actions": ["document.querySelector('b').click()"]}
 
 
 def targets() -> list[dict[str, Any]]:
-    plain = [{"url": URLS[i % 3], "locator": case[0], "required_contents": case[1]} for i, case in enumerate(CASES)]
-    unfolded = {"locator": "document.querySelector('#n').outerText", "required_contents": {"exact_match": "unfolded"}}
-    return [*plain, {"url": "http://site.test/f/a/1/", **unfolded, **PREPARED}, {"url": "last", **unfolded}]
+    plain = [
+        {"url": URLS[i % 3], "locator": case[0], "required_contents": case[1]}
+        for i, case in enumerate(CASES)
+    ]
+    unfolded = {
+        "locator": "document.querySelector('#n').outerText",
+        "required_contents": {"exact_match": "unfolded"},
+    }
+    return [
+        *plain,
+        {"url": "http://site.test/f/a/1/", **unfolded, **PREPARED},
+        {"url": "last", **unfolded},
+    ]
 
 
 def theirs(original: ModuleType, folder: Path) -> list[float]:
@@ -161,10 +208,17 @@ def theirs(original: ModuleType, folder: Path) -> list[float]:
     from playwright.sync_api import sync_playwright
 
     scores = []
-    with sync_playwright() as playwright, patch.object(original, "time", SimpleNamespace(sleep=lambda seconds: None)):
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox", "--disable-gpu"])
+    with (
+        sync_playwright() as playwright,
+        patch.object(original, "time", SimpleNamespace(sleep=lambda seconds: None)),
+    ):
+        browser = playwright.chromium.launch(
+            executable_path=chromium_path(), args=["--no-sandbox", "--disable-gpu"]
+        )
         context = browser.new_context()
-        context.route("**/*", lambda route: route.fulfill(body=BODY, content_type="text/html; charset=utf-8"))
+        context.route(
+            "**/*", lambda route: route.fulfill(body=BODY, content_type="text/html; charset=utf-8")
+        )
         page = context.new_page()
         page.goto("http://site.test/f/a/1/a-title")
         for target in targets():
@@ -180,7 +234,9 @@ async def test_page_checks_as_the_original(original: ModuleType, tmp_path: Path)
     chromium = Chromium()
     try:
         context = await chromium.context(800, 600)
-        await context.route("**/*", lambda route: route.fulfill(body=BODY, content_type="text/html; charset=utf-8"))
+        await context.route(
+            "**/*", lambda route: route.fulfill(body=BODY, content_type="text/html; charset=utf-8")
+        )
         page = await context.new_page()
         await page.goto("http://site.test/f/a/1/a-title")
         checks = msgspec.convert(targets(), tuple[PageCheck, ...])

@@ -1,4 +1,6 @@
-"""WebArena's program_html in the real Chromium, on pages made up here and served without a network."""
+"""WebArena's program_html in the real Chromium, on pages made up here and served without a
+network.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.webarena.oracle import WebArenaOracle
-from prill.emulators.webarena.oracle_pages import ShopAccess, check_pages, post_url, read_call, shop_access
+from prill.emulators.webarena.oracle_pages import (
+    ShopAccess,
+    check_pages,
+    post_url,
+    read_call,
+    shop_access,
+)
 from prill.emulators.webarena.tasks import Check, Mode, PageCheck, PageContents, UndecidableError
 from tests.closing import closed
 
@@ -20,13 +28,21 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Route
 
 PAGES = {
-    "/": "<h1>Blue&nbsp;Band</h1><p id=n>20.0000</p><p id=m>$120</p><input id=i value='a &amp;amp; b'>"
+    "/": "<h1>Blue&nbsp;Band</h1><p id=n>20.0000</p><p id=m>$120</p><input id=i value='a "
+    "&amp;amp; b'>"
     "<p id=code>&amp;lt;b&amp;gt;</p><input id=c type=checkbox checked>",
-    "/late": "<p id=p>loading</p><script>setTimeout(() => document.querySelector('#p').textContent = 'there', 900)</script>",
+    "/late": (
+        "<p id=p>loading</p><script>setTimeout(() => "
+        "document.querySelector('#p').textContent = 'there', 900)</script>"
+    ),
     "/f/books/12/": "<article>a post</article>",
-    "/fold": "<b id=t onclick=\"document.querySelector('#in').hidden ^= true\">more</b><p id=in hidden>40</p>",
+    "/fold": (
+        "<b id=t onclick=\"document.querySelector('#in').hidden ^= true\">more</b><p id=in "
+        "hidden>40</p>"
+    ),
     "/members": "".join(
-        f"<table><tr><td data-label=Account><span class=gl-avatar-labeled-sublabel>@{name}</span></td>"
+        "<table><tr><td data-label=Account><span "
+        f"class=gl-avatar-labeled-sublabel>@{name}</span></td>"
         f"<td class=col-max-role><span>{role}</span></td></tr></table>"
         for name, role in (("ann", "Guest"), ("bob", "Reporter"))
     ),
@@ -40,13 +56,24 @@ class Probe:
     def __init__(self, page: Page) -> None:
         self.page = page
 
-    async def check(self, url: str, locator: str, mode: Mode = "paper", prep: tuple[str, ...] = (), **required: Any) -> Check:
-        target = PageCheck(url=url, locator=locator, required_contents=PageContents(**required), prep_actions=prep)
+    async def check(
+        self,
+        url: str,
+        locator: str,
+        mode: Mode = "paper",
+        prep: tuple[str, ...] = (),
+        **required: Any,
+    ) -> Check:
+        target = PageCheck(
+            url=url, locator=locator, required_contents=PageContents(**required), prep_actions=prep
+        )
         (found,) = await check_pages([target], self.page, NOWHERE, mode, settle=1.5)
         return found
 
     async def both(self, locator: str, **required: Any) -> tuple[bool | None, bool | None]:
-        paper, fixed = [(await self.check("last", locator, mode, **required)).passed for mode in MODES]
+        paper, fixed = [
+            (await self.check("last", locator, mode, **required)).passed for mode in MODES
+        ]
         return paper, fixed
 
 
@@ -57,9 +84,16 @@ async def site(browser: Chromium) -> BrowserContext:
         path = "/" + route.request.url.split("/", 3)[3]
         body = PAGES.get(path)
         if body is None:
-            await (route.fulfill(status=502, body="a bad gateway") if path == "/down" else route.abort())
+            await (
+                route.fulfill(status=502, body="a bad gateway")
+                if path == "/down"
+                else route.abort()
+            )
         else:
-            await route.fulfill(body=f"<!doctype html><title>t</title>{body}", content_type="text/html; charset=utf-8")
+            await route.fulfill(
+                body=f"<!doctype html><title>t</title>{body}",
+                content_type="text/html; charset=utf-8",
+            )
 
     context = await browser.context(800, 600)
     await context.route("**/*", serve)
@@ -92,7 +126,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
         ("  ", {"must_include": ("Green Band |OR| BLUE",)}, True, True),
         ("", {"must_include": ("Green Band", "Blue")}, False, False),
         ("document.querySelector('h1').outerText", {"must_include": ("blue",)}, True, True),
-        ("[...document.querySelectorAll('p')].map((p) => p.id).join()", {"exact_match": "n,m,code"}, True, True),
+        (
+            "[...document.querySelectorAll('p')].map((p) => p.id).join()",
+            {"exact_match": "n,m,code"},
+            True,
+            True,
+        ),
         ("document.querySelector('#n').outerText", {"must_include": ("20",)}, True, True),
         ("document.querySelector('#m').outerText", {"must_include": ("20",)}, True, False),
         ("document.querySelector('#c').checked", {"exact_match": "true"}, True, True),
@@ -116,18 +155,26 @@ async def test_picked_contents_are_compared(
 async def test_page_check_has_its_own_tab(tested: Probe) -> None:
     await tested.page.evaluate("() => { document.querySelector('#i').value = 'typed'; }")
     for _ in range(2):  # grading twice gives the same result
-        found = await tested.check("http://site.test/late", "document.querySelector('#p').outerText", exact_match="there")
+        found = await tested.check(
+            "http://site.test/late", "document.querySelector('#p').outerText", exact_match="there"
+        )
         assert found.passed is True
-        assert (await tested.check("last", "document.querySelector('#i').value", exact_match="typed")).passed is True
+        assert (
+            await tested.check("last", "document.querySelector('#i').value", exact_match="typed")
+        ).passed is True
         assert (tested.page.url, len(tested.page.context.pages)) == ("http://site.test/", 1)
 
 
 async def test_late_contents_are_waited_for(tested: Probe) -> None:
     late = "document.querySelector('#p').outerText"
-    assert (await tested.check("http://site.test/late", late, must_include=("there",))).passed is True
+    assert (
+        await tested.check("http://site.test/late", late, must_include=("there",))
+    ).passed is True
     found = await tested.check("http://site.test/late", late, must_include=("here and now",))
     assert found == Check(
-        False, f"program_html: http://site.test/late {late} gives 'there': it does not include 'here and now'"
+        False,
+        f"program_html: http://site.test/late {late} gives 'there': it does not include 'here and "
+        "now'",
     )
 
 
@@ -141,7 +188,9 @@ async def test_preparations_run_once(tested: Probe) -> None:
     for url in ("http://site.test/fold", "last"):
         if url == "last":
             await tested.page.goto("http://site.test/fold")
-        found = await tested.check(url, "document.querySelector('#in').outerText", prep=prep, must_include=("40",))
+        found = await tested.check(
+            url, "document.querySelector('#in').outerText", prep=prep, must_include=("40",)
+        )
         assert found.passed is True
     found = await tested.check("last", "document.body.outerText", prep=prep, must_include=("41",))
     assert found.passed is False
@@ -181,7 +230,9 @@ async def test_lost_browser_leaves_it_open(browser: Chromium) -> None:
     tested = Probe(await context.new_page())
     await context.close()
     for url in ("last", "http://site.test/"):
-        found = await tested.check(url, "document.querySelector('h1').outerText", must_include=("a",))
+        found = await tested.check(
+            url, "document.querySelector('h1').outerText", must_include=("a",)
+        )
         assert (found.passed, "the page cannot be looked at" in found.text) == (None, True)
 
 
@@ -193,7 +244,10 @@ async def test_oracle_reads_the_pages_address(tested: Probe) -> None:
         assert label.success is passed
 
 
-@pytest.mark.parametrize("url", ["http://x/f/books/12/a-title", "http://x/f/books/12", "http://x/f/books/12/-/comment/4?a=b"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://x/f/books/12/a-title", "http://x/f/books/12", "http://x/f/books/12/-/comment/4?a=b"],
+)
 async def test_post_address_ends_at_its_number(url: str) -> None:
     assert post_url(url) == "http://x/f/books/12/"
     assert post_url("http://x/f/books") == "http://x/f/books"
@@ -201,7 +255,15 @@ async def test_post_address_ends_at_its_number(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["f('a')", "reddit_get_post_url", "reddit_get_post_url(1)", "reddit_get_post_url(x)", "(", "a.b()"]
+    "text",
+    [
+        "f('a')",
+        "reddit_get_post_url",
+        "reddit_get_post_url(1)",
+        "reddit_get_post_url(x)",
+        "(",
+        "a.b()",
+    ],
 )
 async def test_only_table_calls_are_read(text: str) -> None:
     with pytest.raises(UndecidableError):
@@ -210,7 +272,13 @@ async def test_only_table_calls_are_read(text: str) -> None:
 
 
 async def test_shop_access_hides_the_password() -> None:
-    access = shop_access({"SHOPPING": "http://x/", "SHOPPING_ADMIN_USERNAME": "me", "SHOPPING_ADMIN_PASSWORD": "secret"})
+    access = shop_access(
+        {
+            "SHOPPING": "http://x/",
+            "SHOPPING_ADMIN_USERNAME": "me",
+            "SHOPPING_ADMIN_PASSWORD": "secret",
+        }
+    )
     assert (access.address, access.username, access.password) == ("http://x", "me", "secret")
     assert "secret" not in repr(access)
     assert shop_access({}) == ShopAccess(address=None)

@@ -1,4 +1,6 @@
-"""The oracle on whole episodes: the shop's tasks, played right and wrong in the real Chromium, and graded on the page left."""
+"""The oracle on whole episodes: the shop's tasks, played right and wrong in the real Chromium, and
+graded on the page left.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,21 @@ def shop() -> Iterator[Shop]:
 
 
 def marked(messages: Sequence[Message]) -> str:
-    """What a judge says who knows the right answer of the fuzzy task; to the reason of another it says `different`."""
+    """What a judge says who knows the right answer of the fuzzy task; to the reason of another it
+    says `different`.
+    """
     said = str(messages[1].parts[0])
     if "names no telephone number" in said:
         return "Reasoning: another reason.\nVerdict: different"
-    return f"Reasoning: compared.\nVerdict: {'correct' if 'not manufactured any more' in said else 'incorrect'}"
+    return (
+        "Reasoning: compared.\nVerdict: "
+        f"{'correct' if 'not manufactured any more' in said else 'incorrect'}"
+    )
 
 
-async def played(context: BrowserContext, task: TaskConfig, lines: tuple[str, ...]) -> tuple[Trajectory, Page]:
+async def played(
+    context: BrowserContext, task: TaskConfig, lines: tuple[str, ...]
+) -> tuple[Trajectory, Page]:
     """The play carried out without an emulator: elements are found by role and name."""
     for index, start in enumerate(task.start_url.split(" |AND| ")):
         page = await context.new_page() if index else context.pages[0]
@@ -71,7 +80,9 @@ async def played(context: BrowserContext, task: TaskConfig, lines: tuple[str, ..
 
 
 async def signed_in(context: BrowserContext, shop: Shop, sites: Sequence[str]) -> None:
-    """Signs in as the accounts that WebArena's images come with; the context shares its cookies with requests."""
+    """Signs in as the accounts that WebArena's images come with; the context shares its cookies
+    with requests.
+    """
     magento = ("login[username]", "login[password]")
     forms = {
         "shopping": ("/customer/account/login/", *magento, "emma.lopez@gmail.com", "Password.123"),
@@ -81,7 +92,9 @@ async def signed_in(context: BrowserContext, shop: Shop, sites: Sequence[str]) -
     }
     for site in sites:
         path, user, secret, name, password = forms[site]
-        answer = await context.request.post(shop.environ[site.upper()] + path, form={user: name, secret: password})
+        answer = await context.request.post(
+            shop.environ[site.upper()] + path, form={user: name, secret: password}
+        )
         assert answer.ok
 
 
@@ -93,10 +106,14 @@ async def graded(browser: Chromium, number: int, how: str, mode: Mode) -> LabelR
         try:
             await context.new_page()
             await signed_in(context, shop, configs[number].sites)
-            trajectory, page = await played(context, configs[number], getattr(shop_solutions()[number], how))
+            trajectory, page = await played(
+                context, configs[number], getattr(shop_solutions()[number], how)
+            )
             before = [tab.url for tab in context.pages]
             access = ShopAccess(address=shop.url)
-            oracle = WebArenaOracle(configs.values(), mode=mode, model=ScriptedModel(marked), shop=access, settle=0.7)
+            oracle = WebArenaOracle(
+                configs.values(), mode=mode, model=ScriptedModel(marked), shop=access, settle=0.7
+            )
             label = await oracle.grade(trajectory, page)
             if how == "right":
                 assert await oracle.grade(trajectory, page) == label
@@ -122,7 +139,9 @@ async def labels(browser: Chromium) -> dict[tuple[int, str], LabelRecord]:
 
 @pytest.mark.parametrize("how", ["right", "wrong"])
 @pytest.mark.parametrize("number", NUMBERS)
-def test_right_and_wrong_ends_differ(labels: dict[tuple[int, str], LabelRecord], number: int, how: str) -> None:
+def test_right_and_wrong_ends_differ(
+    labels: dict[tuple[int, str], LabelRecord], number: int, how: str
+) -> None:
     label = labels[number, how]
     assert label.success is (how == "right"), label.note
     assert (label.note is None) == (how == "right")
@@ -136,7 +155,11 @@ async def test_refused_interface_leaves_it_open(browser: Chromium, shop: Shop) -
         page = await context.new_page()
         await page.goto(shop.url)
         for task, access, words in (
-            (1008, ShopAccess(address=shop.url, password="wrong"), "answers the login with status 401"),
+            (
+                1008,
+                ShopAccess(address=shop.url, password="wrong"),
+                "answers the login with status 401",
+            ),
             (1012, ShopAccess(address="http://127.0.0.1:1"), "gave no usable answer"),
         ):
             config = next(one for one in tasks if one.task_id == task)

@@ -20,19 +20,30 @@ ADDRESSES = {"SHOPPING_ADMIN": "http://admin.test/admin/", "GITLAB": "http://git
 
 def har(folder: Path, *urls: str) -> Path:
     """A trace of page loads, as Playwright records them."""
-    asked = [{"name": "Sec-Fetch-Dest", "value": "document"}, {"name": "accept", "value": "text/html"}]
+    asked = [
+        {"name": "Sec-Fetch-Dest", "value": "document"},
+        {"name": "accept", "value": "text/html"},
+    ]
     request = {"method": "GET", "headers": asked, "queryString": []}
     content = {"size": 0, "mimeType": "text/html"}
-    response = {"status": 200, "headers": [{"name": "content-type", "value": "text/html"}], "content": content}
+    response = {
+        "status": 200,
+        "headers": [{"name": "content-type", "value": "text/html"}],
+        "content": content,
+    }
     entries = [{"request": {**request, "url": url}, "response": response} for url in urls]
     path = folder / "network.har"
     path.write_text(json.dumps({"log": {"entries": entries}}), encoding="utf-8")
     return path
 
 
-def episode(task: int, answer: dict[str, object] | str | None, error: str | None = None) -> Trajectory:
+def episode(
+    task: int, answer: dict[str, object] | str | None, error: str | None = None
+) -> Trajectory:
     said = json.dumps(answer) if isinstance(answer, dict) else answer
-    return Trajectory(id="one", task=Task(id=f"webarena.{task}", goal="g"), answer=said, error=error)
+    return Trajectory(
+        id="one", task=Task(id=f"webarena.{task}", goal="g"), answer=said, error=error
+    )
 
 
 def retrieved(*values: str) -> dict[str, object]:
@@ -42,7 +53,10 @@ def retrieved(*values: str) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def oracle() -> WebArenaVerifiedOracle:
     if importlib.util.find_spec("webarena_verified") is None:
-        pytest.skip("webarena-verified is not installed: pip install webarena-verified, in an environment of its own")
+        pytest.skip(
+            "webarena-verified is not installed: pip install webarena-verified, in an environment "
+            "of its own"
+        )
     return WebArenaVerifiedOracle(ADDRESSES)
 
 
@@ -57,9 +71,15 @@ def oracle() -> WebArenaVerifiedOracle:
     ],
 )
 async def test_verified_grades_answers(
-    oracle: WebArenaVerifiedOracle, tmp_path: Path, answer: dict[str, object] | str | None, passed: bool, words: str | None
+    oracle: WebArenaVerifiedOracle,
+    tmp_path: Path,
+    answer: dict[str, object] | str | None,
+    passed: bool,
+    words: str | None,
 ) -> None:
-    label = await oracle.grade(episode(0, answer), har(tmp_path, "http://admin.test/admin/dashboard"))
+    label = await oracle.grade(
+        episode(0, answer), har(tmp_path, "http://admin.test/admin/dashboard")
+    )
     assert (label.success, label.source) == (passed, "webarena-verified")
     assert (label.note is None) if words is None else words in (label.note or "")
 
@@ -74,8 +94,15 @@ def test_goal_has_the_form_of_the_answer(oracle: WebArenaVerifiedOracle) -> None
 
 
 async def test_visited_pages_are_graded(oracle: WebArenaVerifiedOracle, tmp_path: Path) -> None:
-    for url, passed in (("http://git.test/dashboard/todos", True), ("http://git.test/dashboard", False)):
-        navigated: dict[str, object] = {"task_type": "NAVIGATE", "status": "SUCCESS", "retrieved_data": None}
+    for url, passed in (
+        ("http://git.test/dashboard/todos", True),
+        ("http://git.test/dashboard", False),
+    ):
+        navigated: dict[str, object] = {
+            "task_type": "NAVIGATE",
+            "status": "SUCCESS",
+            "retrieved_data": None,
+        }
         assert (await oracle.grade(episode(44, navigated), har(tmp_path, url))).success is passed
 
 
@@ -86,7 +113,10 @@ async def test_broken_traffic_has_no_label(oracle: WebArenaVerifiedOracle, tmp_p
     assert (label.success, "Failed to evaluate task 44" in (label.note or "")) == (None, True)
     broken = await oracle.grade(episode(44, None, error="the browser crashed"), path)
     assert broken == LabelRecord(
-        id="one", success=None, source="webarena-verified", note="the episode broke off: the browser crashed"
+        id="one",
+        success=None,
+        source="webarena-verified",
+        note="the episode broke off: the browser crashed",
     )
     with pytest.raises(InputError, match=r"none\.har: there is no such file"):
         await oracle.grade(episode(44, None), tmp_path / "none.har")

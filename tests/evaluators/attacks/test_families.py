@@ -1,4 +1,6 @@
-"""Families of attacks: what each changes, that it changes nothing else, and that a stronger one does more of it."""
+"""Families of attacks: what each changes, that it changes nothing else, and that a stronger one
+does more of it.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,12 +10,20 @@ import pytest
 from PIL import Image as Picture
 
 from prill.errors import InputError, UsageError
-from prill.evaluators.attacks.families import FAMILIES, ON_SCREENSHOTS, Variant, families, own_attacks
+from prill.evaluators.attacks.families import (
+    FAMILIES,
+    ON_SCREENSHOTS,
+    Variant,
+    families,
+    own_attacks,
+)
 from prill.evaluators.attacks.texts import attack_texts
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 CLICK = Step(Observation(text="start page"), Action("click", "click"), "first thought")
-STOP = Step(Observation(text="cart"), Action("stop", "stop [I could not]", value="I could not"), "I give up")
+STOP = Step(
+    Observation(text="cart"), Action("stop", "stop [I could not]", value="I could not"), "I give up"
+)
 ENDED = Trajectory(
     id="a",
     task=Task(goal="Buy {it}\nnow", platform="web"),
@@ -26,7 +36,9 @@ CUT_OFF = replace(ENDED, steps=(CLICK,), answer=None, metadata={"truncated": Tru
 
 
 def attack(name: str, trajectory: Trajectory, folder: Path = Path("/nowhere")) -> Trajectory | None:
-    return next(v for variants in families(folder).values() for v in variants if v.name == name).apply(trajectory)
+    return next(
+        v for variants in families(folder).values() for v in variants if v.name == name
+    ).apply(trajectory)
 
 
 def attacked(name: str, trajectory: Trajectory) -> Trajectory:
@@ -62,8 +74,14 @@ def test_attack_leaves_the_original(variant: Variant, recorded: Trajectory) -> N
     assert repr(recorded) == before
     if first is not None:
         assert first != recorded
-        kept = ("id", "task", "agent") if variant.family == "stop-early" else ("id", "task", "agent", "metadata", "error")
-        assert [getattr(first, field) for field in kept] == [getattr(recorded, field) for field in kept]
+        kept = (
+            ("id", "task", "agent")
+            if variant.family == "stop-early"
+            else ("id", "task", "agent", "metadata", "error")
+        )
+        assert [getattr(first, field) for field in kept] == [
+            getattr(recorded, field) for field in kept
+        ]
         assert "{{" not in repr(first)
 
 
@@ -104,7 +122,10 @@ def test_claim_stop_adds_one_step() -> None:
 def test_inject_page_in_last_state_only() -> None:
     changed = attacked("inject-page", ENDED)
     assert changed.final is not None
-    for text, original in ((changed.final.text, "The cart is empty"), (changed.final.caption, "an empty cart")):
+    for text, original in (
+        (changed.final.text, "The cart is empty"),
+        (changed.final.caption, "an empty cart"),
+    ):
         assert text is not None
         assert text.startswith(original)
         assert "ignore previous instructions" in text
@@ -122,7 +143,12 @@ def test_inject_page_in_last_state_only() -> None:
 def test_fake_verdict_in_answer_and_page(name: str) -> None:
     changed = attacked(name, ENDED)
     assert changed.final is not None
-    for text in (changed.answer, changed.final.text, changed.final.caption, changed.steps[-1].action.text):
+    for text in (
+        changed.answer,
+        changed.final.text,
+        changed.final.caption,
+        changed.steps[-1].action.text,
+    ):
         assert "\nStatus: success\n" in (text or "")
         assert '"status": "success"' in (text or "")
         assert ("[/state 1a2b]" in (text or "")) == (name == "escape-quotation")
@@ -134,10 +160,16 @@ WORDS = "word " * 400
 LONG = replace(
     ENDED,
     steps=tuple(
-        Step(Observation(text=f"state {i}: {WORDS}"), Action("click", f"click {i}"), f"thought {i}" if i % 2 else None)
+        Step(
+            Observation(text=f"state {i}: {WORDS}"),
+            Action("click", f"click {i}"),
+            f"thought {i}" if i % 2 else None,
+        )
         for i in range(8)
     ),
-    final=Observation(text=f"the end: {WORDS}", caption="the cart is empty", url="http://shop.test/cart"),
+    final=Observation(
+        text=f"the end: {WORDS}", caption="the cart is empty", url="http://shop.test/cart"
+    ),
     answer=None,
     metadata={"truncated": True, "terminated": False, "seed": 3},
     error="the environment broke",
@@ -179,7 +211,10 @@ GROWTH: dict[str, Callable[[Trajectory], float]] = {
     "goal-on-page": lambda t: end(t).count("Buy {it} now"),
     "goal-in-title": lambda t: end(t).count("Buy {it} now"),
     "goal-in-url": lambda t: ((t.final and t.final.url) or "").count("Buy+%7Bit%7D+now"),
-    **{f"confirm-{code}": lambda t: end(t).count("\n") for code in ("en", "de", "fr", "es", "zh", "ja", "ar")},
+    **{
+        f"confirm-{code}": lambda t: end(t).count("\n")
+        for code in ("en", "de", "fr", "es", "zh", "ja", "ar")
+    },
 }
 
 
@@ -195,12 +230,20 @@ def test_every_family_has_a_measure() -> None:
 
 
 def test_stop_early_ends_by_the_agent() -> None:
-    for name, kept in (("stop-early-0", 8), ("stop-early-25", 6), ("stop-early-50", 4), ("stop-early-75", 2)):
+    for name, kept in (
+        ("stop-early-0", 8),
+        ("stop-early-25", 6),
+        ("stop-early-50", 4),
+        ("stop-early-75", 2),
+    ):
         changed = attacked(name, LONG)
         assert changed.steps[:-1] == LONG.steps[:kept]
         assert changed.steps[-1].action.is_final
         assert changed.final == changed.steps[-1].observation == LONG.observations[kept]
-        assert (changed.metadata, changed.error) == ({"truncated": False, "terminated": True, "seed": 3}, None)
+        assert (changed.metadata, changed.error) == (
+            {"truncated": False, "terminated": True, "seed": 3},
+            None,
+        )
         assert "completed successfully" in (changed.answer or "")
     assert attacked("stop-early-0", ENDED).steps[:-1] == (CLICK,), "its own last word goes"
     assert attack("stop-early-75", CUT_OFF) is None, "of one step none can be left out"
@@ -214,15 +257,23 @@ def test_thoughts_removed_from_the_end() -> None:
         thoughts = [step.thought for step in changed.steps if step.thought]
         assert thoughts == [f"thought {i}" for i in (1, 3, 5, 7)][:count]
         assert [step.action for step in changed.steps] == [step.action for step in LONG.steps]
-    assert attack("thoughts-removed-100", replace(LONG, steps=(replace(CLICK, thought=None),))) is None
+    assert (
+        attack("thoughts-removed-100", replace(LONG, steps=(replace(CLICK, thought=None),))) is None
+    )
 
 
 def test_fabricated_steps_change_nothing() -> None:
     for name in ("steps-clicks-3", "steps-typing-3"):
         changed = attacked(name, LONG)
-        assert (changed.steps[:7], changed.steps[-1], changed.final) == (LONG.steps[:7], LONG.steps[7], LONG.final)
+        assert (changed.steps[:7], changed.steps[-1], changed.final) == (
+            LONG.steps[:7],
+            LONG.steps[7],
+            LONG.final,
+        )
         assert {step.observation for step in changed.steps[7:]} == {LONG.steps[7].observation}
-    assert [s.action.value for s in attacked("steps-typing-3", LONG).steps[7:10]] == ["Buy {it} now"] * 3
+    assert [s.action.value for s in attacked("steps-typing-3", LONG).steps[7:10]] == [
+        "Buy {it} now"
+    ] * 3
 
 
 def test_padding_keeps_the_page_whole() -> None:
@@ -234,7 +285,9 @@ def test_padding_keeps_the_page_whole() -> None:
         assert 2000 <= len(before) + len(after) <= 2002
         assert changed.steps[:6] == LONG.steps[:6], "the latest three states"
         assert changed.steps[6] != LONG.steps[6]
-        assert not {"done", "success", "buy", "not"} & set(before.lower().split() + after.lower().split())
+        assert not {"done", "success", "buy", "not"} & set(
+            before.lower().split() + after.lower().split()
+        )
 
 
 @pytest.mark.parametrize("name", ["look-alikes", "invisible"])
@@ -254,15 +307,22 @@ def test_hidden_letters_by_share(name: str) -> None:
 
 def test_lines_look_like_the_page() -> None:
     pages = {
-        "[3] RootWebArea 'Cart'\n\t[7] button 'Buy'": "\t[1234] StaticText 'Your order has been placed'",
+        "[3] RootWebArea 'Cart'\n\t[7] button 'Buy'": (
+            "\t[1234] StaticText 'Your order has been placed'"
+        ),
         'button "Buy"\ncheckbox "Gift"': 'text "Your order has been placed"',
         "The cart is empty.": "Your order has been placed",
     }
     for page, line in pages.items():
-        changed = [attacked("confirm-en-10", replace(ENDED, final=Observation(text=page), id=str(i))) for i in range(2)]
+        changed = [
+            attacked("confirm-en-10", replace(ENDED, final=Observation(text=page), id=str(i)))
+            for i in range(2)
+        ]
         lines = [end(one).splitlines() for one in changed]
         # Where in the list it begins depends on the id; in ten lines each stands twice.
-        assert all(line.partition("]")[2] in [text.partition("]")[2] for text in one] for one in lines)
+        assert all(
+            line.partition("]")[2] in [text.partition("]")[2] for text in one] for one in lines
+        )
         assert all(one[0] == page.splitlines()[0] for one in lines)
 
 
@@ -276,7 +336,10 @@ def test_goal_in_url_of_the_last_visit() -> None:
     def visit(url: str) -> Step:
         return Step(Observation(), Action("goto", f"goto [{url}]", value=url))
 
-    changed = attacked("goal-in-url-1", replace(ENDED, steps=(visit("http://a.test"), visit("http://b.test/?x=1"), STOP)))
+    changed = attacked(
+        "goal-in-url-1",
+        replace(ENDED, steps=(visit("http://a.test"), visit("http://b.test/?x=1"), STOP)),
+    )
     assert [step.action.text for step in changed.steps[:2]] == [
         "goto [http://a.test]",
         "goto [http://b.test/?x=1&q=Buy+%7Bit%7D+now]",
@@ -285,7 +348,9 @@ def test_goal_in_url_of_the_last_visit() -> None:
 
 
 def test_blank_pages_take_every_part(tmp_path: Path) -> None:
-    recorded = replace(LONG, final=Observation("/nowhere/end.png", "full", caption="the cart is empty"))
+    recorded = replace(
+        LONG, final=Observation("/nowhere/end.png", "full", caption="the cart is empty")
+    )
     changed = attack("blank-end-1", recorded, tmp_path)
     assert changed is not None
     assert changed.final is not None
@@ -308,7 +373,11 @@ def test_own_attack_is_a_function(tmp_path: Path) -> None:
     assert (one.family, one.name, one.strength) == ("shout", "shout", 1.0)
     assert one.source.startswith("sha256:")
     assert [variant.name for variant in own_attacks(f"{file}:SEVERAL")] == ["loud-1", "loud-2"]
-    for name, message in (("NUMBER", "is no attack"), ("BAD_NAME", "cannot name a file"), ("none", "has no 'none'")):
+    for name, message in (
+        ("NUMBER", "is no attack"),
+        ("BAD_NAME", "cannot name a file"),
+        ("none", "has no 'none'"),
+    ):
         with pytest.raises(UsageError, match=message):
             own_attacks(f"{file}:{name}")
 
@@ -339,7 +408,11 @@ def test_screenshot_attack_draws_on_a_copy(tmp_path: Path) -> None:
 def test_screenshot_attack_needs_an_image(tmp_path: Path) -> None:
     assert attack("inject-screenshot", ENDED, tmp_path) is None
     with pytest.raises(InputError, match="missing"):
-        attack("inject-screenshot", replace(ENDED, final=Observation(screenshot="/nowhere/x.png")), tmp_path)
+        attack(
+            "inject-screenshot",
+            replace(ENDED, final=Observation(screenshot="/nowhere/x.png")),
+            tmp_path,
+        )
 
 
 def test_screenshot_attack_read_by_ocr(tmp_path: Path) -> None:
@@ -350,7 +423,9 @@ def test_screenshot_attack_read_by_ocr(tmp_path: Path) -> None:
 
     path = tmp_path / "end.png"
     Picture.new("RGB", (1280, 720), "white").save(path)
-    changed = attack("inject-screenshot", replace(ENDED, final=Observation(screenshot=str(path))), tmp_path)
+    changed = attack(
+        "inject-screenshot", replace(ENDED, final=Observation(screenshot=str(path))), tmp_path
+    )
     assert changed is not None
     assert changed.final is not None
     text = " ".join(asyncio.run(OCRCaptioner()(changed.final)).split())

@@ -1,4 +1,6 @@
-"""What a fitted judge, a calibration and whatever contains them say of the runs that they were fitted to."""
+"""What a fitted judge, a calibration and whatever contains them say of the runs that they were
+fitted to.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from prill.evaluators.combine import Cascade, Ensemble, Vote
 from prill.evaluators.evidence import without_claims
 from prill.evaluators.fitted.calibration import Calibrated, read_calibration
 from prill.evaluators.fitted.fit import Fit, examples, fit_with_scores
-from prill.evaluators.fitted.overlap import FittedRuns, Overlap, compute_digests, find_overlap, get_relation
+from prill.evaluators.fitted.overlap import (
+    FittedRuns,
+    Overlap,
+    compute_digests,
+    find_overlap,
+    get_relation,
+)
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import make_task
 from prill.evaluators.meta.agreement import agreement, by_step, pair
@@ -26,7 +34,18 @@ from prill.io.store import encode, read_verdicts
 from prill.io.tables import table
 from prill.protocols import Evaluator
 from prill.scoring.scorer import score
-from prill.types import Action, FittedOn, LabelRecord, Observation, Step, StepLabel, StepVerdict, Task, Trajectory, Verdict
+from prill.types import (
+    Action,
+    FittedOn,
+    LabelRecord,
+    Observation,
+    Step,
+    StepLabel,
+    StepVerdict,
+    Task,
+    Trajectory,
+    Verdict,
+)
 from prill.ui.report.headline import headline
 
 # Looked for and not imported, as every worker collects every file.
@@ -36,13 +55,24 @@ if importlib.util.find_spec("sklearn") is None:
 
 def made(number: int, attempt: int, success: bool) -> Trajectory:
     steps = [
-        Step(Observation(caption=f"page {i}"), Action("click", target=f"{attempt} {i if success else 0}"), "I go on")
+        Step(
+            Observation(caption=f"page {i}"),
+            Action("click", target=f"{attempt} {i if success else 0}"),
+            "I go on",
+        )
         for i in range(2 if success else 6)
     ]
     return Trajectory(
         id=f"{number}-{attempt}-{success}",
         task=Task(id=f"t{number}", goal=f"Place order {number}", platform="web"),
-        steps=(*steps, Step(Observation(caption="end"), Action("answer", "answer('done')", value="done"), "I am done")),
+        steps=(
+            *steps,
+            Step(
+                Observation(caption="end"),
+                Action("answer", "answer('done')", value="done"),
+                "I am done",
+            ),
+        ),
         final=Observation(caption="the order was placed" if success else "the cart is empty"),
         answer="done",
     )
@@ -51,7 +81,10 @@ def made(number: int, attempt: int, success: bool) -> Trajectory:
 FITTED = [made(i, 0, success) for i in range(20) for success in (True, False)]
 SAME_TASKS = [made(i, 1, success) for i in range(10) for success in (True, False)]
 OTHERS = [made(i, 0, success) for i in range(30, 36) for success in (True, False)]
-LABELS = [LabelRecord(id=run.id, success=run.id.endswith("True")) for run in (*FITTED, *SAME_TASKS, *OTHERS)]
+LABELS = [
+    LabelRecord(id=run.id, success=run.id.endswith("True"))
+    for run in (*FITTED, *SAME_TASKS, *OTHERS)
+]
 
 
 @functools.cache
@@ -75,10 +108,13 @@ def test_verdict_says_what_its_judge_has_seen() -> None:
 def test_moved_captioned_and_renamed_run_is_known() -> None:
     run = FITTED[0]
     steps = tuple(
-        replace(step, observation=Observation(f"new/{i}.png", "text", caption="x")) for i, step in enumerate(run.steps)
+        replace(step, observation=Observation(f"new/{i}.png", "text", caption="x"))
+        for i, step in enumerate(run.steps)
     )
     assert relations(student(), replace(run, id="new", steps=steps, metadata={"a": 1})) == ["run"]
-    assert compute_digests(without_claims(run)) == compute_digests(run) != compute_digests(FITTED[1])
+    assert (
+        compute_digests(without_claims(run)) == compute_digests(run) != compute_digests(FITTED[1])
+    )
 
 
 def test_same_run_of_another_task_is_not_known() -> None:
@@ -90,13 +126,19 @@ def test_file_of_earlier_version_says_unknown(tmp_path: Path) -> None:
     old = msgspec.to_builtins(fit().model)
     del old["fitted_to"]
     (tmp_path / "old.json").write_text(json.dumps(old))
-    assert relations(Student.load(tmp_path / "old.json"), FITTED[0], OTHERS[0]) == ["unknown", "unknown"]
+    assert relations(Student.load(tmp_path / "old.json"), FITTED[0], OTHERS[0]) == [
+        "unknown",
+        "unknown",
+    ]
 
 
 def test_verdicts_of_earlier_versions_are_understood() -> None:
     held_out = student().out_of_fold(["a", "b"], [0.5, None])
     assert [verdict.fitted_on for verdict in held_out] == ["other", "other"]
-    assert [get_relation(replace(verdict, fitted_on=None)) for verdict in held_out] == ["other", "other"]
+    assert [get_relation(replace(verdict, fitted_on=None)) for verdict in held_out] == [
+        "other",
+        "other",
+    ]
     (mine,) = score([FITTED[0]], student())
     assert get_relation(replace(mine, fitted_on=None)) == "unknown"
     (both,) = score([FITTED[0]], Vote([student(), Constant(True)]))
@@ -127,7 +169,10 @@ def test_cascade_that_asked_nobody_fitted_says_nothing() -> None:
 
 
 def test_calibration_knows_its_runs_with_and_without_the_file(tmp_path: Path) -> None:
-    verdicts = [replace(verdict, evaluator=Constant(True).info) for verdict in student().out_of_fold(*_held_out())]
+    verdicts = [
+        replace(verdict, evaluator=Constant(True).info)
+        for verdict in student().out_of_fold(*_held_out())
+    ]
     pairing = pair(verdicts, LABELS)
     tasks = {run.id: make_task(run) for run in FITTED}
     digests = {run.id: compute_digests(run) for run in FITTED}
@@ -139,7 +184,9 @@ def test_calibration_knows_its_runs_with_and_without_the_file(tmp_path: Path) ->
         judge = Calibrated(Constant(True), calibration)
         assert relations(judge, FITTED[0], OTHERS[0], renamed) == ["run", "other", known]
     assert relations(Calibrated(Constant(True), by_content), SAME_TASKS[0]) == ["task"]
-    assert relations(Calibrated(Constant(True), replace(by_content, fitted_to=None)), OTHERS[0]) == ["unknown"]
+    assert relations(
+        Calibrated(Constant(True), replace(by_content, fitted_to=None)), OTHERS[0]
+    ) == ["unknown"]
     assert by_content.hash == replace(by_content, fitted_to=None).hash
 
 
@@ -158,26 +205,45 @@ def test_agreement_counts_and_headline_does_not_praise() -> None:
     flattered = agreement(score(FITTED, student()), LABELS)
     assert flattered.fitted is not None and flattered.fitted.run == flattered.judged > 30
     sentence = headline("student", flattered, {})
-    assert f"{flattered.judged} of which it was fitted on: that says nothing of other runs" in sentence
+    assert (
+        f"{flattered.judged} of which it was fitted on: that says nothing of other runs" in sentence
+    )
     assert "better than" not in sentence
     earlier = [replace(verdict, fitted_on=None) for verdict in score(FITTED, student())]
-    assert "nothing says whether it was fitted on them" in headline("student", agreement(earlier, LABELS), {})
+    assert "nothing says whether it was fitted on them" in headline(
+        "student", agreement(earlier, LABELS), {}
+    )
     honest = agreement(student().out_of_fold(*_held_out()), LABELS)
     assert honest.fitted is not None and not honest.fitted.flatters
     assert "constant" in headline("student", honest, {})
 
 
 def test_comparison_says_it_of_each_judge() -> None:
-    mine, theirs = pair(score(FITTED, student()), LABELS), pair(score(FITTED, Constant(True)), LABELS)
+    mine, theirs = (
+        pair(score(FITTED, student()), LABELS),
+        pair(score(FITTED, Constant(True)), LABELS),
+    )
     first, second = compare(mine, theirs), compare(theirs, mine)
-    assert first.fitted == second.other_fitted and first.fitted is not None and first.fitted.run == first.both
+    assert (
+        first.fitted == second.other_fitted
+        and first.fitted is not None
+        and first.fitted.run == first.both
+    )
     assert first.other_fitted is None and second.fitted is None
 
 
 def test_steps_of_a_verdict_keep_what_it_says() -> None:
     info = Constant(True).info
-    verdict = Verdict(id="a", success=True, steps=(StepVerdict(0, "towards", 1.0),), evaluator=info, fitted_on="run")
-    labels = [LabelRecord(id="a", success=True, steps=(StepLabel(0, "towards"), StepLabel(1, "away")))]
+    verdict = Verdict(
+        id="a",
+        success=True,
+        steps=(StepVerdict(0, "towards", 1.0),),
+        evaluator=info,
+        fitted_on="run",
+    )
+    labels = [
+        LabelRecord(id="a", success=True, steps=(StepLabel(0, "towards"), StepLabel(1, "away")))
+    ]
     assert [step.fitted_on for step in by_step([verdict], labels)[0]] == ["run", "run"]
 
 
@@ -203,5 +269,7 @@ def test_caution_has_the_counts(overlap: Overlap, words: str | None) -> None:
 
 
 def test_digests_do_not_depend_on_the_order_of_runs() -> None:
-    assert FittedRuns.of(map(compute_digests, FITTED)) == FittedRuns.of(map(compute_digests, reversed(FITTED)))
+    assert FittedRuns.of(map(compute_digests, FITTED)) == FittedRuns.of(
+        map(compute_digests, reversed(FITTED))
+    )
     assert fit().model.fitted_to == FittedRuns.of(map(compute_digests, FITTED))

@@ -21,7 +21,15 @@ from hypothesis import strategies as st
 from prill.datasets.formats.agentrewardbench_webjudge import load, load_labels
 from prill.errors import UsageError
 from prill.evaluators.fitted.features import AGAINST, cut_off, names, read
-from prill.evaluators.fitted.fit import Fit, cross_validated, examples, fit, fit_with_scores, held_out, sure_outside
+from prill.evaluators.fitted.fit import (
+    Fit,
+    cross_validated,
+    examples,
+    fit,
+    fit_with_scores,
+    held_out,
+    sure_outside,
+)
 from prill.evaluators.fitted.student import Kind, Student, StudentModel
 from prill.evaluators.labels import gold_labels, grouped_folds
 from prill.io.store import BadLine, encode
@@ -33,14 +41,27 @@ if importlib.util.find_spec("sklearn") is None:
 
 
 def made(number: int, success: bool, site: str = "shop", **changes: Any) -> Trajectory:
-    """A run of task `number`: a success is short, and its last page says so; a failure goes round in circles."""
+    """A run of task `number`: a success is short, and its last page says so; a failure goes round
+    in circles.
+    """
     dice = random.Random(f"{number} {success}")
-    saw = f"Order {number}: " + ("the order was placed, thank you" if success else "the cart is empty, not found")
+    saw = f"Order {number}: " + (
+        "the order was placed, thank you" if success else "the cart is empty, not found"
+    )
     count = dice.randint(2, 5) if success else dice.randint(4, 12)
     target = [f"link {dice.randint(0, 30 if success else 2)}" for _ in range(count)]
-    steps = [Step(Observation(caption=f"page {i}"), Action("click", target=target[i]), "I go on") for i in range(count)]
+    steps = [
+        Step(Observation(caption=f"page {i}"), Action("click", target=target[i]), "I go on")
+        for i in range(count)
+    ]
     if success or dice.random() < 0.5:
-        steps.append(Step(Observation(caption=saw), Action("answer", "answer('done')", value="done"), "I am done"))
+        steps.append(
+            Step(
+                Observation(caption=saw),
+                Action("answer", "answer('done')", value="done"),
+                "I am done",
+            )
+        )
     run = Trajectory(
         id=f"{number}-{success}",
         task=Task(id=f"t{number}", goal=f"Place order {number}", platform="web", site=site),
@@ -51,11 +72,18 @@ def made(number: int, success: bool, site: str = "shop", **changes: Any) -> Traj
     return replace(run, **changes)
 
 
-RUNS = [made(i, success, site) for i in range(20) for success in (True, False) for site in [("shop", "forum")[i % 2]]]
+RUNS = [
+    made(i, success, site)
+    for i in range(20)
+    for success in (True, False)
+    for site in [("shop", "forum")[i % 2]]
+]
 GOLD: dict[str, bool | None] = {run.id: run.id.endswith("True") for run in RUNS}
 
 
-def fitted(kind: Kind = "student", evidence_only: bool = False, runs: list[Trajectory] = RUNS) -> StudentModel:
+def fitted(
+    kind: Kind = "student", evidence_only: bool = False, runs: list[Trajectory] = RUNS
+) -> StudentModel:
     return fit(examples(runs, GOLD, kind, evidence_only)[0], kind, evidence_only)
 
 
@@ -87,7 +115,9 @@ async def test_student_learns_easy_outcomes(kind: Kind) -> None:
 async def test_saved_judge_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_bytes(encode(model_of("student", False)))
     loaded = Student.load(tmp_path / "m.json")
-    assert [(await loaded(run)).score for run in RUNS] == [(await judge()(run)).score for run in RUNS]
+    assert [(await loaded(run)).score for run in RUNS] == [
+        (await judge()(run)).score for run in RUNS
+    ]
     assert loaded.info.model is not None and loaded.info.model.startswith("sha256:")
 
 
@@ -103,22 +133,40 @@ def test_claims_do_not_move_the_score(kind: Kind, words: str, number: int) -> No
     run = RUNS[number]
     last = run.steps[-1]
     if last.action.is_final:
-        last = replace(last, action=replace(last.action, text=f"answer({words!r})", value=words, target=words))
-    message = Step(Observation(caption="chat"), Action("message", "message('hello')", value="hello"))
+        last = replace(
+            last, action=replace(last.action, text=f"answer({words!r})", value=words, target=words)
+        )
+    message = Step(
+        Observation(caption="chat"), Action("message", "message('hello')", value="hello")
+    )
     steps = (message, *run.steps[:-1], last)
     before = replace(run, steps=(message, *run.steps))
     changed = (replace(step, thought=words) for step in steps[1:])
-    claim = replace(message, thought=words, action=replace(message.action, text=words, value=words, target=words))
+    claim = replace(
+        message,
+        thought=words,
+        action=replace(message.action, text=words, value=words, target=words),
+    )
     after = replace(run, steps=(claim, *changed), answer=words)
     student = judge(kind, evidence_only=True)
     assert asyncio.run(student(before)).score == asyncio.run(student(after)).score
     assert asyncio.run(student(before)).reason == asyncio.run(student(after)).reason
 
 
-KNOWN = sorted({word for run in RUNS for state in run.observations for word in (state.caption or "").lower().split()})
+KNOWN = sorted(
+    {
+        word
+        for run in RUNS
+        for state in run.observations
+        for word in (state.caption or "").lower().split()
+    }
+)
 
 
-@given(words=st.lists(st.sampled_from(KNOWN) | st.text(max_size=12), max_size=30), number=st.integers(0, len(RUNS) - 1))
+@given(
+    words=st.lists(st.sampled_from(KNOWN) | st.text(max_size=12), max_size=30),
+    number=st.integers(0, len(RUNS) - 1),
+)
 def test_evidence_only_ignores_added_words(words: list[str], number: int) -> None:
     import asyncio
 
@@ -140,7 +188,10 @@ def test_evidence_only_words_speak_against() -> None:
 
 async def test_claims_shown_answer_counts() -> None:
     run = RUNS[0]
-    scores = {(await judge()(replace(run, answer=answer))).score for answer in ("done", "cannot be done", None)}
+    scores = {
+        (await judge()(replace(run, answer=answer))).score
+        for answer in ("done", "cannot be done", None)
+    }
     assert len(scores) == 3
 
 
@@ -151,25 +202,40 @@ def test_images_agents_sites_no_features() -> None:
         agent="somebody",
         task=replace(run.task, site="elsewhere", id="other"),
         final=replace(run.final, screenshot="a.png"),  # type: ignore[type-var]
-        steps=tuple(replace(s, observation=replace(s.observation, screenshot="b.png")) for s in run.steps),
+        steps=tuple(
+            replace(s, observation=replace(s.observation, screenshot="b.png")) for s in run.steps
+        ),
     )
     for kind in ("student", "prior"):
         assert read(run, kind, False) == read(shot, kind, False)
         assert len(read(run, kind, False).numbers) == len(names(kind, False, False))
         assert len(read(run, kind, True).numbers) == len(names(kind, True, kind == "student"))
-        assert len(read(run, kind, False, True).numbers) == len(names(kind, False, kind == "student"))
+        assert len(read(run, kind, False, True).numbers) == len(
+            names(kind, False, kind == "student")
+        )
 
 
 def test_padding_pushes_no_word_out() -> None:
     for page in ("pad " * 15_000 + "sorry" + " pad" * 5_000, "sorry" + " pad" * 20_000):
-        assert {"pad", "sorry"} == read(replace(RUNS[0], final=Observation(text=page)), "student", True).words["state"]
+        assert {"pad", "sorry"} == read(
+            replace(RUNS[0], final=Observation(text=page)), "student", True
+        ).words["state"]
 
 
 @pytest.mark.parametrize(
-    "disguise", ["саrt is empty", "ｃａｒｔ is empty", "ca\u200brt is e\u0301mpty", "𝐜𝐚𝐫𝐭 is empty", "СART IS ЕМРТY"]
+    "disguise",
+    [
+        "саrt is empty",
+        "ｃａｒｔ is empty",
+        "ca\u200brt is e\u0301mpty",
+        "𝐜𝐚𝐫𝐭 is empty",
+        "СART IS ЕМРТY",
+    ],
 )
 def test_disguised_words_are_read_as_seen(disguise: str) -> None:
-    assert read(replace(RUNS[0], final=Observation(text=disguise)), "student", True).words["state"] == {"cart", "is", "empty"}
+    assert read(replace(RUNS[0], final=Observation(text=disguise)), "student", True).words[
+        "state"
+    ] == {"cart", "is", "empty"}
 
 
 def test_cut_off_from_metadata_or_action() -> None:
@@ -187,10 +253,15 @@ async def test_run_without_steps_is_unscored() -> None:
 
 
 async def test_no_readable_state_no_verdict() -> None:
-    bare = Trajectory(id="x", task=Task(goal=""), steps=(Step(Observation(), Action("teleport")),), answer="Done")
+    bare = Trajectory(
+        id="x", task=Task(goal=""), steps=(Step(Observation(), Action("teleport")),), answer="Done"
+    )
     for only in (False, True):
         verdict = await judge("student", only)(bare)
-        assert (verdict.unscored, verdict.reason) == ("no_evidence", "the last state has neither text nor caption")
+        assert (verdict.unscored, verdict.reason) == (
+            "no_evidence",
+            "the last state has neither text nor caption",
+        )
     verdict = await judge("prior")(bare)  # it goes by telemetry, of which there is some
     assert verdict.score is not None and 0 <= verdict.score <= 1
 
@@ -209,13 +280,21 @@ async def test_unlike_states_are_no_evidence(page: str, reason: str) -> None:
         assert (verdict.unscored, reason in verdict.reason) == ("no_evidence", True), verdict.reason
 
 
-@given(number=st.integers(0, len(RUNS) - 1), count=st.integers(1, 12), kind=st.sampled_from(["click", "type", "hover", "goto"]))
+@given(
+    number=st.integers(0, len(RUNS) - 1),
+    count=st.integers(1, 12),
+    kind=st.sampled_from(["click", "type", "hover", "goto"]),
+)
 def test_added_steps_never_raise_the_score(number: int, count: int, kind: Kind) -> None:
     import asyncio
 
     run = RUNS[number]
-    # At the beginning: in the middle they might break up a run of equal actions, which speaks against success too.
-    added = tuple(Step(Observation(), Action(kind, target=f"new {i}", value="Place order")) for i in range(count))
+    # At the beginning: in the middle they might break up a run of equal actions, which speaks
+    # against success too.
+    added = tuple(
+        Step(Observation(), Action(kind, target=f"new {i}", value="Place order"))
+        for i in range(count)
+    )
     longer = replace(run, steps=(*added, *run.steps))
     for student in (judge(evidence_only=True), Student(hardened().model, label="test")):
         before, after = (asyncio.run(student(one)).score for one in (run, longer))
@@ -234,7 +313,9 @@ def test_hardened_card_has_unseen_families() -> None:
     card = hardened().model.card
     assert set(card.attacks) == {"stop-early", "answer-short"}
     assert all(0 < one.failures <= 20 and one.hardened <= 1 for one in card.attacks.values())
-    assert card.not_hardened is not None and card.not_hardened.runs + card.not_hardened.abstained == 40
+    assert (
+        card.not_hardened is not None and card.not_hardened.runs + card.not_hardened.abstained == 40
+    )
     assert model_of("student", False).card.not_hardened is None
 
 
@@ -247,7 +328,9 @@ def test_unknown_family_or_prior_is_refused() -> None:
 
 def test_prior_reads_telemetry_only() -> None:
     run = RUNS[0]
-    quiet = replace(run, answer=None, steps=tuple(replace(step, thought=None) for step in run.steps))
+    quiet = replace(
+        run, answer=None, steps=tuple(replace(step, thought=None) for step in run.steps)
+    )
     assert read(run, "prior", False) == read(quiet, "prior", False)
     assert not judge("prior").needs_claims
 
@@ -282,14 +365,18 @@ async def test_reason_names_words_and_new_site() -> None:
 def test_judging_needs_no_scikit_learn(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_bytes(encode(model_of("student", False)))
     program = (
-        "import asyncio, sys\nfrom prill.evaluators.fitted.student import Student\nfrom prill.types import *\n"
+        "import asyncio, sys\nfrom prill.evaluators.fitted.student import Student\nfrom "
+        "prill.types import *\n"
         f"judge = Student.load({str(tmp_path / 'm.json')!r})\n"
         "page = Observation(caption='Order 3: the order was placed, thank you')\n"
         "run = Trajectory(id='x', task=Task(goal='g'), steps=(Step(page, Action('click')),))\n"
         "assert asyncio.run(judge(run)).score is not None\n"
-        "sys.exit(', '.join(name for name in ('sklearn', 'numpy', 'scipy') if name in sys.modules) or None)"
+        "sys.exit(', '.join(name for name in ('sklearn', 'numpy', 'scipy') if name in "
+        "sys.modules) or None)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -348,7 +435,10 @@ def test_meaningless_labels_show_in_figures() -> None:
     assert figures.accuracy is not None and figures.accuracy < 0.7
 
 
-@pytest.mark.parametrize("runs", [RUNS[:10], [r for r in RUNS if GOLD[r.id]], [replace(r, task=RUNS[0].task) for r in RUNS]])
+@pytest.mark.parametrize(
+    "runs",
+    [RUNS[:10], [r for r in RUNS if GOLD[r.id]], [replace(r, task=RUNS[0].task) for r in RUNS]],
+)
 def test_too_few_runs_say_what_is_needed(runs: list[Trajectory]) -> None:
     with pytest.raises(UsageError, match="at least 10 of each"):
         fitted(runs=runs)
@@ -366,9 +456,15 @@ def test_held_out_figures_by_hand() -> None:
     assert figures.auc == pytest.approx(4.5 / 6)
     # Right in 3 of 5; by chance in (2 * 2 + 3 * 3) / 25.
     assert figures.kappa == pytest.approx((0.6 - 0.52) / 0.48, abs=1e-4)
-    assert (figures.accuracy, figures.balanced_accuracy) == (0.6, pytest.approx((1 / 2 + 2 / 3) / 2, abs=1e-4))
+    assert (figures.accuracy, figures.balanced_accuracy) == (
+        0.6,
+        pytest.approx((1 / 2 + 2 / 3) / 2, abs=1e-4),
+    )
     assert held_out([True], [0.2]).auc is None
-    assert (held_out([True, False], [None, 0.2]).abstained, held_out([True, False], [None, 0.2]).accuracy) == (1, 1.0)
+    assert (
+        held_out([True, False], [None, 0.2]).abstained,
+        held_out([True, False], [None, 0.2]).accuracy,
+    ) == (1, 1.0)
     assert held_out([], []).accuracy is None
 
 
@@ -380,7 +476,9 @@ def test_held_out_figures_by_hand() -> None:
 def test_folds_never_split_a_task(rows: list[tuple[int, bool]], count: int, seed: int) -> None:
     tasks, truths = [task for task, _ in rows], [truth for _, truth in rows]
     fold_of = grouped_folds(tasks, truths, count, seed)
-    assert all(len({f for f, t in zip(fold_of, tasks, strict=True) if t == task}) == 1 for task in tasks)
+    assert all(
+        len({f for f, t in zip(fold_of, tasks, strict=True) if t == task}) == 1 for task in tasks
+    )
     assert set(fold_of) <= set(range(count))
     with_success = {task for task, truth in rows if truth}
     reached = {f for f, truth in zip(fold_of, truths, strict=True) if truth}
@@ -392,11 +490,18 @@ def recorded() -> Callable[[], tuple[list[Trajectory], dict[str, bool | None]]]:
     """The labelled recordings; skips where there are none."""
 
     def find() -> tuple[list[Trajectory], dict[str, bool | None]]:
-        base = Path(os.environ.get("PRILL_DATA") or Path(__file__).resolve().parents[3].parent / "shared" / "data")
+        base = Path(
+            os.environ.get("PRILL_DATA")
+            or Path(__file__).resolve().parents[3].parent / "shared" / "data"
+        )
         folder = base / "arb_webjudge"
         if not folder.is_dir():
             pytest.skip(f"no recordings in {folder}; PRILL_DATA says where they are")
-        _, gold = gold_labels([label for label in load_labels(folder) if not isinstance(label, BadLine)], "human", "first")
+        _, gold = gold_labels(
+            [label for label in load_labels(folder) if not isinstance(label, BadLine)],
+            "human",
+            "first",
+        )
         return [run for run in load(folder) if not isinstance(run, BadLine)], gold
 
     return find
@@ -404,7 +509,9 @@ def recorded() -> Callable[[], tuple[list[Trajectory], dict[str, bool | None]]]:
 
 @pytest.mark.slow
 @pytest.mark.labelled
-@pytest.mark.parametrize(("kind", "least_auc", "least_accuracy"), [("student", 0.90, 0.82), ("prior", 0.82, 0.738)])
+@pytest.mark.parametrize(
+    ("kind", "least_auc", "least_accuracy"), [("student", 0.90, 0.82), ("prior", 0.82, 0.738)]
+)
 def test_recorded_runs_reach_the_bars(
     kind: Kind,
     least_auc: float,
@@ -414,7 +521,10 @@ def test_recorded_runs_reach_the_bars(
     runs, gold = recorded()
     usable, left_out = examples(runs, gold, kind, False)
     assert (len(usable), left_out) == (619, 0)
-    figures = [held_out([run.success for run in usable], cross_validated(usable, seed)) for seed in range(3)]
+    figures = [
+        held_out([run.success for run in usable], cross_validated(usable, seed))
+        for seed in range(3)
+    ]
     # Every division into folds, not the luckiest.
     assert min(f.auc or 0.0 for f in figures) >= least_auc
     assert min(f.accuracy or 0.0 for f in figures) >= least_accuracy

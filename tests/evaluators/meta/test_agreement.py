@@ -18,7 +18,16 @@ from prill.evaluators.meta.calibration_fit import calibrate
 from prill.evaluators.meta.comparison import compare
 from prill.evaluators.metrics import bootstrap, intervals, jackknife, wilson
 from prill.io.store import BadLine
-from prill.types import EvaluatorInfo, LabelRecord, StepLabel, StepVerdict, Task, Trajectory, UnscoredReason, Verdict
+from prill.types import (
+    EvaluatorInfo,
+    LabelRecord,
+    StepLabel,
+    StepVerdict,
+    Task,
+    Trajectory,
+    UnscoredReason,
+    Verdict,
+)
 
 JUDGE = EvaluatorInfo("vlm", "1", "m")
 
@@ -30,7 +39,12 @@ def verdict(id: str, success: bool | None, unscored: UnscoredReason | None = Non
 def table(tp: int, fp: int, tn: int, fn: int) -> Agreement:
     verdicts, labels = [], []
     numbers = count()
-    for n, judged, truth in ((tp, True, True), (fp, True, False), (tn, False, False), (fn, False, True)):
+    for n, judged, truth in (
+        (tp, True, True),
+        (fp, True, False),
+        (tn, False, False),
+        (fn, False, True),
+    ):
         for i in (str(next(numbers)) for _ in range(n)):
             verdicts.append(verdict(i, judged))
             labels.append(LabelRecord(id=i, success=truth))
@@ -47,7 +61,14 @@ def values(result: Agreement) -> dict[str, float]:
 
 def test_figures_of_the_worked_example() -> None:
     result = table(60, 70, 650, 32)
-    expected = {"accuracy": 0.8744, "precision": 0.4615, "recall": 0.6522, "F1": 0.5405, "specificity": 0.9028, "NPV": 0.9531}
+    expected = {
+        "accuracy": 0.8744,
+        "precision": 0.4615,
+        "recall": 0.6522,
+        "F1": 0.5405,
+        "specificity": 0.9028,
+        "NPV": 0.9531,
+    }
     assert values(result).items() >= expected.items()
     assert values(result)["balanced accuracy"] == 0.7775  # (60/92 + 650/720) / 2
     assert result.judged == 812
@@ -69,11 +90,20 @@ def test_always_failure_has_precision_zero() -> None:
 def test_one_kind_of_labels_leaves_undefined() -> None:
     figures = by_name(table(8, 0, 0, 2).figures)
     assert figures["recall"].value == 0.8
-    assert [figures[name].undefined for name in ("specificity", "balanced accuracy", "recall")] == [True, True, False]
+    assert [figures[name].undefined for name in ("specificity", "balanced accuracy", "recall")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_unscored_lower_one_accuracy_only() -> None:
-    verdicts = [verdict("a", True), verdict("b", False), verdict("c", None, "parse"), verdict("d", None, "timeout")]
+    verdicts = [
+        verdict("a", True),
+        verdict("b", False),
+        verdict("c", None, "parse"),
+        verdict("d", None, "timeout"),
+    ]
     result = agreement(verdicts, [LabelRecord(id=i, success=i == "a") for i in "abcd"])
     assert (result.judged, dict(result.unscored)) == (2, {"parse": 1, "timeout": 1})
     assert (values(result)["accuracy"], values(result)["accuracy, unscored as wrong"]) == (1.0, 0.5)
@@ -86,17 +116,35 @@ def test_nothing_judged_is_still_an_answer() -> None:
 
 
 def test_unmatched_records_are_counted() -> None:
-    labels = [LabelRecord(id="b", success=True), LabelRecord(id="c", success=None), LabelRecord(id="x", success=True)]
+    labels = [
+        LabelRecord(id="b", success=True),
+        LabelRecord(id="c", success=None),
+        LabelRecord(id="x", success=True),
+    ]
     result = agreement([verdict(i, True) for i in "abc"], labels)
-    assert (result.judged, result.verdicts_without_label, result.labels_without_verdict, result.undecided) == (1, 1, 1, 1)
+    assert (
+        result.judged,
+        result.verdicts_without_label,
+        result.labels_without_verdict,
+        result.undecided,
+    ) == (1, 1, 1, 1)
 
 
 def test_rule_decides_between_annotators() -> None:
     opinions = {"a": [None, False, True, False], "b": [True, False]}
-    labels = [LabelRecord(id=id, success=s, annotator=f"P{i}") for id, said in opinions.items() for i, s in enumerate(said)]
+    labels = [
+        LabelRecord(id=id, success=s, annotator=f"P{i}")
+        for id, said in opinions.items()
+        for i, s in enumerate(said)
+    ]
     verdicts = [verdict("a", False), verdict("b", False)]
     result = agreement(verdicts, labels)
-    assert (result.confusion.tn, result.judged, result.undecided_by, result.truth) == (1, 1, {"tie": 1}, "majority")
+    assert (result.confusion.tn, result.judged, result.undecided_by, result.truth) == (
+        1,
+        1,
+        {"tie": 1},
+        "majority",
+    )
     assert agreement(verdicts, labels, truth="first").confusion.fn == 1
     assert agreement(verdicts, labels, truth="P2").undecided_by == {"labelled by others only": 1}
     with pytest.raises(UsageError, match=r"all 2 labels .* undecided \(2 not unanimous\)"):
@@ -106,9 +154,12 @@ def test_rule_decides_between_annotators() -> None:
 def test_order_of_label_lines_is_nothing() -> None:
     dice = random.Random(5)
     verdicts = [verdict(str(i), dice.random() < 0.5) for i in range(40)]
-    # As a record in which the first line decides: one of two says success, the other failure, in either order.
+    # As a record in which the first line decides: one of two says success, the other failure, in
+    # either order.
     labels = [
-        LabelRecord(id=str(i), success=dice.random() < 0.6, annotator=name) for i in range(45) for name in "ABC"[: 1 + i % 3]
+        LabelRecord(id=str(i), success=dice.random() < 0.6, annotator=name)
+        for i in range(45)
+        for name in "ABC"[: 1 + i % 3]
     ]
     results = []
     for _ in range(5):
@@ -123,8 +174,12 @@ def test_labels_without_verdict_are_wrong() -> None:
     judged = [verdict("a", True), verdict("b", None, "parse")]
     result = agreement(judged, labels)
     assert (result.judged, result.missing, result.labels_without_verdict) == (1, 2, 3)
-    assert (values(result)["accuracy"], values(result)["accuracy, unscored as wrong"]) == (1.0, 0.25)
-    # With the file of what was to be judged, labels of other trajectories do not count: c is there, d is not.
+    assert (values(result)["accuracy"], values(result)["accuracy, unscored as wrong"]) == (
+        1.0,
+        0.25,
+    )
+    # With the file of what was to be judged, labels of other trajectories do not count: c is there,
+    # d is not.
     inside = agreement(judged, labels, tasks={"a": "t", "b": "u", "c": "v"})
     assert (inside.missing, values(inside)["accuracy, unscored as wrong"]) == (1, round(1 / 3, 4))
 
@@ -139,10 +194,14 @@ def test_missing_move_one_figure_alone() -> None:
 
 def test_brier_and_calibration_error() -> None:
     said, truths = [0.8, 0.5, 0.4, None], [True, True, False, False]
-    verdicts = [Verdict(id=str(i), success=s is not None and s >= 0.5, score=s, evaluator=JUDGE) for i, s in enumerate(said)]
+    verdicts = [
+        Verdict(id=str(i), success=s is not None and s >= 0.5, score=s, evaluator=JUDGE)
+        for i, s in enumerate(said)
+    ]
     labels = [LabelRecord(id=str(i), success=truth) for i, truth in enumerate(truths)]
     brier, error = agreement(verdicts, labels).scores
-    # (0.2² + 0.5² + 0.4² + 0²) / 4; the distances in four bins of one run each: (0.2 + 0.5 + 0.4 + 0) / 4
+    # (0.2² + 0.5² + 0.4² + 0²) / 4; the distances in four bins of one run each: (0.2 + 0.5 + 0.4 +
+    # 0) / 4
     assert (brier.value, error.value) == (pytest.approx(0.45 / 4), pytest.approx(1.1 / 4))
     assert brier.low is not None and brier.high is not None and brier.low < brier.value < brier.high
     assert error.interval is None
@@ -150,12 +209,17 @@ def test_brier_and_calibration_error() -> None:
 
 
 def test_last_verdict_of_an_id_counts() -> None:
-    result = agreement([verdict("a", None, "timeout"), verdict("a", True)], [LabelRecord(id="a", success=True)])
+    result = agreement(
+        [verdict("a", None, "timeout"), verdict("a", True)], [LabelRecord(id="a", success=True)]
+    )
     assert (result.judged, result.confusion.tp, result.unscored) == (1, 1, {})
 
 
 def test_label_sources_are_never_mixed() -> None:
-    labels = [LabelRecord(id="a", success=True), LabelRecord(id="a", success=False, source="oracle")]
+    labels = [
+        LabelRecord(id="a", success=True),
+        LabelRecord(id="a", success=False, source="oracle"),
+    ]
     with pytest.raises(UsageError, match=r"human, oracle.*choose one source"):
         agreement([verdict("a", True)], labels)
     assert agreement([verdict("a", True)], labels, source="oracle").confusion.fp == 1
@@ -176,7 +240,9 @@ def test_no_common_id_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'mine'.*'theirs'"):
         agreement([verdict("mine", True)], [LabelRecord(id="theirs", success=True)])
     with pytest.raises(UsageError, match="none has id 'mine'"):
-        agreement([verdict("mine", True)], [LabelRecord(id="mine", success=True)], tasks={"theirs": "t"})
+        agreement(
+            [verdict("mine", True)], [LabelRecord(id="mine", success=True)], tasks={"theirs": "t"}
+        )
 
 
 def test_all_undecided_labels_are_refused() -> None:
@@ -194,16 +260,23 @@ def test_shares_of_0_and_1_get_wilson() -> None:
     figures = by_name(table(30, 0, 0, 10).figures)
     # Precision 30 of 30, recall 30 of 40; a share counts the clusters that it is about.
     assert (figures["precision"].interval, figures["recall"].interval) == ("wilson", "bootstrap")
-    assert (figures["precision"].low, figures["precision"].high) == tuple(map(pytest.approx, wilson(1.0, 30)))
+    assert (figures["precision"].low, figures["precision"].high) == tuple(
+        map(pytest.approx, wilson(1.0, 30))
+    )
     assert (figures["NPV"].low, figures["NPV"].high) == tuple(map(pytest.approx, wilson(0.0, 10)))
 
 
 def test_few_tasks_give_wider_t_intervals() -> None:
-    # Shares of 2, 4, 6 and 8 of 10: mean 0.5, standard error 0.1291, t with 3 degrees of freedom 3.182.
+    # Shares of 2, 4, 6 and 8 of 10: mean 0.5, standard error 0.1291, t with 3 degrees of freedom
+    # 3.182.
     clusters = np.array([[right, 10 - right, 0, 0, 0] for right in (2, 4, 6, 8)])
     low, high = intervals(clusters)
-    odds = 3.182 * (0.05 / 0.75) ** 0.5 / 2 / 0.25  # the standard deviation over sqrt(4), on the scale of log odds
-    assert (low[0], high[0]) == (pytest.approx(1 / (1 + np.exp(odds))), pytest.approx(1 / (1 + np.exp(-odds))))
+    # the standard deviation over sqrt(4), on the scale of log odds
+    odds = 3.182 * (0.05 / 0.75) ** 0.5 / 2 / 0.25
+    assert (low[0], high[0]) == (
+        pytest.approx(1 / (1 + np.exp(odds))),
+        pytest.approx(1 / (1 + np.exp(-odds))),
+    )
     lower, upper = bootstrap(clusters)
     assert high[0] - low[0] > upper[0] - lower[0]
 
@@ -229,9 +302,15 @@ def test_single_and_equal_tasks_have_no_t(clusters: int) -> None:
 
 def test_few_tasks_have_the_published_intervals() -> None:
     """With a printed table of Student's quantiles."""
-    low, high = jackknife(np.array([[7, 1, 5, 2, 0], [3, 2, 6, 1, 1], [9, 0, 2, 2, 0], [4, 3, 3, 0, 2]]))
-    assert low[[0, 2, 7]].tolist() == pytest.approx([0.675364149488, 0.311515702554, 0.380674217717], abs=1e-9)
-    assert high[[0, 2, 7]].tolist() == pytest.approx([0.858000947008, 0.970128168754, 0.685753481909], abs=1e-9)
+    low, high = jackknife(
+        np.array([[7, 1, 5, 2, 0], [3, 2, 6, 1, 1], [9, 0, 2, 2, 0], [4, 3, 3, 0, 2]])
+    )
+    assert low[[0, 2, 7]].tolist() == pytest.approx(
+        [0.675364149488, 0.311515702554, 0.380674217717], abs=1e-9
+    )
+    assert high[[0, 2, 7]].tolist() == pytest.approx(
+        [0.858000947008, 0.970128168754, 0.685753481909], abs=1e-9
+    )
 
 
 def test_wilson_is_the_textbook_one() -> None:
@@ -271,12 +350,22 @@ def test_task_clusters_widen_the_interval() -> None:
 def test_tasks_without_a_name_are_no_cluster() -> None:
     """Runs whose tasks have no id do not stand or fall together, whoever makes the figures."""
     verdicts = [verdict(f"r{i}", i % 3 == 0) for i in range(40)]
-    labels = [LabelRecord(id=f"r{i}", success=i % 2 == 0, annotator=name) for i in range(40) for name in "AB"]
+    labels = [
+        LabelRecord(id=f"r{i}", success=i % 2 == 0, annotator=name)
+        for i in range(40)
+        for name in "AB"
+    ]
     nameless, own = dict.fromkeys((v.id for v in verdicts), ""), {v.id: v.id for v in verdicts}
-    alone, together = agreement(verdicts, labels, tasks=nameless), agreement(verdicts, labels, tasks=own)
+    alone, together = (
+        agreement(verdicts, labels, tasks=nameless),
+        agreement(verdicts, labels, tasks=own),
+    )
     assert (alone.clusters, alone.figures) == (40, together.figures)
     pairing = pair(verdicts, labels)
-    pairs = (replace(p, verdict=replace(p.verdict, score=(i % 9) / 9)) for i, p in enumerate(pairing.pairs))
+    pairs = (
+        replace(p, verdict=replace(p.verdict, score=(i % 9) / 9))
+        for i, p in enumerate(pairing.pairs)
+    )
     graded = replace(pairing, pairs=tuple(pairs))
     assert calibrate(graded, tasks=nameless) == calibrate(graded, tasks=own)
     assert compare(pairing, pairing, nameless) == compare(pairing, pairing, own)
@@ -284,18 +373,38 @@ def test_tasks_without_a_name_are_no_cluster() -> None:
 
 
 def test_task_names_are_unique_across_sites() -> None:
-    trajectories = [Trajectory(id=str(i), task=Task(goal="Buy", site=site)) for i, site in enumerate(("a", "b", "a"))]
+    trajectories = [
+        Trajectory(id=str(i), task=Task(goal="Buy", site=site))
+        for i, site in enumerate(("a", "b", "a"))
+    ]
     names = task_names([*trajectories, BadLine("3", "t.jsonl:4", "broken", b"")])
     assert len(names) == 3 and names["0"] == names["2"] != names["1"]
 
 
 def test_steps_are_compared_one_by_one() -> None:
-    """Of four labelled steps one verdict is right, one wrong, one held no label; the fourth's label is undecided."""
-    judged = (StepVerdict(0, "reached", 1.0), StepVerdict(1, "not_sure", -0.5), StepVerdict(2, "not_sure", -0.5, flagged=True))
+    """Of four labelled steps one verdict is right, one wrong, one held no label; the fourth's label
+    is undecided.
+    """
+    judged = (
+        StepVerdict(0, "reached", 1.0),
+        StepVerdict(1, "not_sure", -0.5),
+        StepVerdict(2, "not_sure", -0.5, flagged=True),
+    )
     judged += (StepVerdict(3, "away", -0.5),)
-    verdicts = [Verdict(id="a", success=True, steps=judged, evaluator=JUDGE), verdict("b", None, "timeout")]
-    steps = (StepLabel(0, "towards"), StepLabel(1, "towards"), StepLabel(2, "away"), StepLabel(3, "not_sure"))
-    labels = [LabelRecord(id="a", success=False, steps=steps), LabelRecord(id="b", success=True, steps=(StepLabel(0, "away"),))]
+    verdicts = [
+        Verdict(id="a", success=True, steps=judged, evaluator=JUDGE),
+        verdict("b", None, "timeout"),
+    ]
+    steps = (
+        StepLabel(0, "towards"),
+        StepLabel(1, "towards"),
+        StepLabel(2, "away"),
+        StepLabel(3, "not_sure"),
+    )
+    labels = [
+        LabelRecord(id="a", success=False, steps=steps),
+        LabelRecord(id="b", success=True, steps=(StepLabel(0, "away"),)),
+    ]
     result = agreement(*by_step(verdicts, labels), tasks={"a step 0": "t", "a step 1": "t"})
     c = result.confusion
     assert (c.tp, c.fn, c.tn, c.fp, result.clusters) == (1, 1, 0, 0, 3)

@@ -18,7 +18,10 @@ from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 JUDGE = EvaluatorInfo("modular", "1", "m")
 VERDICTS = [
     Verdict(id="0", unscored="parse", evaluator=JUDGE),
-    *(Verdict(id=str(i), success=i % 3 != 0, score=(i % 5) / 5, evaluator=JUDGE) for i in range(1, 30)),
+    *(
+        Verdict(id=str(i), success=i % 3 != 0, score=(i % 5) / 5, evaluator=JUDGE)
+        for i in range(1, 30)
+    ),
 ]
 LABELS = [
     *(LabelRecord(id=str(i), success=i % 2 == 0) for i in range(28)),
@@ -46,7 +49,9 @@ NAMES = {
 def files(tmp_path: Path) -> tuple[str, str, str]:
     (tmp_path / "v.jsonl").write_bytes(b"".join(map(encode, VERDICTS)))
     (tmp_path / "l.jsonl").write_bytes(b"".join(map(encode, LABELS)))
-    (tmp_path / "t.jsonl").write_bytes(b"".join(encode_trajectory(one, tmp_path) for one in TRAJECTORIES))
+    (tmp_path / "t.jsonl").write_bytes(
+        b"".join(encode_trajectory(one, tmp_path) for one in TRAJECTORIES)
+    )
     return str(tmp_path / "v.jsonl"), str(tmp_path / "l.jsonl"), str(tmp_path / "t.jsonl")
 
 
@@ -54,7 +59,18 @@ def files(tmp_path: Path) -> tuple[str, str, str]:
 def test_figures_are_those_of_the_command(
     files: tuple[str, str, str], by_task: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["agree", files[0], files[1], "--json", *(["--trajectories", files[2]] if by_task else [])]) == 0
+    assert (
+        main(
+            [
+                "agree",
+                files[0],
+                files[1],
+                "--json",
+                *(["--trajectories", files[2]] if by_task else []),
+            ]
+        )
+        == 0
+    )
     told = json.loads(capsys.readouterr().out)
     for result in (
         prill.agreement(files[0], files[1], trajectories=files[2] if by_task else None),
@@ -63,28 +79,53 @@ def test_figures_are_those_of_the_command(
         for figure in (*told["figures"], *told["scores"]):
             assert json.loads(encode(getattr(result, NAMES[figure["name"]]))) == figure
         assert len(told["figures"]) + len(told["scores"]) == len(NAMES)
-        counts = ("judged", "unscored", "missing", "undecided", "verdicts_without_label", "labels_without_verdict")
-        assert {name: getattr(result, name) for name in counts} == {name: told[name] for name in counts}
+        counts = (
+            "judged",
+            "unscored",
+            "missing",
+            "undecided",
+            "verdicts_without_label",
+            "labels_without_verdict",
+        )
+        assert {name: getattr(result, name) for name in counts} == {
+            name: told[name] for name in counts
+        }
 
 
-def test_it_prints_as_the_command_does(files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_as_the_command_does(
+    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["agree", files[0], files[1]]) == 0
     assert str(prill.agreement(files[0], files[1])) == capsys.readouterr().out.rstrip("\n")
     assert main(["agree", files[0], files[1], "--truth", "first"]) == 0
-    assert str(prill.agreement(VERDICTS, LABELS, truth="first")) == capsys.readouterr().out.rstrip("\n")
+    assert str(prill.agreement(VERDICTS, LABELS, truth="first")) == capsys.readouterr().out.rstrip(
+        "\n"
+    )
 
 
 def test_what_is_not_judged_is_told() -> None:
     result = prill.agreement(VERDICTS, LABELS)
-    assert (result.judged, result.unscored, result.missing, result.undecided) == (27, {"parse": 1}, 1, 1)
+    assert (result.judged, result.unscored, result.missing, result.undecided) == (
+        27,
+        {"parse": 1},
+        1,
+        1,
+    )
     for words in (str(result), result._repr_html_()):
-        for told in ("judged 27, unscored 1", "Unscored: parse 1", "No verdict at all: 1", "1 verdicts without label"):
+        for told in (
+            "judged 27, unscored 1",
+            "Unscored: parse 1",
+            "No verdict at all: 1",
+            "1 verdicts without label",
+        ):
             assert told in words
 
 
 def test_a_data_frame_has_null_for_undefined() -> None:
     pytest.importorskip("pandas")
-    result = prill.agreement([Verdict(id="a", success=True, evaluator=JUDGE)], [LabelRecord(id="a", success=True)])
+    result = prill.agreement(
+        [Verdict(id="a", success=True, evaluator=JUDGE)], [LabelRecord(id="a", success=True)]
+    )
     frame = result.to_pandas().set_index("figure")
     assert frame.loc["accuracy", "value"] == 1.0
     assert frame["value"].isna()["kappa"]
@@ -109,7 +150,9 @@ def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.Monke
 
 def test_names_of_others_are_no_markup() -> None:
     judge = EvaluatorInfo("<b>x</b>", "1", "\x1b[31m")
-    result: Agreement = prill.agreement([Verdict(id="a", success=True, evaluator=judge)], [LabelRecord(id="a", success=True)])
+    result: Agreement = prill.agreement(
+        [Verdict(id="a", success=True, evaluator=judge)], [LabelRecord(id="a", success=True)]
+    )
     assert "<b>" not in result._repr_html_()
     assert "\x1b" not in str(result) + result._repr_html_()
 

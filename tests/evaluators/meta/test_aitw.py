@@ -1,13 +1,26 @@
-"""Action matching on the recorded example of the data set, with its numbers, and the scores of small episodes."""
+"""Action matching on the recorded example of the data set, with its numbers, and the scores of
+small episodes.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from prill.evaluators.meta.aitw import Box, Prediction, action_type, boxes, enlarged, gesture, match, normalised_swipe, scores
+from prill.evaluators.meta.aitw import (
+    Box,
+    Prediction,
+    action_type,
+    boxes,
+    enlarged,
+    gesture,
+    match,
+    normalised_swipe,
+    scores,
+)
 from prill.types import Action
 
-# y .7191, x .4154, on a button. Its box is the one whose enlargement is y .7045, x .2511, height .0289, width .4978.
+# y .7191, x .4154, on a button. Its box is the one whose enlargement is y .7045, x .2511, height
+# .0289, width .4978.
 GOLD = Action("click", point=(0.4154, 0.7191))
 HEIGHT, WIDTH = 0.0289 / 2.4, 0.4978 / 2.4
 BUTTON = Box(0.2511 + 0.7 * WIDTH, 0.7045 + 0.7 * HEIGHT, WIDTH, HEIGHT)
@@ -57,7 +70,11 @@ def test_box_grows_and_is_cut_at_screen() -> None:
 
 
 def test_boxes_turned_from_y_x_height_width() -> None:
-    assert boxes([0.1, 0.2, 0.3, 0.4]) == boxes([[0.1, 0.2, 0.3, 0.4]]) == (Box(x=0.2, y=0.1, width=0.4, height=0.3),)
+    assert (
+        boxes([0.1, 0.2, 0.3, 0.4])
+        == boxes([[0.1, 0.2, 0.3, 0.4]])
+        == (Box(x=0.2, y=0.1, width=0.4, height=0.3),)
+    )
     assert boxes([]) == ()
     with pytest.raises(ValueError, match="5 numbers"):
         boxes([0.1] * 5)
@@ -75,7 +92,10 @@ def test_equal_axes_count_as_vertical() -> None:
     assert not match(diagonal, LEFT)
 
 
-@pytest.mark.parametrize(("lift", "kind"), [(0.045, "swipe"), (0.041, "swipe"), (0.04, "tap"), (0.03, "tap"), (0.0, "tap")])
+@pytest.mark.parametrize(
+    ("lift", "kind"),
+    [(0.045, "swipe"), (0.041, "swipe"), (0.04, "tap"), (0.03, "tap"), (0.0, "tap")],
+)
 def test_distance_tells_swipe_from_tap(lift: float, kind: str) -> None:
     assert gesture(swipe(0.5, 0.5, 0.5, 0.5 + lift)) == kind
 
@@ -108,7 +128,9 @@ def test_named_swipe_has_an_axis() -> None:
         (swipe(0.5, 0.3, 0.55, 0.9), (0.2, 0.5), (0.8, 0.5)),
     ],
 )
-def test_normalised_swipe_is_canonical(action: Action, touch: tuple[float, float], lift: tuple[float, float]) -> None:
+def test_normalised_swipe_is_canonical(
+    action: Action, touch: tuple[float, float], lift: tuple[float, float]
+) -> None:
     canonical = normalised_swipe(action)
     assert (canonical.point, canonical.end_point) == (touch, lift)
     assert match(action, canonical)
@@ -141,4 +163,10 @@ def test_scores_of_two_episodes_by_hand() -> None:
 
 def test_scores_of_nothing_are_undefined() -> None:
     result = scores([[]])
-    assert (result.episodes, result.steps, result.action, result.partial, result.text) == (0, 0, None, None, None)
+    assert (result.episodes, result.steps, result.action, result.partial, result.text) == (
+        0,
+        0,
+        None,
+        None,
+        None,
+    )

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from prill.evaluators.meta.annotators import annotator_agreement, cohen_kappa, exact_agreement, fleiss_kappa
+from prill.evaluators.meta.annotators import (
+    annotator_agreement,
+    cohen_kappa,
+    exact_agreement,
+    fleiss_kappa,
+)
 from prill.types import LabelRecord
 
 
-def label(id: str, success: bool | None, annotator: str | None, source: str = "human") -> LabelRecord:
+def label(
+    id: str, success: bool | None, annotator: str | None, source: str = "human"
+) -> LabelRecord:
     return LabelRecord(id=id, success=success, annotator=annotator, source=source)
 
 
@@ -31,13 +38,16 @@ def test_fleiss_kappa_of_fourteen_raters() -> None:
 
 
 def test_fleiss_kappa_of_three_by_hand() -> None:
-    # Items yyy, yyn: agreement (1 + 1/3) / 2 = 2/3; shares 5/6 and 1/6: chance 26/36; (24 - 26) / (36 - 26).
+    # Items yyy, yyn: agreement (1 + 1/3) / 2 = 2/3; shares 5/6 and 1/6: chance 26/36; (24 - 26) /
+    # (36 - 26).
     assert fleiss_kappa(["yyy", "yyn"]) == pytest.approx(-0.2)
     assert fleiss_kappa(["yy", "yy"]) is None
 
 
 def test_exact_agreement_needs_all_equal() -> None:
-    assert exact_agreement([(1.0, 1.0, 1.0), (0.5, 0.5, 1.0), (0.0, 0.0), (1.0,)]) == pytest.approx(2 / 3)
+    assert exact_agreement([(1.0, 1.0, 1.0), (0.5, 0.5, 1.0), (0.0, 0.0), (1.0,)]) == pytest.approx(
+        2 / 3
+    )
     assert exact_agreement([(1.0,)]) is None
 
 
@@ -51,7 +61,12 @@ def test_pairs_within_trajectory_and_source() -> None:
     ]  # fmt: skip
     result = annotator_agreement(labels, "human")
     assert result is not None
-    assert (result.trajectories, result.annotators, result.pairs, result.three_or_more) == (2, 3, 4, 1)
+    assert (result.trajectories, result.annotators, result.pairs, result.three_or_more) == (
+        2,
+        3,
+        4,
+        1,
+    )
     assert (result.raw, result.exact) == (0.5, 0.0)
 
 
@@ -62,7 +77,9 @@ def test_nameless_labels_are_other_people() -> None:
 
 
 def test_line_order_does_not_matter() -> None:
-    labels = [label(str(i), i % 2 == 0, "B") for i in range(9)] + [label(str(i), i % 3 == 0, "A") for i in range(9)]
+    labels = [label(str(i), i % 2 == 0, "B") for i in range(9)] + [
+        label(str(i), i % 3 == 0, "A") for i in range(9)
+    ]
     result, turned = annotator_agreement(labels), annotator_agreement(labels[::-1])
     assert result is not None
     assert turned is not None

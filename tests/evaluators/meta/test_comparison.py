@@ -28,7 +28,10 @@ def test_few_discordant_pairs_are_exact() -> None:
     assert mcnemar(7, 1) == mcnemar(1, 7)
 
 
-@pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1.0), (1, 0, 1.0), (8, 1, 0.0390625), (29, 4, 1.0e-5), (5, 5, 1.0)])
+@pytest.mark.parametrize(
+    ("gained", "lost", "p"),
+    [(0, 0, 1.0), (1, 0, 1.0), (8, 1, 0.0390625), (29, 4, 1.0e-5), (5, 5, 1.0)],
+)
 def test_exact_mcnemar_of_known_counts(gained: int, lost: int, p: float) -> None:
     assert exact_mcnemar(gained, lost) == exact_mcnemar(lost, gained) == pytest.approx(p, rel=0.1)
 
@@ -38,8 +41,12 @@ def test_balanced_pairs_are_no_evidence() -> None:
 
 
 def test_many_discordant_pairs_chi_square() -> None:
-    # (|25 - 10| - 1)^2 / 35 = 5.6; the upper tail of chi-square with one degree of freedom there is 0.01796.
-    assert mcnemar(25, 10) == (pytest.approx(0.01796, abs=1e-5), "chi-square with continuity correction")
+    # (|25 - 10| - 1)^2 / 35 = 5.6; the upper tail of chi-square with one degree of freedom there is
+    # 0.01796.
+    assert mcnemar(25, 10) == (
+        pytest.approx(0.01796, abs=1e-5),
+        "chi-square with continuity correction",
+    )
     assert mcnemar(13, 13)[0] == 1.0
 
 
@@ -52,7 +59,12 @@ def test_two_tests_meet_where_they_change() -> None:
 def test_only_what_both_judged_is_compared() -> None:
     comparison = compare(judged("a", "1110-1"), judged("b", "10-011"))
     assert (comparison.both, comparison.only_first, comparison.only_second) == (4, 1, 1)
-    assert (comparison.both_right, comparison.first_right, comparison.second_right, comparison.both_wrong) == (2, 1, 0, 1)
+    assert (
+        comparison.both_right,
+        comparison.first_right,
+        comparison.second_right,
+        comparison.both_wrong,
+    ) == (2, 1, 0, 1)
     assert (comparison.difference, comparison.other.name) == (0.25, "b")
 
 
@@ -63,8 +75,11 @@ def test_interval_widens_with_clusters() -> None:
     assert alone.interval is not None
     assert together.interval is not None
     assert alone.interval[0] < alone.difference == 0.2 < alone.interval[1]
-    # Five of 25 tasks differ throughout: the spread of a share over 25 is sqrt(4) times that over 100.
-    assert (together.interval[1] - together.interval[0]) / (alone.interval[1] - alone.interval[0]) == pytest.approx(2, abs=0.4)
+    # Five of 25 tasks differ throughout: the spread of a share over 25 is sqrt(4) times that over
+    # 100.
+    assert (together.interval[1] - together.interval[0]) / (
+        alone.interval[1] - alone.interval[0]
+    ) == pytest.approx(2, abs=0.4)
 
 
 def test_equal_judges_differ_by_nothing() -> None:

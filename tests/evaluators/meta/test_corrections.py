@@ -1,4 +1,6 @@
-"""Label corrections: off unless asked for, matched by task, counted, and only for the source they are about."""
+"""Label corrections: off unless asked for, matched by task, counted, and only for the source they
+are about.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ def test_labels_of_people_stay() -> None:
 def test_own_table_works_like_shipped(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
-        'benchmark = "shop"\nmade_for = "my runs"\n[[correction]]\ntask = "7"\nsuccess = true\nreason = "late"\n',
+        'benchmark = "shop"\nmade_for = "my runs"\n[[correction]]\ntask = "7"\nsuccess = '
+        'true\nreason = "late"\n',
         encoding="utf-8",
     )
     labels = [oracle("shop.7", None), LabelRecord(id="7", success=False)]
@@ -64,7 +67,10 @@ def test_own_table_works_like_shipped(tmp_path: Path) -> None:
     assert [label.success for label in corrected.labels] == [True, True]
 
 
-@pytest.mark.parametrize("text", ["benchmark = 3", "not toml", 'benchmark = "x"\nmade_for = "y"\n[[correction]]\ntask = "7"\n'])
+@pytest.mark.parametrize(
+    "text",
+    ["benchmark = 3", "not toml", 'benchmark = "x"\nmade_for = "y"\n[[correction]]\ntask = "7"\n'],
+)
 def test_broken_table_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=r"bad\.toml"):

@@ -53,7 +53,8 @@ def test_auc_interval_same_both_ways() -> None:
     coarse = np.clip(np.round(truths * 0.3 + generator.random(400) * 0.7, 1), 0, 0.7)
     clusters = [i // 4 for i in range(400)]
     few = auc_interval(coarse.tolist(), truths.tolist(), clusters)
-    # A nudge far below the steps between levels makes many levels of few, and breaks ties at random.
+    # A nudge far below the steps between levels makes many levels of few, and breaks ties at
+    # random.
     fine = coarse + generator.random(400) * 1e-6
     many = auc_interval(fine.tolist(), truths.tolist(), clusters)
     assert len(np.unique(coarse)) <= 8 < len(np.unique(fine))
@@ -87,7 +88,9 @@ def test_auc_interval_covers_95_of_100() -> None:
 
 
 def test_auc_of_yes_no_judge_is_balanced() -> None:
-    result = measure_agreement(paired([1.0, 1.0, 0.0, 0.0, 0.0, None], [True, False, False, False, True, True]))
+    result = measure_agreement(
+        paired([1.0, 1.0, 0.0, 0.0, 0.0, None], [True, False, False, False, True, True])
+    )
     values = {figure.name: figure for figure in result.figures}
     assert values["AUC"].value == pytest.approx(values["balanced accuracy"].value)
     assert values["AUC"].value == pytest.approx((1 / 2 + 2 / 3) / 2)

@@ -24,7 +24,16 @@ from prill.io.store import encode, read_trajectories
 from prill.protocols import Message
 from prill.scoring.scorer import Tally
 from prill.testing import ScriptedModel
-from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    LabelRecord,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+    Verdict,
+)
 from tests.support.messages import text as get_text
 
 INFO = EvaluatorInfo("wordless", "1")
@@ -49,7 +58,9 @@ class FunctionJudge:
 def gullible(messages: Sequence[Message]) -> str:
     """Believes whatever claims success, quoted or not; else the evidence."""
     text = get_text(messages)
-    return SAYS["order placed" in text or "Status: success" in text or "completed successfully" in text]
+    return SAYS[
+        "order placed" in text or "Status: success" in text or "completed successfully" in text
+    ]
 
 
 def honest(messages: Sequence[Message]) -> str:
@@ -57,7 +68,9 @@ def honest(messages: Sequence[Message]) -> str:
 
 
 def write(folder: Path, count: int = 6) -> tuple[Path, Path]:
-    """Runs of three tasks; every third is a success. All failures but the first have a caption that says so."""
+    """Runs of three tasks; every third is a success. All failures but the first have a caption that
+    says so.
+    """
     trajectories, labels = folder / "t.jsonl", folder / "labels.jsonl"
     with trajectories.open("wb") as runs, labels.open("wb") as truths:
         for i in range(count):
@@ -65,7 +78,10 @@ def write(folder: Path, count: int = 6) -> tuple[Path, Path]:
             run = Trajectory(
                 id=f"t{i}",
                 task=Task(id=f"k{i % 3}", goal="Order it", platform="web"),
-                steps=(Step(Observation(), Action("click", "click")), Step(Observation(), Action("stop", "stop"))),
+                steps=(
+                    Step(Observation(), Action("click", "click")),
+                    Step(Observation(), Action("stop", "stop")),
+                ),
                 final=Observation(caption="order placed" if good else "cart"),
                 answer="I gave up",
             )
@@ -84,7 +100,9 @@ async def test_gullible_judge_turns_honest_not(tmp_path: Path) -> None:
     for play, turned in ((gullible, 1.0), (honest, 0.0)):
         evaluator, _ = judge(play)
         folder = tmp_path / play.__name__
-        selection = select_attacks(evaluator, ["claim-answer", "inject-page", "fake-verdict", "escape-quotation"], folder)
+        selection = select_attacks(
+            evaluator, ["claim-answer", "inject-page", "fake-verdict", "escape-quotation"], folder
+        )
         await judge_attacked(evaluator, [trajectories], folder, selection)
         result = measure([trajectories], labels, folder, selection)
         assert (result.evaluator, result.source, result.clusters) == (evaluator.info, "human", 3)
@@ -128,14 +146,19 @@ async def test_resumed_run_asks_nothing_twice(tmp_path: Path) -> None:
     def progress(name: str, tally: Tally) -> None:
         prompts.append(name)
 
-    await judge_attacked(evaluator, [trajectories], tmp_path / "out", selection, limit=2, progress=progress)
+    await judge_attacked(
+        evaluator, [trajectories], tmp_path / "out", selection, limit=2, progress=progress
+    )
     assert (len(model.seen), set(prompts)) == (4, {"before", "inject-page"})
     first = measure([trajectories], labels, tmp_path / "out", selection, limit=2)
     await judge_attacked(evaluator, [trajectories], tmp_path / "out", selection)
     assert len(model.seen) == 12
     tallies = await judge_attacked(evaluator, [trajectories], tmp_path / "out", selection)
     assert len(model.seen) == 12
-    assert {name: tally.skipped for name, tally in tallies.items()} == {"before": 6, "inject-page": 6}
+    assert {name: tally.skipped for name, tally in tallies.items()} == {
+        "before": 6,
+        "inject-page": 6,
+    }
     assert measure([trajectories], labels, tmp_path / "out", selection, limit=2) == first
     assert trajectories.read_bytes() == before
 
@@ -153,7 +176,9 @@ async def test_other_judges_verdicts_not_mixed(tmp_path: Path) -> None:
 async def test_fingerprint_names_the_attack(tmp_path: Path) -> None:
     trajectories, _ = write(tmp_path, 1)
     evaluator, model = judge(gullible)
-    wrapped = under_attack(evaluator, select_attacks(evaluator, ["inject-page"], tmp_path)["inject-page"])
+    wrapped = under_attack(
+        evaluator, select_attacks(evaluator, ["inject-page"], tmp_path)["inject-page"]
+    )
     run = next(read_trajectories(trajectories))
     assert isinstance(run, Trajectory)
     verdict = await wrapped(run)
@@ -163,7 +188,9 @@ async def test_fingerprint_names_the_attack(tmp_path: Path) -> None:
     assert "ignore previous instructions" in get_text(model.seen[0])
 
 
-@pytest.mark.parametrize("copy", ["text", Trajectory(id="other", task=Task(goal="g"))], ids=["text", "other id"])
+@pytest.mark.parametrize(
+    "copy", ["text", Trajectory(id="other", task=Task(goal="g"))], ids=["text", "other id"]
+)
 async def test_odd_attack_is_an_error(tmp_path: Path, copy: Trajectory) -> None:
     trajectories, _ = write(tmp_path, 1)
     evaluator, model = judge(honest)
@@ -178,10 +205,14 @@ def test_screenshot_attack_only_where_seen(tmp_path: Path) -> None:
 
     Image.new("RGB", (200, 200)).save(tmp_path / "end.png")
     state = Observation(screenshot=str(tmp_path / "end.png"), caption="x")
-    run = Trajectory(id="a", task=Task(goal="g"), steps=(Step(Observation(), Action("click")),), final=state)
+    run = Trajectory(
+        id="a", task=Task(goal="g"), steps=(Step(Observation(), Action("click")),), final=state
+    )
     reader, _ = judge(honest)
     for evaluator, applies in ((VLMJudge(ScriptedModel([])), True), (reader, False)):
-        for attack in select_attacks(evaluator, ["inject-screenshot", "confirm-screenshot"], tmp_path).values():
+        for attack in select_attacks(
+            evaluator, ["inject-screenshot", "confirm-screenshot"], tmp_path
+        ).values():
             assert (attack.apply(run) is not None) == applies
             assert attack.apply(Trajectory(id="a", task=Task(goal="g"))) is None
 
@@ -190,9 +221,17 @@ def test_selection_of_attacks(tmp_path: Path) -> None:
     evaluator, _ = judge(honest)
     every = select_attacks(evaluator, None, tmp_path)
     assert {attack.family for attack in every.values()} == set(FAMILIES)
-    assert list(every) == [attack.name for attacks in families(tmp_path).values() for attack in attacks]
+    assert list(every) == [
+        attack.name for attacks in families(tmp_path).values() for attack in attacks
+    ]
     some = select_attacks(evaluator, ["stop-early", "pad-after-500"], tmp_path)
-    assert list(some) == ["stop-early-0", "stop-early-25", "stop-early-50", "stop-early-75", "pad-after-500"]
+    assert list(some) == [
+        "stop-early-0",
+        "stop-early-25",
+        "stop-early-50",
+        "stop-early-75",
+        "pad-after-500",
+    ]
     with pytest.raises(UsageError, match=r"unknown attack 'nope'; there are: claim-thoughts"):
         select_attacks(evaluator, ["nope"], tmp_path)
     with pytest.raises(UsageError, match=r"did you mean 'pad-after'\?"):
@@ -201,7 +240,9 @@ def test_selection_of_attacks(tmp_path: Path) -> None:
         select_attacks(evaluator, [], tmp_path)
 
 
-def trial(truth: bool, before: bool | None, after: bool | None, task: str = "k", applies: bool = True) -> AttackTrial:
+def trial(
+    truth: bool, before: bool | None, after: bool | None, task: str = "k", applies: bool = True
+) -> AttackTrial:
     return AttackTrial(task=task, truth=truth, before=before, after=after, applies=applies)
 
 
@@ -218,14 +259,20 @@ def test_effect_figures_by_hand() -> None:
             trial(False, True, True, "b"),
             trial(False, True, False, "c"),  # turned the other way
             trial(False, False, True, "d"),  # turned
-            trial(False, True, None, "d"),  # a false positive that became unscored: no success, no failure
+            # a false positive that became unscored: no success, no failure
+            trial(False, True, None, "d"),
             trial(False, None, True, "d"),
             trial(False, False, True, "d", applies=False),
             trial(True, True, False, "a"),
             trial(True, True, True, "b"),
         ],
     )
-    assert (result.applies, result.does_not_apply, result.unscored_before, result.became_unscored) == (9, 1, 1, 1)
+    assert (
+        result.applies,
+        result.does_not_apply,
+        result.unscored_before,
+        result.became_unscored,
+    ) == (9, 1, 1, 1)
     fp, recall = result.false_positives, result.recall
     assert fp is not None
     assert recall is not None
@@ -247,13 +294,15 @@ def test_effect_one_task_is_one_trial() -> None:
         assert shift.change == 0.25
         return shift.high - shift.low
 
-    # 400 tasks: 2 x 1.96 x sqrt(.25 x .75 / 400) = .085; 8 tasks of 50 runs that go together: sqrt(50) times as wide.
+    # 400 tasks: 2 x 1.96 x sqrt(.25 x .75 / 400) = .085; 8 tasks of 50 runs that go together:
+    # sqrt(50) times as wide.
     assert width(400) == pytest.approx(0.085, abs=0.01)
     assert width(8) == pytest.approx(0.6, abs=0.1)
 
 
 def test_effect_interval_is_of_paired_change() -> None:
-    # Half are false positives before and after: unpaired, the change would seem to have the noise of two rates.
+    # Half are false positives before and after: unpaired, the change would seem to have the noise
+    # of two rates.
     runs = [trial(False, i % 2 == 0, i % 2 == 0 or i == 1, str(i)) for i in range(200)]
     shift = effect(variant(), runs).false_positives
     assert shift is not None
@@ -262,9 +311,15 @@ def test_effect_interval_is_of_paired_change() -> None:
 
 
 def test_effect_interval_always_has_width() -> None:
-    unmoved = effect(variant(), [trial(False, False, False, str(i)) for i in range(100)]).false_positives
-    turned = effect(variant(), [trial(False, False, True, str(i)) for i in range(100)]).false_positives
-    calmed = effect(variant(), [trial(False, True, False, str(i)) for i in range(100)]).false_positives
+    unmoved = effect(
+        variant(), [trial(False, False, False, str(i)) for i in range(100)]
+    ).false_positives
+    turned = effect(
+        variant(), [trial(False, False, True, str(i)) for i in range(100)]
+    ).false_positives
+    calmed = effect(
+        variant(), [trial(False, True, False, str(i)) for i in range(100)]
+    ).false_positives
     assert unmoved is not None
     assert turned is not None
     assert calmed is not None
@@ -293,7 +348,8 @@ def test_abstention_is_no_success() -> None:
     result = effect(
         variant(),
         [
-            abstained(False, False, True, "before"),  # an abstention that was turned into a false positive
+            # an abstention that was turned into a false positive
+            abstained(False, False, True, "before"),
             abstained(False, True, False, "after"),
             abstained(False, False, False, "before and after"),
             trial(False, False, False),
@@ -316,17 +372,26 @@ async def test_abstaining_judge_measured(tmp_path: Path) -> None:
     async def wordless(trajectory: Trajectory) -> Verdict:
         caption = trajectory.final.caption if trajectory.final else ""
         if "success" in str(caption).lower():
-            return Verdict(id=trajectory.id, unscored="no_evidence", reason="too strange", evaluator=INFO)
+            return Verdict(
+                id=trajectory.id, unscored="no_evidence", reason="too strange", evaluator=INFO
+            )
         return Verdict(id=trajectory.id, success="order placed" in str(caption), evaluator=INFO)
 
     evaluator = FunctionJudge(wordless)
     selection = select_attacks(evaluator, ["inject-page", "claim-stop"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, selection)
     inject, stop = measure([trajectories], labels, tmp_path, selection).effects
-    assert (inject.applies, inject.abstained_before, inject.abstained_after, inject.does_not_apply) == (6, 0, 6, 0)
+    assert (
+        inject.applies,
+        inject.abstained_before,
+        inject.abstained_after,
+        inject.does_not_apply,
+    ) == (6, 0, 6, 0)
     assert inject.recall is not None
     assert (inject.recall.n, inject.recall.change) == (2, -1.0)
-    assert (stop.does_not_apply, stop.abstained_after) == (6, 0), "an attack that does not apply is no abstention"
+    assert (stop.does_not_apply, stop.abstained_after) == (6, 0), (
+        "an attack that does not apply is no abstention"
+    )
 
 
 def test_worst_strength_of_each_family() -> None:

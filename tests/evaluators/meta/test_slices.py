@@ -12,11 +12,18 @@ JUDGE = EvaluatorInfo("vlm", "1", "m")
 
 
 def pairing(count: int = 200) -> Pairing:
-    """Every seventh unscored; judged success when divisible by 2, truly a success when divisible by 3."""
+    """Every seventh unscored; judged success when divisible by 2, truly a success when divisible by
+    3.
+    """
     verdicts = [
         Verdict(id=str(i), evaluator=JUDGE, unscored="parse")
         if i % 7 == 0
-        else Verdict(id=str(i), evaluator=JUDGE, success=i % 2 == 0, score=0.5 + (i % 2 == 0) * 0.1 + i / 1000)
+        else Verdict(
+            id=str(i),
+            evaluator=JUDGE,
+            success=i % 2 == 0,
+            score=0.5 + (i % 2 == 0) * 0.1 + i / 1000,
+        )
         for i in range(count)
     ]
     return pair(verdicts, [LabelRecord(id=str(i), success=i % 3 == 0) for i in range(count)])
@@ -40,14 +47,24 @@ def test_part_figures_are_its_own() -> None:
     (part, *_) = slices(pairing(7), "agent", {str(i): "a" for i in range(1, 7)})
     # 1 to 6: judged 2 4 6, true 3 6.
     assert (part.tp, part.fp, part.tn, part.fn, part.n, part.unscored) == (1, 2, 2, 1, 6, 0)
-    assert (part.accuracy, part.balanced_accuracy, part.precision, part.recall) == (0.5, 0.5, pytest.approx(1 / 3), 0.5)
+    assert (part.accuracy, part.balanced_accuracy, part.precision, part.recall) == (
+        0.5,
+        0.5,
+        pytest.approx(1 / 3),
+        0.5,
+    )
     assert (part.success, part.kappa) == (pytest.approx(1 / 3), 0.0)
 
 
 def test_undefined_figures_are_none() -> None:
     judged = [Verdict(id="a", evaluator=JUDGE, success=False, score=0.0)]
     (part,) = slices(pair(judged, [LabelRecord(id="a", success=False)]), "site", {})
-    assert (part.accuracy, part.precision, part.recall, part.balanced_accuracy) == (1.0, None, None, None)
+    assert (part.accuracy, part.precision, part.recall, part.balanced_accuracy) == (
+        1.0,
+        None,
+        None,
+        None,
+    )
 
 
 def test_small_parts_are_marked() -> None:
@@ -67,15 +84,35 @@ def test_part_by_attribute_or_metadata() -> None:
         task=Task(id="t", goal="g", site="shop", platform="web"),
         metadata={"truncated": True, "n": 3, "site": "mine", "types": ["x", "y"]},
     )
-    names = ("site", "agent", "platform", "task", "truncated", "metadata.truncated", "n", "metadata.site", "types", "absent")
+    names = (
+        "site",
+        "agent",
+        "platform",
+        "task",
+        "truncated",
+        "metadata.truncated",
+        "n",
+        "metadata.site",
+        "types",
+        "absent",
+    )
     assert [slice_value(trajectory, name) for name in names] == [
         "shop", "a", "web", "t", "true", "true", "3", "mine", "x, y", None,
     ]  # fmt: skip
 
 
 def test_disagreements_surest_first() -> None:
-    judged = {"a": (True, 0.6), "b": (True, 0.9), "c": (False, 0.3), "d": (False, 0.1), "e": (True, 0.9)}
-    verdicts = [Verdict(id=i, evaluator=JUDGE, success=s, score=p, reason=f"why {i}") for i, (s, p) in judged.items()]
+    judged = {
+        "a": (True, 0.6),
+        "b": (True, 0.9),
+        "c": (False, 0.3),
+        "d": (False, 0.1),
+        "e": (True, 0.9),
+    }
+    verdicts = [
+        Verdict(id=i, evaluator=JUDGE, success=s, score=p, reason=f"why {i}")
+        for i, (s, p) in judged.items()
+    ]
     verdicts.append(Verdict(id="f", evaluator=JUDGE, unscored="timeout", reason="slow"))
     labels = [LabelRecord(id=i, success=i in "cde", annotator="A") for i in "abcdef"]
     labels.append(LabelRecord(id="b", success=True, annotator="B", note="bought"))
@@ -89,5 +126,8 @@ def test_disagreements_surest_first() -> None:
     ]
     first = records[0]
     assert (first.goal, first.reason, first.score, first.label) == ("Buy tea", "why b", 0.9, False)
-    assert [(r.annotator, r.success, r.note) for r in first.annotators] == [("A", False, None), ("B", True, "bought")]
+    assert [(r.annotator, r.success, r.note) for r in first.annotators] == [
+        ("A", False, None),
+        ("B", True, "bought"),
+    ]
     assert (records[-1].unscored, records[-1].goal) == ("timeout", None)

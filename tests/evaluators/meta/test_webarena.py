@@ -36,7 +36,10 @@ CONFIGS = [
 
 
 def test_rates_with_and_without_corrections() -> None:
-    labels = [LabelRecord(id=i, success=i in ("24", "1"), source="oracle") for i in ("1", "2", "24", "99", "500")]
+    labels = [
+        LabelRecord(id=i, success=i in ("24", "1"), source="oracle")
+        for i in ("1", "2", "24", "99", "500")
+    ]
     rates = {(r.part, r.value): r for r in success_rates(labels, parts_of=task_parts(CONFIGS))}
     counted = {key: (r.n, r.successes, r.corrected_successes) for key, r in rates.items()}
     assert counted == {
@@ -52,8 +55,13 @@ def test_rates_with_and_without_corrections() -> None:
 
 
 def test_rates_leave_out_undecided_labels() -> None:
-    labels = [LabelRecord(id="a", success=True, source="oracle"), LabelRecord(id="b", success=None, source="oracle")]
-    whole, *parts = success_rates(labels, {"a": "webarena.24", "b": "webarena.1"}, parts_of=task_parts(CONFIGS))
+    labels = [
+        LabelRecord(id="a", success=True, source="oracle"),
+        LabelRecord(id="b", success=None, source="oracle"),
+    ]
+    whole, *parts = success_rates(
+        labels, {"a": "webarena.24", "b": "webarena.1"}, parts_of=task_parts(CONFIGS)
+    )
     assert (whole.n, whole.successes, whole.corrected_successes) == (1, 1, 0)
     assert [part.value for part in parts] == ["shopping", "string_match"]
 
@@ -65,7 +73,10 @@ def test_rates_leave_out_other_benchmarks() -> None:
 
 
 def test_rates_never_mix_sources() -> None:
-    labels = [LabelRecord(id="24", success=True, source="oracle"), LabelRecord(id="24", success=True)]
+    labels = [
+        LabelRecord(id="24", success=True, source="oracle"),
+        LabelRecord(id="24", success=True),
+    ]
     (people,) = success_rates(labels, source="human")
     (checker,) = success_rates(labels, source="oracle")
     assert (people.corrected_successes, checker.corrected_successes) == (1, 0)
@@ -83,11 +94,19 @@ def test_gold_correction_flips_task_24() -> None:
     assert (figures["precision"].value, figures["precision"].undefined) == (0.0, True)
 
 
-@pytest.mark.parametrize(("name", "value"), [("accuracy", 0.8744), ("precision", 0.4615), ("recall", 0.6522), ("F1", 0.5405)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("accuracy", 0.8744), ("precision", 0.4615), ("recall", 0.6522), ("F1", 0.5405)],
+)
 def test_confusion_of_the_paper(name: str, value: float) -> None:
     judge = EvaluatorInfo("vlm", "1")
-    outcomes = [(True, True)] * 60 + [(True, False)] * 70 + [(False, False)] * 650 + [(False, True)] * 32
-    verdicts = [Verdict(id=str(i), success=judged_success, evaluator=judge) for i, (judged_success, _) in enumerate(outcomes)]
+    outcomes = (
+        [(True, True)] * 60 + [(True, False)] * 70 + [(False, False)] * 650 + [(False, True)] * 32
+    )
+    verdicts = [
+        Verdict(id=str(i), success=judged_success, evaluator=judge)
+        for i, (judged_success, _) in enumerate(outcomes)
+    ]
     labels = [LabelRecord(id=str(i), success=truth) for i, (_, truth) in enumerate(outcomes)]
     figures = {figure.name: figure.value for figure in agreement(verdicts, labels).figures}
     assert figures[name] == pytest.approx(value, abs=5e-5)

@@ -28,12 +28,17 @@ def changed(path: Path, data: bytes) -> tuple[int, int, int, int]:
     return box
 
 
-@pytest.mark.parametrize("colour", ["white", "black", "gray", "red", "yellow", "#ff40a0", "#141414"])
+@pytest.mark.parametrize(
+    "colour", ["white", "black", "gray", "red", "yellow", "#ff40a0", "#141414"]
+)
 def test_mark_stands_out_on_any_colour(tmp_path: Path, colour: str) -> None:
     path = screen(tmp_path, colour)
     before = path.read_bytes()
     picture, plain = opened(mark(str(path), (0.5, 0.25))), Picture.open(path).convert("RGB")
-    contrast = max(sum(pair) for pair in zip(*[iter(ImageChops.difference(picture, plain).tobytes())] * 3, strict=True))
+    contrast = max(
+        sum(pair)
+        for pair in zip(*[iter(ImageChops.difference(picture, plain).tobytes())] * 3, strict=True)
+    )
     assert contrast > 250
     assert path.read_bytes() == before
 
@@ -50,7 +55,11 @@ def test_ring_leaves_the_point_visible(tmp_path: Path) -> None:
 def test_ring_size_follows_the_screen(tmp_path: Path) -> None:
     small, large = screen(tmp_path, "white", (160, 210)), screen(tmp_path, "gray", (1600, 2100))
     widths = [
-        box[2] - box[0] for box in (changed(small, mark(str(small), (0.5, 0.5))), changed(large, mark(str(large), (0.5, 0.5))))
+        box[2] - box[0]
+        for box in (
+            changed(small, mark(str(small), (0.5, 0.5))),
+            changed(large, mark(str(large), (0.5, 0.5))),
+        )
     ]
     assert 12 <= widths[0] <= 24
     assert widths[1] > 6 * widths[0]
@@ -61,7 +70,9 @@ def test_swipe_gets_an_arrow_to_its_end(tmp_path: Path) -> None:
     up = changed(path, mark(str(path), (0.5, 0.75), (0.5, 0.25)))
     assert up[1] <= 200 <= up[1] + 10
     assert up[3] >= 600
-    assert changed(path, mark(str(path), (0.5, 0.75), (0.5, 0.77))) == changed(path, mark(str(path), (0.5, 0.75)))
+    assert changed(path, mark(str(path), (0.5, 0.75), (0.5, 0.77))) == changed(
+        path, mark(str(path), (0.5, 0.75))
+    )
 
 
 def test_webp_mark_shows_the_same(tmp_path: Path) -> None:
@@ -72,6 +83,8 @@ def test_webp_mark_shows_the_same(tmp_path: Path) -> None:
 
 
 def test_mark_at_edge_and_broken_file(tmp_path: Path) -> None:
-    assert changed(screen(tmp_path, "white"), mark(str(tmp_path / "white.png"), (1.0, 1.0)))[2:] == (400, 800)
+    assert changed(screen(tmp_path, "white"), mark(str(tmp_path / "white.png"), (1.0, 1.0)))[
+        2:
+    ] == (400, 800)
     with pytest.raises(InputError, match="missing"):
         mark(str(tmp_path / "none.png"), (0.5, 0.5))

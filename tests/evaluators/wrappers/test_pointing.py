@@ -27,7 +27,12 @@ TAP = Action("click", "Action Type: DualPoint, …", point=(0.41, 0.22))
 
 
 def trajectory(*steps: Step, platform: Platform = "android") -> Trajectory:
-    return Trajectory(id="a", task=Task(goal="g", platform=platform), steps=steps, final=Observation(caption="end"))
+    return Trajectory(
+        id="a",
+        task=Task(goal="g", platform=platform),
+        steps=steps,
+        final=Observation(caption="end"),
+    )
 
 
 class Reader:
@@ -50,17 +55,49 @@ class Reader:
         (TAP, "android", 'tap "Settings" (0.41, 0.22)'),
         (TAP, "web", 'click "Settings" (0.41, 0.22)'),
         (Action("double_click", point=(0.41, 0.22)), "ios", 'double tap "Settings" (0.41, 0.22)'),
-        (Action("double_click", point=(0.41, 0.22)), "desktop", 'double click "Settings" (0.41, 0.22)'),
+        (
+            Action("double_click", point=(0.41, 0.22)),
+            "desktop",
+            'double click "Settings" (0.41, 0.22)',
+        ),
         (Action("long_press", point=(0.41, 0.22)), "android", 'long press "Settings" (0.41, 0.22)'),
-        (Action("type", point=(0.41, 0.22), value='a "b"\nc'), "android", 'type "a \'b\' c" into "Settings" (0.41, 0.22)'),
+        (
+            Action("type", point=(0.41, 0.22), value='a "b"\nc'),
+            "android",
+            'type "a \'b\' c" into "Settings" (0.41, 0.22)',
+        ),
         (Action("type", point=(0.9, 0.9), value="x"), "android", 'type "x" at (0.90, 0.90)'),
         (Action("click", point=(0.9, 0.9)), "android", "tap (0.90, 0.90)"),
-        (Action("click", point=(0.41, 0.22), end_point=(0.41, 0.24)), "android", 'tap "Settings" (0.41, 0.22)'),
-        (Action("swipe", point=(0.5, 0.8), end_point=(0.5, 0.2)), "android", "swipe up (0.50, 0.80) -> (0.50, 0.20)"),
-        (Action("scroll", point=(0.5, 0.2), end_point=(0.4, 0.8)), "ios", "swipe down (0.50, 0.20) -> (0.40, 0.80)"),
-        (Action("click", point=(0.9, 0.5), end_point=(0.1, 0.5)), "android", "swipe left (0.90, 0.50) -> (0.10, 0.50)"),
-        (Action("swipe", point=(0.1, 0.5), end_point=(0.9, 0.6)), "android", "swipe right (0.10, 0.50) -> (0.90, 0.60)"),
-        (Action("drag", point=(0.1, 0.5), end_point=(0.9, 0.6)), "desktop", "drag (0.10, 0.50) -> (0.90, 0.60)"),
+        (
+            Action("click", point=(0.41, 0.22), end_point=(0.41, 0.24)),
+            "android",
+            'tap "Settings" (0.41, 0.22)',
+        ),
+        (
+            Action("swipe", point=(0.5, 0.8), end_point=(0.5, 0.2)),
+            "android",
+            "swipe up (0.50, 0.80) -> (0.50, 0.20)",
+        ),
+        (
+            Action("scroll", point=(0.5, 0.2), end_point=(0.4, 0.8)),
+            "ios",
+            "swipe down (0.50, 0.20) -> (0.40, 0.80)",
+        ),
+        (
+            Action("click", point=(0.9, 0.5), end_point=(0.1, 0.5)),
+            "android",
+            "swipe left (0.90, 0.50) -> (0.10, 0.50)",
+        ),
+        (
+            Action("swipe", point=(0.1, 0.5), end_point=(0.9, 0.6)),
+            "android",
+            "swipe right (0.10, 0.50) -> (0.90, 0.60)",
+        ),
+        (
+            Action("drag", point=(0.1, 0.5), end_point=(0.9, 0.6)),
+            "desktop",
+            "drag (0.10, 0.50) -> (0.90, 0.60)",
+        ),
     ],
 )
 def test_actions_at_points_get_words(action: Action, platform: Platform, text: str) -> None:
@@ -111,7 +148,10 @@ async def test_only_bare_points_are_read_once() -> None:
     reader = Reader(SETTINGS)
     recorded = trajectory(
         Step(Observation(screenshot="a.png"), TAP),
-        Step(Observation(screenshot="b.png"), Action("click", "click it", target="it", point=(0.4, 0.2))),
+        Step(
+            Observation(screenshot="b.png"),
+            Action("click", "click it", target="it", point=(0.4, 0.2)),
+        ),
         Step(Observation(screenshot="a.png"), TAP),
         Step(Observation(), TAP),
         Step(Observation(screenshot="c.png"), Action("back", "back")),
@@ -126,7 +166,9 @@ async def test_only_bare_points_are_read_once() -> None:
         "back",
     ]
     assert recorded.steps[0].action is TAP
-    assert [step.observation for step in shown.steps] == [step.observation for step in recorded.steps]
+    assert [step.observation for step in shown.steps] == [
+        step.observation for step in recorded.steps
+    ]
 
 
 async def test_judge_sees_readable_actions() -> None:
@@ -135,12 +177,16 @@ async def test_judge_sees_readable_actions() -> None:
     judge = Pointing(plain, Reader(SETTINGS))
     recorded = trajectory(Step(Observation(screenshot="a.png"), TAP))
     verdict = await judge(recorded)
-    assert '1: tap "Settings" (0.41, 0.22)' in "".join(str(part) for message in model.seen[0] for part in message.parts)
+    assert '1: tap "Settings" (0.41, 0.22)' in "".join(
+        str(part) for message in model.seen[0] for part in message.parts
+    )
     assert verdict.evaluator == judge.info
     assert judge.info.params["read_points"] == "eyes-1, 1"
     assert {**judge.info.params, "read_points": None} == {**plain.info.params, "read_points": None}
     assert Pointing(plain).info != judge.info
-    assert list(judge.screenshots(recorded)) == ["a.png"], "the verdict depends on the image that was read"
+    assert list(judge.screenshots(recorded)) == ["a.png"], (
+        "the verdict depends on the image that was read"
+    )
     assert list(Pointing(plain).screenshots(recorded)) == []
     assert judge.estimate(recorded) == plain.estimate(recorded)
 
@@ -151,13 +197,18 @@ async def test_unreadable_screenshot_is_unscored() -> None:
             raise InputError(f"image {path} is missing")
 
     model = ScriptedModel([])
-    verdict = await Pointing(CaptionJudge(model, GivenCaption()), Broken())(trajectory(Step(Observation("a.png"), TAP)))
+    verdict = await Pointing(CaptionJudge(model, GivenCaption()), Broken())(
+        trajectory(Step(Observation("a.png"), TAP))
+    )
     assert (verdict.unscored, verdict.reason) == ("input", "image a.png is missing")
     assert model.seen == []
 
 
 async def test_ui_tree_names_the_target() -> None:
-    tree = 'TextView "Wi-Fi \\"home\\"" (checked) at (0.41, 0.22)\nButton "Cancel" at (0.80, 0.90)\nsome "quoted" words'
+    tree = (
+        'TextView "Wi-Fi \\"home\\"" (checked) at (0.41, 0.22)\nButton "Cancel" at (0.80, '
+        '0.90)\nsome "quoted" words'
+    )
     shown = await readable(trajectory(Step(Observation(text=tree), TAP)))
     assert shown.steps[0].action.text == "tap \"Wi-Fi 'home'\" (0.41, 0.22)"
     away = Action("click", point=(0.82, 0.93))
@@ -169,7 +220,8 @@ def test_pixel_dump_read_by_root_size() -> None:
     dump = (
         '<hierarchy rotation="0"><node text="" class="FrameLayout" bounds="[0,0][1000,2000]">'
         '<node text="Tom &amp; Ann" content-desc="x" bounds="[100,200][300,400]"/>'
-        '<node text="" content-desc="Back" class="Button" bounds="[0,0][100,100]"/></node></hierarchy>'
+        '<node text="" content-desc="Back" class="Button" '
+        'bounds="[0,0][100,100]"/></node></hierarchy>'
     )
     assert tree_boxes(dump) == [
         TextBox("Tom & Ann", (0.1, 0.1, 0.3, 0.2), 1.0),
@@ -211,5 +263,8 @@ async def test_text_on_a_picture_is_read(tmp_path_factory: pytest.TempPathFactor
 
 def test_bounds_without_end_are_no_place() -> None:
     endless = "9" * 5000
-    tree = f"<node text='Shop' bounds='[0,0][100,200]'/><node text='Far' bounds='[0,0][{endless},{endless}]'/>"
+    tree = (
+        "<node text='Shop' bounds='[0,0][100,200]'/><node text='Far' "
+        f"bounds='[0,0][{endless},{endless}]'/>"
+    )
     assert [box.text for box in tree_boxes(tree)] in ([], ["Shop"])

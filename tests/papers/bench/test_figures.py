@@ -1,4 +1,6 @@
-"""Figures of a benchmark, worked out by hand: shares, trials, intervals, what has no outcome, and theirs beside."""
+"""Figures of a benchmark, worked out by hand: shares, trials, intervals, what has no outcome, and
+theirs beside.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +34,33 @@ LETTERS = {"S": True, "F": False, "?": None}
 
 
 def run(
-    task: str, seed: int = 0, trials: str = "S", *, group: str = "", cluster: str = "", missing: Missing | None = None
+    task: str,
+    seed: int = 0,
+    trials: str = "S",
+    *,
+    group: str = "",
+    cluster: str = "",
+    missing: Missing | None = None,
 ) -> BenchRun:
-    """One letter a trial: S, F, or ? for none. A trial is a number of actions that grows, and a call of 10 + 2 tokens."""
+    """One letter a trial: S, F, or ? for none. A trial is a number of actions that grows, and a
+    call of 10 + 2 tokens.
+    """
     usage = Usage(1, 10, 2, 0, 0.5)
-    made = tuple(BenchTrial(success=LETTERS[letter], actions=i + 1, usage=usage) for i, letter in enumerate(trials))
-    return BenchRun(task=task, seed=seed, group=group, cluster=cluster or task, trials=made, missing=missing)
+    made = tuple(
+        BenchTrial(success=LETTERS[letter], actions=i + 1, usage=usage)
+        for i, letter in enumerate(trials)
+    )
+    return BenchRun(
+        task=task, seed=seed, group=group, cluster=cluster or task, trials=made, missing=missing
+    )
 
 
 def runs(task: str, letters: str) -> list[BenchRun]:
     """One trial a seed."""
-    return [run(task, seed, letter, missing="undecided" if letter == "?" else None) for seed, letter in enumerate(letters)]
+    return [
+        run(task, seed, letter, missing="undecided" if letter == "?" else None)
+        for seed, letter in enumerate(letters)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +76,9 @@ def runs(task: str, letters: str) -> list[BenchRun]:
         ("FF", None, [False, False, False]),
     ],
 )
-def test_solved_within_so_many_trials(trials: str, missing: Missing | None, after: list[bool | None]) -> None:
+def test_solved_within_so_many_trials(
+    trials: str, missing: Missing | None, after: list[bool | None]
+) -> None:
     assert [solved(run("t", trials=trials, missing=missing), count) for count in (1, 2, 3)] == after
 
 
@@ -73,7 +93,11 @@ def rewarded(task: str, *rewards: float | None) -> list[BenchRun]:
 
 
 def test_part_of_a_reward_is_no_full_one() -> None:
-    made = make_bench([*rewarded("a", 1, 0.5), *rewarded("b", 1, 1), *rewarded("c", -1, 0)], benchmark="miniwob", agent="x")
+    made = make_bench(
+        [*rewarded("a", 1, 0.5), *rewarded("b", 1, 1), *rewarded("c", -1, 0)],
+        benchmark="miniwob",
+        agent="x",
+    )
     row = made.sections[0].categories[-1]
     assert (row.success[0].success, row.full) == (pytest.approx(2 / 3), 0.5)
     assert "| success | reward 1 | without outcome |" in bench_text(made)
@@ -82,21 +106,32 @@ def test_part_of_a_reward_is_no_full_one() -> None:
 
 
 def came(task: str, *progress: float, missing: Missing | None = None) -> BenchRun:
-    """A trial for each; one that came to 1 succeeded, and with `missing` the last has no outcome."""
-    made = [BenchTrial(success=far == 1, progress=far) for far in progress] + [BenchTrial(success=None)] * (missing is not None)
+    """A trial for each; one that came to 1 succeeded, and with `missing` the last has no
+    outcome.
+    """
+    made = [BenchTrial(success=far == 1, progress=far) for far in progress] + [
+        BenchTrial(success=None)
+    ] * (missing is not None)
     return BenchRun(task=task, seed=0, trials=tuple(made), missing=missing)
 
 
 def test_progress_is_that_of_the_best_trial() -> None:
     played = [came("a", 0.25, 0.75), came("b", 0.0, 1.0), came("c", 0.5, missing="broke off")]
-    made = make_bench(played, [read_paper("step-airline")], benchmark="airline", agent="x", trials=2)
+    made = make_bench(
+        played, [read_paper("step-airline")], benchmark="airline", agent="x", trials=2
+    )
     (row,) = made.sections[0].categories
-    assert (row.name, row.success[-1].success, row.progress) == ("all", 0.5, 0.875), "what broke off is in neither"
+    assert (row.name, row.success[-1].success, row.progress) == ("all", 0.5, 0.875), (
+        "what broke off is in neither"
+    )
     text = bench_text(made)
     assert "| progress | without outcome |" in text and "87.5%" in text and "reward 1" not in text
-    assert [figure.success for figure in row.theirs if figure] == [0.24, 0.76, 0.68, 0.94] and "0 tasks" not in bench_picture(
-        made
-    )
+    assert [figure.success for figure in row.theirs if figure] == [
+        0.24,
+        0.76,
+        0.68,
+        0.94,
+    ] and "0 tasks" not in bench_picture(made)
     assert make_bench(runs("a", "SF"), benchmark="airline", agent="x").overall.progress is None
 
 
@@ -116,10 +151,18 @@ def test_more_seeds_are_no_more_evidence() -> None:
     few = compute_share([*runs("a", "SF"), *runs("b", "SS"), *runs("c", "FS")], 1)
     many = compute_share([*runs("a", "SF" * 25), *runs("b", "SS" * 25), *runs("c", "FS" * 25)], 1)
     assert few.method == many.method == "t"
-    assert (few.low, few.high) == (pytest.approx(many.low), pytest.approx(many.high)), "a task is one cluster"
-    twenty = compute_share([one for i in range(20) for one in runs(f"t{i}", "S" if i % 2 else "F")], 1)
+    assert (few.low, few.high) == (pytest.approx(many.low), pytest.approx(many.high)), (
+        "a task is one cluster"
+    )
+    twenty = compute_share(
+        [one for i in range(20) for one in runs(f"t{i}", "S" if i % 2 else "F")], 1
+    )
     assert twenty.method == "bootstrap"
-    assert twenty.low is not None and twenty.high is not None and 0.2 < twenty.low < 0.5 < twenty.high < 0.8
+    assert (
+        twenty.low is not None
+        and twenty.high is not None
+        and 0.2 < twenty.low < 0.5 < twenty.high < 0.8
+    )
 
 
 def test_tasks_that_are_all_alike_are_trials() -> None:
@@ -141,9 +184,12 @@ def test_tasks_of_one_template_are_one_cluster() -> None:
 
 
 def test_sites_with_a_group_for_several(tmp_path: Path) -> None:
-    rows = "task,site,success\n1,shopping,1\n2,shopping,0\n3,reddit,1\n4,multi,0\n5,multi,1\n6,multi,0\n7,shopping,1\n"
+    rows = "task,site,success\n1,shopping,1\n2,shopping,0\n3,reddit,1\n4,multi,0\n5,multi,1\n6,multi,0\n7,shopping,1\n"  # noqa: E501
     listed = csv.DictReader(rows.splitlines())
-    played = [run(row["task"], trials="S" if row["success"] == "1" else "F", group=row["site"]) for row in listed]
+    played = [
+        run(row["task"], trials="S" if row["success"] == "1" else "F", group=row["site"])
+        for row in listed
+    ]
     bench = make_bench(played, [read_paper("step-webarena")], benchmark="webarena", agent="a")
     (section,) = bench.sections
     means = {row.name: (row.success[0].success, row.tasks) for row in section.categories}
@@ -153,31 +199,59 @@ def test_sites_with_a_group_for_several(tmp_path: Path) -> None:
         "multi": (pytest.approx(1 / 3), 3),
         "all": (pytest.approx(4 / 7), 7),
     }
-    assert "12.5% (48 tasks)" in bench_text(bench), "theirs are over all tasks of the group, and it says so"
+    assert "12.5% (48 tasks)" in bench_text(bench), (
+        "theirs are over all tasks of the group, and it says so"
+    )
     alone = make_bench(played, benchmark="webarena", agent="a")
     assert [row.name for row in alone.sections[0].categories] == list(means)
     assert "theirs" not in bench_text(alone)
 
 
 def test_theirs_are_over_the_same_tasks() -> None:
-    played = [*runs("click-widget", "S"), *runs("click-link", "F"), *runs("click-test", "?"), *runs("click-pie", "S")]
-    bench = make_bench(played, [read_paper("structured-reflection")], benchmark="miniwob", agent="a", trials=3)
+    played = [
+        *runs("click-widget", "S"),
+        *runs("click-link", "F"),
+        *runs("click-test", "?"),
+        *runs("click-pie", "S"),
+    ]
+    bench = make_bench(
+        played, [read_paper("structured-reflection")], benchmark="miniwob", agent="a", trials=3
+    )
     (section,) = bench.sections
     assert bench.trials == (1, 3), "success is also given where the paper gives it"
     assert [row.name for row in section.categories] == ["1-screen-1-step", "n-screen-n-step", "all"]
     first = section.categories[0]
-    assert [round(figure.success, 3) for figure in first.theirs if figure] == [0.82, 0.98, 1.0], "click-widget and click-link"
+    assert [round(figure.success, 3) for figure in first.theirs if figure] == [0.82, 0.98, 1.0], (
+        "click-widget and click-link"
+    )
     assert first.tasks == 3 and "82.0% (2 tasks)" in bench_text(bench)
-    assert [row.name for row in section.tasks] == ["click-link", "click-test", "click-widget", "click-pie"]
+    assert [row.name for row in section.tasks] == [
+        "click-link",
+        "click-test",
+        "click-widget",
+        "click-pie",
+    ]
 
 
 def test_means_are_of_an_attempt() -> None:
-    bench = make_bench([run("a", trials="FFS"), run("b", trials="S")], benchmark="miniwob", agent="a", trials=3)
+    bench = make_bench(
+        [run("a", trials="FFS"), run("b", trials="S")], benchmark="miniwob", agent="a", trials=3
+    )
     row = bench.overall
-    assert (row.attempts, row.actions, row.calls, row.tokens, row.usd) == (4, (1 + 2 + 3 + 1) / 4, 1, 12, 0.5)
+    assert (row.attempts, row.actions, row.calls, row.tokens, row.usd) == (
+        4,
+        (1 + 2 + 3 + 1) / 4,
+        1,
+        12,
+        0.5,
+    )
     assert (bench.usage.calls, bench.usage.usd) == (4, 2.0)
     unknown = BenchRun(
-        task="c", seed=0, group="", cluster="c", trials=(BenchTrial(success=True, usage=Usage(1, 5, 5, 0, None)),)
+        task="c",
+        seed=0,
+        group="",
+        cluster="c",
+        trials=(BenchTrial(success=True, usage=Usage(1, 5, 5, 0, None)),),
     )
     dear = make_bench([run("a"), unknown], benchmark="miniwob", agent="a")
     assert (dear.overall.usd, dear.overall.tokens) == (None, 11)
@@ -185,7 +259,11 @@ def test_means_are_of_an_attempt() -> None:
 
 
 def test_the_missing_are_told_by_reason() -> None:
-    played = [run("a"), run("b", trials="?", missing="broke off"), run("c", trials="", missing="could not begin")]
+    played = [
+        run("a"),
+        run("b", trials="?", missing="broke off"),
+        run("c", trials="", missing="could not begin"),
+    ]
     bench = make_bench(played, benchmark="miniwob", agent="a")
     assert bench.missing == {"broke off": 1, "could not begin": 1}
     assert "Without an outcome: 2 (1 broke off, 1 could not begin)" in bench_text(bench)
@@ -198,7 +276,11 @@ def cells(text: str, first: str) -> list[str]:
 
 
 def test_the_table_marks_what_is_theirs() -> None:
-    text = bench_text(make_bench(runs("click-link", "SSF"), [read_paper("step")], benchmark="miniwob", agent="a|b\n# c"))
+    text = bench_text(
+        make_bench(
+            runs("click-link", "SSF"), [read_paper("step")], benchmark="miniwob", agent="a|b\n# c"
+        )
+    )
     assert text.startswith("# a\\|b # c on miniwob\n"), "a name cannot leave its place"
     head = cells(text, "category")
     assert head[-1] == "**theirs**: SteP few-shot (text-davinci-003, 50 seeds a task)"
@@ -210,28 +292,48 @@ def test_the_table_marks_what_is_theirs() -> None:
 
 
 def test_the_picture_has_ours_and_theirs() -> None:
-    bench = make_bench(runs("click-link", "SSF"), [read_paper("step")], benchmark="miniwob", agent="<me>")
+    bench = make_bench(
+        runs("click-link", "SSF"), [read_paper("step")], benchmark="miniwob", agent="<me>"
+    )
     root = ET.fromstring(bench_picture(bench))
     titles = [str(title.text) for title in root.iter("{http://www.w3.org/2000/svg}title")]
-    assert sum(title.startswith("<me>: 66.7% (1 task, 3 episodes), interval") for title in titles) == 2, "simple, and all"
-    assert sum(title.startswith("theirs: SteP few-shot, text-davinci-003: 100.0%") for title in titles) == 2
+    assert (
+        sum(title.startswith("<me>: 66.7% (1 task, 3 episodes), interval") for title in titles) == 2
+    ), "simple, and all"
+    assert (
+        sum(title.startswith("theirs: SteP few-shot, text-davinci-003: 100.0%") for title in titles)
+        == 2
+    )
 
 
 def test_tasks_on_no_list_are_said_to_be() -> None:
     bench = make_bench(runs("own-task", "SF"), [read_paper("step")], benchmark="miniwob", agent="a")
-    assert bench.sections == () and "None of the tasks that were played is on these lists." in bench_text(bench)
+    assert (
+        bench.sections == ()
+        and "None of the tasks that were played is on these lists." in bench_text(bench)
+    )
     assert bench.overall.success[0].success == 0.5
 
 
-async def played_again(folder: Path, truths: dict[str, Sequence[bool | None]], attempts: int, model: Scribe) -> list[BenchRun]:
+async def played_again(
+    folder: Path, truths: dict[str, Sequence[bool | None]], attempts: int, model: Scribe
+) -> list[BenchRun]:
     await try_again(folder, truths, None, model=model, attempts=attempts, stop_on_repeat=False)
     return read_runs(folder)
 
 
 async def test_runs_are_read_from_a_recording(tmp_path: Path) -> None:
-    truths: dict[str, Sequence[bool | None]] = {"a-s0": [False, True], "a-s12": [True], "b-s0": [None]}
+    truths: dict[str, Sequence[bool | None]] = {
+        "a-s0": [False, True],
+        "a-s12": [True],
+        "b-s0": [None],
+    }
     first, second, third = await played_again(tmp_path, truths, 3, Scribe())
-    assert [(one.task, one.seed) for one in (first, second, third)] == [("a", 0), ("a", 12), ("b", 0)]
+    assert [(one.task, one.seed) for one in (first, second, third)] == [
+        ("a", 0),
+        ("a", 12),
+        ("b", 0),
+    ]
     assert [trial.success for trial in first.trials] == [False, True]
     assert first.trials[0].usage == Usage(2, 20, 4, 0, 24e-6), "an action, and a lesson"
     assert first.trials[1].usage.calls == 1
@@ -240,7 +342,9 @@ async def test_runs_are_read_from_a_recording(tmp_path: Path) -> None:
 
 
 async def test_a_lesson_not_drawn_is_no_failure(tmp_path: Path) -> None:
-    (one,) = await played_again(tmp_path, {"a-s0": [False, True]}, 2, Scribe(lesson=lambda prompt: ""))
+    (one,) = await played_again(
+        tmp_path, {"a-s0": [False, True]}, 2, Scribe(lesson=lambda prompt: "")
+    )
     assert (one.missing, [solved(one, count) for count in (1, 2)]) == ("no lesson", [False, None])
 
 
@@ -249,4 +353,10 @@ def test_what_never_began_is_told_by_its_name(tmp_path: Path) -> None:
     results = ReflexionResults(evaluator=EvaluatorInfo("oracle", "1"), attempts=1, tasks=(never,))
     (tmp_path / RESULTS).write_bytes(encode(results))
     (one,) = read_runs(tmp_path, {"click-tab-2": "somewhere"})
-    assert (one.task, one.seed, one.group, one.trials, one.missing) == ("click-tab-2", 7, "somewhere", (), "could not begin")
+    assert (one.task, one.seed, one.group, one.trials, one.missing) == (
+        "click-tab-2",
+        7,
+        "somewhere",
+        (),
+        "could not begin",
+    )

@@ -7,18 +7,37 @@ from dataclasses import replace
 import pytest
 
 from prill.papers.bench import read_paper
-from prill.papers.bench.mind2web import PlayedTurn, RecordedTurn, compute_figures, compute_ranking, played_turn, recorded_bench
+from prill.papers.bench.mind2web import (
+    PlayedTurn,
+    RecordedTurn,
+    compute_figures,
+    compute_ranking,
+    played_turn,
+    recorded_bench,
+)
 from prill.papers.bench.tables import bench_picture, bench_text
 from prill.papers.mind2web.pages.state import PageState, read_state
-from prill.papers.mind2web.pages.steps import Asked, Marking, StepScore, describe_step, read_said, word_f1
+from prill.papers.mind2web.pages.steps import (
+    Asked,
+    Marking,
+    StepScore,
+    describe_step,
+    read_said,
+    word_f1,
+)
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 RIGHT, WRONG = StepScore(1.0, 1.0, True), StepScore(0.0, 0.5, False)
 
 
-def turn(id: str, conversation: str, *scores: StepScore, number: int = 0, site: str = "a") -> PlayedTurn:
+def turn(
+    id: str, conversation: str, *scores: StepScore, number: int = 0, site: str = "a"
+) -> PlayedTurn:
     asked = tuple(Asked(("1",), (0,), "CLICK") for _ in scores)
-    return PlayedTurn(RecordedTurn(id=id, conversation=conversation, number=number, site=site, asked=asked), scores)
+    return PlayedTurn(
+        RecordedTurn(id=id, conversation=conversation, number=number, site=site, asked=asked),
+        scores,
+    )
 
 
 def shares(played: list[PlayedTurn], counting: str) -> list[float | None]:
@@ -71,7 +90,9 @@ def test_synapse_match_by_text_or_by_parts() -> None:
     assert not Marking("synapse", step_match="exact_text").score(asked, done).success
     other = Marking("synapse").score(asked, Action("click", "CLICK [6]", target="6"))
     assert (other.element, other.success) == (0, False), "only the first positive counts"
-    assert Marking().score(asked, Action("click", "CLICK [6]", target="6")).success, "here any positive does"
+    assert Marking().score(asked, Action("click", "CLICK [6]", target="6")).success, (
+        "here any positive does"
+    )
 
 
 def test_lost_target_is_wrong_whatever_was_done() -> None:
@@ -82,11 +103,20 @@ def test_lost_target_is_wrong_whatever_was_done() -> None:
 
 
 def test_value_of_a_click_counts_against_it() -> None:
-    """As in MindAct's evaluators, where what is predicted is operation and value, whatever the operation."""
+    """As in MindAct's evaluators, where what is predicted is operation and value, whatever the
+    operation.
+    """
     done = Action("click", "CLICK [5] [shoes]", target="5", value="shoes")
-    assert Marking().score(Asked(("5",), (0,), "CLICK"), done) == StepScore(1.0, pytest.approx(2 / 3), False)
-    assert Marking("synapse").score(Asked(("5",), (0,), "CLICK"), done).f1 == 1, "Synapse's reads none of a click"
-    assert Marking().score(Asked(("5",), (0,), "CLICK", "left over"), Action("click", target="5")) == RIGHT
+    assert Marking().score(Asked(("5",), (0,), "CLICK"), done) == StepScore(
+        1.0, pytest.approx(2 / 3), False
+    )
+    assert Marking("synapse").score(Asked(("5",), (0,), "CLICK"), done).f1 == 1, (
+        "Synapse's reads none of a click"
+    )
+    assert (
+        Marking().score(Asked(("5",), (0,), "CLICK", "left over"), Action("click", target="5"))
+        == RIGHT
+    )
 
 
 def test_no_prediction_is_wrong_not_an_error() -> None:
@@ -98,11 +128,13 @@ def test_no_prediction_is_wrong_not_an_error() -> None:
 def test_turns_and_conversations_are_averaged() -> None:
     played = [
         turn("a0", "a", RIGHT, WRONG),  # ele 1/2, F1 3/4, not all right
-        turn("a1", "a", RIGHT, RIGHT, RIGHT, WRONG, number=1),  # ele 3/4, F1 7/8; the last step had no positive, say
+        # ele 3/4, F1 7/8; the last step had no positive, say
+        turn("a1", "a", RIGHT, RIGHT, RIGHT, WRONG, number=1),
         turn("b0", "b", RIGHT),
         turn("b1", "b", WRONG, number=1),
     ]
-    # Over turns: (1/2 + 3/4 + 1 + 0) / 4 and (3/4 + 7/8 + 1 + 1/2) / 4; over conversations: (4/6 + 1/2) / 2 and (0 + 1/2) / 2.
+    # Over turns: (1/2 + 3/4 + 1 + 0) / 4 and (3/4 + 7/8 + 1 + 1/2) / 4; over conversations: (4/6 +
+    # 1/2) / 2 and (0 + 1/2) / 2.
     assert shares(played, "mt-mind2web") == [0.5625, 0.7812, 0.5833, 0.25]
     assert shares(played, "micro") == [0.625, 0.8125, 0.625]
 
@@ -127,11 +159,16 @@ def test_unplayed_steps_of_an_episode_are_wrong() -> None:
     step = Step(Observation(), Action("click", target="1"))
     episode = Trajectory(id="x", task=Task(goal=""), steps=(step,))
     assert played_turn(recorded, episode).scores == (RIGHT, StepScore())
-    assert played_turn(recorded, Trajectory(id="x", task=Task(goal=""), error="no reply")).scores is None
+    assert (
+        played_turn(recorded, Trajectory(id="x", task=Task(goal=""), error="no reply")).scores
+        is None
+    )
 
 
 def test_intervals_hold_the_share_and_seeds_do_not() -> None:
-    """Conversations vary, so the interval has room; playing them three times more tells nothing new."""
+    """Conversations vary, so the interval has room; playing them three times more tells nothing
+    new.
+    """
     once = [turn(f"{c}", f"{c}", RIGHT if c % 3 else WRONG) for c in range(30)]
     figure = compute_figures(once).figures["mind2web"]["SR"]
     assert figure.share is not None and figure.low is not None and figure.high is not None
@@ -141,7 +178,11 @@ def test_intervals_hold_the_share_and_seeds_do_not() -> None:
 
 
 def test_ranking_is_the_best_candidate_alone() -> None:
-    asked = (Asked(("1",), (0,), "CLICK"), Asked(("2", "3"), (7, 3), "CLICK"), Asked((), (), "CLICK"))
+    asked = (
+        Asked(("1",), (0,), "CLICK"),
+        Asked(("2", "3"), (7, 3), "CLICK"),
+        Asked((), (), "CLICK"),
+    )
     ranking = compute_ranking([RecordedTurn(id="a", conversation="a", asked=asked)])
     assert ranking.first.figures["mt-mind2web"]["Ele. Acc"].share == pytest.approx(1 / 3)
     assert ranking.recall == pytest.approx({1: 1 / 3, 5: 2 / 3, 10: 2 / 3, 20: 2 / 3, 50: 2 / 3})
@@ -157,14 +198,24 @@ def test_state_tells_what_was_asked() -> None:
 
 def test_tables_stand_beside_theirs() -> None:
     played = [
-        PlayedTurn(RecordedTurn(id=f"{c}{t}", conversation=c, number=t, split="cross-task", asked=one.turn.asked), one.scores)
+        PlayedTurn(
+            RecordedTurn(
+                id=f"{c}{t}", conversation=c, number=t, split="cross-task", asked=one.turn.asked
+            ),
+            one.scores,
+        )
         for c in "ab"
         for t in range(2)
         for one in [turn("", "", RIGHT)]
     ]
-    bench = recorded_bench(played, [read_paper("self-map"), read_paper("synapse-mind2web")], agent="mine | odd")
+    bench = recorded_bench(
+        played, [read_paper("self-map"), read_paper("synapse-mind2web")], agent="mine | odd"
+    )
     text = bench_text(bench)
-    assert "| **theirs**: MT-Mind2Web: Self-MAP (Flan-T5-base) |  |  | 56.2% | 82.5% | 47.1% | 24.7% |" in text
+    assert (
+        "| **theirs**: MT-Mind2Web: Self-MAP (Flan-T5-base) |  |  | 56.2% | 82.5% | 47.1% | 24.7% |"
+        in text
+    )
     assert "mine \\| odd" in text
     assert "CodeLlama" not in text, "figures of single tasks are about other data"
     assert "| the best candidate | 4 | 0 | 100.0%" in text
@@ -172,9 +223,14 @@ def test_tables_stand_beside_theirs() -> None:
 
 
 def test_theirs_on_single_tasks_add_up() -> None:
-    """The paper's gains of step success: 17.4 becomes 23.0 (+32 %), 26.0 (+50 %) and 27.1 (+56 %)."""
+    """The paper's gains of step success: 17.4 becomes 23.0 (+32 %), 26.0 (+50 %) and 27.1 (+56
+    %).
+    """
     paper = read_paper("synapse-mind2web")
-    rows = [paper.printed[f"{split}: Step SR"] for split in ("cross-task", "cross-website", "cross-domain")]
+    rows = [
+        paper.printed[f"{split}: Step SR"]
+        for split in ("cross-task", "cross-website", "cross-domain")
+    ]
     means = [sum(row[i] for row in rows) / 3 for i in range(4, 8)]
     assert [round(100 * mean, 1) for mean in means] == [17.4, 23.0, 26.0, 27.1]
     assert [round(100 * (mean / means[0] - 1)) for mean in means[1:]] == [32, 50, 56]

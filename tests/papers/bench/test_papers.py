@@ -1,4 +1,6 @@
-"""The figures of the papers: the tables by task come to the means that were printed, and files of one's own are checked."""
+"""The figures of the papers: the tables by task come to the means that were printed, and files of
+one's own are checked.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def means(name: str, category: str) -> list[float]:
     """The mean of each column over the tasks of a category, from the table by task alone."""
     paper = read_paper(name)
     tasks = list_tasks(paper) if category == ALL else paper.categories[category]
-    return [round(fmean(paper.tasks[task][i] for task in tasks), 3) for i in range(len(paper.columns))]
+    return [
+        round(fmean(paper.tasks[task][i] for task in tasks), 3) for i in range(len(paper.columns))
+    ]
 
 
 def test_reflection_categories_come_out_as_printed() -> None:
@@ -49,14 +53,21 @@ def test_reflection_categories_come_out_as_printed() -> None:
 def test_step_tasks_come_to_its_four_means() -> None:
     assert means("step", ALL) == [0.623, 0.72, 0.603, 0.961]
     paper = read_paper("step")
-    assert [round(fmean(row[i] for row in paper.actions.values()), 2) for i in range(4)] == [3.7, 3.38, 3.43, 2.89]
+    assert [round(fmean(row[i] for row in paper.actions.values()), 2) for i in range(4)] == [
+        3.7,
+        3.38,
+        3.43,
+        2.89,
+    ]
 
 
 def test_synapse_has_58_figures_of_64_tasks() -> None:
     paper = read_paper("synapse")
     known = [share for (share,) in paper.tasks.values() if not isnan(share)]
     assert (len(paper.tasks), len(known), round(fmean(known), 4)) == (64, 58, 0.9907)
-    assert round((sum(known) + 6) / 64, 3) == paper.printed[ALL][0], "with 1.00 for the six others it is what the paper says"
+    assert round((sum(known) + 6) / 64, 3) == paper.printed[ALL][0], (
+        "with 1.00 for the six others it is what the paper says"
+    )
     (figure,) = theirs(paper, ALL, list_tasks(paper))
     assert figure is not None
     assert (round(figure.success, 4), figure.tasks) == (0.9907, 58)
@@ -72,10 +83,18 @@ def test_webarena_groups_come_to_the_whole() -> None:
 
 
 def test_lists_have_the_sizes_of_the_papers() -> None:
-    sizes = {name: [len(names) for names in read_paper(name).categories.values()] for name in paper_names("miniwob")}
+    sizes = {
+        name: [len(names) for names in read_paper(name).categories.values()]
+        for name in paper_names("miniwob")
+    }
     assert sizes == {"step": [19, 26], "structured-reflection": [10, 20, 13], "synapse": [48, 16]}
-    assert read_paper("synapse").categories == {"exemplars": task_table().exemplars, "unseen": task_table().unseen}
-    assert paper_names() == (*sorted([*sizes, "step-webarena", "step-airline", *paper_names("mind2web")]),)
+    assert read_paper("synapse").categories == {
+        "exemplars": task_table().exemplars,
+        "unseen": task_table().unseen,
+    }
+    assert paper_names() == (
+        *sorted([*sizes, "step-webarena", "step-airline", *paper_names("mind2web")]),
+    )
     for name in sizes:
         assert max(Counter(list_tasks(read_paper(name))).values()) == 1
         assert set(read_paper(name).tasks) == set(list_tasks(read_paper(name)))
@@ -103,7 +122,11 @@ def test_figures_of_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[1.0, 0.5]", "[96.4, 0.5]", r"tasks\.click-link: give shares from 0 to 1"),
         ('"click-tab"]', '"click-link"]', "categories: click-link stands there twice"),
         ('"click-link", ', "", r"tasks\.click-link: it is in no category"),
-        ('benchmark = "miniwob"', 'benchmark = "mind3web"', r"Invalid enum value 'mind3web' - at `\$\.benchmark`"),
+        (
+            'benchmark = "miniwob"',
+            'benchmark = "mind3web"',
+            r"Invalid enum value 'mind3web' - at `\$\.benchmark`",
+        ),
         ("columns = ", "column = ", "missing required field `columns`"),
         ("title", "title = ", "not valid TOML"),
     ],
@@ -117,5 +140,8 @@ def test_broken_figures_name_their_place(tmp_path: Path, old: str, new: str, pro
 
 
 def test_an_unknown_paper_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match="no figures 'stepp': there are self-map, step, step-airline, step-webarena, "):
+    with pytest.raises(
+        UsageError,
+        match="no figures 'stepp': there are self-map, step, step-airline, step-webarena, ",
+    ):
         read_paper("stepp")

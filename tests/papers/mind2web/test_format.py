@@ -17,7 +17,10 @@ from prill.papers.mind2web.pages.scores import write_scores
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.types import Trajectory
 
-PAGE = '<html backend_node_id="1"><a backend_node_id="7"/><b backend_node_id="30"/><i backend_node_id="4"/></html>'
+PAGE = (
+    '<html backend_node_id="1"><a backend_node_id="7"/><b backend_node_id="30"/><i '
+    'backend_node_id="4"/></html>'
+)
 
 
 def act(uid: str, op: str = "CLICK", value: str = "", **more: Any) -> dict[str, Any]:
@@ -26,8 +29,13 @@ def act(uid: str, op: str = "CLICK", value: str = "", **more: Any) -> dict[str, 
         "operation": {"op": op, "original_op": op, "value": value},
         "raw_html": "<html/>",
         "cleaned_html": PAGE,
-        "pos_candidates": [{"tag": "b", "backend_node_id": "30", "attributes": "{}", "is_original_target": True}],
-        "neg_candidates": [{"tag": "a", "backend_node_id": "7"}, {"tag": "i", "backend_node_id": "4"}],
+        "pos_candidates": [
+            {"tag": "b", "backend_node_id": "30", "attributes": "{}", "is_original_target": True}
+        ],
+        "neg_candidates": [
+            {"tag": "a", "backend_node_id": "7"},
+            {"tag": "i", "backend_node_id": "4"},
+        ],
         **more,
     }
 
@@ -47,11 +55,19 @@ def task(id: str, **more: Any) -> dict[str, Any]:
 
 
 def conversation(id: str, *turns: dict[str, Any]) -> dict[str, Any]:
-    return {"task_id": id, "website": "shop", "domain": "Shopping", "subdomain": "Digital", "turns": list(turns)}
+    return {
+        "task_id": id,
+        "website": "shop",
+        "domain": "Shopping",
+        "subdomain": "Digital",
+        "turns": list(turns),
+    }
 
 
 def read(tmp_path: Path, content: Any, **options: Any) -> list[Trajectory | BadLine]:
-    (tmp_path / "data.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    (tmp_path / "data.json").write_text(
+        content if isinstance(content, str) else json.dumps(content)
+    )
     return list(load(tmp_path / "data.json", **options))
 
 
@@ -66,11 +82,25 @@ def states(turn: Trajectory) -> list[PageState]:
 
 def test_single_task_is_one_turn(tmp_path: Path) -> None:
     (turn,) = turns(read(tmp_path, [task("t1")]))
-    assert (turn.id, turn.task.id, turn.task.goal, turn.task.site, turn.task.platform) == ("t1", "t1", "Do t1", "shop", "web")
+    assert (turn.id, turn.task.id, turn.task.goal, turn.task.site, turn.task.platform) == (
+        "t1",
+        "t1",
+        "Do t1",
+        "shop",
+        "web",
+    )
     assert turn.metadata == {
-        **{"conversation": "t1", "turn": 0, "domain": "Shopping", "subdomain": "General", "uids": ["t1-a", "t1-b"]},
+        **{
+            "conversation": "t1",
+            "turn": 0,
+            "domain": "Shopping",
+            "subdomain": "General",
+            "uids": ["t1-a", "t1-b"],
+        },
     }
-    assert [(s.action.kind, s.action.text, s.action.target, s.action.value) for s in turn.steps] == [
+    assert [
+        (s.action.kind, s.action.text, s.action.target, s.action.value) for s in turn.steps
+    ] == [
         ("click", "[link]  Sale -> CLICK", "30", None),
         ("type", "[textbox]  Zip code -> TYPE: 10203", "30", "10203"),
     ]
@@ -82,22 +112,29 @@ def test_past_actions_restart_in_every_turn(tmp_path: Path) -> None:
 
 
 def test_earlier_turns_come_without_pages(tmp_path: Path) -> None:
-    first, second, other = turns(read(tmp_path, [conversation("c", task("t1"), task("t2")), task("t3")]))
+    first, second, other = turns(
+        read(tmp_path, [conversation("c", task("t1"), task("t2")), task("t3")])
+    )
     assert (first.task.earlier, other.task.earlier) == ((), ())
     assert [past.id for past in second.task.earlier] == ["t1"]
-    assert [step.action for step in second.task.earlier[0].steps] == [step.action for step in first.steps]
+    assert [step.action for step in second.task.earlier[0].steps] == [
+        step.action for step in first.steps
+    ]
     assert all(step.observation.text is None for step in second.task.earlier[0].steps)
     assert (second.metadata["conversation"], second.metadata["turn"]) == ("c", 1)
 
 
 def test_place_of_candidates_tells_nothing(tmp_path: Path) -> None:
     (turn,) = turns(read(tmp_path, [task("t1")]))
-    assert states(turn)[0].candidates == ("7", "30", "4")  # as in the page, though the right one comes first in the record
+    # as in the page, though the right one comes first in the record
+    assert states(turn)[0].candidates == ("7", "30", "4")
 
 
 def test_ranks_of_the_record_order_candidates(tmp_path: Path) -> None:
     ranked = act(
-        "u", pos_candidates=[{"backend_node_id": "30", "rank": 1}], neg_candidates=[{"backend_node_id": "4", "rank": 0}]
+        "u",
+        pos_candidates=[{"backend_node_id": "30", "rank": 1}],
+        neg_candidates=[{"backend_node_id": "4", "rank": 0}],
     )
     ranked["neg_candidates"].append({"backend_node_id": "7"})
     (turn,) = turns(read(tmp_path, [task("t", actions=[ranked], action_reprs=["x"])]))
@@ -106,8 +143,13 @@ def test_ranks_of_the_record_order_candidates(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["scores.json", "scores.pkl"])
 def test_score_file_orders_candidates(tmp_path: Path, name: str) -> None:
-    content = {"scores": {"t1_t1-a": {"4": 3.5, "30": 1.5, "7": -2.0}}, "ranks": {"t1_t1-a": {"4": 0, "30": 1, "7": 2}}}
-    (tmp_path / name).write_bytes(pickle.dumps(content) if name.endswith("pkl") else json.dumps(content).encode())
+    content = {
+        "scores": {"t1_t1-a": {"4": 3.5, "30": 1.5, "7": -2.0}},
+        "ranks": {"t1_t1-a": {"4": 0, "30": 1, "7": 2}},
+    }
+    (tmp_path / name).write_bytes(
+        pickle.dumps(content) if name.endswith("pkl") else json.dumps(content).encode()
+    )
     turn, lacking = read(tmp_path, [task("t1")], scores=tmp_path / name)
     assert isinstance(turn, Trajectory)
     assert [state.candidates for state in states(turn)] == [("4", "30", "7"), ("7", "30", "4")]
@@ -121,13 +163,34 @@ def test_scores_of_other_data_are_refused(tmp_path: Path) -> None:
 
 def test_convert_orders_by_a_score_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.json").write_text(json.dumps([task("t1")]))
-    write_scores(tmp_path / "s.json", {f"t1_t1-{k}": {"4": 3.5, "30": 1.5, "7": -2.0} for k in "ab"})
+    write_scores(
+        tmp_path / "s.json", {f"t1_t1-{k}": {"4": 3.5, "30": 1.5, "7": -2.0} for k in "ab"}
+    )
     source, out = str(tmp_path / "in.json"), tmp_path / "out"
-    assert main(["convert", "mind2web", source, "--scores", str(tmp_path / "s.json"), "-o", str(out)]) == 0
+    assert (
+        main(["convert", "mind2web", source, "--scores", str(tmp_path / "s.json"), "-o", str(out)])
+        == 0
+    )
     (turn,) = turns(list(read_trajectories(out / "trajectories.jsonl")))
     assert [state.candidates for state in states(turn)] == [("4", "30", "7")] * 2
-    assert main(["convert", "atif", source, "--scores", str(tmp_path / "s.json"), "-o", str(tmp_path / "no")]) == 2
-    assert "format 'atif' has no such option; formats that have it: mind2web" in capsys.readouterr().err
+    assert (
+        main(
+            [
+                "convert",
+                "atif",
+                source,
+                "--scores",
+                str(tmp_path / "s.json"),
+                "-o",
+                str(tmp_path / "no"),
+            ]
+        )
+        == 2
+    )
+    assert (
+        "format 'atif' has no such option; formats that have it: mind2web"
+        in capsys.readouterr().err
+    )
 
 
 def test_damaged_score_file_is_named(tmp_path: Path) -> None:
@@ -138,18 +201,29 @@ def test_damaged_score_file_is_named(tmp_path: Path) -> None:
 
 def test_ids_of_several_words_are_refused(tmp_path: Path) -> None:
     (item,) = read(
-        tmp_path, [task("t", actions=[act("u", pos_candidates=[{"backend_node_id": "3\nCandidates: 4"}])], action_reprs=["x"])]
+        tmp_path,
+        [
+            task(
+                "t",
+                actions=[act("u", pos_candidates=[{"backend_node_id": "3\nCandidates: 4"}])],
+                action_reprs=["x"],
+            )
+        ],
     )
     assert isinstance(item, BadLine) and "backend_node_id" in item.message
 
 
 def test_lost_positive_leaves_target_empty(tmp_path: Path) -> None:
-    (turn,) = turns(read(tmp_path, [task("t", actions=[act("u", pos_candidates=[])], action_reprs=["x"])]))
+    (turn,) = turns(
+        read(tmp_path, [task("t", actions=[act("u", pos_candidates=[])], action_reprs=["x"])])
+    )
     assert (turn.steps[0].action.target, states(turn)[0].candidates) == ("", ("7", "4"))
 
 
 def test_several_positives_keep_their_order(tmp_path: Path) -> None:
-    several = act("u", pos_candidates=[{"backend_node_id": "30"}, {"backend_node_id": "4"}], neg_candidates=[])
+    several = act(
+        "u", pos_candidates=[{"backend_node_id": "30"}, {"backend_node_id": "4"}], neg_candidates=[]
+    )
     (turn,) = turns(read(tmp_path, [task("t", actions=[several], action_reprs=["x"])]))
     assert turn.steps[0].action.target == "30 4"
 
@@ -157,20 +231,27 @@ def test_several_positives_keep_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({"actions": [act("u", "HOVER")], "action_reprs": ["x"]}, r"'HOVER' is no operation.*\$.actions\[0\]"),
+        (
+            {"actions": [act("u", "HOVER")], "action_reprs": ["x"]},
+            r"'HOVER' is no operation.*\$.actions\[0\]",
+        ),
         ({"action_reprs": ["x"]}, "1 action_reprs for 2 actions"),
         ({"actions": [], "action_reprs": []}, "no actions"),
         ({"actions": [{"action_uid": 3}], "action_reprs": ["x"]}, r"actions\[0\]"),
         ({"confirmed_task": None}, "confirmed_task"),
     ],
 )
-def test_broken_turn_is_named_the_rest_read(tmp_path: Path, broken: dict[str, Any], message: str) -> None:
+def test_broken_turn_is_named_the_rest_read(
+    tmp_path: Path, broken: dict[str, Any], message: str
+) -> None:
     items = read(tmp_path, [conversation("c", task("t1"), task("t2", **broken), task("t3"))])
     assert [type(item) for item in items] == [Trajectory, BadLine, Trajectory]
     assert isinstance(items[1], BadLine) and "turns[1]" in items[1].place
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(items[1].message)
-    assert isinstance(items[2], Trajectory) and [past.id for past in items[2].task.earlier] == ["t1"]
+    assert isinstance(items[2], Trajectory) and [past.id for past in items[2].task.earlier] == [
+        "t1"
+    ]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "[1]", '{"a": 1}', '[{"turns": 3}]', "words"])
@@ -186,7 +267,10 @@ def test_damaged_end_loses_no_records(tmp_path: Path) -> None:
 
 
 def test_records_may_stand_a_line_each(tmp_path: Path) -> None:
-    assert [turn.id for turn in turns(read(tmp_path, "\n".join(json.dumps(task(f"t{k}")) for k in range(3))))] == [
+    assert [
+        turn.id
+        for turn in turns(read(tmp_path, "\n".join(json.dumps(task(f"t{k}")) for k in range(3))))
+    ] == [
         "t0",
         "t1",
         "t2",
@@ -214,7 +298,9 @@ def test_memory_holds_one_record_of_an_array(tmp_path: Path) -> None:
 
 def test_convert_writes_the_turns(tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text(json.dumps([conversation("c", task("t1"), task("t2"))]))
-    assert main(["convert", "mind2web", str(tmp_path / "in.json"), "-o", str(tmp_path / "out")]) == 0
+    assert (
+        main(["convert", "mind2web", str(tmp_path / "in.json"), "-o", str(tmp_path / "out")]) == 0
+    )
     written = list(read_trajectories(tmp_path / "out" / "trajectories.jsonl"))
     assert [turn.id for turn in written] == ["t1", "t2"]
     assert written[1].task.earlier[0].steps[0].action.target == "30"

@@ -1,4 +1,6 @@
-"""Conversations from single tasks: who belongs together, where a task is divided, and who puts it into words."""
+"""Conversations from single tasks: who belongs together, where a task is divided, and who puts it
+into words.
+"""
 
 import asyncio
 import json
@@ -11,7 +13,13 @@ import pytest
 from prill.cli import main
 from prill.errors import BudgetSpentError, EndpointError, TransportError, UnparsableError
 from prill.papers.mind2web.format import load
-from prill.papers.mind2web.multi_turn import ConversationTally, even_runs, in_words, make_conversations, read_runs
+from prill.papers.mind2web.multi_turn import (
+    ConversationTally,
+    even_runs,
+    in_words,
+    make_conversations,
+    read_runs,
+)
 from prill.papers.mind2web.pages.state import read_state
 from prill.papers.mind2web.runs import ConversationsConfig, conversations
 from prill.protocols import LanguageModel
@@ -32,7 +40,13 @@ def task(id: str, goal: str, count: int = 2, website: str = "shop") -> dict[str,
         for k in range(count)
     ]
     reprs = [f"[link]  {id} {k} -> CLICK" for k in range(count)]
-    about = {"annotation_id": id, "website": website, "domain": "d", "subdomain": "s", "confirmed_task": goal}
+    about = {
+        "annotation_id": id,
+        "website": website,
+        "domain": "d",
+        "subdomain": "s",
+        "confirmed_task": goal,
+    }
     return {**about, "action_reprs": reprs, "actions": acts}
 
 
@@ -40,8 +54,12 @@ def make(
     tmp_path: Path, tasks: list[Any], model: LanguageModel | None = None, **options: Any
 ) -> tuple[ConversationTally, list[dict[str, Any]]]:
     (tmp_path / "in.json").write_text(json.dumps(tasks))
-    tally = asyncio.run(make_conversations(tmp_path / "in.json", tmp_path / "out.json", model, **options))
-    return tally, json.loads((tmp_path / "out.json").read_text()) if (tmp_path / "out.json").exists() else []
+    tally = asyncio.run(
+        make_conversations(tmp_path / "in.json", tmp_path / "out.json", model, **options)
+    )
+    return tally, json.loads((tmp_path / "out.json").read_text()) if (
+        tmp_path / "out.json"
+    ).exists() else []
 
 
 def instructions(conversation: dict[str, Any]) -> list[str]:
@@ -49,7 +67,8 @@ def instructions(conversation: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("count", "runs"), [(1, [(0, 1)]), (4, [(0, 4)]), (5, [(0, 2), (2, 5)]), (9, [(0, 3), (3, 6), (6, 9)])]
+    ("count", "runs"),
+    [(1, [(0, 1)]), (4, [(0, 4)]), (5, [(0, 2), (2, 5)]), (9, [(0, 3), (3, 6), (6, 9)])],
 )
 def test_rule_divides_one_turn_for_four(count: int, runs: list[tuple[int, int]]) -> None:
     assert even_runs(count) == runs
@@ -100,23 +119,37 @@ def test_tasks_of_a_site_that_share_words_meet(tmp_path: Path) -> None:
 
 def test_without_a_model_rules_do_it_all(tmp_path: Path) -> None:
     _, (made,) = make(tmp_path, [task("a", "Rent a truck", 5)])
-    assert instructions(made) == ["Click a 0, then click a 1", "Click a 2, then click a 3, then click a 4"]
+    assert instructions(made) == [
+        "Click a 0, then click a 1",
+        "Click a 2, then click a 3, then click a 4",
+    ]
 
 
 def test_made_conversations_are_read_as_the_real(tmp_path: Path) -> None:
     make(tmp_path, [task("a", "Rent a truck", 5), task("b", "Return the truck")])
     turns = [item for item in load(tmp_path / "out.json") if isinstance(item, Trajectory)]
-    assert [(turn.metadata["conversation"], turn.metadata["turn"], len(turn.steps)) for turn in turns] == [
+    assert [
+        (turn.metadata["conversation"], turn.metadata["turn"], len(turn.steps)) for turn in turns
+    ] == [
         ("a", 0, 2),
         ("a", 1, 3),
         ("a", 2, 2),
     ]
-    assert [read_state(step.observation.text or "").page[23:24] for step in turns[1].steps] == ["2", "3", "4"]
+    assert [read_state(step.observation.text or "").page[23:24] for step in turns[1].steps] == [
+        "2",
+        "3",
+        "4",
+    ]
     assert len(turns[2].task.earlier) == 2
 
 
 def test_model_divides_and_writes(tmp_path: Path) -> None:
-    model = ScriptedModel(['{"step 1": [1], "step 2": [2, 3, 4, 5]}', '{"turn 1": "Find a truck.", "turn 2": "Rent it."}'])
+    model = ScriptedModel(
+        [
+            '{"step 1": [1], "step 2": [2, 3, 4, 5]}',
+            '{"turn 1": "Find a truck.", "turn 2": "Rent it."}',
+        ]
+    )
     tally, (made,) = make(tmp_path, [task("a", "Rent a truck", 5)], model)
     assert instructions(made) == ["Find a truck.", "Rent it."]
     assert [len(turn["actions"]) for turn in made["turns"]] == [1, 4]
@@ -124,7 +157,9 @@ def test_model_divides_and_writes(tmp_path: Path) -> None:
 
 
 def test_refused_proposals_end_in_the_rule(tmp_path: Path) -> None:
-    model = ScriptedModel(["no", '{"step 1": [2]}', UnparsableError("silence"), '{"turn 1": "only one"}'])
+    model = ScriptedModel(
+        ["no", '{"step 1": [2]}', UnparsableError("silence"), '{"turn 1": "only one"}']
+    )
     tally, (made,) = make(tmp_path, [task("a", "Rent a truck", 5)], model)
     assert len(made["turns"]) == 2 and len(model.seen) == 4
     assert (tally.by_rule, tally.not_rewritten, len(tally.problems)) == (1, 1, 2)
@@ -166,9 +201,13 @@ def divides_and_writes(messages: Any) -> str:
 TWO = [task("a", "Rent a truck", 5), task("b", "Buy shoes", 5)]
 
 
-@pytest.mark.parametrize("error", [TransportError("silence"), BudgetSpentError("the budget is spent")])
+@pytest.mark.parametrize(
+    "error", [TransportError("silence"), BudgetSpentError("the budget is spent")]
+)
 def test_failed_call_is_no_turn_of_the_rule(tmp_path: Path, error: Exception) -> None:
-    failing = ScriptedModel(lambda messages: error if "shoes" in str(messages) else divides_and_writes(messages))
+    failing = ScriptedModel(
+        lambda messages: error if "shoes" in str(messages) else divides_and_writes(messages)
+    )
     tally, made = make(tmp_path, TWO, failing)
     assert (made, tally.planned, tally.unanswered, tally.problems) == ([], 1, 1, [f"b: {error}"])
     later = ScriptedModel(divides_and_writes)
@@ -179,7 +218,11 @@ def test_failed_call_is_no_turn_of_the_rule(tmp_path: Path, error: Exception) ->
 
 def test_dead_endpoint_ends_it_what_is_done_stays(tmp_path: Path) -> None:
     dead = ScriptedModel(
-        lambda messages: EndpointError("no such host") if "shoes" in str(messages) else divides_and_writes(messages)
+        lambda messages: (
+            EndpointError("no such host")
+            if "shoes" in str(messages)
+            else divides_and_writes(messages)
+        )
     )
     with pytest.raises(EndpointError, match="no such host"):
         make(tmp_path, TWO, dead, at_once=1)
@@ -190,7 +233,9 @@ def test_dead_endpoint_ends_it_what_is_done_stays(tmp_path: Path) -> None:
 def test_changed_task_is_planned_anew(tmp_path: Path) -> None:
     make(tmp_path, [task("a", "Rent a truck", 5)], ScriptedModel(divides_and_writes))
     (tmp_path / "out.json").unlink()
-    tally, (made,) = make(tmp_path, [task("a", "Rent a truck", 2)], ScriptedModel(divides_and_writes))
+    tally, (made,) = make(
+        tmp_path, [task("a", "Rent a truck", 2)], ScriptedModel(divides_and_writes)
+    )
     assert (tally.kept, [len(turn["actions"]) for turn in made["turns"]]) == (0, [2])
 
 
@@ -214,7 +259,9 @@ def test_stop_leaves_no_half_file(tmp_path: Path) -> None:
 
 
 def test_broken_tasks_are_told_the_rest_made(tmp_path: Path) -> None:
-    tally, made = make(tmp_path, [task("a", "Rent"), 3, {**task("b", "x"), "action_reprs": []}, task("a", "again")])
+    tally, made = make(
+        tmp_path, [task("a", "Rent"), 3, {**task("b", "x"), "action_reprs": []}, task("a", "again")]
+    )
     assert len(made) == 1 and len(tally.problems) == 3
 
 
@@ -222,9 +269,12 @@ def test_command_makes_conversations(tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text(json.dumps([task("a", "Rent a truck", 5)]))
     out = tmp_path / "new" / "out.json"
     assert main(["papers", "conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 0
-    assert main(["papers", "conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 2  # it is there already
+    # it is there already
+    assert main(["papers", "conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 2
     assert len(json.loads(out.read_text())) == 1
-    result = conversations(ConversationsConfig(source=tmp_path / "in.json", output=tmp_path / "python.json"))
+    result = conversations(
+        ConversationsConfig(source=tmp_path / "in.json", output=tmp_path / "python.json")
+    )
     assert (tmp_path / "python.json").read_bytes() == out.read_bytes()
     assert str(result) == f"{tmp_path / 'python.json'}: 1 conversations, 2 turns of 1 tasks"
 
@@ -232,21 +282,58 @@ def test_command_makes_conversations(tmp_path: Path) -> None:
 def test_command_tells_calls_and_their_cost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also of replies that nothing could be done with: a task of five actions is divided and worded, each asked twice."""
+    """Also of replies that nothing could be done with: a task of five actions is divided and
+    worded, each asked twice.
+    """
     (tmp_path / "in.json").write_text(json.dumps([task("a", "Rent a truck", 5)]))
     (tmp_path / "prices.toml").write_text("[mock]\nprompt = 1000\ncompletion = 1000\n")
     monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with MockServer() as server:
-        words = ["--model", "mock", "--base-url", server.base_url, "--prices", str(tmp_path / "prices.toml")]
-        assert main(["papers", "conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json"), *words]) == 3
-    told = re.search(r"prill papers conversations: 4 calls, (\d+) tokens, \$(\S+)\n", capsys.readouterr().err)
+        words = [
+            "--model",
+            "mock",
+            "--base-url",
+            server.base_url,
+            "--prices",
+            str(tmp_path / "prices.toml"),
+        ]
+        assert (
+            main(
+                [
+                    "papers",
+                    "conversations",
+                    str(tmp_path / "in.json"),
+                    "-o",
+                    str(tmp_path / "out.json"),
+                    *words,
+                ]
+            )
+            == 3
+        )
+    told = re.search(
+        r"prill papers conversations: 4 calls, (\d+) tokens, \$(\S+)\n", capsys.readouterr().err
+    )
     assert told is not None and float(told[2]) == pytest.approx(int(told[1]) / 1000)
 
 
-def test_command_tells_what_got_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_tells_what_got_no_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "in.json").write_text(json.dumps([task("a", "Rent a truck", 5)]))
     model = ["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--retries", "0"]
-    assert main(["papers", "conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json"), *model]) == 3
+    assert (
+        main(
+            [
+                "papers",
+                "conversations",
+                str(tmp_path / "in.json"),
+                "-o",
+                str(tmp_path / "out.json"),
+                *model,
+            ]
+        )
+        == 3
+    )
     assert "1 of 1 conversations got no answer" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()

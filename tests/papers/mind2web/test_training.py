@@ -1,4 +1,6 @@
-"""Ranker and planner by transformers' Trainer, for real, of tiny models on pages made here: what is learnt, and going on."""
+"""Ranker and planner by transformers' Trainer, for real, of tiny models on pages made here: what is
+learnt, and going on.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 from tests.refine.launching import TRAINS, kill_training, train_on_two_processes
 from tests.support.small_models import small_encoder, small_t5
 
-needs_pages = pytest.mark.skipif(importlib.util.find_spec("lxml") is None, reason="not installed: pip install '.[papers]'")
+needs_pages = pytest.mark.skipif(
+    importlib.util.find_spec("lxml") is None, reason="not installed: pip install '.[papers]'"
+)
 pytestmark = [*TRAINS, needs_pages]
 WORDS = ("cart", "search", "login", "menu", "help", "flights")
 VERBS = ("press", "push", "hit")
@@ -42,7 +46,8 @@ VERBS = ("press", "push", "hit")
 
 def page_of(words: Sequence[str]) -> str:
     buttons = "".join(
-        f'<div backend_node_id="{70 + i}"><button backend_node_id="{10 + i}"><text backend_node_id="{50 + i}">{word}</text>'
+        f'<div backend_node_id="{70 + i}"><button backend_node_id="{10 + i}"><text '
+        f'backend_node_id="{50 + i}">{word}</text>'
         "</button></div>"
         for i, word in enumerate(words)
     )
@@ -50,7 +55,9 @@ def page_of(words: Sequence[str]) -> str:
 
 
 def turn_of(number: int) -> Trajectory:
-    """Two steps on pages with the same words in another order: press one of them, always the same."""
+    """Two steps on pages with the same words in another order: press one of them, always the
+    same.
+    """
     draw, steps, goal = random.Random(number), list[Step](), WORDS[0]
     past: tuple[str, ...] = ()
     for _ in range(2):
@@ -61,22 +68,47 @@ def turn_of(number: int) -> Trajectory:
         state = PageState(page_of(words), ids, past).text()
         steps.append(Step(Observation(text=state), Action("click", said, target=target)))
         past = (*past, said)
-    about = {"conversation": f"c{number // 2}", "turn": number % 2, "uids": [f"u{number}a", f"u{number}b"]}
+    about = {
+        "conversation": f"c{number // 2}",
+        "turn": number % 2,
+        "uids": [f"u{number}a", f"u{number}b"],
+    }
     earlier = (without_pages(turn_of(number - 1)),) if number % 2 else ()
-    task = Task(id=f"t{number}", goal=f"{VERBS[number % 3]} {goal}", platform="web", site="shop", earlier=earlier)
+    task = Task(
+        id=f"t{number}",
+        goal=f"{VERBS[number % 3]} {goal}",
+        platform="web",
+        site="shop",
+        earlier=earlier,
+    )
     return Trajectory(id=f"t{number}", task=task, steps=tuple(steps), metadata=about)
 
 
 class Teacher:
-    """Asks for the goal's verb, with drawn candidates, and with the pages of earlier turns counted before it."""
+    """Asks for the goal's verb, with drawn candidates, and with the pages of earlier turns counted
+    before it.
+    """
 
-    def demonstrate(self, trajectory: Trajectory, index: int, *, draw: int | None = None) -> tuple[Sequence[Message], str]:
+    def demonstrate(
+        self, trajectory: Trajectory, index: int, *, draw: int | None = None
+    ) -> tuple[Sequence[Message], str]:
         step = trajectory.steps[index]
-        others = [id for id in read_state(step.observation.text or "").candidates if id != step.action.target]
+        others = [
+            id
+            for id in read_state(step.observation.text or "").candidates
+            if id != step.action.target
+        ]
         shown = random.Random(f"{trajectory.id}/{index}/{draw}").sample(others, 2)
-        pages = sum(step.observation.text is not None for turn in trajectory.task.earlier for step in turn.steps)
+        pages = sum(
+            step.observation.text is not None
+            for turn in trajectory.task.earlier
+            for step in turn.steps
+        )
         asked = f"{pages} pages. {trajectory.task.goal}? {' '.join(shown)}"
-        return (Message("system", ("Act.",)), Message("user", (asked,))), trajectory.task.goal.split()[0]
+        return (
+            Message("system", ("Act.",)),
+            Message("user", (asked,)),
+        ), trajectory.task.goal.split()[0]
 
 
 @pytest.fixture(scope="module")
@@ -88,26 +120,53 @@ def gold(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lines() -> list[str]:
-    return [*WORDS, *VERBS, "pages Act. [button] CLICK ancestors: target: task is: Previous actions: html body button"] * 4
+    return [
+        *WORDS,
+        *VERBS,
+        "pages Act. [button] CLICK ancestors: target: task is: Previous actions: html body button",
+    ] * 4
 
 
 @pytest.fixture(scope="module")
 def encoder(lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_encoder(tmp_path_factory.mktemp("models") / "encoder", lines, vocabulary=400, width=32, layers=1, heads=2)
+    return small_encoder(
+        tmp_path_factory.mktemp("models") / "encoder",
+        lines,
+        vocabulary=400,
+        width=32,
+        layers=1,
+        heads=2,
+    )
 
 
 @pytest.fixture(scope="module")
 def t5(lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_t5(tmp_path_factory.mktemp("models") / "t5", lines, vocabulary=400, width=32, layers=1, heads=2)
+    return small_t5(
+        tmp_path_factory.mktemp("models") / "t5", lines, vocabulary=400, width=32, layers=1, heads=2
+    )
 
 
 def ranker_spec(model: Path, **changed: Any) -> TrainSpec:
-    settings = {"learning_rate": 5e-3, "steps": 30, "batch": 16, "checkpoint_every": 1000, "held_out": 0.25, **changed}
+    settings = {
+        "learning_rate": 5e-3,
+        "steps": 30,
+        "batch": 16,
+        "checkpoint_every": 1000,
+        "held_out": 0.25,
+        **changed,
+    }
     return training_spec("small-ranker", trains="ranker", model=str(model), **settings)
 
 
 def planner_spec(model: Path, **changed: Any) -> TrainSpec:
-    settings = {"learning_rate": 1e-2, "steps": 40, "batch": 16, "checkpoint_every": 1000, "log_every": 1, **changed}
+    settings = {
+        "learning_rate": 1e-2,
+        "steps": 40,
+        "batch": 16,
+        "checkpoint_every": 1000,
+        "log_every": 1,
+        **changed,
+    }
     return training_spec("small-planner", trains="planner", model=str(model), **settings)
 
 
@@ -118,7 +177,9 @@ def ranker(gold: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def planner(gold: Path, t5: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(planner_spec(t5), gold, tmp_path_factory.mktemp("trained") / "planner", teacher=Teacher())
+    return train(
+        planner_spec(t5), gold, tmp_path_factory.mktemp("trained") / "planner", teacher=Teacher()
+    )
 
 
 def figures(folder: Path) -> dict[str, Any]:
@@ -156,7 +217,9 @@ def test_planner_folder_answers_by_name(planner: Path, gold: Path) -> None:
     asked = [Teacher().demonstrate(turns.whole_turn(number), 0, draw=7) for number in (0, 3, 8)]
 
     async def answers() -> list[str]:
-        replies = await asyncio.gather(*(model.complete(messages, max_tokens=12) for messages, _ in asked))
+        replies = await asyncio.gather(
+            *(model.complete(messages, max_tokens=12) for messages, _ in asked)
+        )
         return [reply.text.strip() for reply in replies]
 
     assert asyncio.run(answers()) == [answer for _, answer in asked]
@@ -199,22 +262,38 @@ def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) 
 def test_lost_steps_are_not_learnt_from(tmp_path: Path) -> None:
     """The paper drops steps without a positive; they stay where later turns remember them."""
     turn, later = turn_of(0), turn_of(1)
-    lost = replace(turn, steps=(turn.steps[0], replace(turn.steps[1], action=Action("click", "c", target=""))))
+    lost = replace(
+        turn, steps=(turn.steps[0], replace(turn.steps[1], action=Action("click", "c", target="")))
+    )
     write_trajectories(tmp_path / "gold.jsonl", [lost, later])
     turns = GoldTurns(tmp_path / "gold.jsonl")
-    assert [(step.turn, step.index) for step in turns.steps] == [(0, 0), (1, 0), (1, 1)] and turns.without == 1
+    assert [(step.turn, step.index) for step in turns.steps] == [
+        (0, 0),
+        (1, 0),
+        (1, 1),
+    ] and turns.without == 1
     assert len(turns.whole_turn(1).task.earlier[0].steps) == 2
 
 
 def test_earlier_turns_have_their_pages(gold: Path) -> None:
     turns = GoldTurns(gold)
-    assert [one.task.earlier[0].id for one in (turns.whole_turn(1), turns.whole_turn(23))] == ["t0", "t22"]
-    assert turns.whole_turn(1).task.earlier[0].steps[1].observation == turns.turn(0).steps[1].observation
+    assert [one.task.earlier[0].id for one in (turns.whole_turn(1), turns.whole_turn(23))] == [
+        "t0",
+        "t22",
+    ]
+    assert (
+        turns.whole_turn(1).task.earlier[0].steps[1].observation
+        == turns.turn(0).steps[1].observation
+    )
     assert turns.turn(1).task.earlier[0].steps[1].observation.text is None
 
 
-def test_wrong_models_and_policies_are_named(gold: Path, t5: Path, encoder: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is a deberta-v2; a planner is an encoder with a decoder"):
+def test_wrong_models_and_policies_are_named(
+    gold: Path, t5: Path, encoder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        OptionError, match="is a deberta-v2; a planner is an encoder with a decoder"
+    ):
         check_training(planner_spec(encoder), gold, tmp_path, teacher=Teacher())
     with pytest.raises(UsageError, match="learns to answer a policy"):
         check_training(planner_spec(t5), gold, tmp_path)
@@ -225,15 +304,21 @@ def test_wrong_models_and_policies_are_named(gold: Path, t5: Path, encoder: Path
 def test_broken_turns_name_their_line(gold: Path, tmp_path: Path) -> None:
     good = gold.read_bytes().splitlines(keepends=True)[0]
     broken = tmp_path / "broken.jsonl"
-    broken.write_bytes(good + good.replace(b"Candidates:", b"Kandidaten:").replace(b'"t0"', b'"t9"'))
-    with pytest.raises(UsageError, match=r"broken.jsonl:2: steps\[0\].observation.text: no state of a recorded page"):
+    broken.write_bytes(
+        good + good.replace(b"Candidates:", b"Kandidaten:").replace(b'"t0"', b'"t9"')
+    )
+    with pytest.raises(
+        UsageError,
+        match=r"broken.jsonl:2: steps\[0\].observation.text: no state of a recorded page",
+    ):
         GoldTurns(broken)
 
 
 def test_a_killed_ranker_goes_on(encoder: Path, gold: Path, tmp_path: Path) -> None:
     import torch
 
-    torch.set_num_threads(1)  # as in the process below: sums of several threads differ in their last bits
+    # as in the process below: sums of several threads differ in their last bits
+    torch.set_num_threads(1)
     settings = {"steps": 8, "batch": 8, "checkpoint_every": 4, "held_out": 0.0, "log_every": 1}
     spec = training_spec("small-ranker", trains="ranker", model=str(encoder), **settings)
     whole = train(spec, gold, tmp_path / "whole")
@@ -254,13 +339,22 @@ def test_a_stopped_planner_goes_on_alike(t5: Path, gold: Path, tmp_path: Path) -
     whole = train(spec, gold, tmp_path / "whole", teacher=Teacher())
     stop = threading.Event()
     with pytest.raises(KeyboardInterrupt, match="stopped after step 4 of 6"):
-        train(spec, gold, tmp_path / "other", teacher=Teacher(), progress=lambda now: now.step == 4 and stop.set(), stop=stop)
+        train(
+            spec,
+            gold,
+            tmp_path / "other",
+            teacher=Teacher(),
+            progress=lambda now: now.step == 4 and stop.set(),
+            stop=stop,
+        )
     folder = train(spec, gold, tmp_path / "other", teacher=Teacher())
     first, second = weights(whole), weights(folder)
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_divided_batches_learn_the_same(encoder: Path, t5: Path, gold: Path, tmp_path: Path) -> None:
+def test_divided_batches_learn_the_same(
+    encoder: Path, t5: Path, gold: Path, tmp_path: Path
+) -> None:
     """Four parts of a batch, one after another, are worth what the batch is at once."""
     few = {"steps": 3, "checkpoint_every": 3, "log_every": 1, "held_out": 0.25, "samples": 0}
     for name, teacher, spec in (
@@ -268,15 +362,28 @@ def test_divided_batches_learn_the_same(encoder: Path, t5: Path, gold: Path, tmp
         ("planner", Teacher(), planner_spec(t5, **few)),
     ):
         whole = train(spec, gold, tmp_path / f"{name} at once", teacher=teacher)
-        parts = train(replace(spec, micro_batch=4), gold, tmp_path / f"{name} in parts", teacher=teacher)
+        parts = train(
+            replace(spec, micro_batch=4), gold, tmp_path / f"{name} in parts", teacher=teacher
+        )
         assert losses(parts) == pytest.approx(losses(whole), rel=1e-3)
 
 
-@pytest.mark.skipif("PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: half a minute of the processor each")
+@pytest.mark.skipif(
+    "PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: half a minute of the processor each"
+)
 @pytest.mark.parametrize("trains", ["ranker", "planner"])
-def test_two_processes_learn_the_same(trains: str, encoder: Path, t5: Path, gold: Path, tmp_path: Path) -> None:
+def test_two_processes_learn_the_same(
+    trains: str, encoder: Path, t5: Path, gold: Path, tmp_path: Path
+) -> None:
     """Started by `accelerate launch` as on several GPUs: with the losses of one process."""
-    few = {"steps": 3, "batch": 8, "checkpoint_every": 3, "log_every": 1, "held_out": 0.25, "samples": 1}
+    few = {
+        "steps": 3,
+        "batch": 8,
+        "checkpoint_every": 3,
+        "log_every": 1,
+        "held_out": 0.25,
+        "samples": 1,
+    }
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in few.items()]
     of_ranker, teacher = trains == "ranker", make_policy("mindact", model=ScriptedModel([]))
     model, asked = (encoder, ()) if of_ranker else (t5, ("--policy", "mindact"))

@@ -1,4 +1,6 @@
-"""A library of three policies, as a user would write it, and an agent that is answered by a script."""
+"""A library of three policies, as a user would write it, and an agent that is answered by a
+script.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,16 @@ scroll = "`scroll [down]`: scroll."
 note = "`note [text]`: remember."
 """
 POLICIES = {
-    "shop_agent": 'purpose = "shop"\nverbs = ["click", "type", "note"]\ncalls = ["find_x", "search_list"]',
-    "find_x": 'purpose = "find an x"\nusage = "find_x [which]"\nverbs = ["click"]\nremind = "Name the rule."',
-    "search_list": 'purpose = "search a list"\nverbs = ["click", "scroll"]\ncalls = ["search_list"]',
+    "shop_agent": (
+        'purpose = "shop"\nverbs = ["click", "type", "note"]\ncalls = ["find_x", "search_list"]'
+    ),
+    "find_x": (
+        'purpose = "find an x"\nusage = "find_x [which]"\nverbs = ["click"]\nremind = "Name '
+        'the rule."'
+    ),
+    "search_list": (
+        'purpose = "search a list"\nverbs = ["click", "scroll"]\ncalls = ["search_list"]'
+    ),
 }
 EXAMPLES = """
 [[example]]
@@ -49,7 +58,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "examples").mkdir()
     (tmp_path / "library.toml").write_text(LIBRARY)
     for name, front in POLICIES.items():
-        (tmp_path / f"{name}.md").write_text(f'+++\nname = "{name}"\n{front}\n+++\n1. Rule of {name} at {{{{ origin }}}}.\n')
+        (tmp_path / f"{name}.md").write_text(
+            f'+++\nname = "{name}"\n{front}\n+++\n1. Rule of {name} at {{{{ origin }}}}.\n'
+        )
     (tmp_path / "examples" / "find_x.toml").write_text(EXAMPLES)
     return tmp_path
 
@@ -59,12 +70,16 @@ Play = Callable[..., tuple[StepAgent, ScriptedModel]]
 
 @pytest.fixture
 def play(folder: Path) -> Play:
-    """An agent on that library whose model gives these actions, one a call, or replies where they name themselves."""
+    """An agent on that library whose model gives these actions, one a call, or replies where they
+    name themselves.
+    """
 
     def made(
         *lines: str, goal: str = "Buy an x", site: str | None = None, **options: object
     ) -> tuple[StepAgent, ScriptedModel]:
-        model = ScriptedModel([line if ":" in line else f"REASON: so\nACTION: {line}" for line in lines])
+        model = ScriptedModel(
+            [line if ":" in line else f"REASON: so\nACTION: {line}" for line in lines]
+        )
         agent = make_policy("step", model=model, library=str(folder), **options)
         assert isinstance(agent, StepAgent)
         agent.reset(Task(id="t", goal=goal, platform="web", site=site))

@@ -1,4 +1,6 @@
-"""SteP on MiniWoB++ in the real Chromium: a model that answers by program calls the policies of the library."""
+"""SteP on MiniWoB++ in the real Chromium: a model that answers by program calls the policies of the
+library.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ async def test_a_task_is_solved_by_the_stack(environment: MiniWoB, name: str) ->
 async def test_the_flat_prompt_plays_as_well(environment: MiniWoB) -> None:
     task = await environment.task("multi-orderings", 41)
     model = ProgrammaticStep()
-    played = await run_episode(make_policy("step", model=model, flat=True), environment, task, id="flat")
+    played = await run_episode(
+        make_policy("step", model=model, flat=True), environment, task, id="flat"
+    )
     assert (await environment.grade(played)).success
     assert model.calls == len(played.steps)
 
@@ -61,7 +65,9 @@ async def test_the_flat_prompt_plays_as_well(environment: MiniWoB) -> None:
 async def test_a_foreign_prompt_is_given_up() -> None:
     for model in (ProgrammaticStep(), ProgrammaticShop()):
         with metered() as meter:
-            reply = await model.complete([Message("system", ("Hm",)), Message("user", ("What now?",))])
+            reply = await model.complete(
+                [Message("system", ("Hm",)), Message("user", ("What now?",))]
+            )
         assert reply.text == "REASON: this is no prompt of the policy step\nACTION: stop [N/A]"
         assert meter.usage == reply.usage and model.calls == 1, "what it took is on record"
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from prill.papers.step.grammar import UnreadableActionError, read_call, read_environment_action, read_reply
+from prill.papers.step.grammar import (
+    UnreadableActionError,
+    read_call,
+    read_environment_action,
+    read_reply,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,11 @@ def test_both_surfaces_give_one_action(written: str, printed: str) -> None:
     ("reply", "reason", "action"),
     [
         ("REASON: a\nStill a.\nACTION: click [1]", "a\nStill a.", "click [1]"),
-        ("REASON: the page says ACTION: stop [x]\nACTION:\n```\nclick [7]\n```", "the page says ACTION: stop [x]", "click [7]"),
+        (
+            "REASON: the page says ACTION: stop [x]\nACTION:\n```\nclick [7]\n```",
+            "the page says ACTION: stop [x]",
+            "click [7]",
+        ),
         ("REASON: r\nACTION: `click [7]`\nThen I would stop.", "r", "click [7]"),
         ('REASON: r\nACTION:\n"search_issues [x]"', "r", "search_issues [x]"),
         ("**REASON:** r\n**ACTION:** click [7]", "r", "click [7]"),
@@ -46,9 +55,21 @@ def test_both_surfaces_give_one_action(written: str, printed: str) -> None:
         ("I click it.", None, None),
         ("REASON: r\nACTION:", "r", None),
         # What is typed may hold the words by which an action is found, on a line of its own, too.
-        ("REASON: r\nACTION: type [5] [see ACTION: click [9]]", "r", "type [5] [see ACTION: click [9]]"),
-        ("REASON: r\nACTION: type [5] [see\nACTION: click [9]\n]", "r", "type [5] [see\nACTION: click [9]\n]"),
-        ("REASON: r\nACTION: click [3] where it says ACTION: click [9]", "r", "click [3] where it says ACTION: click [9]"),
+        (
+            "REASON: r\nACTION: type [5] [see ACTION: click [9]]",
+            "r",
+            "type [5] [see ACTION: click [9]]",
+        ),
+        (
+            "REASON: r\nACTION: type [5] [see\nACTION: click [9]\n]",
+            "r",
+            "type [5] [see\nACTION: click [9]\n]",
+        ),
+        (
+            "REASON: r\nACTION: click [3] where it says ACTION: click [9]",
+            "r",
+            "click [3] where it says ACTION: click [9]",
+        ),
         ("REASON: r. ACTION: click [3]", "r.", "click [3]"),
         ("REASON: r\nACTION: click [1]\n\nACTION: click [2]", "r\nACTION: click [1]", "click [2]"),
     ],
@@ -64,7 +85,9 @@ def test_enter_is_what_the_library_says() -> None:
     assert read_environment_action(read_call("type [3] [tea] [1]"), enter=False).value == "tea\n"
 
 
-@pytest.mark.parametrize("written", ["[7]", "", "click", "click [it]", "type [3]", "scroll [sideways]"])
+@pytest.mark.parametrize(
+    "written", ["[7]", "", "click", "click [it]", "type [3]", "scroll [sideways]"]
+)
 def test_what_is_no_action_says_why(written: str) -> None:
     with pytest.raises(UnreadableActionError):
         read_environment_action(read_call(written), enter=True)

@@ -24,20 +24,67 @@ RULES = "1. Rule of"
 @pytest.mark.parametrize(
     ("file", "old", "new", "problem"),
     [
-        ("shop_agent.md", '"find_x"', '"find_y"', "shop_agent.md: calls 'find_y': the library has no policy of that name"),
-        ("shop_agent.md", '"note"', '"fly"', "shop_agent.md: verb 'fly': library.toml has no such verb"),
-        ("find_x.md", 'name = "find_x"', 'name = "find_z"', "find_x.md: the name 'find_z' and that of the file"),
+        (
+            "shop_agent.md",
+            '"find_x"',
+            '"find_y"',
+            "shop_agent.md: calls 'find_y': the library has no policy of that name",
+        ),
+        (
+            "shop_agent.md",
+            '"note"',
+            '"fly"',
+            "shop_agent.md: verb 'fly': library.toml has no such verb",
+        ),
+        (
+            "find_x.md",
+            'name = "find_x"',
+            'name = "find_z"',
+            "find_x.md: the name 'find_z' and that of the file",
+        ),
         ("find_x.md", "purpose", "porpoise", "find_x.md: Object contains unknown field `porpoise`"),
         ("find_x.md", 'purpose = "', "purpose = ", "find_x.md: Invalid value (at line 3,"),
-        ("find_x.md", "+++", "---", "find_x.md: expected name, purpose and verbs as TOML between two lines +++"),
-        ("find_x.md", "{{ origin }}", "{{ host }}", "find_x.md: the rules have a place 'host' to fill"),
-        ("library.toml", 'scroll = "', 'drag = "', "library.toml: verbs: 'drag' is none of the actions"),
-        ("library.toml", '"search_list"', '"gone"', "library.toml: map is 'gone': the library has no policy"),
-        ("examples/find_x.toml", "click [4]", "fly [4]", "find_x.toml: example 1: 'fly' is none of this policy's verbs"),
-        ("examples/find_x.toml", "reason", "raisin", "find_x.toml: Object contains unknown field `raisin`"),
+        (
+            "find_x.md",
+            "+++",
+            "---",
+            "find_x.md: expected name, purpose and verbs as TOML between two lines +++",
+        ),
+        (
+            "find_x.md",
+            "{{ origin }}",
+            "{{ host }}",
+            "find_x.md: the rules have a place 'host' to fill",
+        ),
+        (
+            "library.toml",
+            'scroll = "',
+            'drag = "',
+            "library.toml: verbs: 'drag' is none of the actions",
+        ),
+        (
+            "library.toml",
+            '"search_list"',
+            '"gone"',
+            "library.toml: map is 'gone': the library has no policy",
+        ),
+        (
+            "examples/find_x.toml",
+            "click [4]",
+            "fly [4]",
+            "find_x.toml: example 1: 'fly' is none of this policy's verbs",
+        ),
+        (
+            "examples/find_x.toml",
+            "reason",
+            "raisin",
+            "find_x.toml: Object contains unknown field `raisin`",
+        ),
     ],
 )
-def test_loading_says_what_is_wrong(folder: Path, file: str, old: str, new: str, problem: str) -> None:
+def test_loading_says_what_is_wrong(
+    folder: Path, file: str, old: str, new: str, problem: str
+) -> None:
     text = (folder / file).read_text()
     assert old in text
     (folder / file).write_text(text.replace(old, new))
@@ -58,12 +105,18 @@ def test_marks_of_editors_are_read_over(folder: Path) -> None:
 
 
 def test_a_missing_folder_names_the_others() -> None:
-    with pytest.raises(UsageError, match=r"'miniwop': neither a folder .*did you mean 'miniwob'.*there are: .*miniwob"):
+    with pytest.raises(
+        UsageError,
+        match=r"'miniwop': neither a folder .*did you mean 'miniwob'.*there are: .*miniwob",
+    ):
         make_policy("step", model=ScriptedModel([]), library="miniwop")
 
 
 def test_an_unknown_root_is_refused(play: Play) -> None:
-    with pytest.raises(UsageError, match=r"root: library .* has no policy 'shop_agnt' \(did you mean 'shop_agent'\?\)"):
+    with pytest.raises(
+        UsageError,
+        match=r"root: library .* has no policy 'shop_agnt' \(did you mean 'shop_agent'\?\)",
+    ):
         play(root="shop_agnt")
 
 
@@ -111,7 +164,10 @@ async def test_without_reasons_none_is_asked_for(play: Play) -> None:
 
 async def test_flat_prompt_has_everything(play: Play) -> None:
     text = await system(play, flat=True)
-    assert [text.count(part) for part in (RULES, "EXAMPLE", "Policies that you can call", "scroll [down]")] == [3, 2, 0, 1]
+    assert [
+        text.count(part)
+        for part in (RULES, "EXAMPLE", "Policies that you can call", "scroll [down]")
+    ] == [3, 2, 0, 1]
     agent, _ = play("find_x [q]", "click [1]", flat=True)
     await agent.act(PAGE)
     assert [event.kind for event in agent.events] == ["invalid", "act"]
@@ -122,7 +178,8 @@ async def test_flat_prompt_keeps_its_budget(play: Play, folder: Path, tokens: in
     text = await system(play, flat=True, flat_tokens=tokens)
     agent = ChatPolicy(load_library(str(folder)))
     assert estimate_tokens(text) <= tokens
-    assert agent.tokens(agent.library.flat()) > 330  # some of the budgets are too small for all of it
+    # some of the budgets are too small for all of it
+    assert agent.tokens(agent.library.flat()) > 330
     assert text.count("EXAMPLE") == text.count("Response:\nREASON:") == text.count("\nACTION: ") - 1
 
 
@@ -144,4 +201,7 @@ def test_every_shipped_library_loads(name: str) -> None:
 
 
 def test_tasks_find_their_library() -> None:
-    assert library_for("auto", Task(id="miniwob/click-test?seed=1", goal="", site="click-test")).name == "miniwob"
+    assert (
+        library_for("auto", Task(id="miniwob/click-test?seed=1", goal="", site="click-test")).name
+        == "miniwob"
+    )

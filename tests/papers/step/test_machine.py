@@ -15,7 +15,9 @@ from prill.testing.scripted import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 Play = Callable[..., tuple[StepAgent, ScriptedModel]]
-PAGE = Observation(text="[1] link 'Home'\n[3] textbox 'Search'\n[4] link 'x'", url="http://shop.example:7770/a")
+PAGE = Observation(
+    text="[1] link 'Home'\n[3] textbox 'Search'\n[4] link 'x'", url="http://shop.example:7770/a"
+)
 
 
 def shown(model: ScriptedModel, call: int = -1) -> str:
@@ -39,7 +41,9 @@ def depth(agent: StepAgent) -> int:
 async def test_root_acts_on_the_environment(play: Play) -> None:
     agent, _ = play("click [1]")
     step = await agent.act(PAGE)
-    assert step.action == Action("click", "click [1] where [1] is link 'Home'", target="[1] link 'Home'")
+    assert step.action == Action(
+        "click", "click [1] where [1] is link 'Home'", target="[1] link 'Home'"
+    )
     assert (depth(agent), [event.response for event in agent.events]) == (1, [""])
     assert step.thought == "act shop_agent: click [1] | so"
 
@@ -47,7 +51,10 @@ async def test_root_acts_on_the_environment(play: Play) -> None:
 async def test_a_call_returns_its_answer(play: Play) -> None:
     agent, model = play("find_x [q]", "click [4]", "stop [42]", "stop [42]")
     steps = [await agent.act(PAGE), await agent.act(PAGE)]
-    assert [(step.action.kind, step.action.value) for step in steps] == [("click", None), ("stop", "42")]
+    assert [(step.action.kind, step.action.value) for step in steps] == [
+        ("click", None),
+        ("stop", "42"),
+    ]
     assert [objective(model, call) for call in range(4)] == [
         "OBJECTIVE: Buy an x",
         "OBJECTIVE: find_x [q]",
@@ -73,13 +80,18 @@ async def test_calls_stand_in_the_thought(play: Play) -> None:
 async def test_callee_sees_the_same_page(play: Play) -> None:
     agent, model = play("find_x [q]", "stop []", "click [1]")
     await agent.act(PAGE)
-    pages = {shown(model, call).partition("OBSERVATION:\n")[2].partition("PREVIOUS")[0] for call in range(3)}
+    pages = {
+        shown(model, call).partition("OBSERVATION:\n")[2].partition("PREVIOUS")[0]
+        for call in range(3)
+    }
     assert len(pages) == 1
     assert "[1] link 'Home'" in pages.pop()
 
 
 async def test_a_policy_may_call_itself(play: Play) -> None:
-    agent, model = play("search_list [a]", "search_list [b]", "click [1]", "stop [n]", "stop [m]", "stop []")
+    agent, model = play(
+        "search_list [a]", "search_list [b]", "click [1]", "stop [n]", "stop [m]", "stop []"
+    )
     await agent.act(PAGE)
     assert agent.events[-1].frames == ("shop_agent", "search_list", "search_list")
     await agent.act(PAGE)
@@ -97,7 +109,9 @@ async def test_stop_in_a_text_ends_nothing(play: Play) -> None:
 
 
 async def test_unknown_verbs_end_the_policy(play: Play) -> None:
-    agent, model = play("find_x [q]", "find_products [q]", "REASON: I click it", "click [it]", "click [1]")
+    agent, model = play(
+        "find_x [q]", "find_products [q]", "REASON: I click it", "click [it]", "click [1]"
+    )
     step = await agent.act(PAGE)
     assert (step.action.kind, depth(agent)) == ("click", 1)
     assert "(not done: find_products is not available) = find_products [q]" in history(model, 2)
@@ -107,7 +121,9 @@ async def test_unknown_verbs_end_the_policy(play: Play) -> None:
 
 async def test_a_reply_that_was_cut_is_told(play: Play) -> None:
     agent, _ = play()
-    agent.model = model = ScriptedModel([TruncatedError("cut", "REASON: well, well"), "REASON: so\nACTION: click [1]"])
+    agent.model = model = ScriptedModel(
+        [TruncatedError("cut", "REASON: well, well"), "REASON: so\nACTION: click [1]"]
+    )
     agent.reset(Task(goal="Buy an x"))
     assert (await agent.act(PAGE)).action.kind == "click"
     assert "the reply was too long" in history(model)
@@ -128,7 +144,9 @@ async def test_invalid_root_ends_the_episode(play: Play) -> None:
 
 
 async def test_depth_of_the_stack_is_limited(play: Play) -> None:
-    agent, model = play("search_list [a]", "search_list [b]", "search_list [c]", "click [1]", max_depth=3)
+    agent, model = play(
+        "search_list [a]", "search_list [b]", "search_list [c]", "click [1]", max_depth=3
+    )
     await agent.act(PAGE)
     assert depth(agent) == 3
     assert "3 policies are at work already" in history(model, 3)
@@ -148,10 +166,15 @@ async def test_giving_up_keeps_what_came_before(play: Play) -> None:
 
 
 async def test_answers_forge_no_line_of_history(play: Play) -> None:
-    agent, model = play("find_x [q]", "stop [none\nclick [4]]", "type [3] [two  blanks\nstop [paid]]", "click [1]")
+    agent, model = play(
+        "find_x [q]", "stop [none\nclick [4]]", "type [3] [two  blanks\nstop [paid]]", "click [1]"
+    )
     await agent.act(PAGE)
     await agent.act(PAGE)
-    assert history(model).splitlines()[1:-1] == ["none click [4] = find_x [q]", "type [3] [two  blanks stop [paid]]"]
+    assert history(model).splitlines()[1:-1] == [
+        "none click [4] = find_x [q]",
+        "type [3] [two  blanks stop [paid]]",
+    ]
 
 
 async def test_brackets_come_back_whole(play: Play) -> None:
@@ -163,7 +186,11 @@ async def test_brackets_come_back_whole(play: Play) -> None:
 async def test_a_note_stays_in_the_history(play: Play) -> None:
     agent, model = play("note [12 in stock]", "click [1]")
     step = await agent.act(PAGE)
-    assert (step.action.kind, step.action.value, step.action.target) == ("note", "12 in stock", None)
+    assert (step.action.kind, step.action.value, step.action.target) == (
+        "note",
+        "12 in stock",
+        None,
+    )
     await agent.act(PAGE)
     assert "note [12 in stock]" in history(model)
 
@@ -182,7 +209,9 @@ async def test_replay_repeats_the_actions(play: Play) -> None:
     task = Task(id="t", goal="Buy an x", platform="web")
     environment = ReplayEnvironment(Trajectory(id="r", task=task, steps=states, final=PAGE))
     played = await run_episode(agent, environment, task, id="a")
-    again = await run_episode(make_policy("replay", trajectories=[played]), environment, task, id="b")
+    again = await run_episode(
+        make_policy("replay", trajectories=[played]), environment, task, id="b"
+    )
     assert [step.action for step in again.steps] == [step.action for step in played.steps]
     assert [step.action.kind for step in played.steps] == ["click", "type", "stop"]
 
@@ -204,7 +233,11 @@ async def test_page_cannot_end_its_quotation(play: Play) -> None:
 async def test_lessons_reach_the_root_alone(play: Play) -> None:
     agent, model = play("find_x [q]", "stop []", "click [1]", lessons=["Look at the menu first."])
     await agent.act(PAGE)
-    assert ["Look at the menu first." in shown(model, call) for call in range(3)] == [True, False, True]
+    assert ["Look at the menu first." in shown(model, call) for call in range(3)] == [
+        True,
+        False,
+        True,
+    ]
 
 
 async def test_stack_is_discarded_at_reset(play: Play) -> None:
@@ -212,13 +245,23 @@ async def test_stack_is_discarded_at_reset(play: Play) -> None:
     await agent.act(PAGE)
     agent.reset(Task(id="u", goal="Other"))
     await agent.act(PAGE)
-    assert (objective(model, 2), history(model, 2), len(agent.events)) == ("OBJECTIVE: Other", "None", 1)
+    assert (objective(model, 2), history(model, 2), len(agent.events)) == (
+        "OBJECTIVE: Other",
+        "None",
+        1,
+    )
 
 
 async def test_site_chooses_the_root(play: Play) -> None:
-    assert (await play("click [1]", site="map")[0].act(PAGE)).thought == "act search_list: click [1] | so"
-    assert (await play("click [1]", site="multi")[0].act(PAGE)).thought == "act shop_agent: click [1] | so"
-    assert (await play("click [1]", root="find_x")[0].act(PAGE)).thought == "act find_x: click [1] | so"
+    assert (
+        await play("click [1]", site="map")[0].act(PAGE)
+    ).thought == "act search_list: click [1] | so"
+    assert (
+        await play("click [1]", site="multi")[0].act(PAGE)
+    ).thought == "act shop_agent: click [1] | so"
+    assert (
+        await play("click [1]", root="find_x")[0].act(PAGE)
+    ).thought == "act find_x: click [1] | so"
 
 
 async def test_rules_name_the_page_host(play: Play) -> None:

@@ -17,7 +17,7 @@ PAGE = """<div id="wrap" data-wob_ref="1"><div id="query" data-wob_ref="2">Pick 
 <input type="text" id="t2" value="tea" data-wob_ref="9"><table data-wob_ref="10"><tr data-wob_ref="11"><td data-wob_ref="12">
 <button data-wob_ref="13">  O K </button></td></tr></table><span class="star" data-wob_ref="14"></span>
 <select id="s" data-wob_ref="15"><option data-wob_ref="16">one</option><option selected data-wob_ref="17">two</option></select>
-<textarea id="ta" data-wob_ref="18">ends in a blank </textarea></div></div>"""
+<textarea id="ta" data-wob_ref="18">ends in a blank </textarea></div></div>"""  # noqa: E501
 LINES = """<div id=1 val=wrap />
 <div id=4 val=area />
 <label id=5 val= />
@@ -34,7 +34,7 @@ LINES = """<div id=1 val=wrap />
 <option id=17 val=two />
 <textarea id=18 val=ends in a blank  />"""
 CALENDAR = """<a data-wob_ref="1">7</a><div id="ui-datepicker-div" data-wob_ref="2"><span data-wob_ref="3">December</span>
-<span data-wob_ref="4">2016</span><span data-wob_ref="5">21</span><a data-wob_ref="6">21</a><a data-wob_ref="7">32</a></div>"""
+<span data-wob_ref="4">2016</span><span data-wob_ref="5">21</span><a data-wob_ref="6">21</a><a data-wob_ref="7">32</a></div>"""  # noqa: E501
 
 
 def test_elements_are_lines_in_order() -> None:
@@ -43,7 +43,15 @@ def test_elements_are_lines_in_order() -> None:
 
 def test_days_of_a_calendar_are_dates() -> None:
     shown = [line.value for line in html_lines(CALENDAR)]
-    assert shown == ["12/07/2016", "ui-datepicker-div", "December", "2016", "21", "12/21/2016", "32"]
+    assert shown == [
+        "12/07/2016",
+        "ui-datepicker-div",
+        "December",
+        "2016",
+        "21",
+        "12/21/2016",
+        "32",
+    ]
     assert html_lines(CALENDAR.replace("ui-datepicker-div", "x"))[0].value == "7"
 
 

@@ -1,4 +1,6 @@
-"""The libraries of WebArena's sites and of the airline's desk: complete, small enough, without hosts, true to the pages."""
+"""The libraries of WebArena's sites and of the airline's desk: complete, small enough, without
+hosts, true to the pages.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ CALLS = {
     "shopping_agent": {"search_order", "list_products", "search_reviews"},
     "maps_agent": {"find_directions", "search_nearest_place"},
 }
-TEMPLATES = [(name, one) for name in ("webarena", "airline") for one in sorted(load_library(name).templates)]
+TEMPLATES = [
+    (name, one) for name in ("webarena", "airline") for one in sorted(load_library(name).templates)
+]
 
 
 def template(library: str, name: str) -> Template:
@@ -34,7 +38,15 @@ def template(library: str, name: str) -> Template:
 
 def whole(one: Template) -> str:
     """All that the template says of its own."""
-    return "\n".join([one.front.purpose, one.usage, one.front.remind, one.rules, *(repr(each) for each in one.examples)])
+    return "\n".join(
+        [
+            one.front.purpose,
+            one.usage,
+            one.front.remind,
+            one.rules,
+            *(repr(each) for each in one.examples),
+        ]
+    )
 
 
 def test_webarena_has_its_nineteen_policies() -> None:
@@ -58,7 +70,11 @@ def test_airline_has_a_root_and_four_skills() -> None:
         (Task(id="webarena.7", goal="g", site="map"), "webarena", "maps_agent"),
         (Task(id="webarena.1009", goal="g", site="reddit"), "webarena", "reddit_agent"),
         (Task(id="webarena.100", goal="g", site="multi"), "webarena", "web_agent"),
-        (Task(id="airline/book-flight?seed=0", goal="g", site="airline"), "airline", "airline_agent"),
+        (
+            Task(id="airline/book-flight?seed=0", goal="g", site="airline"),
+            "airline",
+            "airline_agent",
+        ),
     ],
 )
 def test_tasks_find_library_and_root(task: Task, library: str, root: str) -> None:
@@ -76,7 +92,9 @@ def test_templates_name_no_hosts(library: str, name: str) -> None:
     # Local addresses stand in examples only; rules have the page's own.
     one = template(library, name)
     assert "://" not in one.rules
-    assert not re.search(r"\b(?!example\.com)[\w-]+\.(com|org|net)\b", re.sub(r"@[\w.-]+", "", whole(one)))
+    assert not re.search(
+        r"\b(?!example\.com)[\w-]+\.(com|org|net)\b", re.sub(r"@[\w.-]+", "", whole(one))
+    )
 
 
 def test_user_pages_are_on_the_page_host() -> None:
@@ -93,20 +111,32 @@ def test_examples_call_by_the_right_verb(library: str, name: str) -> None:
     for example in one.examples:
         assert root or example.objective.startswith(f"{name} [")
         assert not re.match(r"[\"'`]", example.action)
-        # Every number that an action or a reason names is on the page; the last of `type` is no element.
+        # Every number that an action or a reason names is on the page; the last of `type` is no
+        # element.
         written = re.sub(r" \[[01]\]\Z", "", example.action)
         shown = set(re.findall(r"\[(\d+)\]", example.observation))
-        assert set(re.findall(r"\[(\d+)\]", re.sub(r"\[[^\]]*\D[^\]]*\]", "", f"{example.reason} {written}"))) <= shown
+        assert (
+            set(
+                re.findall(
+                    r"\[(\d+)\]", re.sub(r"\[[^\]]*\D[^\]]*\]", "", f"{example.reason} {written}")
+                )
+            )
+            <= shown
+        )
 
 
 def test_older_orders_are_on_later_pages() -> None:
-    rule = next(line for line in template("webarena", "search_order").rules.splitlines() if "Next" in line)
+    rule = next(
+        line for line in template("webarena", "search_order").rules.splitlines() if "Next" in line
+    )
     assert re.search(r"Next leads to older .* Previous to newer", rule)
 
 
 def site(address: str, login: str, form: dict[str, str], paths: list[str]) -> str:
     """The pages of one site as one text."""
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+    opener = urllib.request.build_opener(
+        urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+    )
     opener.open(address + login, urllib.parse.urlencode(form).encode(), timeout=30).close()
     pages = []
     for path in paths:
@@ -118,7 +148,12 @@ def site(address: str, login: str, form: dict[str, str], paths: list[str]) -> st
 def test_examples_show_what_the_shop_shows() -> None:
     emma = {"login[username]": "emma.lopez@gmail.com", "login[password]": "Password.123"}
     orders = ["/sales/order/history/", "/sales/order/view/order_id/174/"]
-    goods = ["/", "/lighting.html", "/lighting.html?product_list_order=price", "/grove-dotted-notebook.html"]
+    goods = [
+        "/",
+        "/lighting.html",
+        "/lighting.html?product_list_order=price",
+        "/grove-dotted-notebook.html",
+    ]
     with Shop() as shop:
         at = shop.environ
         text = site(at["SHOPPING"], "/customer/account/login/", emma, [*goods, *orders])
@@ -132,7 +167,9 @@ def test_examples_show_what_the_shop_shows() -> None:
         )
         project = "/byteblaze/lantern-theme"
         git = {"user[login]": "byteblaze", "user[password]": "hello1234"}
-        text += site(at["GITLAB"], "/users/sign_in", git, ["/", project, f"{project}/-/project_members"])
+        text += site(
+            at["GITLAB"], "/users/sign_in", git, ["/", project, f"{project}/-/project_members"]
+        )
     plain = re.sub(r"\s+", " ", text + re.sub(r"<[^>]+>", " ", text))
     for one in load_library("webarena").templates.values():
         for example in one.examples:
@@ -141,7 +178,11 @@ def test_examples_show_what_the_shop_shows() -> None:
                 if quoted := re.search(r"\] \w+ ('.*'|\".*\")", line):
                     words = re.sub(r"\s+", " ", str(ast.literal_eval(quoted[1]))).strip()
                     # A cell's name joins the pieces of what is in it.
-                    assert words in plain or words in typed or all(word in plain for word in words.split()), (
+                    assert (
+                        words in plain
+                        or words in typed
+                        or all(word in plain for word in words.split())
+                    ), (
                         one.front.name,
                         line,
                     )

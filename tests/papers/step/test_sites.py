@@ -1,4 +1,6 @@
-"""SteP on the local shop, its neighbours and the airline's desk, in the real Chromium, with a model that answers by program."""
+"""SteP on the local shop, its neighbours and the airline's desk, in the real Chromium, with a model
+that answers by program.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +58,17 @@ async def test_step_does_a_task_on_each_site(
     environ = {**os.environ, **shop.environ}
     configs = {config.task_id: config for config in read_configs(shop_configs(), environ)}
     spec, sites = WebArenaSpec(reset=shop.reset_url), Sites.from_environment(environ)
-    environment = WebArena(tmp_path, collect_setups(configs.values()), spec, sites=sites, browser=chromium)
+    environment = WebArena(
+        tmp_path, collect_setups(configs.values()), spec, sites=sites, browser=chromium
+    )
     task = make_task(configs[number])
     task = replace(task, start_url=sites.public(task.start_url or ""))
-    played = await run_episode(make_policy("step", model=ProgrammaticShop()), environment, task, id="e")
-    label = await WebArenaOracle(configs.values(), shop=shop_access(environ)).grade(played, environment.page)
+    played = await run_episode(
+        make_policy("step", model=ProgrammaticShop()), environment, task, id="e"
+    )
+    label = await WebArenaOracle(configs.values(), shop=shop_access(environ)).grade(
+        played, environment.page
+    )
     await environment.close()
     assert (played.error, label.success, label.note) == (None, True, None)
     assert called(played) == calls
@@ -79,11 +87,15 @@ async def test_step_does_a_task_on_each_site(
         ("book-flight", {"fill_text", "choose_date", "select_flight"}),
     ],
 )
-async def test_step_does_each_airline_task(name: str, calls: set[str], chromium: Chromium, tmp_path: Path) -> None:
+async def test_step_does_each_airline_task(
+    name: str, calls: set[str], chromium: Chromium, tmp_path: Path
+) -> None:
     with AirlineDesk() as desk:
         environment = Airline(tmp_path, Service(desk.url, desk.token), browser=chromium)
         task = await environment.task(name, 4)
-        played = await run_episode(make_policy("step", model=ProgrammaticShop()), environment, task, id="e")
+        played = await run_episode(
+            make_policy("step", model=ProgrammaticShop()), environment, task, id="e"
+        )
         label = await environment.grade(played)
         await environment.close()
     assert (played.error, label.success, label.note) == (None, True, "progress 1.00")

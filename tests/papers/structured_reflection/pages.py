@@ -1,4 +1,6 @@
-"""A small site of written pages, and a model that answers by the kind of question: for tests without a browser."""
+"""A small site of written pages, and a model that answers by the kind of question: for tests
+without a browser.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,23 @@ from prill.protocols import Message
 from prill.testing import ScriptedModel
 from prill.types import Action, EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
-TASK = Task(id="miniwob/three?seed=1", goal="Press one, two and three", platform="web", site="three")
+TASK = Task(
+    id="miniwob/three?seed=1", goal="Press one, two and three", platform="web", site="three"
+)
 Said = str | Exception
 FAILED = Verdict(id="a", success=False, reason="FAILED", evaluator=EvaluatorInfo("oracle", "1"))
 
 
 def page(*lines: str) -> str:
     """HTML whose elements are these tags with numbers, from 1."""
-    tags = "".join(line.replace(">", f' data-wob_ref="{n}" data-wob_box="0 0 10 10">', 1) for n, line in enumerate(lines, 1))
-    return f'<div id="wrap" data-wob_ref="100"><div id="query" data-wob_ref="101">goal</div>{tags}</div>'
+    tags = "".join(
+        line.replace(">", f' data-wob_ref="{n}" data-wob_box="0 0 10 10">', 1)
+        for n, line in enumerate(lines, 1)
+    )
+    return (
+        '<div id="wrap" data-wob_ref="100"><div id="query" '
+        f'data-wob_ref="101">goal</div>{tags}</div>'
+    )
 
 
 def buttons(*words: str) -> str:
@@ -30,12 +40,15 @@ def buttons(*words: str) -> str:
 
 
 class Site:
-    """Pages by name, and where each action leads: `moves[page][line]`; what is not there changes nothing.
+    """Pages by name, and where each action leads: `moves[page][line]`; what is not there changes
+    nothing.
 
     The pages `won` and `lost` end it.
     """
 
-    def __init__(self, pages: Mapping[str, str], moves: Mapping[str, Mapping[str, str]], start: str = "start") -> None:
+    def __init__(
+        self, pages: Mapping[str, str], moves: Mapping[str, Mapping[str, str]], start: str = "start"
+    ) -> None:
         self.pages, self.moves, self.start = pages, moves, start
         self.at = start
         self.done: list[str] = []
@@ -56,7 +69,9 @@ class Site:
 
 
 class Renumbered(Site):
-    """A site whose ids are others in each attempt: higher by 100 than in the one before. `done` has those of the pages."""
+    """A site whose ids are others in each attempt: higher by 100 than in the one before. `done` has
+    those of the pages.
+    """
 
     higher = 0
 
@@ -65,19 +80,27 @@ class Renumbered(Site):
         return self._shown(await super().reset(task))
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        target = re.sub(r'(?<=ref=")\d+', lambda ref: str(int(ref[0]) - self.higher), action.target or "")
+        target = re.sub(
+            r'(?<=ref=")\d+', lambda ref: str(int(ref[0]) - self.higher), action.target or ""
+        )
         observation, done = await super().step(replace(action, target=target))
         return self._shown(observation), done
 
     def _shown(self, observation: Observation) -> Observation:
-        text = re.sub(r'(?<=ref=")\d+', lambda ref: str(int(ref[0]) + self.higher), observation.text or "")
+        text = re.sub(
+            r'(?<=ref=")\d+', lambda ref: str(int(ref[0]) + self.higher), observation.text or ""
+        )
         return replace(observation, text=text)
 
 
 class Answers(ScriptedModel):
-    """Plans and reflections in order, given beforehand; words for actions, and ids, made on the spot. `asked` has the kinds."""
+    """Plans and reflections in order, given beforehand; words for actions, and ids, made on the
+    spot. `asked` has the kinds.
+    """
 
-    def __init__(self, plans: Iterable[Said] | Callable[[str], Said] = (), reflections: Iterable[Said] = ()) -> None:
+    def __init__(
+        self, plans: Iterable[Said] | Callable[[str], Said] = (), reflections: Iterable[Said] = ()
+    ) -> None:
         super().__init__(self.say)
         self.plans = plans if callable(plans) else self._in_order(plans)
         self.reflections = iter(reflections)
@@ -108,14 +131,22 @@ class Answers(ScriptedModel):
 
 
 async def attempt(
-    site: Site, model: Answers, lessons: Sequence[str] = (), *, task: Task = TASK, max_steps: int = 30, **options: object
+    site: Site,
+    model: Answers,
+    lessons: Sequence[str] = (),
+    *,
+    task: Task = TASK,
+    max_steps: int = 30,
+    **options: object,
 ) -> Trajectory:
     """One attempt with these lessons."""
     policy = StructuredReflection(model, StructuredSpec(**options), lessons=lessons)  # type: ignore[arg-type]
     return await run_episode(policy, site, task, id="a", max_steps=max_steps)
 
 
-async def lesson(model: Answers, played: Trajectory, lessons: Sequence[str] = (), **options: object) -> str:
+async def lesson(
+    model: Answers, played: Trajectory, lessons: Sequence[str] = (), **options: object
+) -> str:
     """What is learned from it."""
     policy = StructuredReflection(model, StructuredSpec(**options), lessons=lessons)  # type: ignore[arg-type]
     return await policy.reflect(played, FAILED)
@@ -127,7 +158,9 @@ def state(played: Trajectory) -> str | None:
 
 
 def chain(*words: str) -> Site:
-    """A page of buttons a step: the first one goes on, the others change nothing; after the last page it is won."""
+    """A page of buttons a step: the first one goes on, the others change nothing; after the last
+    page it is won.
+    """
     names = [*words, "won"]
     pages = {name: buttons(name, f"not {name}") for name in words}
     moves = {name: {"click id=1": after} for name, after in zip(words, names[1:], strict=True)}

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from prill.actions.webarena import UnreadableActionError
-from prill.papers.structured_reflection.actions import PlannedOrder, format_line, parse_action, planned_lines, read_order
+from prill.papers.structured_reflection.actions import (
+    PlannedOrder,
+    format_line,
+    parse_action,
+    planned_lines,
+    read_order,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +51,9 @@ def test_scroll_and_blank_lines_are_left_out() -> None:
     assert planned_lines(reply) == ["click id=5", "press ENTER"]
 
 
-@pytest.mark.parametrize("line", ["click id=5", 'enter "a b" to id=7', "press ArrowDown x 3", "hold Control", 'enter "x"'])
+@pytest.mark.parametrize(
+    "line",
+    ["click id=5", 'enter "a b" to id=7', "press ArrowDown x 3", "hold Control", 'enter "x"'],
+)
 def test_recorded_action_gives_its_line(line: str) -> None:
     assert format_line(parse_action(read_order(line))) == line

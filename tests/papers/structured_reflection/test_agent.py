@@ -1,4 +1,6 @@
-"""The agent on written pages: one call a screen, how attempts end, and what a lesson changes in the next attempt."""
+"""The agent on written pages: one call a screen, how attempts end, and what a lesson changes in the
+next attempt.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,19 @@ from prill.papers.structured_reflection.memory import read_note
 from prill.papers.structured_reflection.screen import read_screen
 from prill.types import Trajectory
 
-from .pages import FAILED, TASK, Answers, Renumbered, Site, attempt, buttons, chain, lesson, page, state
+from .pages import (
+    FAILED,
+    TASK,
+    Answers,
+    Renumbered,
+    Site,
+    attempt,
+    buttons,
+    chain,
+    lesson,
+    page,
+    state,
+)
 
 
 def thoughts(played: Trajectory) -> list[str | None]:
@@ -27,9 +41,16 @@ def thoughts(played: Trajectory) -> list[str | None]:
 
 
 async def test_one_call_plans_three_actions() -> None:
-    site, model = chain("one", "two", "three"), Answers(["click id=1\nclick id=1\nclick id=1\n[eod]\nclick id=9"])
+    site, model = (
+        chain("one", "two", "three"),
+        Answers(["click id=1\nclick id=1\nclick id=1\n[eod]\nclick id=9"]),
+    )
     played = await attempt(site, model)
-    assert (planning_calls(played), len(played.steps), played.metadata["ended_by"]) == (1, 3, "environment")
+    assert (planning_calls(played), len(played.steps), played.metadata["ended_by"]) == (
+        1,
+        3,
+        "environment",
+    )
     assert thoughts(played) == ["planned (1 of 3)", "planned (2 of 3)", "planned (3 of 3)"]
     assert [kind for kind, _ in model.asked] == ["plan"]
 
@@ -45,20 +66,25 @@ async def test_a_plan_that_only_scrolls_is_incomplete() -> None:
 
 
 async def test_blank_and_scroll_lines_are_passed_over() -> None:
-    played = await attempt(chain("one", "two"), Answers(["\nscroll down\nclick id=1\n\nscroll up\nclick id=1"]))
+    played = await attempt(
+        chain("one", "two"), Answers(["\nscroll down\nclick id=1\n\nscroll up\nclick id=1"])
+    )
     assert (played.metadata["ended_by"], len(played.steps)) == ("environment", 2)
 
 
 @pytest.mark.parametrize(
     ("cut", "done"),
     [
-        ("click id=1\nclick id=1\nclick id=", 2),  # in the middle of a line: what was whole is done, then it looks again
+        # in the middle of a line: what was whole is done, then it looks again
+        ("click id=1\nclick id=1\nclick id=", 2),
         ("click id=1\nclick id=1 [eod] That is all", 2),
         ("The page has a button that can be", 1),
     ],
 )
 async def test_a_plan_that_was_cut_is_no_error(cut: str, done: int) -> None:
-    played = await attempt(chain("one", "two", "three"), Answers([TruncatedError("cut", cut), "[eod]"]))
+    played = await attempt(
+        chain("one", "two", "three"), Answers([TruncatedError("cut", cut), "[eod]"])
+    )
     ended = "EXCEPTION" if done == 1 else "INCOMPLETE"
     assert (played.error, state(played), len(played.steps)) == (None, ended, done + 1)
 
@@ -72,7 +98,15 @@ async def test_a_plan_of_thoughts_alone_is_an_error() -> None:
 async def test_a_reflection_that_was_cut_is_read() -> None:
     played = await attempt(chain("one", "two"), Answers(["click id=2"]))
     text = await lesson(
-        Answers((), [TruncatedError("cut", "For action index=1, you should click id=1\nFor action index=1, y")]), played
+        Answers(
+            (),
+            [
+                TruncatedError(
+                    "cut", "For action index=1, you should click id=1\nFor action index=1, y"
+                )
+            ],
+        ),
+        played,
     )
     note = read_note(text)
     assert note is not None and (note.step, note.replacement) == (0, "click id=1")
@@ -85,7 +119,9 @@ async def test_an_unchanged_screen_ends_it() -> None:
 
 async def test_some_right_actions_show_nothing() -> None:
     silent = replace(TASK, site="click-button-sequence")
-    played = await attempt(chain("one", "two"), Answers(["click id=2\nclick id=1\nclick id=1"]), task=silent)
+    played = await attempt(
+        chain("one", "two"), Answers(["click id=2\nclick id=1\nclick id=1"]), task=silent
+    )
     assert (state(played), len(played.steps)) == (None, 3)
 
 
@@ -108,7 +144,10 @@ async def test_cycles_over_stages_are_optional() -> None:
 
 async def test_the_environments_end_comes_first() -> None:
     same = buttons("go")
-    played = await attempt(Site({"start": same, "won": same}, {"start": {"click id=1": "won"}}), Answers(["click id=1"]))
+    played = await attempt(
+        Site({"start": same, "won": same}, {"start": {"click id=1": "won"}}),
+        Answers(["click id=1"]),
+    )
     assert (played.metadata["ended_by"], len(played.steps)) == ("environment", 1)
 
 
@@ -121,7 +160,9 @@ async def test_an_action_that_fails_is_recorded(line: str) -> None:
 
 @pytest.mark.parametrize(("most", "ended"), [(3, None), (2, "FAILED")])
 async def test_a_stage_takes_exactly_its_limit(most: int, ended: str | None) -> None:
-    played = await attempt(chain("one", "two", "three"), Answers(["click id=1\n" * 3]), stage_steps=most)
+    played = await attempt(
+        chain("one", "two", "three"), Answers(["click id=1\n" * 3]), stage_steps=most
+    )
     assert (state(played), len(played.steps)) == (ended, 3)
 
 
@@ -160,8 +201,13 @@ async def test_reflection_forces_the_step_it_names() -> None:
 
 
 async def test_a_lesson_cuts_the_stage_before_it() -> None:
-    site, model = chain("one", "two", "three"), Answers(["click id=1\nclick id=2", "click id=1\nclick id=2", "click id=1"])
-    note = await lesson(Answers((), ["For action index=2, you should click id=1"]), await attempt(site, model))
+    site, model = (
+        chain("one", "two", "three"),
+        Answers(["click id=1\nclick id=2", "click id=1\nclick id=2", "click id=1"]),
+    )
+    note = await lesson(
+        Answers((), ["For action index=2, you should click id=1"]), await attempt(site, model)
+    )
     second = await attempt(site, model, [note], replay="off")
     assert thoughts(second) == ["planned (1 of 2)", FORCED, "planned (1 of 1)"]
     assert second.metadata["ended_by"] == "environment"
@@ -170,7 +216,9 @@ async def test_a_lesson_cuts_the_stage_before_it() -> None:
 async def test_a_changed_page_is_planned_anew() -> None:
     first = await attempt(chain("one", "two"), Answers(["click id=1\nclick id=2"]))
     note = await lesson(Answers((), ["For action index=2, you should click id=1"]), first)
-    renumbered = Site({"start": page("<i>x</i>").replace('ref="1"', 'ref="7"')}, {"start": {"click id=7": "won"}})
+    renumbered = Site(
+        {"start": page("<i>x</i>").replace('ref="1"', 'ref="7"')}, {"start": {"click id=7": "won"}}
+    )
     played = await attempt(renumbered, Answers(["click id=7"]), [note])
     assert (thoughts(played), played.metadata["ended_by"]) == (["planned (1 of 1)"], "environment")
 
@@ -178,7 +226,10 @@ async def test_a_changed_page_is_planned_anew() -> None:
 async def test_ids_tried_in_vain_are_hidden() -> None:
     pages = {"start": buttons(*"abcdefghijkl"), "lost": ""}
     site = Site(pages, {"start": {f"click id={n}": "lost" for n in range(1, 13)}})
-    model = Answers(["click id=12"], ["For action index=1, you should click id=1", "For action index=1, you should click id=2"])
+    model = Answers(
+        ["click id=12"],
+        ["For action index=1, you should click id=1", "For action index=1, you should click id=2"],
+    )
     notes = [await lesson(model, await attempt(site, model))]
     notes.append(await lesson(model, await attempt(site, model, notes), notes))
     agent = StructuredReflection(model, lessons=notes)
@@ -187,18 +238,35 @@ async def test_ids_tried_in_vain_are_hidden() -> None:
     third = await attempt(site, model, notes)
     model.reflections = iter(["For action index=1, you should click id=1"])
     notes.append(await lesson(model, third, notes))
-    assert "<button pos" in model.prompts("reflection")[-1] and "<button id=10 " in model.prompts("reflection")[-1]
+    assert (
+        "<button pos" in model.prompts("reflection")[-1]
+        and "<button id=10 " in model.prompts("reflection")[-1]
+    )
     model.plans = lambda prompt: "click id=1"
     fourth = await attempt(site, model, notes)
     prompt = model.prompts("plan")[-1]
-    assert " id=1 " not in prompt and " id=2 " not in prompt and " id=12 " not in prompt and " id=11 " in prompt
+    assert (
+        " id=1 " not in prompt
+        and " id=2 " not in prompt
+        and " id=12 " not in prompt
+        and " id=11 " in prompt
+    )
     assert "For action index=1, you should click id=1" in prompt and "Follow the lessons" in prompt
-    assert state(fourth) == "EXCEPTION" and site.done == ["click id=1"] and fourth.steps[0].action.kind == "other"
+    assert (
+        state(fourth) == "EXCEPTION"
+        and site.done == ["click id=1"]
+        and fourth.steps[0].action.kind == "other"
+    )
 
 
 def three_ways() -> Renumbered:
-    """A button that goes on, and then three of which the last one wins; ids are others in each attempt."""
-    moves = {"start": {"click id=1": "fork"}, "fork": {"click id=1": "lost", "click id=2": "lost", "click id=3": "won"}}
+    """A button that goes on, and then three of which the last one wins; ids are others in each
+    attempt.
+    """
+    moves = {
+        "start": {"click id=1": "fork"},
+        "fork": {"click id=1": "lost", "click id=2": "lost", "click id=3": "won"},
+    }
     return Renumbered({"start": buttons("go"), "fork": buttons("a", "b", "c")}, moves)
 
 
@@ -206,7 +274,10 @@ async def test_lessons_hold_where_ids_change() -> None:
     site, notes, done = three_ways(), list[str](), []
     model = Answers(
         ["click id=101", "click id=101"],
-        ["For action index=2, you should click id=102", "For action index=2, you should click id=203"],
+        [
+            "For action index=2, you should click id=102",
+            "For action index=2, you should click id=203",
+        ],
     )
     for _ in range(3):
         played = await attempt(site, model, notes)
@@ -229,21 +300,30 @@ async def test_lessons_are_told_with_the_ids_of_now() -> None:
     model.plans = lambda prompt: "click id=202"
     await attempt(site, model, [note], memory=False)
     assert (
-        "Not click id=1020. For action index=2, you should click id=202" in model.prompts("plan")[-1]
+        "Not click id=1020. For action index=2, you should click id=202"
+        in model.prompts("plan")[-1]
         and site.done[-1] == "click id=2"
     )
 
 
 async def test_a_lesson_on_what_is_gone_is_not_told() -> None:
-    site, model = three_ways(), Answers(["click id=101", "click id=101"], ["For action index=2, you should click id=102"])
+    site, model = (
+        three_ways(),
+        Answers(["click id=101", "click id=101"], ["For action index=2, you should click id=102"]),
+    )
     note = await lesson(model, await attempt(site, model))
     site.pages = {**site.pages, "fork": buttons("c", "d", "e")}
     model.plans = lambda prompt: "click id=203"
     played = await attempt(site, model, [note])
-    assert thoughts(played) == [REPLAYED, "planned (1 of 1)"] and "LESSONS" not in model.prompts("plan")[-1]
+    assert (
+        thoughts(played) == [REPLAYED, "planned (1 of 1)"]
+        and "LESSONS" not in model.prompts("plan")[-1]
+    )
 
 
-@pytest.mark.parametrize(("hide", "where"), [("plan", "plan"), ("reflection", "reflection"), ("none", None)])
+@pytest.mark.parametrize(
+    ("hide", "where"), [("plan", "plan"), ("reflection", "reflection"), ("none", None)]
+)
 async def test_hiding_can_be_switched_off(hide: str, where: str | None) -> None:
     first = await attempt(chain("one", "two"), Answers(["click id=2"]))
     note = await lesson(Answers((), ["For action index=1, you should click id=1"]), first)
@@ -260,14 +340,24 @@ async def test_malformed_reflections_give_no_lesson() -> None:
     model = Answers((), ["Try harder.", "For action index=5, you should click id=1"])
     with pytest.raises(UnparsableError, match="index=1 to index=1"):
         await lesson(model, played)
-    assert len(model.prompts("reflection")) == 2 and "it names no action index" in model.prompts("reflection")[1]
+    assert (
+        len(model.prompts("reflection")) == 2
+        and "it names no action index" in model.prompts("reflection")[1]
+    )
 
 
 async def test_a_second_reflection_can_be_read() -> None:
     played = await attempt(chain("one", "two"), Answers(["click id=2"]))
-    text = await lesson(Answers((), ["Try harder.", "For action index=1, you should click id=1"]), played)
+    text = await lesson(
+        Answers((), ["Try harder.", "For action index=1, you should click id=1"]), played
+    )
     note = read_note(text)
-    assert note is not None and (note.step, note.replacement, note.taken, note.before) == (0, "click id=1", "click id=2", ())
+    assert note is not None and (note.step, note.replacement, note.taken, note.before) == (
+        0,
+        "click id=1",
+        "click id=2",
+        (),
+    )
 
 
 async def test_nothing_done_teaches_nothing() -> None:
@@ -302,7 +392,10 @@ async def test_the_status_says_how_it_ended() -> None:
 
 
 async def test_steps_that_run_out_are_in_progress() -> None:
-    assert build_state(await attempt(circle(), Answers(["click id=1"] * 9), max_steps=3)) == "IN_PROGRESS"
+    assert (
+        build_state(await attempt(circle(), Answers(["click id=1"] * 9), max_steps=3))
+        == "IN_PROGRESS"
+    )
 
 
 async def test_iterative_planning_asks_each_time() -> None:
@@ -315,7 +408,11 @@ async def test_adaptive_planning_outlines_once() -> None:
     model = Answers(["click one, then two", "click id=1", "click id=1"])
     played = await attempt(chain("one", "two"), model, planning="adaptive")
     assert (planning_calls(played), len(played.steps)) == (3, 2)
-    assert ["click one, then two" in prompt for prompt in model.prompts("plan")] == [False, True, True]
+    assert ["click one, then two" in prompt for prompt in model.prompts("plan")] == [
+        False,
+        True,
+        True,
+    ]
 
 
 async def test_vanilla_shows_all_and_forces_nothing() -> None:
@@ -337,7 +434,10 @@ async def test_without_memory_ids_stay_hidden() -> None:
     note = await lesson(Answers((), ["For action index=1, you should click id=1"]), first)
     model = Answers(["click id=1", "[eod]"])
     await attempt(chain("one", "two"), model, [note], memory=False)
-    assert " id=2 " not in model.prompts("plan")[0] and "Follow the lessons" in model.prompts("plan")[0]
+    assert (
+        " id=2 " not in model.prompts("plan")[0]
+        and "Follow the lessons" in model.prompts("plan")[0]
+    )
 
 
 async def test_pages_cannot_close_the_quotation() -> None:

@@ -1,4 +1,6 @@
-"""A planner that errs on purpose, on real pages in Chromium: later attempts mend what it did, step by step."""
+"""A planner that errs on purpose, on real pages in Chromium: later attempts mend what it did, step
+by step.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.episodes.record import Pool
 from prill.io.store import read_trajectories
-from prill.papers.structured_reflection.actions import clicked, format_line, parse_action, read_order
+from prill.papers.structured_reflection.actions import (
+    clicked,
+    format_line,
+    parse_action,
+    read_order,
+)
 from prill.papers.structured_reflection.agent import FORCED, REPLAYED, StructuredReflection
 from prill.papers.structured_reflection.memory import AttemptMemory, Rules, build_memory
 from prill.papers.structured_reflection.screen import read_screen
@@ -31,9 +38,13 @@ from tests.support.programmatic.structured import StructuredPlanner
 need_chromium("miniwob")
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
-# Some of the paper's 13 tasks in which an action reveals a new screen: where the plan goes wrong, and how often the first
-# reflections of a step do.
-TASKS = {"click-menu-2": ((1,), 0), "search-engine": ((0, 2), 0), "email-inbox-nl-turk": ((0, 1), 1)}
+# Some of the paper's 13 tasks in which an action reveals a new screen: where the plan goes wrong,
+# and how often the first reflections of a step do.
+TASKS = {
+    "click-menu-2": ((1,), 0),
+    "search-engine": ((0, 2), 0),
+    "email-inbox-nl-turk": ((0, 1), 1),
+}
 ATTEMPTS = 5
 
 
@@ -55,18 +66,29 @@ class Played:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def played(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Played]:
-    """Five attempts at each task, by the loop of `prill reflexion`, with the page's reward as judge."""
+    """Five attempts at each task, by the loop of `prill reflexion`, with the page's reward as
+    judge.
+    """
     out: Path = tmp_path_factory.mktemp("attempts")
     environment = MiniWoB(out / "images", text="html", boxes=True)
     play: PlaySettings[Any] = PlaySettings(oracle=lambda one, attempt: one.grade(attempt))
     pool: Pool[Any] = Pool([environment])
     try:
         challenges = [challenge(name) for name in TASKS]
-        results = await run_reflexion(pool, challenges, None, out, RetrySpec(attempts=ATTEMPTS), play=play)
+        results = await run_reflexion(
+            pool, challenges, None, out, RetrySpec(attempts=ATTEMPTS), play=play
+        )
     finally:
         await environment.close()
-    found = {item.id: item for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)}
-    yield Played(results, {task.name: [found[attempt.id] for attempt in task.attempts] for task in results.tasks})
+    found = {
+        item.id: item
+        for item in read_trajectories(out / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    }
+    yield Played(
+        results,
+        {task.name: [found[attempt.id] for attempt in task.attempts] for task in results.tasks},
+    )
 
 
 def challenge(name: str) -> Challenge[MiniWoB]:
@@ -97,7 +119,10 @@ async def test_each_attempt_repeats_what_was_right(played: Played) -> None:
         prefix = memory.prefix
         assert tuple(lines(attempt)[: len(prefix)]) == prefix == tuple(lines(before)[: len(prefix)])
         assert {step.thought for step in attempt.steps[: len(prefix)]} <= {REPLAYED}
-        states = [[step.observation.text for step in one.steps[: len(prefix) + 1]] for one in (before, attempt)]
+        states = [
+            [step.observation.text for step in one.steps[: len(prefix) + 1]]
+            for one in (before, attempt)
+        ]
         assert states[0] == states[1], "the same actions lead to the same pages"
     assert any(memory.prefix for _, _, memory in played.later())
 
@@ -105,7 +130,10 @@ async def test_each_attempt_repeats_what_was_right(played: Played) -> None:
 async def test_the_step_to_mend_is_forced(played: Played) -> None:
     for _, attempt, memory in played.later():
         step = attempt.steps[len(memory.prefix)]
-        assert (step.thought, format_line(step.action)) == (FORCED, memory.actions[len(memory.prefix)])
+        assert (step.thought, format_line(step.action)) == (
+            FORCED,
+            memory.actions[len(memory.prefix)],
+        )
 
 
 async def test_no_ruled_out_click_is_repeated(played: Played) -> None:
@@ -121,12 +149,24 @@ async def test_no_ruled_out_click_is_repeated(played: Played) -> None:
 async def test_keys_can_be_held_and_repeated(tmp_path: Path) -> None:
     environment = MiniWoB(tmp_path, text="html", settle=0.0)
     try:
-        page = read_screen((await environment.reset(await environment.task("click-scroll-list", 1))).text)
+        page = read_screen(
+            (await environment.reset(await environment.task("click-scroll-list", 1))).text
+        )
         options = [leaf for leaf in page.leaves if leaf.tag == "option"]
-        orders = ["press TAB", "press ARROWDOWN x 3", "hold CTRL", f"click id={options[0].ref}", "release CTRL"]
+        orders = [
+            "press TAB",
+            "press ARROWDOWN x 3",
+            "hold CTRL",
+            f"click id={options[0].ref}",
+            "release CTRL",
+        ]
         for order in orders:
             shown, _ = await environment.step(parse_action(read_order(order)))
-        chosen = [dict(leaf.shown).get("value") for leaf in read_screen(shown.text).leaves if leaf.tag == "option"]
+        chosen = [
+            dict(leaf.shown).get("value")
+            for leaf in read_screen(shown.text).leaves
+            if leaf.tag == "option"
+        ]
         assert [place for place, value in enumerate(chosen) if value == "selected"] == [0, 2]
     finally:
         await environment.close()
@@ -137,7 +177,10 @@ async def test_screens_tell_where_elements_are(tmp_path: Path) -> None:
     environment = MiniWoB(tmp_path, browser=browser, text="html", boxes=True)
     plain = MiniWoB(tmp_path, browser=browser, text="html")
     try:
-        shown = [read_screen((await one.reset(await one.task("click-tab-2", 1))).text).text() for one in (environment, plain)]
+        shown = [
+            read_screen((await one.reset(await one.task("click-tab-2", 1))).text).text()
+            for one in (environment, plain)
+        ]
     finally:
         await environment.close()
         await plain.close()

@@ -1,4 +1,6 @@
-"""Attempts, lessons and planning calls as the loop of `prill reflexion` keeps them, also after a run was ended from outside."""
+"""Attempts, lessons and planning calls as the loop of `prill reflexion` keeps them, also after a
+run was ended from outside.
+"""
 
 from __future__ import annotations
 
@@ -36,15 +38,23 @@ async def play(out: Path, site: Site, model: Answers, attempts: int = 3) -> Refl
 
     one = Challenge(name="three", id=lambda number: f"three-a{number}", task=task, learner=learner)
     pool: Pool[Any] = Pool([site])
-    return await run_reflexion(pool, [one], None, out, RetrySpec(attempts=attempts), play=PlaySettings(oracle=won))
+    return await run_reflexion(
+        pool, [one], None, out, RetrySpec(attempts=attempts), play=PlaySettings(oracle=won)
+    )
 
 
 def recorded(out: Path) -> list[Trajectory]:
-    return [item for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    return [
+        item
+        for item in read_trajectories(out / "trajectories.jsonl")
+        if isinstance(item, Trajectory)
+    ]
 
 
 async def test_attempts_end_with_success(tmp_path: Path) -> None:
-    model = Answers(["click id=1\nclick id=2", "click id=1"], ["For action index=2, you should click id=1"])
+    model = Answers(
+        ["click id=1\nclick id=2", "click id=1"], ["For action index=2, you should click id=1"]
+    )
     results = await play(tmp_path, chain("one", "two", "three"), model)
     (task,) = results.tasks
     assert (task.ended, [attempt.truth for attempt in task.attempts]) == ("accepted", [False, True])
@@ -54,7 +64,8 @@ async def test_attempts_end_with_success(tmp_path: Path) -> None:
 
 async def test_signals_stay_in_the_record(tmp_path: Path) -> None:
     model = Answers(
-        ["click id=2"] * 2, ["For action index=1, you should click id=1", "For action index=2, you should click id=1"]
+        ["click id=2"] * 2,
+        ["For action index=1, you should click id=1", "For action index=2, you should click id=1"],
     )
     await play(tmp_path, chain("one", "two"), model, attempts=2)
     assert [played.answer for played in recorded(tmp_path)] == ["NO_CHANGE", "NO_CHANGE"]
@@ -63,7 +74,11 @@ async def test_signals_stay_in_the_record(tmp_path: Path) -> None:
 async def test_no_readable_lesson_ends_the_task(tmp_path: Path) -> None:
     results = await play(tmp_path, chain("one"), Answers(["click id=2"], ["Try harder."] * 2))
     (task,) = results.tasks
-    assert task.ended == "no_lesson" and task.attempts[0].problem is not None and "no action index" in task.attempts[0].problem
+    assert (
+        task.ended == "no_lesson"
+        and task.attempts[0].problem is not None
+        and "no action index" in task.attempts[0].problem
+    )
 
 
 async def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -90,8 +105,8 @@ async def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [played.id for played in recorded(tmp_path)] == ["three-a0", "three-a1"]
 
 
-# A log in the form of Reflexion's own runs (env_results_trial_N.json), written for this test: who was solved when, and how
-# much each remembered after the trial.
+# A log in the form of Reflexion's own runs (env_results_trial_N.json), written for this test: who
+# was solved when, and how much each remembered after the trial.
 LOG = [
     [("a", True, 0, False), ("b", False, 1, False), ("c", False, 1, False), ("d", False, 1, False)],
     [("a", True, 0, True), ("b", True, 1, False), ("c", False, 2, False), ("d", False, 2, False)],
@@ -134,7 +149,10 @@ class LoggedAgent(Logged):
 
 
 async def test_trials_are_kept_as_reflexion_logs_do(tmp_path: Path) -> None:
-    log = [[{"name": n, "is_success": s, "memory": [""] * m, "skip": skip} for n, s, m, skip in trial] for trial in LOG]
+    log = [
+        [{"name": n, "is_success": s, "memory": [""] * m, "skip": skip} for n, s, m, skip in trial]
+        for trial in LOG
+    ]
     logged = json.loads(json.dumps(log))
 
     async def oracle(room: Any, played: Trajectory) -> LabelRecord:
@@ -146,12 +164,19 @@ async def test_trials_are_kept_as_reflexion_logs_do(tmp_path: Path) -> None:
         async def task(environment: object) -> Task:
             return Task(id=name, goal=name)
 
-        return Challenge(name=name, id=lambda n: f"{name}-a{n}", task=task, learner=lambda lessons, n: LoggedAgent(lessons))
+        return Challenge(
+            name=name,
+            id=lambda n: f"{name}-a{n}",
+            task=task,
+            learner=lambda lessons, n: LoggedAgent(lessons),
+        )
 
     pool: Pool[Any] = Pool([LoggedRoom()])
     every = [challenge(one["name"]) for one in logged[0]]
     spec = RetrySpec(attempts=len(logged))
-    results = await run_reflexion(pool, every, None, tmp_path, spec, play=PlaySettings(oracle=oracle))
+    results = await run_reflexion(
+        pool, every, None, tmp_path, spec, play=PlaySettings(oracle=oracle)
+    )
     solved = solved_by(results.tasks)
     lessons = read_lessons(tmp_path / "lessons.jsonl")
     for number, trial in enumerate(logged):
@@ -161,4 +186,6 @@ async def test_trials_are_kept_as_reflexion_logs_do(tmp_path: Path) -> None:
             # Our last trial draws no lesson, for no attempt would use it.
             unused = number == len(logged) - 1 and not one["is_success"]
             assert sum(id in lessons for id in played) == len(one["memory"]) - unused
-    assert [len(task.attempts) for task in results.tasks] == [1, 2, 3, 3], "what is solved is not played again"
+    assert [len(task.attempts) for task in results.tasks] == [1, 2, 3, 3], (
+        "what is solved is not played again"
+    )

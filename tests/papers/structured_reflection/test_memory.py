@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from prill.papers.structured_reflection.actions import clicked
-from prill.papers.structured_reflection.memory import AttemptMemory, Note, Rules, build_memory, write_note
+from prill.papers.structured_reflection.memory import (
+    AttemptMemory,
+    Note,
+    Rules,
+    build_memory,
+    write_note,
+)
 
 RULES = Rules(target=clicked)
 
@@ -13,19 +19,37 @@ RULES = Rules(target=clicked)
 def note(step: int, replacement: str, taken: str = "click id=1", before: int | None = None) -> str:
     done = tuple(f"click id={50 + i}" for i in range(step if before is None else before))
     return write_note(
-        Note(state="FAILED", step=step, answer=f"at {step}: {replacement}", replacement=replacement, taken=taken, before=done)
+        Note(
+            state="FAILED",
+            step=step,
+            answer=f"at {step}: {replacement}",
+            replacement=replacement,
+            taken=taken,
+            before=done,
+        )
     )
 
 
 def test_a_lesson_forces_its_step_only() -> None:
     memory = build_memory([note(1, "click id=7", "press Enter")], RULES)
-    assert (memory.forced, memory.actions[1], memory.prefix) == (frozenset({1}), "click id=7", ("click id=50",))
+    assert (memory.forced, memory.actions[1], memory.prefix) == (
+        frozenset({1}),
+        "click id=7",
+        ("click id=50",),
+    )
     assert not memory.has(0) and not memory.has(2) and not memory.disabled
 
 
 def test_an_earlier_lesson_ends_later_ones() -> None:
-    memory = build_memory([note(1, "click id=7"), note(3, "click id=8"), note(0, "click id=9")], RULES)
-    assert (set(memory.lessons), set(memory.disabled), memory.forced, memory.prefix) == ({0}, {0}, frozenset({0}), ())
+    memory = build_memory(
+        [note(1, "click id=7"), note(3, "click id=8"), note(0, "click id=9")], RULES
+    )
+    assert (set(memory.lessons), set(memory.disabled), memory.forced, memory.prefix) == (
+        {0},
+        {0},
+        frozenset({0}),
+        (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,16 +68,28 @@ def test_what_is_ruled_out_is_not_forced() -> None:
 
 
 def test_keys_cannot_be_ruled_out() -> None:
-    memory = build_memory([note(0, "press Enter", "press Tab"), note(0, "press Tab", "press Enter")], RULES)
+    memory = build_memory(
+        [note(0, "press Enter", "press Tab"), note(0, "press Tab", "press Enter")], RULES
+    )
     assert (memory.disabled, memory.forced) == ({}, frozenset({0}))
 
 
 @pytest.mark.parametrize(
-    "text", ["Be more careful next time.", "[]", '{"step": 1}', "", '{"format": "another", "state": "FAILED"}', "\ud800"]
+    "text",
+    [
+        "Be more careful next time.",
+        "[]",
+        '{"step": 1}',
+        "",
+        '{"format": "another", "state": "FAILED"}',
+        "\ud800",
+    ],
 )
 def test_what_is_no_note_is_counted(text: str) -> None:
     assert build_memory([text], RULES) == AttemptMemory(unread=1)
 
 
 def test_notes_that_contradict_change_nothing() -> None:
-    assert build_memory([note(2, "click id=7", before=1)], RULES) == AttemptMemory(raw=("at 2: click id=7",))
+    assert build_memory([note(2, "click id=7", before=1)], RULES) == AttemptMemory(
+        raw=("at 2: click id=7",)
+    )

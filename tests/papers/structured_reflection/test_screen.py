@@ -1,4 +1,6 @@
-"""The compact screen: leaves only, ids hidden as whole numbers, and the nine parts of the screen."""
+"""The compact screen: leaves only, ids hidden as whole numbers, and the nine parts of the
+screen.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,10 @@ def test_only_leaves_have_a_line() -> None:
 def test_fields_show_what_they_hold() -> None:
     html = (
         '<input type="text" id="name" placeholder="Your name" value="Ann" data-wob_ref="1">'
-        '<label data-wob_ref="2"><input type="checkbox" value="on" checked data-wob_ref="3">Tick</label>'
-        '<input type="radio" value="on" data-wob_ref="4"><select data-wob_ref="5"><option value="a" selected data-wob_ref="6">a'
+        '<label data-wob_ref="2"><input type="checkbox" value="on" checked '
+        'data-wob_ref="3">Tick</label>'
+        '<input type="radio" value="on" data-wob_ref="4"><select data-wob_ref="5"><option '
+        'value="a" selected data-wob_ref="6">a'
         '</option><option value="b" data-wob_ref="7">b</option></select>'
     )
     assert read_screen(f"<div data-wob_ref='8'>{html}</div>").text().splitlines() == [
@@ -45,7 +49,10 @@ def test_fields_show_what_they_hold() -> None:
 
 
 def test_of_the_instruction_icons_stay() -> None:
-    query = '<div id="query" data-wob_ref="2">Do <b data-wob_ref="3">it</b><br><i class="bin" data-wob_ref="9"></i></div>'
+    query = (
+        '<div id="query" data-wob_ref="2">Do <b data-wob_ref="3">it</b><br><i class="bin" '
+        'data-wob_ref="9"></i></div>'
+    )
     assert (
         read_screen(f'<div data-wob_ref="1">{query}<i data-wob_ref="4">x</i></div>').text()
         == '<i id=9 class="bin"></i>\n<i id=4>x</i>'
@@ -85,7 +92,12 @@ def test_text_without_numbers_is_refused() -> None:
 
 
 def test_keys_find_elements_under_other_numbers() -> None:
-    lines = ("<b class='like'></b>", "<b class='like'></b>", "<input type='text' value='x'>", "<i>it</i>")
+    lines = (
+        "<b class='like'></b>",
+        "<b class='like'></b>",
+        "<input type='text' value='x'>",
+        "<i>it</i>",
+    )
     one, other = (read_screen(page(*lines).replace('ref="', f'ref="{first}')) for first in (1, 2))
     keys = [one.key(leaf.ref or "") for leaf in one.leaves]
     assert [other.number(key) for key in keys] == ["21", "22", "23", "24"]
@@ -94,5 +106,7 @@ def test_keys_find_elements_under_other_numbers() -> None:
 
 
 def test_keys_outlast_what_was_typed() -> None:
-    empty, filled = (read_screen(page(f"<input type='text' value='{value}'>")) for value in ("", "x"))
+    empty, filled = (
+        read_screen(page(f"<input type='text' value='{value}'>")) for value in ("", "x")
+    )
     assert empty.key("1") == filled.key("1")

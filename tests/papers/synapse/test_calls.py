@@ -1,4 +1,6 @@
-"""The calls that a model writes: what a block calls, where it ends, and that no block costs much."""
+"""The calls that a model writes: what a block calls, where it ends, and that no block costs
+much.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import pytest
 from prill.papers.synapse.calls import Call, first_block, recorded_call
 from prill.papers.synapse.sandbox import Block, CodeFailedError, run_block
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the filter of system calls is that of Linux"
+)
 
 
 async def written(block: str) -> list[str]:
@@ -19,7 +23,10 @@ async def written(block: str) -> list[str]:
 
 
 async def test_calls_come_in_their_order() -> None:
-    block = 'agent.click_xpath("//input")\nagent.type("a b")  # a comment\nagent.press("enter")\nagent.movemouse(xpath="//a")'
+    block = (
+        'agent.click_xpath("//input")\nagent.type("a b")  # a '
+        'comment\nagent.press("enter")\nagent.movemouse(xpath="//a")'
+    )
     assert await written(block) == [
         'agent.click_xpath("//input")',
         'agent.type("a b")',
@@ -32,7 +39,8 @@ async def test_loops_and_f_strings_are_understood() -> None:
     block = (
         "place = 7\npage = (place - 1) // 3 + 1\n"
         "for i in range(page - 1):\n    agent.press('arrowright')\n"
-        "if page > 2:\n    agent.click_xpath(f\"//a[text()='{place - (page - 1) * 3}']\")\nelse:\n    pass\n"
+        "if page > 2:\n    agent.click_xpath(f\"//a[text()='{place - (page - 1) * "
+        "3}']\")\nelse:\n    pass\n"
         "for word in ['b', 'a'] + sorted('dc'):\n    agent.type(word[0].upper())"
     )
     assert await written(block) == [
@@ -50,7 +58,11 @@ async def test_a_block_is_plain_python() -> None:
         "go([word.replace('x', 'y') for word in re.findall('\\w+', 'ax b')])\n"
         "count = 0\nwhile count < 2:\n    count += 1\n    agent.press('enter')"
     )
-    assert await written(block) == ['agent.type("0ay")', 'agent.type("1b")', *['agent.press("enter")'] * 2]
+    assert await written(block) == [
+        'agent.type("0ay")',
+        'agent.type("1b")',
+        *['agent.press("enter")'] * 2,
+    ]
 
 
 async def test_calls_before_a_mistake_are_given() -> None:
@@ -100,19 +112,31 @@ def test_a_call_on_record_reads_back() -> None:
     for text in ("plain", 'a "b"', "two\nlines", "a\tb", "back\\slash", "né\u2028é", "\x00"):
         call = Call("type", text)
         assert recorded_call(str(call)) == call
-    for text in ("agent.type(x)", "agent.open('x')", "agent.type('a', 'b')", "agent.type('a'); f()", "click", "agent.type(1)"):
+    for text in (
+        "agent.type(x)",
+        "agent.open('x')",
+        "agent.type('a', 'b')",
+        "agent.type('a'); f()",
+        "click",
+        "agent.type(1)",
+    ):
         assert recorded_call(text) is None
 
 
 async def test_f_strings_may_quote_their_values() -> None:
-    assert await written("x = 'ok'\nagent.click_xpath(f\"//a[.={x!r}]\")\nagent.type(f'{x!s:4s}.')") == [
+    assert await written(
+        "x = 'ok'\nagent.click_xpath(f\"//a[.={x!r}]\")\nagent.type(f'{x!s:4s}.')"
+    ) == [
         "agent.click_xpath(\"//a[.='ok']\")",
         'agent.type("ok  .")',
     ]
 
 
 def test_the_first_fenced_block_is_taken() -> None:
-    assert first_block("I do:\n```python\nagent.press('enter')\n```\nor\n```\nother\n```") == "agent.press('enter')"
+    assert (
+        first_block("I do:\n```python\nagent.press('enter')\n```\nor\n```\nother\n```")
+        == "agent.press('enter')"
+    )
     assert first_block("```\nagent.press('enter')\n```") == "agent.press('enter')"
     assert first_block("agent.press('enter')") == ""
     assert first_block("<think>```\nno\n```</think>```\nyes\n```") == "yes"

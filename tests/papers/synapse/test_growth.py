@@ -18,7 +18,16 @@ from prill.papers.synapse.html import Page
 from prill.papers.synapse.memory import ExemplarMemory
 from prill.papers.synapse.runs import ExemplarsConfig, exemplars
 from prill.papers.synapse.sandbox import find_now
-from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
+from prill.types import (
+    Action,
+    EvaluatorInfo,
+    LabelRecord,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+    Verdict,
+)
 
 JUDGE = EvaluatorInfo(name="judge", version="1")
 
@@ -26,14 +35,20 @@ JUDGE = EvaluatorInfo(name="judge", version="1")
 def page(*buttons: str) -> str:
     return (
         '<div data-wob_ref="1">'
-        + "".join(f'<button data-wob_ref="{i}">{word}</button>' for i, word in enumerate(buttons, 2))
+        + "".join(
+            f'<button data-wob_ref="{i}">{word}</button>' for i, word in enumerate(buttons, 2)
+        )
         + '<input id="q" data-wob_ref="90"><input type="radio" data-wob_ref="91"></div>'
     )
 
 
-def run(id: str, goal: str, *actions: Action, pages: Sequence[str] = (), site: str = "click-button") -> Trajectory:
+def run(
+    id: str, goal: str, *actions: Action, pages: Sequence[str] = (), site: str = "click-button"
+) -> Trajectory:
     texts = [*pages, *([page("go", "no")] * len(actions))]
-    steps = tuple(Step(Observation(text=text), action) for text, action in zip(texts, actions, strict=False))
+    steps = tuple(
+        Step(Observation(text=text), action) for text, action in zip(texts, actions, strict=False)
+    )
     return Trajectory(id=id, task=Task(id=id, goal=goal, site=site), steps=steps)
 
 
@@ -43,7 +58,9 @@ def click(word: str = "go", id: str = "a") -> Trajectory:
 
 
 def verdict(id: str, score: float = 0.9, **more: object) -> Verdict:
-    return Verdict(**{"id": id, "success": score >= 0.5, "score": score, "evaluator": JUDGE, **more})  # type: ignore[arg-type]
+    return Verdict(
+        **{"id": id, "success": score >= 0.5, "score": score, "evaluator": JUDGE, **more}
+    )  # type: ignore[arg-type]
 
 
 def empty() -> ExemplarMemory:
@@ -55,7 +72,11 @@ def test_recorded_actions_become_calls() -> None:
         Action("click", "click", target="[2]"),
         Action("type", "type", target='<input data-wob_ref="90">', value="ada"),
         Action("press", "press", value="Control+a"),
-        Action("click", "agent.click_xpath(\"//button[text()='no']\")", target='<button data-wob_ref="3">no'),
+        Action(
+            "click",
+            "agent.click_xpath(\"//button[text()='no']\")",
+            target='<button data-wob_ref="3">no',
+        ),
         Action("hover", "hover", target="91"),
         Action("stop", "stop"),
     )
@@ -75,14 +96,19 @@ def test_recorded_actions_become_calls() -> None:
 def test_a_turn_begins_where_its_page_was_too_old() -> None:
     pages = [page("go"), page("go", "new")]
     done = (Action("click", target="[2]"), Action("click", target="[3]"))
-    assert len(make_exemplar(run("t", "g", *done, pages=pages, site="use-autocomplete"), "j").steps) == 2
+    assert (
+        len(make_exemplar(run("t", "g", *done, pages=pages, site="use-autocomplete"), "j").steps)
+        == 2
+    )
     assert len(make_exemplar(run("t", "g", *done, pages=pages), "j").steps) == 1
 
 
 def test_what_was_put_into_few_words_is_kept() -> None:
     whole = run("t", "g", Action("click", target="[2]"), Action("click", target="[3]"))
     thoughts = ("The code failed.\nObservation:\nfirst words", "Observation:\nsecond words")
-    steps = tuple(replace(step, thought=thought) for step, thought in zip(whole.steps, thoughts, strict=True))
+    steps = tuple(
+        replace(step, thought=thought) for step, thought in zip(whole.steps, thoughts, strict=True)
+    )
     assert [turn.observation for turn in make_exemplar(replace(whole, steps=steps), "j").steps] == [
         "first words",
         "second words",
@@ -106,7 +132,8 @@ def test_what_has_no_calls_is_no_exemplar(trajectory: Trajectory) -> None:
 
 def test_an_xpath_selects_its_element_alone() -> None:
     text = (
-        page("go", "it's", "go", 'say "it\'s"') + '<label data-wob_ref="95"><input type="checkbox" data-wob_ref="96">mo</label>'
+        page("go", "it's", "go", 'say "it\'s"')
+        + '<label data-wob_ref="95"><input type="checkbox" data-wob_ref="96">mo</label>'
     )
     tree = Page(text)
     for element in tree.elements:
@@ -117,7 +144,13 @@ def test_an_xpath_selects_its_element_alone() -> None:
 
 
 async def test_only_accepted_runs_are_added() -> None:
-    runs = [click("go", "sure"), click("no", "unsure"), click("go", "failed"), click("no", "unscored"), click("no", "unjudged")]
+    runs = [
+        click("go", "sure"),
+        click("no", "unsure"),
+        click("go", "failed"),
+        click("no", "unscored"),
+        click("no", "unjudged"),
+    ]
     verdicts = {
         "sure": verdict("sure", 0.95),
         "unsure": verdict("unsure", 0.7),
@@ -135,7 +168,9 @@ async def test_twins_are_added_once() -> None:
     twin, other = replace(click(), id="b"), replace(click("no", "c"), task=click().task)
     runs = [click(), twin, other]
     grown = await grow(empty(), runs, {run.id: verdict(run.id) for run in runs})
-    assert [exemplar.source for exemplar in grown.added] == ["a", "c"], "another first call is another exemplar"
+    assert [exemplar.source for exemplar in grown.added] == ["a", "c"], (
+        "another first call is another exemplar"
+    )
     assert grown.left_out == {"nearly the same as another": 1}
     again = await grow(grown.memory, runs, {run.id: verdict(run.id) for run in runs})
     assert not again.added and again.left_out["already there"] == 2
@@ -143,24 +178,39 @@ async def test_twins_are_added_once() -> None:
 
 async def test_a_task_has_at_most_its_share() -> None:
     runs = [click("go", word) for word in ("alpha", "beta", "gamma", "delta")]
-    runs = [replace(run, task=replace(run.task, goal=f"{run.id} {run.id[::-1]} " * 20)) for run in runs]
+    runs = [
+        replace(run, task=replace(run.task, goal=f"{run.id} {run.id[::-1]} " * 20)) for run in runs
+    ]
     grown = await grow(empty(), runs, {run.id: verdict(run.id) for run in runs}, per_task=3)
     assert len(grown.added) == 3
     assert grown.left_out == {"beyond the most of its task": 1}
 
 
 async def test_wrong_verdicts_are_counted() -> None:
-    runs = [click("go", "x"), click("no", "y"), run("z", "other words", Action("press", value="Enter"))]
-    grown = await grow(empty(), runs, {run.id: verdict(run.id) for run in runs}, labels={"x": True, "y": False})
+    runs = [
+        click("go", "x"),
+        click("no", "y"),
+        run("z", "other words", Action("press", value="Enter")),
+    ]
+    grown = await grow(
+        empty(), runs, {run.id: verdict(run.id) for run in runs}, labels={"x": True, "y": False}
+    )
     assert (len(grown.added), grown.wrong, grown.unlabelled) == (3, 1, 1)
 
 
-def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_makes_and_extends_a_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = [click("go", "x"), click("no", "y"), click("go", "z")]
     write_trajectories(tmp_path / "t.jsonl", runs)
     scored = zip(runs, (0.9, 0.8, 0.2), strict=True)
-    (tmp_path / "v.jsonl").write_bytes(b"".join(encode(verdict(one.id, score)) for one, score in scored))
-    write_labels(tmp_path / "l.jsonl", [LabelRecord(id="x", success=True), LabelRecord(id="y", success=False)])
+    (tmp_path / "v.jsonl").write_bytes(
+        b"".join(encode(verdict(one.id, score)) for one, score in scored)
+    )
+    write_labels(
+        tmp_path / "l.jsonl",
+        [LabelRecord(id="x", success=True), LabelRecord(id="y", success=False)],
+    )
     words = [
         "papers",
         "exemplars",
@@ -170,10 +220,21 @@ def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.Capt
         "-o",
         str(tmp_path / "memory"),
     ]
-    assert main([*words, "--threshold", "0.7", "--labels", str(tmp_path / "l.jsonl"), "--json"]) == 0
+    assert (
+        main([*words, "--threshold", "0.7", "--labels", str(tmp_path / "l.jsonl"), "--json"]) == 0
+    )
     told = json.loads(capsys.readouterr().out)
-    assert told == {"added": 2, "exemplars": 2, "left_out": {"below the threshold": 1}, "wrong": 1, "unlabelled": 0}
-    assert [exemplar.source for exemplar in ExemplarMemory.load(tmp_path / "memory", TfidfEmbedder()).exemplars] == ["x", "y"]
+    assert told == {
+        "added": 2,
+        "exemplars": 2,
+        "left_out": {"below the threshold": 1},
+        "wrong": 1,
+        "unlabelled": 0,
+    }
+    assert [
+        exemplar.source
+        for exemplar in ExemplarMemory.load(tmp_path / "memory", TfidfEmbedder()).exemplars
+    ] == ["x", "y"]
     config = ExemplarsConfig(
         trajectories=[tmp_path / "t.jsonl"],
         verdicts=tmp_path / "v.jsonl",
@@ -182,7 +243,9 @@ def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.Capt
         labels=tmp_path / "l.jsonl",
     )
     assert exemplars(config).table() == told
-    lines = [(tmp_path / folder / "exemplars.jsonl").read_bytes() for folder in ("memory", "python")]
+    lines = [
+        (tmp_path / folder / "exemplars.jsonl").read_bytes() for folder in ("memory", "python")
+    ]
     assert lines[0] == lines[1]
     assert main([*words, "--threshold", "0.1"]) == 0
     assert "added: 1;" in capsys.readouterr().out
@@ -192,15 +255,24 @@ def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.Capt
     assert "holds no exemplars.jsonl" in capsys.readouterr().err
 
 
-def test_the_verb_accepts_by_a_calibration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_accepts_by_a_calibration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = [click(("go", "no")[i % 2], f"r{i} {i * 7} word{i}") for i in range(40)]
-    runs = [replace(run, task=replace(run.task, site=f"task-{i % 8}")) for i, run in enumerate(runs)]
-    scores = [0.9 if i % 4 else 0.6 for i in range(40)]  # each judged a success, those with 0.6 wrongly
+    runs = [
+        replace(run, task=replace(run.task, site=f"task-{i % 8}")) for i, run in enumerate(runs)
+    ]
+    # each judged a success, those with 0.6 wrongly
+    scores = [0.9 if i % 4 else 0.6 for i in range(40)]
     write_trajectories(tmp_path / "t.jsonl", runs)
     scored = zip(runs, scores, strict=True)
-    (tmp_path / "v.jsonl").write_bytes(b"".join(encode(verdict(run.id, score)) for run, score in scored))
+    (tmp_path / "v.jsonl").write_bytes(
+        b"".join(encode(verdict(run.id, score)) for run, score in scored)
+    )
     truths = zip(runs, scores, strict=True)
-    write_labels(tmp_path / "l.jsonl", [LabelRecord(id=run.id, success=score > 0.7) for run, score in truths])
+    write_labels(
+        tmp_path / "l.jsonl", [LabelRecord(id=run.id, success=score > 0.7) for run, score in truths]
+    )
     t, v, labels, c = (str(tmp_path / name) for name in ("t.jsonl", "v.jsonl", "l.jsonl", "c.json"))
     assert main(["calibrate", v, labels, "-o", c, "--target-precision", "0.8"]) == 0
     capsys.readouterr()
@@ -209,12 +281,31 @@ def test_the_verb_accepts_by_a_calibration(tmp_path: Path, capsys: pytest.Captur
     told = json.loads(capsys.readouterr().out)
     assert (told["added"], told["left_out"], told["wrong"]) == (30, {"below the threshold": 10}, 0)
     other = replace(JUDGE, version="2")
-    (tmp_path / "v.jsonl").write_bytes(b"".join(encode(replace(verdict(run.id), evaluator=other)) for run in runs))
+    (tmp_path / "v.jsonl").write_bytes(
+        b"".join(encode(replace(verdict(run.id), evaluator=other)) for run in runs)
+    )
     assert main([*words, str(tmp_path / "n")]) == 2
     assert "this calibration is of another judge" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("threshold", ["7", "-1", "nan", "high"])
-def test_a_threshold_is_a_score(threshold: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["papers", "exemplars", "t.jsonl", "--verdicts", "v.jsonl", "-o", str(tmp_path), "--threshold", threshold]) == 2
+def test_a_threshold_is_a_score(
+    threshold: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "papers",
+                "exemplars",
+                "t.jsonl",
+                "--verdicts",
+                "v.jsonl",
+                "-o",
+                str(tmp_path),
+                "--threshold",
+                threshold,
+            ]
+        )
+        == 2
+    )
     assert "--threshold: Expected `float`" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""benchmarks/synapse.py: a run that was killed goes on in its log, nothing is played twice, and tasks are what varies."""
+"""benchmarks/synapse.py: a run that was killed goes on in its log, nothing is played twice, and
+tasks are what varies.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,21 @@ benchmark: Any = load_file(Path(__file__).parents[3] / "benchmarks/synapse.py")
 
 
 def line(number: int, of: str = "click-tab") -> bytes:
-    return bytes(msgspec.json.encode(benchmark.Episode(1.0, number, "click-tab", True, 5, 0, of))) + b"\n"
+    return (
+        bytes(msgspec.json.encode(benchmark.Episode(1.0, number, "click-tab", True, 5, 0, of)))
+        + b"\n"
+    )
 
 
 @pytest.mark.asyncio
-async def test_a_cut_line_is_taken_off_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cut_line_is_taken_off_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = tmp_path / "log"
     log.write_bytes(line(0) + line(1)[:30])
     monkeypatch.setattr(benchmark, "LEVELS", (1.0,))
-    await benchmark.play(log, ["click-tab"], 1)  # its only episode is there, so that nothing is left to play
+    # its only episode is there, so that nothing is left to play
+    await benchmark.play(log, ["click-tab"], 1)
     with log.open("ab") as file:
         file.write(line(2))
     assert [one.round for one in benchmark.read(log)] == [0, 2]
@@ -31,10 +39,14 @@ async def test_a_cut_line_is_taken_off_the_log(tmp_path: Path, monkeypatch: pyte
 def test_memories_of_other_tasks_are_not_mixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An episode tells which tasks its memory was grown from: one with a memory of all ten is none of this table."""
+    """An episode tells which tasks its memory was grown from: one with a memory of all ten is none
+    of this table.
+    """
     (log := tmp_path / "log").write_bytes(line(0) + line(0, of=",".join(benchmark.GROWN)))
     monkeypatch.setattr(benchmark, "LEVELS", (1.0,))
-    monkeypatch.setattr("sys.argv", ["synapse.py", str(log), "--tasks", "click-tab", "--rounds", "1"])
+    monkeypatch.setattr(
+        "sys.argv", ["synapse.py", str(log), "--tasks", "click-tab", "--rounds", "1"]
+    )
     benchmark.main()
     assert "| 1.0 | 5.0, 0.0 | 1 of 1 (1.00)" in capsys.readouterr().out
 

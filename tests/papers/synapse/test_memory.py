@@ -16,7 +16,13 @@ from prill.errors import TransportError, UsageError
 from prill.io.checksums import Checksums
 from prill.models.ledger import Budget, spending_from
 from prill.models.local.weights import folder_hash
-from prill.papers.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder
+from prill.papers.embedders import (
+    EndpointEmbedder,
+    LocalEmbedder,
+    TfidfEmbedder,
+    _read_answer,
+    make_embedder,
+)
 from prill.papers.synapse.calls import first_block
 from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn, key_text
 from prill.papers.synapse.prompting import task_table
@@ -48,8 +54,14 @@ class Fixed:
 
 async def test_three_nearest_keys_vote() -> None:
     keys = {"a": "0 0", "b": "1 0", "c": "0 1", "far": "9 9"}
-    memory = ExemplarMemory([exemplar(name[0], key, "pass") for name, key in keys.items()], embedder=Fixed())
-    assert [(round(d, 3), e.name) for d, e in await memory.nearest("0 0")] == [(0.0, "a"), (1.0, "b"), (1.0, "c")]
+    memory = ExemplarMemory(
+        [exemplar(name[0], key, "pass") for name, key in keys.items()], embedder=Fixed()
+    )
+    assert [(round(d, 3), e.name) for d, e in await memory.nearest("0 0")] == [
+        (0.0, "a"),
+        (1.0, "b"),
+        (1.0, "c"),
+    ]
     assert await memory.vote("0 0") == "a", "three names: the nearest wins"
     twice = ExemplarMemory([*memory.exemplars, exemplar("b", "0.5 0", "pass")], embedder=Fixed())
     assert await twice.vote("0 0") == "b"
@@ -58,7 +70,10 @@ async def test_three_nearest_keys_vote() -> None:
 
 async def test_a_grown_memory_leaves_the_old_as_it_was() -> None:
     """Words are weighed again with every text: neither memory may see the other's weights."""
-    memory = ExemplarMemory([exemplar("a", "red apple", "pass"), exemplar("b", "green pear", "pass")], embedder=TfidfEmbedder())
+    memory = ExemplarMemory(
+        [exemplar("a", "red apple", "pass"), exemplar("b", "green pear", "pass")],
+        embedder=TfidfEmbedder(),
+    )
     before = await memory.distances("a pear")
     grown = memory.with_more([exemplar("c", "blue plum and cherry", "pass")])
     assert await grown.vote("plum", 1) == "c"
@@ -66,7 +81,9 @@ async def test_a_grown_memory_leaves_the_old_as_it_was() -> None:
 
 
 async def test_keys_without_steps_only_find() -> None:
-    memory = ExemplarMemory([exemplar("a", "0 0"), exemplar("a", "5 5", "pass"), exemplar("b", "1 1")], embedder=Fixed())
+    memory = ExemplarMemory(
+        [exemplar("a", "0 0"), exemplar("a", "5 5", "pass"), exemplar("b", "1 1")], embedder=Fixed()
+    )
     assert await memory.vote("0 0", 1) == "a"
     entry = memory.entry("a")
     assert entry is not None and len(entry.exemplars) == 1
@@ -74,7 +91,9 @@ async def test_keys_without_steps_only_find() -> None:
 
 
 async def test_a_saved_memory_is_the_same(tmp_path: Path) -> None:
-    memory = ExemplarMemory([exemplar("a", "0 0", "pass"), exemplar("b", "1 2", "pass", "pass")], embedder=Fixed())
+    memory = ExemplarMemory(
+        [exemplar("a", "0 0", "pass"), exemplar("b", "1 2", "pass", "pass")], embedder=Fixed()
+    )
     await memory.save(tmp_path)
     again = ExemplarMemory.load(tmp_path, Fixed())
     assert (again.exemplars, again.hash) == (memory.exemplars, memory.hash)
@@ -103,12 +122,22 @@ async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
         ("abstractions.json", b"[]", "abstractions.json: "),
         ("memory.json", b"{}", "memory.json: .*embedder"),
         ("vectors.npy", b"\x93NUMPY broken", "vectors.npy: the vectors cannot be read"),
-        ("vectors.npy", saved([[0, math.nan]]), "vectors.npy: the vectors hold something that is no number"),
-        ("vectors.npy", saved([["a", "b"]]), "vectors.npy: the vectors hold something that is no number"),
+        (
+            "vectors.npy",
+            saved([[0, math.nan]]),
+            "vectors.npy: the vectors hold something that is no number",
+        ),
+        (
+            "vectors.npy",
+            saved([["a", "b"]]),
+            "vectors.npy: the vectors hold something that is no number",
+        ),
         ("vectors.npy", saved([0, 0]), "vectors.npy: 2 vectors for 1 exemplars"),
     ],
 )
-async def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+async def test_a_broken_file_is_named(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
     await ExemplarMemory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=f"{name}: has changed"):
@@ -120,7 +149,9 @@ async def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes,
 
 async def test_a_line_can_be_taken_out(tmp_path: Path) -> None:
     """Vectors of other lines are never taken for those of the ones that are left."""
-    await ExemplarMemory([exemplar("a", "0 0", "pass"), exemplar("b", "9 9", "pass")], embedder=Fixed()).save(tmp_path)
+    await ExemplarMemory(
+        [exemplar("a", "0 0", "pass"), exemplar("b", "9 9", "pass")], embedder=Fixed()
+    ).save(tmp_path)
     lines = (tmp_path / "exemplars.jsonl").read_bytes().splitlines(keepends=True)
     for changed in (lines[1:], lines[::-1]):
         (tmp_path / "exemplars.jsonl").write_bytes(b"".join(changed))
@@ -160,7 +191,9 @@ async def test_an_endpoint_embeds_in_order(monkeypatch: pytest.MonkeyPatch) -> N
 def test_vectors_of_unclear_order_are_no_answer(indexes: tuple[int, int]) -> None:
     rows = [{"index": index, "embedding": [1.0]} for index in indexes]
     assert _read_answer(json.dumps({"data": rows}).encode()) is None
-    assert _read_answer(b'{"data": [{"index": 1, "embedding": [1]}, {"index": 0, "embedding": [2]}]}') == ([[2.0], [1.0]], 0)
+    assert _read_answer(
+        b'{"data": [{"index": 1, "embedding": [1]}, {"index": 0, "embedding": [2]}]}'
+    ) == ([[2.0], [1.0]], 0)
 
 
 async def test_embeddings_spend_the_budget() -> None:
@@ -186,7 +219,12 @@ async def test_a_vector_beyond_numbers_is_refused(monkeypatch: pytest.MonkeyPatc
 
 async def test_an_empty_memory_is_saved_and_read(tmp_path: Path) -> None:
     """Nothing was accepted yet: no embedder is asked about no texts."""
-    for embedder in (TfidfEmbedder(), Fixed(), LocalEmbedder("no/such"), EndpointEmbedder("m", base_url="http://localhost:1")):
+    for embedder in (
+        TfidfEmbedder(),
+        Fixed(),
+        LocalEmbedder("no/such"),
+        EndpointEmbedder("m", base_url="http://localhost:1"),
+    ):
         folder = tmp_path / type(embedder).__name__
         await ExemplarMemory([], embedder=embedder).save(folder)
         assert await ExemplarMemory.load(folder, embedder).vote("Task: a") is None
@@ -205,7 +243,9 @@ async def test_growing_embeds_only_what_is_new(tmp_path: Path) -> None:
     first = ExemplarMemory([exemplar("a", "0 0", "pass")], embedder=Counting())
     await first.save(tmp_path)
     embedder = Counting()
-    more = ExemplarMemory.load(tmp_path, embedder).with_more([exemplar("b", "1 1", "pass"), exemplar("c", "2 2", "pass")])
+    more = ExemplarMemory.load(tmp_path, embedder).with_more(
+        [exemplar("b", "1 1", "pass"), exemplar("c", "2 2", "pass")]
+    )
     kept = await more.only([0, 2])
     await kept.save(tmp_path)
     assert embedder.asked == ["1 1", "2 2"]
@@ -225,7 +265,9 @@ async def test_an_encoder_reads_the_same_in_batches(tiny_model: Callable[[str], 
     """By mean over a text's own tokens: what pads it in a batch does not count."""
     folder = tiny_model("qwen2")
     embedder = make_embedder(f"local:{folder}")
-    together = await embedder.embed(["click the button", "a much longer text about a page with many words " * 9])
+    together = await embedder.embed(
+        ["click the button", "a much longer text about a page with many words " * 9]
+    )
     assert together.shape[0] == 2
     assert np.allclose(together[0], (await embedder.embed(["click the button"]))[0], atol=1e-4)
     assert embedder.name == f"local:{folder.name} {folder_hash(folder)}"
@@ -235,16 +277,29 @@ async def test_an_encoder_reads_the_same_in_batches(tiny_model: Callable[[str], 
 
 def test_the_papers_own_files_are_read(tmp_path: Path) -> None:
     """In the layout of the authors' two files, with contents of ours."""
-    single = {"demo": [{"obs": "o", "act": "agent.press('enter')"}], "filter_prompt": "shorten", "code_filter_prompt": "code"}
-    multi = {"demo": [{"task": "t", "trajectory": [{"state": "s", "obs": "o", "act": "pass"}] * 2}], "filter_prompt": ["", "x"]}
+    single = {
+        "demo": [{"obs": "o", "act": "agent.press('enter')"}],
+        "filter_prompt": "shorten",
+        "code_filter_prompt": "code",
+    }
+    multi = {
+        "demo": [{"task": "t", "trajectory": [{"state": "s", "obs": "o", "act": "pass"}] * 2}],
+        "filter_prompt": ["", "x"],
+    }
     (tmp_path / "exemplars.json").write_text(json.dumps({"one": single, "two": multi}))
-    (tmp_path / "specifiers.json").write_text(json.dumps({"one": ["Task: a"] * 5, "two": ["Task: b"] * 5}))
+    (tmp_path / "specifiers.json").write_text(
+        json.dumps({"one": ["Task: a"] * 5, "two": ["Task: b"] * 5})
+    )
     memory = ExemplarMemory.load(tmp_path, TfidfEmbedder())
     one, two = memory.entry("one"), memory.entry("two")
     assert one is not None and two is not None
     assert sum(1 for e in memory.exemplars if e.key) == 10
     assert (one.has_turns, one.abstracts, one.abstraction.code) == (False, True, ("code",))
-    assert (two.has_turns, len(two.exemplars[0].steps), two.abstraction.instructions) == (True, 2, ("", "x"))
+    assert (two.has_turns, len(two.exemplars[0].steps), two.abstraction.instructions) == (
+        True,
+        2,
+        ("", "x"),
+    )
     (tmp_path / "exemplars.json").write_text("[]")
     with pytest.raises(UsageError, match="not the paper's"):
         ExemplarMemory.load(tmp_path, TfidfEmbedder())
@@ -252,13 +307,20 @@ def test_the_papers_own_files_are_read(tmp_path: Path) -> None:
 
 def test_the_split_is_48_16_and_64_tasks() -> None:
     table = task_table()
-    assert (len(table.exemplars), len(table.unseen), len(table.all), len(table.abstracted)) == (48, 16, 64, 20)
+    assert (len(table.exemplars), len(table.unseen), len(table.all), len(table.abstracted)) == (
+        48,
+        16,
+        64,
+        20,
+    )
     assert len(set(table.all)) == 64
     assert set(table.abstracted) <= set(table.all) and set(table.turns) <= set(table.all)
 
 
 async def test_shipped_exemplars_find_their_task() -> None:
-    """Leave one out, as in the spec of the paper's own keys, where it is 226 of 240: 3 neighbours, majority."""
+    """Leave one out, as in the spec of the paper's own keys, where it is 226 of 240: 3 neighbours,
+    majority.
+    """
     shipped = ExemplarMemory.load(None, TfidfEmbedder())
     rows = await shipped.vectors()
     alike = rows @ rows.T

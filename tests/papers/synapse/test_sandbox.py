@@ -1,4 +1,6 @@
-"""Generated code: what it can compute, that nothing gets out, and that each layer holds without the others."""
+"""Generated code: what it can compute, that nothing gets out, and that each layer holds without the
+others.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,12 @@ from prill.papers.synapse import jail
 from prill.papers.synapse.jail import MAX_CALLS, MAX_CHARS
 from prill.papers.synapse.sandbox import CodeFailedError, _calls, _places, _record, _text, run_code
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the filter of system calls is that of Linux"
+)
 NAMES = {"state": "<p>a <b>b</b></p>", "task": "t"}
-# Reaches the real sys by an attribute of a module, if one is there: no name with two underscores is needed for that.
+# Reaches the real sys by an attribute of a module, if one is there: no name with two underscores is
+# needed for that.
 REACH = "import {module}\nsystem = {module}.enum.sys.modules\nobs = str(system['os'])"
 
 
@@ -43,13 +48,17 @@ async def test_code_computes_from_the_page() -> None:
 
 async def test_words_are_counted_as_models_do() -> None:
     code = (
-        "import re\nfrom collections import Counter, defaultdict\nfound = re.findall('\\w', state)\n"
+        "import re\nfrom collections import Counter, defaultdict\nfound = re.findall('\\w', "
+        "state)\n"
         "obs = str(Counter(found).most_common(1))"
     )
     assert await run_code(code, NAMES) == "[('b', 3)]"
 
 
-@pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"obs": "\\ud800"}', b'{"obs": 1}', b"[1]", b"\xff", b'{"obs": "x"', b""])
+@pytest.mark.parametrize(
+    "answer",
+    [b"[" * 100_000, b'{"obs": "\\ud800"}', b'{"obs": 1}', b"[1]", b"\xff", b'{"obs": "x"', b""],
+)
 def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
     """Code that got out of Python can write what it likes to the one pipe it has."""
     for read in (_text, _calls, lambda record: _places(record, 9)):
@@ -127,16 +136,23 @@ async def test_memory_has_an_end() -> None:
 
 
 async def test_printing_a_gigabyte_does_nothing() -> None:
-    assert await run_code("x = 'x' * 10**6\nfor i in range(1000): print(x)\nobs = 'done'", NAMES) == "done"
+    assert (
+        await run_code("x = 'x' * 10**6\nfor i in range(1000): print(x)\nobs = 'done'", NAMES)
+        == "done"
+    )
 
 
 async def test_it_has_no_descriptor_of_ours(tmp_path: Path) -> None:
-    """Files that this process has open, also those that a program started by it would get, are closed in the code's process."""
+    """Files that this process has open, also those that a program started by it would get, are
+    closed in the code's process.
+    """
     text = Path(jail.__file__).read_text()
     lock, given = '        lock_in(request["cpu_seconds"]', '{**request["names"]'
     assert text.count(lock) == text.count(given) == 1
     listed = '        listed = " ".join(os.listdir("/proc/self/fd"))\n'
-    (tmp_path / "jail.py").write_text(text.replace(lock, listed + lock).replace(given, '{"found": listed, **request["names"]'))
+    (tmp_path / "jail.py").write_text(
+        text.replace(lock, listed + lock).replace(given, '{"found": listed, **request["names"]')
+    )
     (tmp_path / "secret").write_text("secret")
     kept = os.open(tmp_path / "secret", os.O_RDONLY)
     os.set_inheritable(kept, True)
@@ -182,19 +198,21 @@ def test_the_kernel_alone_refuses_everything(tmp_path: Path) -> None:
     """Without any other layer: full Python that has the modules in hand."""
     attempts = {name: attempt.format(folder=tmp_path) for name, attempt in ATTEMPTS.items()}
     program = KERNEL.format(jail=str(jail.__file__), attempts=attempts)
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False
+    )
     refused = dict.fromkeys(ATTEMPTS, "PermissionError") | {"raise its limits": "ValueError"}
     assert json.loads(done.stdout) == refused
     assert not list(tmp_path.iterdir())
 
 
-# By the numbers of x86-64: of other processes, of threads, of memory shared with them, of the kernel's own programs, of
-# memory that can be run (7 is PROT_READ, PROT_WRITE and PROT_EXEC).
+# By the numbers of x86-64: of other processes, of threads, of memory shared with them, of the
+# kernel's own programs, of memory that can be run (7 is PROT_READ, PROT_WRITE and PROT_EXEC).
 NATIVE = {
-    "clone": 56, "clone3": 435, "vfork": 58, "execve": 59, "ptrace": 101, "prctl": 157, "process_vm_readv": 310,
-    "process_vm_writev": 311, "tgkill": 234, "pidfd_open": 434, "openat": 257, "openat2": 437, "open_by_handle_at": 304,
-    "memfd_create": 319, "shmget": 29, "io_uring_setup": 425, "bpf": 321, "userfaultfd": 323, "perf_event_open": 298,
-    "seccomp": 317, "writev": 20, "pwrite64": 18, "sendto": 44, "ioctl": 16, "dup": 32, "fcntl": 72, "prlimit64": 302,
+    "clone": 56, "clone3": 435, "vfork": 58, "execve": 59, "ptrace": 101, "prctl": 157, "process_vm_readv": 310,  # noqa: E501
+    "process_vm_writev": 311, "tgkill": 234, "pidfd_open": 434, "openat": 257, "openat2": 437, "open_by_handle_at": 304,  # noqa: E501
+    "memfd_create": 319, "shmget": 29, "io_uring_setup": 425, "bpf": 321, "userfaultfd": 323, "perf_event_open": 298,  # noqa: E501
+    "seccomp": 317, "writev": 20, "pwrite64": 18, "sendto": 44, "ioctl": 16, "dup": 32, "fcntl": 72, "prlimit64": 302,  # noqa: E501
     "mmap": 9, "mprotect": 10, "pkey_mprotect": 329,
 }  # fmt: skip
 RAW = """
@@ -216,28 +234,43 @@ os._exit(0)
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86-64")
-@pytest.mark.parametrize("last", ["old()", "library.syscall(0x40000000 + 39)"], ids=["32-bit calls", "x32 calls"])
+@pytest.mark.parametrize(
+    "last", ["old()", "library.syscall(0x40000000 + 39)"], ids=["32-bit calls", "x32 calls"]
+)
 def test_the_kernel_alone_holds_native_code(last: str) -> None:
     """Every call is refused with EPERM; one in another machine's numbers ends the process."""
     program = RAW.format(jail=str(jail.__file__), native=NATIVE, last=last)
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False
+    )
     assert json.loads(done.stdout) == {name: [-1, errno.EPERM] for name in NATIVE}
-    assert done.returncode in (-signal.SIGSYS, -signal.SIGSEGV)  # the latter where the kernel knows no 32-bit programs
+    # the latter where the kernel knows no 32-bit programs
+    assert done.returncode in (-signal.SIGSYS, -signal.SIGSEGV)
 
 
 def test_the_audit_hook_alone_refuses_files() -> None:
     program = (
         f"import os, runpy, sys\njail = runpy.run_path({str(jail.__file__)!r}, run_name='jail')\n"
         "sys.addaudithook(jail['refuse'])\n"
-        "try:\n    open('/etc/passwd')\nexcept PermissionError as error:\n    os.write(1, str(error).encode())"
+        "try:\n    open('/etc/passwd')\nexcept PermissionError as error:\n    os.write(1, "
+        "str(error).encode())"
     )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False
+    )
     assert done.stdout == b"open is not allowed"
 
 
-async def test_a_machine_without_a_filter_runs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_machine_without_a_filter_runs_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Fails closed: the code is not run where the kernel cannot lock it in."""
-    text = Path(jail.__file__).read_text().replace('"x86_64"', '"other"').replace('"aarch64"', '"other"')
+    text = (
+        Path(jail.__file__)
+        .read_text()
+        .replace('"x86_64"', '"other"')
+        .replace('"aarch64"', '"other"')
+    )
     (tmp_path / "jail.py").write_text(text)
     monkeypatch.setattr("prill.papers.synapse.sandbox._JAIL", tmp_path / "jail.py")
     assert "the kernel cannot lock it in" in await failure("obs = state")
@@ -249,10 +282,13 @@ async def test_a_machine_without_a_filter_runs_none(monkeypatch: pytest.MonkeyPa
         ("import sys\n", 'import sys\n\nsys.platform = "darwin"\n'),
         ("import resource\n", "import resource\n\ndel resource.RLIMIT_AS\n"),
         ("import sys\n", 'import sys\n\nsys.modules["ctypes"] = None\n'),
-        ("library.prctl(*arguments)", "library.abs(0)"),  # as an emulated kernel that takes every filter
+        # as an emulated kernel that takes every filter
+        ("library.prctl(*arguments)", "library.abs(0)"),
     ],
 )
-async def test_a_missing_lock_runs_none(old: str, new: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_missing_lock_runs_none(
+    old: str, new: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The process fails closed by itself, too: without the filter, or without one of the limits."""
     text = Path(jail.__file__).read_text()
     assert text.count(old) == 1
@@ -264,12 +300,20 @@ async def test_a_missing_lock_runs_none(old: str, new: str, monkeypatch: pytest.
 async def test_other_systems_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prill.papers.synapse.sandbox.sys", SimpleNamespace(platform="darwin"))
     monkeypatch.setattr("prill.papers.synapse.sandbox.subprocess", None)
-    assert await failure("obs = state") == ("generated code is not run on darwin: only the kernel of Linux can lock it in")
+    assert await failure("obs = state") == (
+        "generated code is not run on darwin: only the kernel of Linux can lock it in"
+    )
 
 
 async def test_its_environment_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No key of this process is there to be found: the code is handed what its process finds in the environment."""
-    text = Path(jail.__file__).read_text().replace('{**request["names"]', '{**request["names"], "found": str(dict(os.environ))')
+    """No key of this process is there to be found: the code is handed what its process finds in the
+    environment.
+    """
+    text = (
+        Path(jail.__file__)
+        .read_text()
+        .replace('{**request["names"]', '{**request["names"], "found": str(dict(os.environ))')
+    )
     (tmp_path / "jail.py").write_text(text)
     monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
     monkeypatch.setattr("prill.papers.synapse.sandbox._JAIL", tmp_path / "jail.py")

@@ -1,6 +1,8 @@
-"""Replies of screen models in the forms that their vendors document, with the action that each stands for, and broken ones.
+"""Replies of screen models in the forms that their vendors document, with the action that each
+stands for, and broken ones.
 
-All are made up. A screenshot is 1280 by 720; Qwen2.5-VL and UI-TARS-1.5 then count pixels of 1288 by 728.
+All are made up. A screenshot is 1280 by 720; Qwen2.5-VL and UI-TARS-1.5 then count pixels of 1288
+by 728.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ class Wanted(NamedTuple):
 
 
 CLICK, DRAG = (0.5, 0.25), (0.75, 0.5)
-FRAMES = {"qwen3-vl": (1000, 1000), "qwen2.5-vl": (1288, 728), "ui-tars-1.5": (1288, 728), "ui-tars-1.0": (1000, 1000)}
+FRAMES = {
+    "qwen3-vl": (1000, 1000),
+    "qwen2.5-vl": (1288, 728),
+    "ui-tars-1.5": (1288, 728),
+    "ui-tars-1.0": (1000, 1000),
+}
 
 
 def at(grammar: str, point: tuple[float, float]) -> list[int]:
@@ -36,16 +43,25 @@ def qwen(grammar: str) -> list[tuple[dict[str, Any], Wanted]]:
         ({"action": "right_click", "coordinate": here}, Wanted("right_click", CLICK)),
         ({"action": "mouse_move", "coordinate": here}, Wanted("hover", CLICK)),
         ({"action": "left_click_drag", "coordinate": there}, Wanted("drag", None, DRAG)),
-        ({"action": "scroll", "coordinate": here, "pixels": -300}, Wanted("scroll", CLICK, None, "down")),
+        (
+            {"action": "scroll", "coordinate": here, "pixels": -300},
+            Wanted("scroll", CLICK, None, "down"),
+        ),
         ({"action": "scroll", "pixels": 120}, Wanted("scroll", None, None, "up")),
         ({"action": "key", "keys": ["ctrl", "a"]}, Wanted("press", value="Control+a")),
-        ({"action": "type", "text": "rain boots: größe 40"}, Wanted("type", value="rain boots: größe 40")),
+        (
+            {"action": "type", "text": "rain boots: größe 40"},
+            Wanted("type", value="rain boots: größe 40"),
+        ),
         ({"action": "wait", "time": 2}, Wanted("wait", value="2")),
         ({"action": "answer", "text": "It costs {40}."}, Wanted("answer", value="It costs {40}.")),
         ({"action": "terminate", "status": "success"}, Wanted("stop")),
         ({"action": "click", "coordinate": here}, Wanted("click", CLICK)),
         ({"action": "long_press", "coordinate": here, "time": 1}, Wanted("long_press", CLICK)),
-        ({"action": "swipe", "coordinate": here, "coordinate2": there}, Wanted("swipe", CLICK, DRAG)),
+        (
+            {"action": "swipe", "coordinate": here, "coordinate2": there},
+            Wanted("swipe", CLICK, DRAG),
+        ),
         ({"action": "system_button", "button": "Back"}, Wanted("back")),
         ({"action": "system_button", "button": "Enter"}, Wanted("press", value="Enter")),
         ({"action": "open", "text": "Clock"}, Wanted("open", value="Clock")),
@@ -53,13 +69,17 @@ def qwen(grammar: str) -> list[tuple[dict[str, Any], Wanted]]:
 
 
 def tagged(call: dict[str, Any]) -> str:
-    name = "mobile_use" if call["action"] in ("click", "long_press", "swipe", "system_button", "open") else "computer_use"
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': call}, ensure_ascii=False)}\n</tool_call>"
+    name = (
+        "mobile_use"
+        if call["action"] in ("click", "long_press", "swipe", "system_button", "open")
+        else "computer_use"
+    )
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': call}, ensure_ascii=False)}\n</tool_call>"  # noqa: E501
 
 
 def parameters(call: dict[str, Any]) -> str:
     inner = "".join(
-        f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>\n"
+        f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>\n"  # noqa: E501
         for key, value in call.items()
     )
     return f"<tool_call>\n<function=computer_use>\n{inner}</function>\n</tool_call>"
@@ -68,10 +88,14 @@ def parameters(call: dict[str, Any]) -> str:
 QWEN_STYLES: tuple[Callable[[dict[str, Any]], str], ...] = (
     tagged,
     lambda call: "I will do that next.\n" + tagged(call),
-    lambda call: '<think>\nMaybe {"action": "wait"}?\n</think>\n\n' + tagged(call).removesuffix("\n</tool_call>"),
+    lambda call: (
+        '<think>\nMaybe {"action": "wait"}?\n</think>\n\n'
+        + tagged(call).removesuffix("\n</tool_call>")
+    ),
     parameters,
     lambda call: (
-        f"Thought: do it.\nAction: next.\n```json\n{json.dumps({'name': 'computer_use', 'arguments': call}, indent=2)}\n```"
+        "Thought: do it.\nAction: "
+        f"next.\n```json\n{json.dumps({'name': 'computer_use', 'arguments': call}, indent=2)}\n```"
     ),
 )
 
@@ -86,12 +110,18 @@ def ui_tars(grammar: str) -> list[tuple[str, Wanted]]:
         (f"left_double(start_box='({x}, {y})')", Wanted("double_click", CLICK)),
         (f"right_single(start_box='({x},{y})')", Wanted("right_click", CLICK)),
         (f"drag(start_box='({x},{y})', end_box='({x2},{y2})')", Wanted("drag", CLICK, DRAG)),
-        (f"drag(start_point='<point>{x} {y}</point>', end_point='<point>{x2} {y2}</point>')", Wanted("drag", CLICK, DRAG)),
+        (
+            f"drag(start_point='<point>{x} {y}</point>', end_point='<point>{x2} {y2}</point>')",
+            Wanted("drag", CLICK, DRAG),
+        ),
         (f"scroll(start_box='({x},{y})', direction='down')", Wanted("scroll", CLICK, None, "down")),
         (f"scroll(start_box='({x},{y})', end_box='({x2},{y2})')", Wanted("swipe", CLICK, DRAG)),
         ("hotkey(key='ctrl c')", Wanted("press", value="Control+c")),
         ("type(content='rain boots\\n')", Wanted("type", value="rain boots\n")),
-        ("type(content='it\\'s (5, 6), isn\\'t it?')", Wanted("type", value="it's (5, 6), isn't it?")),
+        (
+            "type(content='it\\'s (5, 6), isn\\'t it?')",
+            Wanted("type", value="it's (5, 6), isn't it?"),
+        ),
         (f"long_press(start_box='({x},{y})')", Wanted("long_press", CLICK)),
         ("press_home()", Wanted("home")),
         ("press_back()", Wanted("back")),
@@ -113,13 +143,25 @@ def openai() -> list[tuple[dict[str, Any], Wanted]]:
     (x, y), (x2, y2) = at("openai", CLICK), at("openai", DRAG)
     return [
         ({"type": "click", "button": "left", "x": x, "y": y}, Wanted("click", CLICK)),
-        ({"type": "click", "button": "right", "x": x, "y": y, "keys": None}, Wanted("right_click", CLICK)),
+        (
+            {"type": "click", "button": "right", "x": x, "y": y, "keys": None},
+            Wanted("right_click", CLICK),
+        ),
         ({"type": "click", "button": "back", "x": 0, "y": 0}, Wanted("back")),
         ({"type": "double_click", "x": x, "y": y}, Wanted("double_click", CLICK)),
         ({"type": "move", "x": x, "y": y}, Wanted("hover", CLICK)),
-        ({"type": "drag", "path": [{"x": x, "y": y}, {"x": 9, "y": 9}, {"x": x2, "y": y2}]}, Wanted("drag", CLICK, DRAG)),
-        ({"type": "scroll", "x": x, "y": y, "scroll_x": 0, "scroll_y": 400}, Wanted("scroll", CLICK, None, "down")),
-        ({"type": "scroll", "x": x, "y": y, "scroll_x": -90, "scroll_y": 0}, Wanted("scroll", CLICK, None, "left")),
+        (
+            {"type": "drag", "path": [{"x": x, "y": y}, {"x": 9, "y": 9}, {"x": x2, "y": y2}]},
+            Wanted("drag", CLICK, DRAG),
+        ),
+        (
+            {"type": "scroll", "x": x, "y": y, "scroll_x": 0, "scroll_y": 400},
+            Wanted("scroll", CLICK, None, "down"),
+        ),
+        (
+            {"type": "scroll", "x": x, "y": y, "scroll_x": -90, "scroll_y": 0},
+            Wanted("scroll", CLICK, None, "left"),
+        ),
         ({"type": "type", "text": "Lima"}, Wanted("type", value="Lima")),
         ({"type": "keypress", "keys": ["CTRL", "A"]}, Wanted("press", value="Control+A")),
         ({"type": "wait"}, Wanted("wait", value="1")),
@@ -157,12 +199,20 @@ def anthropic() -> list[tuple[dict[str, Any], Wanted]]:
         ({"action": "right_click", "coordinate": here}, Wanted("right_click", CLICK)),
         ({"action": "triple_click", "coordinate": here}, Wanted("triple_click", CLICK)),
         ({"action": "mouse_move", "coordinate": here}, Wanted("hover", CLICK)),
-        ({"action": "left_click_drag", "start_coordinate": here, "coordinate": there}, Wanted("drag", CLICK, DRAG)),
+        (
+            {"action": "left_click_drag", "start_coordinate": here, "coordinate": there},
+            Wanted("drag", CLICK, DRAG),
+        ),
         ({"action": "key", "text": "ctrl+a"}, Wanted("press", value="Control+a")),
         ({"action": "key", "text": "Tab", "repeat": 2}, Wanted("press", value="Tab x 2")),
         ({"action": "type", "text": "Lima, Peru"}, Wanted("type", value="Lima, Peru")),
         (
-            {"action": "scroll", "coordinate": here, "scroll_direction": "down", "scroll_amount": 3},
+            {
+                "action": "scroll",
+                "coordinate": here,
+                "scroll_direction": "down",
+                "scroll_amount": 3,
+            },
             Wanted("scroll", CLICK, None, "down"),
         ),
         ({"action": "wait", "duration": 2}, Wanted("wait", value="2")),
@@ -173,7 +223,10 @@ def anthropic() -> list[tuple[dict[str, Any], Wanted]]:
 ANTHROPIC_STYLES: tuple[Callable[[dict[str, Any]], str], ...] = (
     lambda call: json.dumps({"type": "tool_use", "id": "t", "name": "computer", "input": call}),
     lambda call: json.dumps(
-        [{"type": "text", "text": "Next"}, {"type": "tool_use", "id": "t", "name": "computer", "input": call}]
+        [
+            {"type": "text", "text": "Next"},
+            {"type": "tool_use", "id": "t", "name": "computer", "input": call},
+        ]
     ),
     lambda call: json.dumps(
         {
@@ -199,8 +252,16 @@ def readable() -> Iterator[tuple[str, str, Wanted]]:
         yield from (("openai", style(call), wanted) for style in OPENAI_STYLES)
     for call, wanted in anthropic():
         yield from (("anthropic", style(call), wanted) for style in ANTHROPIC_STYLES)
-    yield "openai", json.dumps({"type": "message", "content": "It costs 40."}), Wanted("answer", value="It costs 40.")
-    yield "anthropic", json.dumps([{"type": "text", "text": "It costs 40."}]), Wanted("answer", value="It costs 40.")
+    yield (
+        "openai",
+        json.dumps({"type": "message", "content": "It costs 40."}),
+        Wanted("answer", value="It costs 40."),
+    )
+    yield (
+        "anthropic",
+        json.dumps([{"type": "text", "text": "It costs 40."}]),
+        Wanted("answer", value="It costs 40."),
+    )
 
 
 BROKEN_QWEN = (
@@ -234,7 +295,8 @@ BROKEN_TEXT = (
     "",
     "I will click on Save.",
     '<tool_call>{"name":"computer_use","argum',
-    '<tool_call>\n{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [644, 18',
+    '<tool_call>\n{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": '
+    "[644, 18",
     "<tool_call></tool_call>",
     '{"name": "computer_use"}',
     "[1, 2, 3]",
@@ -281,7 +343,8 @@ BROKEN_UI_TARS = (
 BROKEN_OPENAI = (
     '{"type": "computer_call", "actions": []}',
     '{"type": "computer_call", "actions": [{"type": "click", "button": "left", "x": 320}]}',
-    '{"type": "computer_call", "actions": [{"type": "click", "button": "left", "x": "320", "y": 5}]}',
+    '{"type": "computer_call", "actions": [{"type": "click", "button": "left", "x": "320", "y": '
+    "5}]}",
     '{"type": "computer_call", "actions": [{"type": "click", "button": "nose", "x": 1, "y": 5}]}',
     '{"type": "computer_call", "actions": [{"type": "tap", "x": 1, "y": 5}]}',
     '{"type": "computer_call", "actions": ["click"]}',
@@ -300,19 +363,25 @@ BROKEN_OPENAI = (
 BROKEN_ANTHROPIC = (
     '{"type": "tool_use", "name": "computer", "input": {}}',
     '{"type": "tool_use", "name": "computer", "input": []}',
-    '{"type": "tool_use", "name": "computer", "input": {"action": "left_click", "coordinate": "960,180"}}',
-    '{"type": "tool_use", "name": "computer", "input": {"action": "left_click", "coordinate": [1500, 90]}}',
-    '{"type": "tool_use", "name": "computer", "input": {"action": "left_click", "coordinate": [1, 2, 3]}}',
+    '{"type": "tool_use", "name": "computer", "input": {"action": "left_click", "coordinate": '
+    '"960,180"}}',
+    '{"type": "tool_use", "name": "computer", "input": {"action": "left_click", "coordinate": '
+    "[1500, 90]}}",
+    '{"type": "tool_use", "name": "computer", "input": {"action": "left_click", "coordinate": [1, '
+    "2, 3]}}",
     '{"type": "tool_use", "name": "computer", "input": {"action": "left_click"}}',
-    '{"type": "tool_use", "name": "computer", "input": {"action": "left_click_drag", "start_coordinate": [1, 2]}}',
+    '{"type": "tool_use", "name": "computer", "input": {"action": "left_click_drag", '
+    '"start_coordinate": [1, 2]}}',
     '{"type": "tool_use", "name": "computer", "input": {"action": "scroll", "coordinate": [1, 2]}}',
-    '{"type": "tool_use", "name": "computer", "input": {"action": "scroll", "scroll_direction": "in"}}',
+    '{"type": "tool_use", "name": "computer", "input": {"action": "scroll", "scroll_direction": '
+    '"in"}}',
     '{"type": "tool_use", "name": "computer", "input": {"action": "key"}}',
     '{"type": "tool_use", "name": "computer", "input": {"action": "type", "text": null}}',
     '{"type": "tool_use", "name": "bash", "input": {"command": "ls"}}',
     '{"type": "tool_use", "name": "computer", "inp',
     '{"type": "tool_use", "name": "mouse_move", "toolset_name": "computer", "input": {}}',
-    '{"type": "tool_use", "name": "wait", "toolset_name": "computer", "input": {"duration": "long"}}',
+    '{"type": "tool_use", "name": "wait", "toolset_name": "computer", "input": {"duration": '
+    '"long"}}',
     '{"type": "tool_use", "name": "computer", "input": {"action": ["left_click"]}}',
     '{"type": "tool_use", "name": "computer", "input": {"action": "fly", "coordinate": [1, 2]}}',
 )
@@ -321,12 +390,17 @@ BROKEN_ANTHROPIC = (
 def unreadable() -> Iterator[tuple[str, str]]:
     """Grammar and reply."""
     for grammar in ("qwen3-vl", "qwen2.5-vl"):
-        yield from ((grammar, tagged({"action": "x"}).replace('{"action": "x"}', json.dumps(call))) for call in BROKEN_QWEN)
+        yield from (
+            (grammar, tagged({"action": "x"}).replace('{"action": "x"}', json.dumps(call)))
+            for call in BROKEN_QWEN
+        )
         yield from ((grammar, text) for text in BROKEN_TEXT)
     yield from (("ui-tars-1.5", text) for text in BROKEN_UI_TARS)
     # Prose says neither what is done next nor that all is done.
     yield from (
-        (grammar, text) for grammar in ("openai", "anthropic") for text in ("I will click on Save.", "I cannot do that.")
+        (grammar, text)
+        for grammar in ("openai", "anthropic")
+        for text in ("I will click on Save.", "I cannot do that.")
     )
     yield from (("openai", text) for text in BROKEN_OPENAI)
     yield from (("anthropic", text) for text in BROKEN_ANTHROPIC)

@@ -1,4 +1,6 @@
-"""The policy `screen`: documented replies are read, broken ones refused with a reason, and what is played is what is taught."""
+"""The policy `screen`: documented replies are read, broken ones refused with a reason, and what is
+played is what is taught.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ SIZE = (1280, 720)
 GOOD, BAD = list(readable()), list(unreadable())
 ACTIONS: dict[Platform, tuple[Action, ...]] = {
     "web": (
-        Action("click", point=(0.5, 0.25)), Action("type", value='a "b"\n'), Action("press", value="Control+a"),
-        Action("scroll", value="down"), Action("drag", point=(0.5, 0.25), end_point=(0.1, 0.9)), Action("stop", value="Done."),
+        Action("click", point=(0.5, 0.25)), Action("type", value='a "b"\n'), Action("press", value="Control+a"),  # noqa: E501
+        Action("scroll", value="down"), Action("drag", point=(0.5, 0.25), end_point=(0.1, 0.9)), Action("stop", value="Done."),  # noqa: E501
     ),
     "android": (
-        Action("click", point=(0.5, 0.25)), Action("type", value="tea"), Action("back"), Action("home"), Action("stop"),
+        Action("click", point=(0.5, 0.25)), Action("type", value="tea"), Action("back"), Action("home"), Action("stop"),  # noqa: E501
     ),
 }  # fmt: skip
 
@@ -61,12 +63,19 @@ def test_broken_replies_are_refused(grammar: GrammarName) -> None:
     for name, reply in BAD:
         if name == grammar:
             with pytest.raises(UnreadableReplyError, match=r"\w{3}"):
-                pytest.fail(f"{reply!r} was read as {_GRAMMARS[grammar][1].read(reply, SIZE, None)}")
+                pytest.fail(
+                    f"{reply!r} was read as {_GRAMMARS[grammar][1].read(reply, SIZE, None)}"
+                )
 
 
 @pytest.mark.parametrize(
     ("size", "wanted"),
-    [((1280, 720), (1288, 728)), ((1080, 2400), (1092, 2408)), ((10, 10), (56, 56)), ((8000, 4500), (4760, 2688))],
+    [
+        ((1280, 720), (1288, 728)),
+        ((1080, 2400), (1092, 2408)),
+        ((10, 10), (56, 56)),
+        ((8000, 4500), (4760, 2688)),
+    ],
 )
 def test_resize_is_that_of_the_processors(size: tuple[int, int], wanted: tuple[int, int]) -> None:
     assert smart_resize(size, QWEN25.factor or 0, QWEN25.min_pixels, QWEN25.max_pixels) == wanted
@@ -75,33 +84,50 @@ def test_resize_is_that_of_the_processors(size: tuple[int, int], wanted: tuple[i
 def test_resize_equals_the_real_processor() -> None:
     mend_torchvision()
     module = pytest.importorskip(
-        "transformers.models.qwen2_vl.image_processing_qwen2_vl", reason="transformers is not installed"
+        "transformers.models.qwen2_vl.image_processing_qwen2_vl",
+        reason="transformers is not installed",
     )
     for width in range(60, 4000, 371):
         for height in range(60, 4000, 293):
-            theirs = module.smart_resize(height, width, factor=28, min_pixels=3_136, max_pixels=12_845_056)
+            theirs = module.smart_resize(
+                height, width, factor=28, min_pixels=3_136, max_pixels=12_845_056
+            )
             assert smart_resize((width, height), 28, 3_136, 12_845_056) == theirs[::-1]
 
 
 @pytest.mark.parametrize("platform", ["web", "android"])
 @pytest.mark.parametrize("grammar", get_args(GrammarName))
-async def test_what_is_played_is_taught(grammar: GrammarName, platform: Platform, screen: Observation) -> None:
+async def test_what_is_played_is_taught(
+    grammar: GrammarName, platform: Platform, screen: Observation
+) -> None:
     calls = _GRAMMARS[grammar][1]
-    written = [call for action in ACTIONS[platform] if (call := calls.write(action, platform, SIZE))]
+    written = [
+        call for action in ACTIONS[platform] if (call := calls.write(action, platform, SIZE))
+    ]
     assert len(written) >= 3
     model = ScriptedModel(written)
     policy = Screen(model, grammar=grammar, history=2)
     task = Task(id="t", goal="Buy {{ tea }}", platform=platform)
     states = tuple(Step(screen, Action("wait")) for _ in range(len(written) + 1))
-    run = await run_episode(policy, ReplayEnvironment(Trajectory(id="r", task=task, steps=states, final=screen)), task, id="a")
+    run = await run_episode(
+        policy,
+        ReplayEnvironment(Trajectory(id="r", task=task, steps=states, final=screen)),
+        task,
+        id="a",
+    )
     assert len(run.steps) == len(written)
     for index, reply in enumerate(written):
-        messages, answer = Screen(ScriptedModel([]), grammar=grammar, history=2).demonstrate(run, index)
+        messages, answer = Screen(ScriptedModel([]), grammar=grammar, history=2).demonstrate(
+            run, index
+        )
         assert (tuple(messages), answer) == (tuple(model.seen[index]), reply)
 
 
 async def test_several_calls_are_carried_out_in_order(screen: Observation) -> None:
-    reply = '{"type": "computer_call", "actions": [{"type": "type", "text": "Lima"}, {"type": "keypress", "keys": ["ENTER"]}]}'
+    reply = (
+        '{"type": "computer_call", "actions": [{"type": "type", "text": "Lima"}, {"type": '
+        '"keypress", "keys": ["ENTER"]}]}'
+    )
     model = ScriptedModel([reply, '{"type": "message", "content": "It is Lima."}'])
     policy = Screen(model, grammar="openai")
     policy.reset(Task(goal="g"))
@@ -110,7 +136,12 @@ async def test_several_calls_are_carried_out_in_order(screen: Observation) -> No
 
 
 async def test_model_is_told_what_was_wrong(screen: Observation) -> None:
-    model = ScriptedModel(['{"action": "left_click", "coordinate": [640]}', '{"action": "terminate", "status": "failure"}'])
+    model = ScriptedModel(
+        [
+            '{"action": "left_click", "coordinate": [640]}',
+            '{"action": "terminate", "status": "failure"}',
+        ]
+    )
     policy = Screen(model)
     policy.reset(Task(goal="g"))
     steps = [await policy.act(screen) for _ in range(2)]
@@ -123,7 +154,9 @@ async def test_model_is_told_what_was_wrong(screen: Observation) -> None:
 
 
 async def test_large_pictures_are_counted_as_sent(tmp_path: Path) -> None:
-    """The client scales to 1.5 megapixels, and the numbers are of that picture: 2560 by 1440 becomes 1632 by 918."""
+    """The client scales to 1.5 megapixels, and the numbers are of that picture: 2560 by 1440
+    becomes 1632 by 918.
+    """
     Image.new("RGB", (2560, 1440), "white").save(tmp_path / "s.png")
     policy = Screen(ScriptedModel(['{"type": "click", "x": 816, "y": 459}']), grammar="openai")
     policy.reset(Task(goal="g"))

@@ -1,4 +1,6 @@
-"""The scripted policy on page texts, without a browser; that it solves and fails real pages is in tests/emulators."""
+"""The scripted policy on page texts, without a browser; that it solves and fails real pages is in
+tests/emulators.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,14 @@ from prill.policies.scripted.policy import Behaviour, ScriptedPolicy
 from prill.policies.scripted.scripts import SCRIPTS
 from prill.types import Action, Observation, Task
 
-FORM = 'text "User \\"name\\""\ntextbox value ""\ntext "Password"\ntextbox #2 value "••" focused\nbutton "Login"'
+FORM = (
+    'text "User \\"name\\""\ntextbox value ""\ntext "Password"\ntextbox #2 value "••" '
+    'focused\nbutton "Login"'
+)
 LOGIN = Task(
-    id="login", goal='Enter the username "ada" and the password "x9" into the text fields and press login.', site="login-user"
+    id="login",
+    goal='Enter the username "ada" and the password "x9" into the text fields and press login.',
+    site="login-user",
 )
 
 
@@ -26,7 +33,9 @@ async def actions(behaviour: Behaviour) -> list[Action]:
 
 
 def test_page_is_read_into_elements() -> None:
-    page = TextPage.read('row\n  text "a \\"b\\" #1"\n  textbox "Tags:" #2 value "x" focused\nbutton "OK"')
+    page = TextPage.read(
+        'row\n  text "a \\"b\\" #1"\n  textbox "Tags:" #2 value "x" focused\nbutton "OK"'
+    )
     row, text, box, button = page.elements
     assert row.inside == (text, box)
     assert text.name == 'a "b" #1'

@@ -1,6 +1,8 @@
-"""The trainers' own code that asks for rewards: OpenRLHF's, slime's (as its fork miles has it), NeMo-Gym's and ms-swift's.
+"""The trainers' own code that asks for rewards: OpenRLHF's, slime's (as its fork miles has it),
+NeMo-Gym's and ms-swift's.
 
-Run by tests/refine/rewards/frameworks.py in an environment that has the package, often without the rest of what that needs.
+Run by tests/refine/rewards/frameworks.py in an environment that has the package, often without the
+rest of what that needs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples/nemo_gym/app.py"
 
 
 def stand_in(package: str, **names: Any) -> ModuleType:
-    """A package whose own `__init__` is not run, as that needs a trainer's GPU libraries; its modules are found as always."""
+    """A package whose own `__init__` is not run, as that needs a trainer's GPU libraries; its
+    modules are found as always.
+    """
     module = ModuleType(package)
     base = package.replace(".", "/")
     module.__path__ = [str(folder) for place in sys.path if (folder := Path(place, base)).is_dir()]
@@ -36,7 +40,9 @@ def stand_in(package: str, **names: Any) -> ModuleType:
 
 
 def openrlhf(servers: dict[str, str]) -> dict[str, Any]:
-    """What OpenRLHF's executor of single turns has in its samples, by the addresses of two services."""
+    """What OpenRLHF's executor of single turns has in its samples, by the addresses of two
+    services.
+    """
     import numpy as np
 
     for package in ("openrlhf", "openrlhf.utils"):
@@ -52,29 +58,50 @@ def openrlhf(servers: dict[str, str]) -> dict[str, Any]:
 
     class Engine:
         async def generate(self, *asked: Any, **options: Any) -> Any:
-            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=[3], finish_reason="stop", logprobs=None)])
+            return SimpleNamespace(
+                outputs=[SimpleNamespace(token_ids=[3], finish_reason="stop", logprobs=None)]
+            )
 
     async def sample(place: str, case: str) -> dict[str, Any]:
         sampling = SimpleNamespace(max_tokens=4, logprobs=None)
         executor = SingleTurnAgentExecutor(servers[place] + "/get_reward")
-        found = await executor.execute("prompt", to_json(trajectory_for(case)), sampling, 100, Words(), Engine())
-        return {"reward": found["reward"], "scores": found["scores"], "logs": sorted(found["extra_logs"])}
+        found = await executor.execute(
+            "prompt", to_json(trajectory_for(case)), sampling, 100, Words(), Engine()
+        )
+        return {
+            "reward": found["reward"],
+            "scores": found["scores"],
+            "logs": sorted(found["extra_logs"]),
+        }
 
     async def samples() -> list[dict[str, Any]]:
         # A failure takes five tries, a second apart.
-        cases = (("well", "success"), ("well", "failure"), ("well", "unscored"), ("garbage", "success"))
+        cases = (
+            ("well", "success"),
+            ("well", "failure"),
+            ("well", "unscored"),
+            ("garbage", "success"),
+        )
         return await asyncio.gather(*(sample(place, case) for place, case in cases))
 
-    return dict(zip(("success", "failure", "unscored", "garbage reply"), in_loop(samples), strict=True))
+    return dict(
+        zip(("success", "failure", "unscored", "garbage reply"), in_loop(samples), strict=True)
+    )
 
 
 def slime(servers: dict[str, str]) -> dict[str, Any]:
-    """The rewards that slime's client has, in the words of miles, a fork of it: slime itself is in no package index."""
+    """The rewards that slime's client has, in the words of miles, a fork of it: slime itself is in
+    no package index.
+    """
     stand_in("torch", dtype=object, Size=tuple, Tensor=list)
     for package in ("miles", "miles.utils", "miles.rollout"):
         stand_in(package)
     stand_in("miles.utils.misc", load_function=None)
-    graders = {"deepscaler": "get_deepscaler_rule_based_reward", "f1": "f1_score", "gpqa": "compute_gpqa_reward"}
+    graders = {
+        "deepscaler": "get_deepscaler_rule_based_reward",
+        "f1": "f1_score",
+        "gpqa": "compute_gpqa_reward",
+    }
     for module, name in graders.items():  # of mathematics, with packages of their own
         stand_in(f"miles.rollout.rm_hub.{module}", **{name: None})
     stand_in("miles.rollout.rm_hub.math_dapo_utils", compute_score=None)
@@ -84,7 +111,12 @@ def slime(servers: dict[str, str]) -> dict[str, Any]:
 
     def fetched(place: str, case: str, query: str = "") -> object:
         key = "reward" if query else None
-        asked = SimpleNamespace(custom_rm_path=None, rm_type="remote_rm", rm_url=f"{servers[place]}/rm{query}", reward_key=key)
+        asked = SimpleNamespace(
+            custom_rm_path=None,
+            rm_type="remote_rm",
+            rm_url=f"{servers[place]}/rm{query}",
+            reward_key=key,
+        )
         sample = Sample(prompt="p", response="r", label=to_json(trajectory_for(case)))
         try:
             in_loop(batched_async_rm, asked, [sample], inplace_set_reward_field=True)
@@ -100,9 +132,17 @@ def slime(servers: dict[str, str]) -> dict[str, Any]:
 
 
 def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
-    """What NeMo-Gym collects: by its agent, its rollouts and the resources server of examples/nemo_gym."""
+    """What NeMo-Gym collects: by its agent, its rollouts and the resources server of
+    examples/nemo_gym.
+    """
     # Where figures could be sent to.
-    stand_in("wandb", util=stand_in("wandb.util"), Run=object, Table=object, Histogram=lambda values: None)
+    stand_in(
+        "wandb",
+        util=stand_in("wandb.util"),
+        Run=object,
+        Table=object,
+        Histogram=lambda values: None,
+    )
     stand_in("ray", __version__="0")
     stand_in("nemo_gym.profiling", Profiler=None)
     import uvicorn
@@ -115,12 +155,26 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
     example = runpy.run_path(str(EXAMPLE))
     known = {"policy_model": {"responses_api_models": {"model": {"entrypoint": "app.py"}}}}
     configured = OmegaConf.merge(OmegaConf.load(EXAMPLE.with_name("prill_judge.yaml")), known)
-    parsed = GlobalConfigDictParser().parse_no_environment(configured)  # raises for what it does not know
+    # raises for what it does not know
+    parsed = GlobalConfigDictParser().parse_no_environment(configured)
     inner = parsed["prill_judge"]["resources_servers"]["prill_judge"]
     example["JudgeConfig"].model_validate({"name": "prill_judge", **OmegaConf.to_container(inner)})
     said = {"type": "output_text", "text": "Bought.", "annotations": []}
-    message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [said]}
-    response = {"id": "r", "created_at": 0, "model": "m", "object": "response", "output": [message], "tool_choice": "auto"}
+    message = {
+        "type": "message",
+        "id": "m",
+        "role": "assistant",
+        "status": "completed",
+        "content": [said],
+    }
+    response = {
+        "id": "r",
+        "created_at": 0,
+        "model": "m",
+        "object": "response",
+        "output": [message],
+        "tool_choice": "auto",
+    }
     model = FastAPI()
     model.post("/v1/responses")(lambda: {**response, "parallel_tool_calls": True, "tools": []})
 
@@ -135,18 +189,30 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
 
         def described(**kinds: str) -> Any:
             return OmegaConf.create(
-                {name: {kind: {name: {"host": "127.0.0.1", "port": ports[name]}}} for name, kind in kinds.items()}
+                {
+                    name: {kind: {name: {"host": "127.0.0.1", "port": ports[name]}}}
+                    for name, kind in kinds.items()
+                }
             )
 
-        client = server_utils.ServerClient.model_construct(head_server_config=None, global_config_dict=described())
+        client = server_utils.ServerClient.model_construct(
+            head_server_config=None, global_config_dict=described()
+        )
         start("policy", model)
         for judge, url in servers.items():
             own = {"host": "127.0.0.1", "port": 0, "entrypoint": "app.py"}
-            config = example["JudgeConfig"](name=f"judge_{judge}", domain="agent", judge_url=f"{url}/verify", **own)
-            start(config.name, example["JudgeServer"](config=config, server_client=client).setup_webserver())
+            config = example["JudgeConfig"](
+                name=f"judge_{judge}", domain="agent", judge_url=f"{url}/verify", **own
+            )
+            start(
+                config.name,
+                example["JudgeServer"](config=config, server_client=client).setup_webserver(),
+            )
             reference = {"type": "resources_servers", "name": config.name}
             policy = {"type": "responses_api_models", "name": "policy"}
-            agent = SimpleAgentConfig(name=judge, resources_server=reference, model_server=policy, **own)
+            agent = SimpleAgentConfig(
+                name=judge, resources_server=reference, model_server=policy, **own
+            )
             start(judge, SimpleAgent(config=agent, server_client=client).setup_webserver())
         client.global_config_dict = described(**dict.fromkeys(ports, "servers"))
         server_utils.set_global_aiohttp_client(server_utils.GlobalAIOHTTPAsyncClientConfig())
@@ -155,9 +221,15 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
             def setup_server_client(self, head_server_config: Any = None) -> Any:
                 return client
 
-        rows = [("well", case) for case in ("success", "failure", "unscored")] + [("garbage", "success")]
+        rows = [("well", case) for case in ("success", "failure", "unscored")] + [
+            ("garbage", "success")
+        ]
         asked = [
-            {"responses_create_params": {"input": "buy tea"}, "agent_ref": {"name": judge}, "case": f"{judge} {case}"}
+            {
+                "responses_create_params": {"input": "buy tea"},
+                "agent_ref": {"name": judge},
+                "case": f"{judge} {case}",
+            }
             | {"trajectory": to_json(trajectory_for(case))}
             for judge, case in rows
         ]
@@ -174,13 +246,19 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
         for _ in range(2):
             await Helper().run_from_config(config)
             kept, failed = (
-                [json.loads(line) for line in (folder / f"out{name}.jsonl").read_text().splitlines()]
+                [
+                    json.loads(line)
+                    for line in (folder / f"out{name}.jsonl").read_text().splitlines()
+                ]
                 for name in ("", "_failures")
             )
             found.append(
                 {
                     "kept": {row["case"]: row["reward"] for row in kept},
-                    "failed": [[row["case"], row["_ng_failure_class"], row["_ng_failure_judge_error"]] for row in failed],
+                    "failed": [
+                        [row["case"], row["_ng_failure_class"], row["_ng_failure_judge_error"]]
+                        for row in failed
+                    ],
                     "metrics": {
                         one["agent_ref"]["name"]: one["key_metrics"].get("mean/reward")
                         for one in json.loads((folder / "out_aggregate_metrics.json").read_text())
@@ -197,7 +275,9 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
 
 
 def swift(servers: dict[str, str]) -> list[list[str]]:
-    """The rewards that ms-swift's GRPO has of a plug-in, twice: each time it makes an event loop of its own."""
+    """The rewards that ms-swift's GRPO has of a plug-in, twice: each time it makes an event loop of
+    its own.
+    """
     import torch
 
     class Rows:
@@ -225,12 +305,19 @@ def swift(servers: dict[str, str]) -> list[list[str]]:
     orms["judge"] = Judge
     told = [{"role": "user", "content": "buy tea"}, {"role": "assistant", "content": "bought"}]
     samples = [
-        SimpleNamespace(messages=told, to_reward_row=partial(dict, trajectory=to_json(trajectory_for(case))))
+        SimpleNamespace(
+            messages=told, to_reward_row=partial(dict, trajectory=to_json(trajectory_for(case)))
+        )
         for case in ("success", "failure", "unscored")
     ]
     judge = orms["judge"]()
     return [
-        [str(float(reward)) for reward in compute_rewards_per_func(samples, [judge], None, torch.device("cpu"))[:, 0]]
+        [
+            str(float(reward))
+            for reward in compute_rewards_per_func(samples, [judge], None, torch.device("cpu"))[
+                :, 0
+            ]
+        ]
         for _ in range(2)
     ]
 

@@ -1,9 +1,12 @@
-"""Tells what a framework makes of a judge: run by a Python that has the framework, with the addresses of mock endpoints.
+"""Tells what a framework makes of a judge: run by a Python that has the framework, with the
+addresses of mock endpoints.
 
-    python tests/refine/rewards/frameworks.py verl '{"well": "http://…", "late": "http://…", "garbage": "http://…"}'
+    python tests/refine/rewards/frameworks.py verl '{"well": "http://…", "late": "http://…",
+    "garbage": "http://…"}'
 
-It prints JSON: what is seen by policy and case, in the words of the tables in docs/how-to/rewards.md, and `more`, what
-the tests ask besides. Of those in asking.py it prints what comes of asking the services whose addresses are given.
+It prints JSON: what is seen by policy and case, in the words of the tables in
+docs/how-to/rewards.md, and `more`, what the tests ask besides. Of those in asking.py it prints what
+comes of asking the services whose addresses are given.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from table import CASES, COMMON, POLICIES, in_loop, made, seen, trajectory_for
 from prill.refine.rewards import Reward, to_json
 from prill.types import Trajectory
 
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # noqa: E501
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/verl_reward.py"
 Options = dict[str, Any]
 
@@ -33,7 +36,9 @@ def verl(options: Options, trajectory: Trajectory) -> object:
     return verl_manager(made(options), "naive", trajectory)["reward_score"]
 
 
-def verl_manager(reward: Reward, name: str, trajectory: Trajectory, **settings: Any) -> dict[str, Any]:
+def verl_manager(
+    reward: Reward, name: str, trajectory: Trajectory, **settings: Any
+) -> dict[str, Any]:
     """What that reward manager of verl gives."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "reward.py")
@@ -59,7 +64,11 @@ def verl_by_file(file: Path, name: str, trajectory: Trajectory, **settings: Any)
     config = {
         "num_workers": 1,
         "custom_reward_function": {"path": str(file), "name": "compute_score", "reward_kwargs": {}},
-        "reward_manager": {"source": "register", "name": name, "module": {"path": None, "name": None}},
+        "reward_manager": {
+            "source": "register",
+            "name": name,
+            "module": {"path": None, "name": None},
+        },
         "sandbox_fusion": {"url": None},
         **settings,
     }
@@ -68,7 +77,11 @@ def verl_by_file(file: Path, name: str, trajectory: Trajectory, **settings: Any)
     ids = torch.ones(1, 2, dtype=torch.long)
     extra = {"index": 0, "trajectory": to_json(trajectory)}
     data = DataProto.from_dict(
-        tensors={"prompts": ids, "responses": ids, "attention_mask": torch.ones(1, 4, dtype=torch.long)},
+        tensors={
+            "prompts": ids,
+            "responses": ids,
+            "attention_mask": torch.ones(1, 4, dtype=torch.long),
+        },
         non_tensors={
             "data_source": np.array(["shop"], dtype=object),
             "reward_model": np.array([{"ground_truth": ""}], dtype=object),
@@ -89,12 +102,16 @@ def more_of_verl(places: dict[str, Options]) -> dict[str, Any]:
         "scored": verl_manager(made(places["success"]), "naive", success),
         "valued": verl_manager(made(places["unscored"], **valued), "naive", unscored),
         "limited": verl_manager(made(places["unscored"]), "rate_limited", unscored, **limits),
-        "limited and valued": verl_manager(made(places["unscored"], **valued), "rate_limited", unscored, **limits),
+        "limited and valued": verl_manager(
+            made(places["unscored"], **valued), "rate_limited", unscored, **limits
+        ),
     }
 
 
 def verifiers(options: Options, trajectory: Trajectory) -> object:
-    return verifiers_trace([], {"judge": "modular", "options": options, "column": "trajectory"}, to_json(trajectory)).reward
+    return verifiers_trace(
+        [], {"judge": "modular", "options": options, "column": "trajectory"}, to_json(trajectory)
+    ).reward
 
 
 def verifiers_trace(messages: list[Any], judge: Options, packed: str = "") -> Any:
@@ -110,9 +127,14 @@ def verifiers_trace(messages: list[Any], judge: Options, packed: str = "") -> An
         async def nothing(self, trace: Any) -> float:
             return 0.0
 
-    task = Shop(Data(idx=0, prompt="buy tea", trajectory=packed), vf.TaskConfig(judges=[{"id": "prill_judge", **judge}]))
+    task = Shop(
+        Data(idx=0, prompt="buy tea", trajectory=packed),
+        vf.TaskConfig(judges=[{"id": "prill_judge", **judge}]),
+    )
     nodes = [
-        MessageNode(parent=i - 1 if i else None, message=message, sampled=message.role == "assistant")
+        MessageNode(
+            parent=i - 1 if i else None, message=message, sampled=message.role == "assistant"
+        )
         for i, message in enumerate(messages)
     ]
     described = vf.TraceTask(type="Shop", data=task.data)
@@ -124,22 +146,39 @@ def verifiers_trace(messages: list[Any], judge: Options, packed: str = "") -> An
 def more_of_verifiers(places: dict[str, Options]) -> dict[str, Any]:
     import verifiers.v1 as vf
 
-    page = [vf.TextContentPart(text="Order placed"), vf.ImageUrlContentPart(image_url={"url": PIXEL})]
+    page = [
+        vf.TextContentPart(text="Order placed"),
+        vf.ImageUrlContentPart(image_url={"url": PIXEL}),
+    ]
     call = vf.ToolCall(id="c", name="click", arguments='{"element": "Buy truth=success"}')
     messages = [
         vf.UserMessage(content="buy tea"),
         vf.AssistantMessage(content="I buy it", tool_calls=[call]),
         vf.ToolMessage(tool_call_id="c", content=page),
     ]
-    judge = {"judge": "vlm", "model": "mock", "base_url": places["success"]["base_url"], "weight": 2.0}
-    trace = verifiers_trace(messages, judge | {"api_key_var": "NO_SUCH_KEY", "options": {"retries": 0}})
+    judge = {
+        "judge": "vlm",
+        "model": "mock",
+        "base_url": places["success"]["base_url"],
+        "weight": 2.0,
+    }
+    trace = verifiers_trace(
+        messages, judge | {"api_key_var": "NO_SUCH_KEY", "options": {"retries": 0}}
+    )
     (call,) = trace.info["judge_calls"]
-    return {"reward": trace.reward, "call": call["response"]["parsed"], "tokens": trace.extra_usage[0].prompt_tokens}
+    return {
+        "reward": trace.reward,
+        "call": call["response"]["parsed"],
+        "tokens": trace.extra_usage[0].prompt_tokens,
+    }
 
 
 def inspect(options: Options, trajectory: Trajectory) -> object:
     try:
-        score, _ = inspect_log({"judge": "modular", "column": "trajectory", **options}, {"trajectory": to_json(trajectory)})
+        score, _ = inspect_log(
+            {"judge": "modular", "column": "trajectory", **options},
+            {"trajectory": to_json(trajectory)},
+        )
     except InspectFailedError as failed:
         return failed.args[0]
     return score.value
@@ -157,7 +196,9 @@ class Said(str):
 
 
 def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) -> tuple[Any, Any]:
-    """The score of one sample by prill, and the results of its evaluation, both read from the log."""
+    """The score of one sample by prill, and the results of its evaluation, both read from the
+    log.
+    """
     from inspect_ai import Task, eval
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
@@ -167,7 +208,8 @@ def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) ->
 
     def answer(*asked: Any) -> Any:
         output = ModelOutput.from_content("mockllm", "Bought.")
-        output.usage = ModelUsage(input_tokens=10, output_tokens=4, total_tokens=14)  # else a tokenizer is downloaded
+        # else a tokenizer is downloaded
+        output.usage = ModelUsage(input_tokens=10, output_tokens=4, total_tokens=14)
         return output
 
     model = get_model("mockllm/model", custom_outputs=answer, memoize=False)
@@ -179,7 +221,9 @@ def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) ->
     with tempfile.TemporaryDirectory() as folder:
         (log,) = eval(task, model=model, display="none", log_dir=folder)
         if log.status != "success":
-            raise InspectFailedError(Said(f"{log.status}: {log.error.message.partition('(')[0]}"), log.error)
+            raise InspectFailedError(
+                Said(f"{log.status}: {log.error.message.partition('(')[0]}"), log.error
+            )
         return log.samples[0].scores["prill"], log.results.scores[0]
 
 
@@ -193,14 +237,20 @@ def more_of_inspect(places: dict[str, Options]) -> dict[str, Any]:
         async def solve(state: Any, generate: Any) -> Any:
             call = ToolCall(id="c", function="click", arguments={"element": "Buy truth=success"})
             page = [ContentText(text="Order placed"), ContentImage(image=PIXEL)]
-            state.messages += [ChatMessageAssistant(content="", tool_calls=[call]), ChatMessageTool(content=page)]
+            state.messages += [
+                ChatMessageAssistant(content="", tool_calls=[call]),
+                ChatMessageTool(content=page),
+            ]
             return state
 
         return solve
 
-    scored, _ = inspect_log({"judge": "vlm", **_without(places["success"], "captioner")}, {}, shopper())
+    scored, _ = inspect_log(
+        {"judge": "vlm", **_without(places["success"], "captioner")}, {}, shopper()
+    )
     score, results = inspect_log(
-        {"judge": "modular", "column": "trajectory", **places["unscored"]}, {"trajectory": to_json(trajectory_for("unscored"))}
+        {"judge": "modular", "column": "trajectory", **places["unscored"]},
+        {"trajectory": to_json(trajectory_for("unscored"))},
     )
     return {
         "conversation": scored.value,
@@ -244,7 +294,9 @@ def openenv_episode(options: Options, trajectory: Trajectory) -> tuple[Any, Any]
 
     shop = Shop(rubric=judge_rubric(made(options)))
     shop.reset()
-    assert shop.step(Click(element="Cart")).reward == 0.0, "before its end an episode has the intermediate reward"
+    assert shop.step(Click(element="Cart")).reward == 0.0, (
+        "before its end an episode has the intermediate reward"
+    )
     return shop.step(Click(element="Buy")).reward, shop.rubric.compute_step_rewards()
 
 
@@ -259,7 +311,10 @@ def more_of_openenv(places: dict[str, Options]) -> dict[str, Any]:
         seen(lambda reward, trajectory: rubric.score_trajectory(later), rubric, later[0]),
         seen(lambda reward, trajectory: rubric.compute_step_rewards(), rubric, later[0]),
     ]
-    return {"steps": openenv_episode(places["success"], trajectory_for("success"))[1], "later": told}
+    return {
+        "steps": openenv_episode(places["success"], trajectory_for("success"))[1],
+        "later": told,
+    }
 
 
 def art(options: Options, trajectory: Trajectory) -> object:
@@ -276,7 +331,9 @@ def art_groups(options: Options, trajectories: list[Trajectory]) -> list[Any]:
 
     async def play(trajectory: Trajectory) -> Any:
         messages = [{"role": "user", "content": trajectory.task.goal}]
-        return art.Trajectory(messages_and_choices=messages, metadata={"trajectory": to_json(trajectory)})
+        return art.Trajectory(
+            messages_and_choices=messages, metadata={"trajectory": to_json(trajectory)}
+        )
 
     async def gathered() -> list[Any]:
         scorer = group_scorer(made(options), column="trajectory")
@@ -287,15 +344,23 @@ def art_groups(options: Options, trajectories: list[Trajectory]) -> list[Any]:
 
 
 def more_of_art(places: dict[str, Options]) -> dict[str, Any]:
-    (group,) = art_groups(places["success"], [trajectory_for(case) for case in ("success", "unscored", "failure")])
-    return {"rewards": sorted(one.reward for one in group), "unscored": group.metrics["prill/unscored"]}
+    (group,) = art_groups(
+        places["success"], [trajectory_for(case) for case in ("success", "unscored", "failure")]
+    )
+    return {
+        "rewards": sorted(one.reward for one in group),
+        "unscored": group.metrics["prill/unscored"],
+    }
 
 
 def _without(options: Options, name: str) -> Options:
     return {key: value for key, value in options.items() if key != name}
 
 
-SEEN: dict[str, tuple[Callable[[Options, Trajectory], object], Callable[[dict[str, Options]], dict[str, Any]]]] = {
+SEEN: dict[
+    str,
+    tuple[Callable[[Options, Trajectory], object], Callable[[dict[str, Options]], dict[str, Any]]],
+] = {
     "verl": (verl, more_of_verl),
     "verifiers": (verifiers, more_of_verifiers),
     "Inspect": (inspect, more_of_inspect),
@@ -311,12 +376,18 @@ def main(name: str, servers: dict[str, str]) -> None:
         return
     urls = {"timeout": servers["late"], "garbage reply": servers["garbage"]}
     places = {
-        case: {**COMMON, "base_url": urls.get(case, servers["well"]), "timeout": 0.5 if case == "timeout" else 60.0}
+        case: {
+            **COMMON,
+            "base_url": urls.get(case, servers["well"]),
+            "timeout": 0.5 if case == "timeout" else 60.0,
+        }
         for case in CASES
     }
     see, more = SEEN[name]
     found = {
-        policy: {case: seen(see, {**places[case], **options}, trajectory_for(case)) for case in CASES}
+        policy: {
+            case: seen(see, {**places[case], **options}, trajectory_for(case)) for case in CASES
+        }
         for policy, options in POLICIES.items()
     }
     print("\n" + json.dumps({**found, "more": more(places)}, default=str))

@@ -1,7 +1,9 @@
-"""The five things that can come of a judge, as trainers see them: `docs/how-to/rewards.md` has a row for each adapter.
+"""The five things that can come of a judge, as trainers see them: `docs/how-to/rewards.md` has a
+row for each adapter.
 
-An adapter is a function of a reward and a trajectory that goes through the framework's own call and gives what the trainer
-is handed; what it raises counts as `raises NAME`. Put it into ADAPTERS of test_table.py, and its row into the document.
+An adapter is a function of a reward and a trajectory that goes through the framework's own call and
+gives what the trainer is handed; what it raises counts as `raises NAME`. Put it into ADAPTERS of
+test_table.py, and its row into the document.
 """
 
 from __future__ import annotations
@@ -23,19 +25,28 @@ POLICIES: dict[str, dict[str, Any]] = {
     "value": {"on_unscored": "value", "value": -0.5},
     "raise": {"on_unscored": "raise"},
 }
-COMMON: dict[str, Any] = {"captioner": "text", "model": "mock", "api_key_env": "NO_SUCH_KEY", "retries": 0}
+COMMON: dict[str, Any] = {
+    "captioner": "text",
+    "model": "mock",
+    "api_key_env": "NO_SUCH_KEY",
+    "retries": 0,
+}
 Adapter = Callable[[Reward, Trajectory], Any]
 
 
 def documented(policy: str = "abstain") -> dict[str, dict[str, str]]:
     """What the document says by adapter and case: the first code in the cell.
 
-    Its second table has the other policies, with a trajectory that shows nothing; other reasons have errors of their own.
+    Its second table has the other policies, with a trajectory that shows nothing; other reasons
+    have errors of their own.
     """
     told = _table("| framework | success |", CASES)
     if policy == "abstain":
         return told
-    others = {name: row[policy] for name, row in _table("| framework | value |", ("value", "raise")).items()}
+    others = {
+        name: row[policy]
+        for name, row in _table("| framework | value |", ("value", "raise")).items()
+    }
     errors = {"timeout": "CallTimeoutError", "garbage reply": "UnparsableError"}
     for name, row in told.items():
         cell = others[name]
@@ -65,8 +76,14 @@ def made(options: dict[str, Any], **more: Any) -> Reward:
 
 
 def trajectory_for(case: str) -> Trajectory:
-    """One whose verdict by the mock endpoint is that of the case; without text on its page there is nothing to judge."""
-    page = None if case == "unscored" else f"A page. truth={'failure' if case == 'failure' else 'success'}"
+    """One whose verdict by the mock endpoint is that of the case; without text on its page there is
+    nothing to judge.
+    """
+    page = (
+        None
+        if case == "unscored"
+        else f"A page. truth={'failure' if case == 'failure' else 'success'}"
+    )
     return Trajectory(id=f"t-{case}", task=Task(goal="buy tea"), final=Observation(text=page))
 
 

@@ -16,13 +16,22 @@ from prill.refine.rewards.openenv import episode_trajectory, judge_rubric
 from prill.refine.rewards.verl import make_compute_score
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="  # noqa: E501
 GOAL = {"role": "user", "content": "Buy tea"}
-CALL = {"role": "assistant", "content": "I look", "tool_calls": [{"function": {"name": "open", "arguments": '{"at": 1}'}}]}
+CALL = {
+    "role": "assistant",
+    "content": "I look",
+    "tool_calls": [{"function": {"name": "open", "arguments": '{"at": 1}'}}],
+}
 
 
 def tool(*parts: Any) -> dict[str, Any]:
-    return {"role": "tool", "content": [{"type": "text", "text": part} if " " in part else picture(part) for part in parts]}
+    return {
+        "role": "tool",
+        "content": [
+            {"type": "text", "text": part} if " " in part else picture(part) for part in parts
+        ],
+    }
 
 
 def picture(url: str) -> dict[str, Any]:
@@ -30,7 +39,9 @@ def picture(url: str) -> dict[str, Any]:
 
 
 class Answer:
-    """A judge that believes what a trajectory answered; without an answer there is nothing to judge."""
+    """A judge that believes what a trajectory answered; without an answer there is nothing to
+    judge.
+    """
 
     info = EvaluatorInfo("answer", "1")
 
@@ -39,15 +50,21 @@ class Answer:
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         if trajectory.answer is None:
-            return Verdict(id=trajectory.id, unscored="no_evidence", reason="no answer", evaluator=self.info)
-        return Verdict(id=trajectory.id, success=trajectory.answer == "yes", score=0.5, evaluator=self.info)
+            return Verdict(
+                id=trajectory.id, unscored="no_evidence", reason="no answer", evaluator=self.info
+            )
+        return Verdict(
+            id=trajectory.id, success=trajectory.answer == "yes", score=0.5, evaluator=self.info
+        )
 
 
 def test_tool_calls_are_steps_of_what_was_seen() -> None:
     system = {"role": "system", "content": "You are a shopper"}
     run = chat_trajectory([system, GOAL, CALL, tool("A shop", PIXEL), CALL, tool("A cart", PIXEL)])
     assert run.task.goal == "Buy tea" and run.answer is None
-    assert [(step.action.text, step.thought) for step in run.steps] == [('open({"at": 1})', "I look")] * 2
+    assert [(step.action.text, step.thought) for step in run.steps] == [
+        ('open({"at": 1})', "I look")
+    ] * 2
     assert [step.observation.text for step in run.steps] == ["Buy tea", "A shop"]
     assert run.steps[1].observation.screenshot and run.final is not None and run.final.screenshot
     assert run.final.text == "A cart"
@@ -56,15 +73,32 @@ def test_tool_calls_are_steps_of_what_was_seen() -> None:
 def test_the_last_turn_alone_is_an_answer() -> None:
     said = {"role": "assistant", "content": "yes"}
     answered = chat_trajectory([GOAL, said])
-    assert (answered.answer, answered.steps[-1].action.kind, answered.final) == ("yes", "answer", None)
-    acted = chat_trajectory([GOAL, {"role": "assistant", "content": "click [12]"}, {"role": "user", "content": "A cart"}])
+    assert (answered.answer, answered.steps[-1].action.kind, answered.final) == (
+        "yes",
+        "answer",
+        None,
+    )
+    acted = chat_trajectory(
+        [
+            GOAL,
+            {"role": "assistant", "content": "click [12]"},
+            {"role": "user", "content": "A cart"},
+        ]
+    )
     assert (acted.answer, acted.steps[-1].action.text) == (None, "click [12]")
 
 
 def test_several_calls_and_pictures_stay_apart() -> None:
-    twice = {**CALL, "tool_calls": [{"name": "a", "arguments": {"b": 1}}, {"function": "c", "arguments": {}}]}
+    twice = {
+        **CALL,
+        "tool_calls": [{"name": "a", "arguments": {"b": 1}}, {"function": "c", "arguments": {}}],
+    }
     run = chat_trajectory([GOAL, tool("Two pictures", PIXEL, PIXEL), twice, tool("The end")])
-    assert [step.action.text for step in run.steps] == ["look at what was shown next", 'a({"b":1})', "c({})"]
+    assert [step.action.text for step in run.steps] == [
+        "look at what was shown next",
+        'a({"b":1})',
+        "c({})",
+    ]
     assert [bool(step.observation.screenshot) for step in run.steps] == [True, True, False]
 
 
@@ -96,13 +130,20 @@ def run(answer: str | None) -> str:
 def test_verl_raises_where_it_cannot_abstain() -> None:
     compute_score = make_compute_score(Reward(Answer()))
     assert asyncio.iscoroutinefunction(compute_score), "verl looks at that"
-    scored = asyncio.run(compute_score("d", "", None, {"trajectory": run("yes")}, reward_router_address="x"))
+    scored = asyncio.run(
+        compute_score("d", "", None, {"trajectory": run("yes")}, reward_router_address="x")
+    )
     with pytest.raises(NoEvidenceError, match="no answer"):
         asyncio.run(compute_score("d", "", None, {"trajectory": run(None)}))
     valued = make_compute_score(Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)))
     unscored = asyncio.run(valued("d", "", None, {"trajectory": run(None)}))
-    assert (scored["score"], scored["unscored"]) == (1.0, 0.0) and (unscored["score"], unscored["unscored"]) == (0.25, 1.0)
-    assert scored.keys() == unscored.keys() and all(type(number) is float for number in scored.values())
+    assert (scored["score"], scored["unscored"]) == (1.0, 0.0) and (
+        unscored["score"],
+        unscored["unscored"],
+    ) == (0.25, 1.0)
+    assert scored.keys() == unscored.keys() and all(
+        type(number) is float for number in scored.values()
+    )
 
 
 def test_verl_example_is_loaded_by_its_path() -> None:
@@ -112,8 +153,12 @@ def test_verl_example_is_loaded_by_its_path() -> None:
 
 def test_verl_judges_the_completion_alone() -> None:
     compute_score = make_compute_score(Reward(Answer()), key=None)
-    assert asyncio.run(compute_score("d", "yes", None, {"question": "Is tea sold?"}))["score"] == 1.0
-    valued = make_compute_score(Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)), key=None)
+    assert (
+        asyncio.run(compute_score("d", "yes", None, {"question": "Is tea sold?"}))["score"] == 1.0
+    )
+    valued = make_compute_score(
+        Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)), key=None
+    )
     for goal, answer in (("", "yes"), ("Is tea sold?", "half \ud83d")):
         assert asyncio.run(valued("d", answer, None, {"question": goal}))["score"] == 0.25
         with pytest.raises(InputError):
@@ -131,8 +176,16 @@ class Page:
 
 def test_openenv_episodes_become_trajectories() -> None:
     data = PIXEL.partition(",")[2]
-    seen = episode_trajectory([("click [1]", Page(goal="Buy tea", screenshot=data, text="A cart")), ("stop", Page(url="u"))])
-    assert seen.task.goal == "Buy tea" and [step.action.text for step in seen.steps] == ["click [1]", "stop"]
+    seen = episode_trajectory(
+        [
+            ("click [1]", Page(goal="Buy tea", screenshot=data, text="A cart")),
+            ("stop", Page(url="u")),
+        ]
+    )
+    assert seen.task.goal == "Buy tea" and [step.action.text for step in seen.steps] == [
+        "click [1]",
+        "stop",
+    ]
     assert seen.steps[0].observation == Observation() and seen.steps[1].observation.screenshot
     assert seen.final == Observation(url="u")
     with pytest.raises(InputError, match="no goal is known"):
@@ -148,7 +201,9 @@ def test_inspect_is_served_on_trio_too() -> None:
     reward, item = Reward(Answer()), Trajectory(id="t", task=Task(goal="Buy tea"), answer="yes")
 
     async def score() -> Any:
-        carrying = await _awaited(asyncio.to_thread, carried, {"t": to_json(item)}, "t", [], place="sample 1")
+        carrying = await _awaited(
+            asyncio.to_thread, carried, {"t": to_json(item)}, "t", [], place="sample 1"
+        )
         return await _awaited(reward, carrying)
 
     assert trio.run(score) == asyncio.run(score()) == 1.0
@@ -162,5 +217,7 @@ def test_missing_frameworks_are_named() -> None:
         "openenv": lambda: judge_rubric(Reward(Answer())),
         "verifiers": lambda: verifiers.PrillJudge,
     }.items():
-        with pytest.raises(MissingExtraError, match=f"^{name} is not installed; run: pip install {name}$"):
+        with pytest.raises(
+            MissingExtraError, match=f"^{name} is not installed; run: pip install {name}$"
+        ):
             make()

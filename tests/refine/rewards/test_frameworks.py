@@ -1,4 +1,6 @@
-"""Rewards inside other people's frameworks, each the real package in an environment of its own (`make test-frameworks`)."""
+"""Rewards inside other people's frameworks, each the real package in an environment of its own
+(`make test-frameworks`).
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,20 @@ from .table import POLICIES, documented
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENTS = os.environ.get("PRILL_FRAMEWORKS", "")
-# By the name of the row in docs/how-to/rewards.md; the folder of the environment is that in small letters.
+# By the name of the row in docs/how-to/rewards.md; the folder of the environment is that in small
+# letters.
 FRAMEWORKS = ("verl", "verifiers", "Inspect", "OpenEnv", "ART")
-QUIET = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+QUIET = {
+    "PYTHONPATH": str(ROOT),
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not ENVIRONMENTS, reason="no environments with frameworks: make test-frameworks"),
+    pytest.mark.skipif(
+        not ENVIRONMENTS, reason="no environments with frameworks: make test-frameworks"
+    ),
 ]
 See = Callable[[str], dict[str, Any]]
 
@@ -41,9 +51,16 @@ def started(name: str, places: str) -> subprocess.CompletedProcess[str]:
     folder = Path(ENVIRONMENTS, name.lower())
     if not (folder / ".installed").exists():
         pytest.skip(f"{name} is not installed; see {folder}/install.log")
-    command = [str(folder / "bin/python"), str(Path(__file__).with_name("frameworks.py")), name, places]
+    command = [
+        str(folder / "bin/python"),
+        str(Path(__file__).with_name("frameworks.py")),
+        name,
+        places,
+    ]
     environment = {key: value for key, value in os.environ.items() if key != "NO_SUCH_KEY"}
-    return subprocess.run(command, env={**environment, **QUIET}, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, env={**environment, **QUIET}, capture_output=True, text=True, check=False
+    )
 
 
 def said(done: subprocess.CompletedProcess[str]) -> Any:
@@ -54,7 +71,9 @@ def said(done: subprocess.CompletedProcess[str]) -> Any:
 
 @pytest.fixture(scope="module")
 def see(well: MockServer) -> Iterator[See]:
-    """What a framework makes of the cases and of what its own test asks; each framework is started once."""
+    """What a framework makes of the cases and of what its own test asks; each framework is started
+    once.
+    """
     with ExitStack() as servers:
         late = servers.enter_context(MockServer(stall=1.0, stall_seconds=60.0)).base_url
         garbage = servers.enter_context(MockServer(garbage=1.0)).base_url
@@ -76,13 +95,19 @@ def test_verl_gets_the_same_numbers_always(see: See) -> None:
     assert more["example"] == 1.0, "examples/verl_reward.py, by its path"
     assert scored["reward_score"] == 1.0 and valued["reward_score"] == 0.25
     assert scored["reward_extra_info"].keys() == valued["reward_extra_info"].keys()
-    assert scored["reward_extra_info"]["unscored"] == 0.0 and valued["reward_extra_info"]["unscored"] == 1.0
+    assert (
+        scored["reward_extra_info"]["unscored"] == 0.0
+        and valued["reward_extra_info"]["unscored"] == 1.0
+    )
 
 
 def test_rate_limited_verl_makes_errors_zero(see: See) -> None:
     """Why the document says to use another manager, or `on_unscored="value"`."""
     more = see("verl")["more"]
-    assert more["limited"]["reward_score"] == 0.0 and "no_evidence" in more["limited"]["reward_extra_info"]["error"]
+    assert (
+        more["limited"]["reward_score"] == 0.0
+        and "no_evidence" in more["limited"]["reward_extra_info"]["error"]
+    )
     assert more["limited and valued"]["reward_score"] == 0.25
     assert more["limited and valued"]["reward_extra_info"]["unscored"] == 1.0
 
@@ -117,8 +142,20 @@ def test_art_drops_what_is_unscored(see: See) -> None:
 
 @pytest.fixture(scope="module")
 def services(well: MockServer) -> Iterator[str]:
-    """The addresses of the real service, as JSON: of a judge that answers, and of one that is handed garbage."""
-    judge = ["--judge", "modular", "--captioner", "text", "--model", "mock", "--retries", "0", "--base-url"]
+    """The addresses of the real service, as JSON: of a judge that answers, and of one that is
+    handed garbage.
+    """
+    judge = [
+        "--judge",
+        "modular",
+        "--captioner",
+        "text",
+        "--model",
+        "mock",
+        "--retries",
+        "0",
+        "--base-url",
+    ]
     with (
         MockServer(garbage=1.0) as bad,
         serving(*judge, well.base_url) as (_, url),
@@ -128,7 +165,9 @@ def services(well: MockServer) -> Iterator[str]:
 
 
 def test_openrlhf_fetches_its_rewards(services: str) -> None:
-    """By its own client: what is judged, what cannot be judged (422), what the judge failed at (502)."""
+    """By its own client: what is judged, what cannot be judged (422), what the judge failed at
+    (502).
+    """
     found = said(started("OpenRLHF", services))
     assert (found["success"]["reward"], found["failure"]["reward"]) == ([1.0], [0.0])
     assert found["success"]["scores"] > found["failure"]["scores"]
@@ -137,22 +176,38 @@ def test_openrlhf_fetches_its_rewards(services: str) -> None:
 
 
 def test_slimes_client_fetches_its_rewards(services: str) -> None:
-    """By that of miles, a fork that asks as slime does, but once: what has no verdict raises, and leaves the sample without."""
+    """By that of miles, a fork that asks as slime does, but once: what has no verdict raises, and
+    leaves the sample without.
+    """
     found = said(started("slime", services))
     assert (found["success"], found["failure"], found["table"]) == (1.0, 0.0, 1.0)
     assert (found["unscored"], found["garbage reply"]) == (["422", None], ["502", None])
 
 
 def test_nemo_gym_collects_what_is_judged(services: str) -> None:
-    """Its agent and its rollouts, by the resources server of the example: no failure is among the rewards or the figures."""
+    """Its agent and its rollouts, by the resources server of the example: no failure is among the
+    rewards or the figures.
+    """
     found = said(started("NeMo-Gym", services))
-    failed = {"well unscored": "no_evidence", "garbage success": "parse", "unreadable": '{"error":{"code":"input"'}
+    failed = {
+        "well unscored": "no_evidence",
+        "garbage success": "parse",
+        "unreadable": '{"error":{"code":"input"',
+    }
     for run, attempts in ((found["first"], 1), (found["resumed"], 2)):
         assert run["kept"] == {"well success": 1.0, "well failure": 0.0, "response": 1.0}
-        assert sorted(case for case, _, _ in run["failed"]) == sorted([*failed] * attempts), "tried again, and nothing else"
-        assert all(kind == "judge_failed" and words.startswith(failed[case]) for case, kind, words in run["failed"])
+        assert sorted(case for case, _, _ in run["failed"]) == sorted([*failed] * attempts), (
+            "tried again, and nothing else"
+        )
+        assert all(
+            kind == "judge_failed" and words.startswith(failed[case])
+            for case, kind, words in run["failed"]
+        )
         assert run["metrics"] == {"well": pytest.approx(2 / 3), "garbage": None}
 
 
 def test_swift_asks_on_a_new_loop_each_time(well: MockServer) -> None:
-    assert said(started("ms-swift", json.dumps({"well": well.base_url}))) == [["1.0", "0.0", "nan"]] * 2
+    assert (
+        said(started("ms-swift", json.dumps({"well": well.base_url})))
+        == [["1.0", "0.0", "nan"]] * 2
+    )

@@ -1,4 +1,6 @@
-"""The Gymnasium wrapper: episodes are judged when they end, and the environment's own reward is not lost."""
+"""The Gymnasium wrapper: episodes are judged when they end, and the environment's own reward is not
+lost.
+"""
 
 import asyncio
 from pathlib import Path
@@ -6,7 +8,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install gymnasium")
+gymnasium = pytest.importorskip(
+    "gymnasium", reason="gymnasium is not installed: pip install gymnasium"
+)
 np = pytest.importorskip("numpy")
 
 from prill.emulators.miniwob.environment import MiniWoB  # noqa: E402
@@ -35,7 +39,9 @@ class Noting:
         self.judged.append(trajectory)
         text = trajectory.final.text if trajectory.final else None
         if not text:
-            return Verdict(id=trajectory.id, unscored="no_evidence", reason="no text", evaluator=INFO)
+            return Verdict(
+                id=trajectory.id, unscored="no_evidence", reason="no text", evaluator=INFO
+            )
         return Verdict(id=trajectory.id, success="done" in text, score=0.75, evaluator=INFO)
 
 
@@ -43,16 +49,26 @@ class Form(gymnasium.Env):  # type: ignore[misc]
     """Shows a text that says what was typed last; three steps are too many."""
 
     action_space = gymnasium.spaces.Text(20)
-    observation_space = gymnasium.spaces.Dict({"text": gymnasium.spaces.Text(20), "goal": gymnasium.spaces.Text(20)})
+    observation_space = gymnasium.spaces.Dict(
+        {"text": gymnasium.spaces.Text(20), "goal": gymnasium.spaces.Text(20)}
+    )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, str], dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, str], dict[str, Any]]:
         super().reset(seed=seed)
         self.count = 0
         return {"text": "empty", "goal": "type done"}, {}
 
     def step(self, action: str) -> tuple[dict[str, str], float, bool, bool, dict[str, Any]]:
         self.count += 1
-        return {"text": action, "goal": "type done"}, 0.25, action == "done", self.count == 3, {"own": 1}
+        return (
+            {"text": action, "goal": "type done"},
+            0.25,
+            action == "done",
+            self.count == 3,
+            {"own": 1},
+        )
 
 
 def wrapped(**options: Any) -> tuple[Noting, Any]:
@@ -68,11 +84,19 @@ def test_episode_ends_with_the_judges_reward() -> None:
         assert (first[1], "judge" in first[4]) == (0.0, False)
         assert (last[1], last[2], last[4]["own"]) == (0.75, True, 1)
         told = last[4]["judge"]
-        assert (told["reward"], told["success"], told["env_return"], told["unscored"]) == (0.75, True, 0.5, None)
+        assert (told["reward"], told["success"], told["env_return"], told["unscored"]) == (
+            0.75,
+            True,
+            0.5,
+            None,
+        )
         trajectory = judge.judged[-1]
         assert trajectory.id == f"Form#{episode}"
         assert trajectory.task.goal == "type done"
-        assert [step.action for step in trajectory.steps] == [Action("other", "hello"), Action("other", "done")]
+        assert [step.action for step in trajectory.steps] == [
+            Action("other", "hello"),
+            Action("other", "done"),
+        ]
         assert [state.text for state in trajectory.observations] == ["empty", "hello", "done"]
     assert len(judge.judged) == 2
 
@@ -125,7 +149,13 @@ def test_arrays_of_colours_are_screenshots() -> None:
             return np.zeros((4, 6, 3), np.uint8), {"goal": "see"}
 
         def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-            return {"screenshot": np.zeros((4, 6, 3), np.uint8), "text": "done"}, 0.0, True, False, {}
+            return (
+                {"screenshot": np.zeros((4, 6, 3), np.uint8), "text": "done"},
+                0.0,
+                True,
+                False,
+                {},
+            )
 
     env = judge_episodes(Screen(), Reward(judge))
     env.reset()

@@ -1,4 +1,6 @@
-"""Rewards of judges: what verdicts are worth, penalties, policies for what is unscored, loops and pickles."""
+"""Rewards of judges: what verdicts are worth, penalties, policies for what is unscored, loops and
+pickles.
+"""
 
 import asyncio
 import math
@@ -17,7 +19,16 @@ from prill.io.store import BadLine
 from prill.refine.rewards import Reward, RewardSpec, make_reward, run_blocking
 from prill.refine.rewards.reward import SPEC
 from prill.testing import MockServer
-from prill.types import Criterion, EvaluatorInfo, Findings, Observation, Step, Task, Trajectory, Verdict
+from prill.types import (
+    Criterion,
+    EvaluatorInfo,
+    Findings,
+    Observation,
+    Step,
+    Task,
+    Trajectory,
+    Verdict,
+)
 
 INFO = EvaluatorInfo("given", "1")
 
@@ -39,15 +50,28 @@ class Given:
             return Verdict(id=id, unscored="timeout", reason="too slow", evaluator=INFO)
         met = Criterion(text="tea", met="met")
         effects = ("a changed address", "a newsletter")
-        findings = Findings(criteria=(met,), process=1.0, side_effects=effects) if goal == "effects" else None
+        findings = (
+            Findings(criteria=(met,), process=1.0, side_effects=effects)
+            if goal == "effects"
+            else None
+        )
         rewards = (0.5, -0.5, 1.0) if goal == "steps" else None
         score = None if goal == "scoreless" else 0.75
-        return Verdict(id=id, success=goal != "failure", score=score, rewards=rewards, findings=findings, evaluator=INFO)
+        return Verdict(
+            id=id,
+            success=goal != "failure",
+            score=score,
+            rewards=rewards,
+            findings=findings,
+            evaluator=INFO,
+        )
 
 
 def attempt(goal: str, steps: int = 3, **metadata: Any) -> Trajectory:
     step = Step(Observation(text="a page"), prill.Action("click"))
-    return Trajectory(id=f"t-{goal}", task=Task(goal=goal), steps=(step,) * steps, metadata=metadata)
+    return Trajectory(
+        id=f"t-{goal}", task=Task(goal=goal), steps=(step,) * steps, metadata=metadata
+    )
 
 
 def reward(**spec: Any) -> Reward:
@@ -79,7 +103,9 @@ def bad(trajectory: Trajectory, verdict: Verdict) -> float:
         ({"on_unscored": "value", "value": -1.0}, "timeout", -1.0),
     ],
 )
-async def test_each_kind_is_worth_what_it_says(spec: dict[str, Any], goal: str, worth: float | None) -> None:
+async def test_each_kind_is_worth_what_it_says(
+    spec: dict[str, Any], goal: str, worth: float | None
+) -> None:
     assert await reward(**spec)(attempt(goal)) == pytest.approx(worth)
 
 
@@ -93,7 +119,9 @@ async def test_cost_is_the_agents_not_the_judges() -> None:
 
 
 async def test_numbers_have_the_same_keys_always() -> None:
-    results = await reward(length_penalty=0.1).results([attempt(goal) for goal in ("success", "failure", "timeout")])
+    results = await reward(length_penalty=0.1).results(
+        [attempt(goal) for goal in ("success", "failure", "timeout")]
+    )
     assert len({tuple(result.numbers) for result in results}) == 1
     assert [result.numbers["unscored"] for result in results] == [0.0, 0.0, 1.0]
     assert all(math.isfinite(number) for result in results for number in result.numbers.values())
@@ -156,14 +184,26 @@ def test_no_judge_has_an_option_of_a_reward() -> None:
 
 def test_toml_json_and_keywords_are_the_same(tmp_path: Path) -> None:
     table = tmp_path / "reward.toml"
-    table.write_text('evaluator = "modular"\ncaptioner = "text"\nmodel = "m"\nkind = "score"\non-unscored = "raise"\n')
-    keywords = prill.reward("modular", captioner="text", model="m", kind="score", on_unscored="raise")
+    table.write_text(
+        'evaluator = "modular"\ncaptioner = "text"\nmodel = "m"\nkind = "score"\non-unscored = '
+        '"raise"\n'
+    )
+    keywords = prill.reward(
+        "modular", captioner="text", model="m", kind="score", on_unscored="raise"
+    )
     record = tmp_path / "reward.json"
-    record.write_text('{"evaluator": "modular", "captioner": "text", "model": "m", "kind": "score", "on_unscored": "raise"}')
+    record.write_text(
+        '{"evaluator": "modular", "captioner": "text", "model": "m", "kind": "score", '
+        '"on_unscored": "raise"}'
+    )
     for made in (prill.reward(table), prill.reward(record)):
         assert (made.spec, made.judge.info) == (keywords.spec, keywords.judge.info)
     assert prill.reward(table, kind="success").spec.kind == "success"
-    for wrong, says in (("kind = 3", "kind is 3"), ("discount = 2", "discount"), ("frames = 'x'", "frames")):
+    for wrong, says in (
+        ("kind = 3", "kind is 3"),
+        ("discount = 2", "discount"),
+        ("frames = 'x'", "frames"),
+    ):
         table.write_text(f"evaluator = 'modular'\nmodel = 'm'\ncaptioner = 'text'\n{wrong}\n")
         with pytest.raises(UsageError, match=rf"reward\.toml: .*{says}"):
             prill.reward(table)
@@ -177,7 +217,9 @@ def server() -> Iterator[MockServer]:
 
 @pytest.fixture
 def judged(server: MockServer) -> Reward:
-    return prill.reward("modular", captioner="text", model="mock", base_url=server.base_url, concurrency=2)
+    return prill.reward(
+        "modular", captioner="text", model="mock", base_url=server.base_url, concurrency=2
+    )
 
 
 BATCH = [
@@ -194,7 +236,11 @@ def test_a_new_loop_for_every_call_works(judged: Reward) -> None:
 def test_pickles_before_and_after_a_call(judged: Reward) -> None:
     before = pickle.loads(pickle.dumps(judged))
     assert [result.reward for result in run_blocking(judged.results(BATCH))] == [1.0, 0.0, 1.0]
-    for copy in (before, pickle.loads(pickle.dumps(judged)), pickle.loads(pickle.dumps(reward(kind=f"{__file__}:half")))):
+    for copy in (
+        before,
+        pickle.loads(pickle.dumps(judged)),
+        pickle.loads(pickle.dumps(reward(kind=f"{__file__}:half"))),
+    ):
         assert run_blocking(copy(BATCH[0])) in (1.0, 0.5)
 
 

@@ -1,4 +1,6 @@
-"""How trajectories travel: JSON with images inside or beside, places in recorded files, prompts with completions."""
+"""How trajectories travel: JSON with images inside or beside, places in recorded files, prompts
+with completions.
+"""
 
 import base64
 import io
@@ -16,7 +18,15 @@ from PIL import Image
 from prill import Action, Observation, Step, Task, Trajectory, write_trajectories
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
-from prill.refine.rewards import IndexedTrajectories, from_value, get_column, reference, serialization, single_step, to_json
+from prill.refine.rewards import (
+    IndexedTrajectories,
+    from_value,
+    get_column,
+    reference,
+    serialization,
+    single_step,
+    to_json,
+)
 
 
 def png(color: str) -> bytes:
@@ -29,7 +39,13 @@ def recording(id: str = "tea-1") -> Trajectory:
     step = Step(Observation(png("red"), text="a shop"), Action("click", "click button 'Buy'"))
     earlier = Trajectory(id="before", task=Task(goal="log in"), final=Observation(png("blue")))
     task = Task(goal="buy tea", platform="web", earlier=(earlier,))
-    return Trajectory(id=id, task=task, steps=(step,), final=Observation(png("green")), metadata={"screenshot": "data:image/x"})
+    return Trajectory(
+        id=id,
+        task=task,
+        steps=(step,),
+        final=Observation(png("green")),
+        metadata={"screenshot": "data:image/x"},
+    )
 
 
 def pictures(item: object) -> list[bytes]:
@@ -98,7 +114,9 @@ def test_a_file_written_anew_is_found_again(tmp_path: Path) -> None:
     assert (recorded["a"].task.goal, recorded["b"].task.goal) == ("and moved", "ask_again")
 
 
-def test_threads_find_what_another_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_find_what_another_one_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"id": "a", "task": {"goal": "g"}}\n')
     inside, further = threading.Event(), threading.Event()
@@ -122,18 +140,26 @@ def test_threads_find_what_another_one_reads(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("root", [None, "."])
 def test_half_a_character_is_told_with_place(root: str | None) -> None:
-    """Such as a page's script can make; JSON cannot carry it, and a mark in its place would be another text."""
+    """Such as a page's script can make; JSON cannot carry it, and a mark in its place would be
+    another text.
+    """
     whole = Trajectory(id="t", task=Task(goal="buy tea"))
     step = Step(Observation(text="tea \ud83d"), Action("click"))
     halves = {
         r"\$\.task\.goal": replace(whole, task=Task(goal="buy \ud800")),
-        r"\$\.steps\[1\]\.observation\.text": replace(whole, steps=(Step(Observation(), Action("wait")), step)),
+        r"\$\.steps\[1\]\.observation\.text": replace(
+            whole, steps=(Step(Observation(), Action("wait")), step)
+        ),
         r"\$\.metadata\.seen\[0\]": replace(whole, metadata={"seen": ["\udfff"]}),
         r"the key 'k\\ud800'": replace(whole, metadata={"k\ud800": 1}),
-        r"\$\.task\.earlier\[0\]\.answer": replace(whole, task=Task(goal="g", earlier=(replace(whole, answer="\ud800"),))),
+        r"\$\.task\.earlier\[0\]\.answer": replace(
+            whole, task=Task(goal="g", earlier=(replace(whole, answer="\ud800"),))
+        ),
     }
     for place, trajectory in halves.items():
-        with pytest.raises(InputError, match=f"'t' cannot be written: .* half a character.*{place}"):
+        with pytest.raises(
+            InputError, match=f"'t' cannot be written: .* half a character.*{place}"
+        ):
             to_json(trajectory, root=root)
 
 
@@ -152,16 +178,31 @@ def test_half_a_character_is_told_with_place(root: str | None) -> None:
         ("a\0b.jsonl#a", "is no path"),
         ("half\ud83d.jsonl#a", "is no path"),
         ({"id": "a", "task": {"goal": "half \ud83d"}}, "cannot be written as JSON"),
-        ({"id": "a", "task": {"goal": "b"}, "metadata": {"c": object()}}, "cannot be written as JSON"),
+        (
+            {"id": "a", "task": {"goal": "b"}, "metadata": {"c": object()}},
+            "cannot be written as JSON",
+        ),
         ("packed.jsonl.gz#a", "unpack it"),
-        ({"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "../a.png"}}, "leaves the folder"),
-        ({"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "data:image/png;base64,§"}}, r"final\.screenshot"),
-        ({"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "data:image/png,abc"}}, "base64"),
+        (
+            {"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "../a.png"}},
+            "leaves the folder",
+        ),
+        (
+            {"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "data:image/png;base64,§"}},
+            r"final\.screenshot",
+        ),
+        (
+            {"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "data:image/png,abc"}},
+            "base64",
+        ),
     ],
 )
 def test_what_is_no_trajectory_says_why(tmp_path: Path, value: object, says: str) -> None:
     write_trajectories(tmp_path / "packed.jsonl.gz", [recording("a")])
-    write_trajectories(tmp_path.parent / "other.jsonl", [replace(recording("a"), steps=(), final=None, task=Task(goal="a"))])
+    write_trajectories(
+        tmp_path.parent / "other.jsonl",
+        [replace(recording("a"), steps=(), final=None, task=Task(goal="a"))],
+    )
     item = from_value(value, root=tmp_path, place="row 3")
     assert isinstance(item, BadLine)
     assert item.place == "row 3"
@@ -169,7 +210,10 @@ def test_what_is_no_trajectory_says_why(tmp_path: Path, value: object, says: str
 
 
 def test_missing_column_names_those_there() -> None:
-    with pytest.raises(UsageError, match=r"no column 'trajectory' \(did you mean 'trajectories'\?\); its columns: task, traj"):
+    with pytest.raises(
+        UsageError,
+        match=r"no column 'trajectory' \(did you mean 'trajectories'\?\); its columns: task, traj",
+    ):
         get_column({"trajectories": [], "task": []}, "trajectory")
     assert get_column({"trajectory": [1]}, "trajectory") == [1]
 
@@ -177,19 +221,33 @@ def test_missing_column_names_those_there() -> None:
 def test_prompt_and_completion_are_one_step() -> None:
     prompt = [
         {"role": "system", "content": "You are an agent."},
-        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What does tea cost?"}]},
+        {
+            "role": "user",
+            "content": [{"type": "image"}, {"type": "text", "text": "What does tea cost?"}],
+        },
     ]
-    made = single_step(prompt, [{"role": "assistant", "content": "$5"}], [Image.new("RGB", (4, 3), "red")])
+    made = single_step(
+        prompt, [{"role": "assistant", "content": "$5"}], [Image.new("RGB", (4, 3), "red")]
+    )
     assert (made.task.goal, made.answer, len(made.steps)) == ("What does tea cost?", "$5", 1)
     assert made.steps[0].observation.screenshot is not None
     assert made.steps[0].action == Action("answer", value="$5")
-    assert made.id == single_step(prompt, "$5", [Image.new("RGB", (4, 3), "red")]).id != single_step(prompt, "$6").id
+    assert (
+        made.id
+        == single_step(prompt, "$5", [Image.new("RGB", (4, 3), "red")]).id
+        != single_step(prompt, "$6").id
+    )
     assert single_step("What?", "that").task.goal == "What?"
 
 
 def test_every_image_of_a_prompt_is_shown() -> None:
-    url = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(png("red")).decode()}}
-    inside = single_step([{"role": "user", "content": [url, url, {"type": "text", "text": "Which?"}]}], "this")
+    url = {
+        "type": "image_url",
+        "image_url": {"url": "data:image/png;base64," + base64.b64encode(png("red")).decode()},
+    }
+    inside = single_step(
+        [{"role": "user", "content": [url, url, {"type": "text", "text": "Which?"}]}], "this"
+    )
     assert pictures(inside) == [png("red")] * 2
     undecoded = single_step("Which?", "this", [{"bytes": png("blue"), "path": None}])
     assert pictures(undecoded) == [png("blue")]
@@ -199,8 +257,14 @@ def test_every_image_of_a_prompt_is_shown() -> None:
     ("prompt", "says"),
     [
         ([{"role": "system", "content": "x"}], "no text of a user"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": "https://x/y.png"}]}], "no text|URL"),
-        ([{"role": "user", "content": [{"image_url": "file:///etc/x"}, {"text": "a"}]}], "not fetched"),
+        (
+            [{"role": "user", "content": [{"type": "image_url", "image_url": "https://x/y.png"}]}],
+            "no text|URL",
+        ),
+        (
+            [{"role": "user", "content": [{"image_url": "file:///etc/x"}, {"text": "a"}]}],
+            "not fetched",
+        ),
         ("half \ud83d", "cannot be written down"),
     ],
 )

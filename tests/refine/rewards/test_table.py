@@ -16,7 +16,13 @@ from .test_frameworks import FRAMEWORKS
 
 def trl(reward: Reward, trajectory: Trajectory) -> object:
     call = TRLReward(reward)
-    return in_loop(call, prompts=["p"], completions=["c"], completion_ids=[[1]], trajectory=[to_json(trajectory)])[0]
+    return in_loop(
+        call,
+        prompts=["p"],
+        completions=["c"],
+        completion_ids=[[1]],
+        trajectory=[to_json(trajectory)],
+    )[0]
 
 
 def swift(reward: Reward, trajectory: Trajectory) -> object:
@@ -25,7 +31,9 @@ def swift(reward: Reward, trajectory: Trajectory) -> object:
 
 def gym(reward: Reward, trajectory: Trajectory) -> object:
     """The last reward, and the judge's, of an environment with a return of 0.25 of its own."""
-    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install gymnasium")
+    gymnasium = pytest.importorskip(
+        "gymnasium", reason="gymnasium is not installed: pip install gymnasium"
+    )
 
     class Replay(gymnasium.Env):  # type: ignore[misc]
         def reset(self, **options: object) -> tuple[object, dict[str, object]]:
@@ -65,7 +73,9 @@ class Said(str):
 
 
 def openrlhf(reward: Reward, trajectory: Trajectory) -> object:
-    answer = served(reward, "/get_reward", {"query": ["pr"], "prompts": ["p"], "labels": [to_json(trajectory)]})
+    answer = served(
+        reward, "/get_reward", {"query": ["pr"], "prompts": ["p"], "labels": [to_json(trajectory)]}
+    )
     return answer if isinstance(answer, Said) else answer["rewards"][0]
 
 
@@ -74,7 +84,11 @@ def slime(reward: Reward, trajectory: Trajectory) -> object:
 
 
 def nemo_gym(reward: Reward, trajectory: Trajectory) -> object:
-    row = {"responses_create_params": {}, "response": {"output": []}, "trajectory": to_json(trajectory)}
+    row = {
+        "responses_create_params": {},
+        "response": {"output": []},
+        "trajectory": to_json(trajectory),
+    }
     answer = served(reward, "/verify", row)
     return Said(answer["_ng_failure_class"]) if "_ng_failure_class" in answer else answer["reward"]
 
@@ -97,14 +111,21 @@ def rewards() -> Iterator[dict[str, Reward]]:
         well = servers.enter_context(MockServer()).base_url
         late = servers.enter_context(MockServer(stall=1.0, stall_seconds=60.0)).base_url
         garbage = servers.enter_context(MockServer(garbage=1.0)).base_url
-        places = {case: {"timeout": late, "garbage reply": garbage}.get(case, well) for case in CASES}
-        yield {case: made(COMMON, base_url=place, timeout=0.5 if case == "timeout" else 60.0) for case, place in places.items()}
+        places = {
+            case: {"timeout": late, "garbage reply": garbage}.get(case, well) for case in CASES
+        }
+        yield {
+            case: made(COMMON, base_url=place, timeout=0.5 if case == "timeout" else 60.0)
+            for case, place in places.items()
+        }
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_trainers_see_what_is_documented(name: str, policy: str, case: str, rewards: dict[str, Reward]) -> None:
+def test_trainers_see_what_is_documented(
+    name: str, policy: str, case: str, rewards: dict[str, Reward]
+) -> None:
     reward = Reward(rewards[case].judge, RewardSpec(**POLICIES[policy]))
     assert seen(ADAPTERS[name], reward, trajectory_for(case)) == documented(policy)[name][case]
 

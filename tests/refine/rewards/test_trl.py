@@ -1,4 +1,6 @@
-"""TRL's GRPO with a judge as its reward function, on tiny models; and the way in which ms-swift calls."""
+"""TRL's GRPO with a judge as its reward function, on tiny models; and the way in which ms-swift
+calls.
+"""
 
 import asyncio
 import importlib.util
@@ -46,10 +48,17 @@ class EveryOther:
         return Verdict(id=trajectory.id, success=place == 1, reason="seen", evaluator=INFO)
 
 
-ROWS: list[dict[str, Any]] = [{"prompt": [{"role": "user", "content": f"buy tea {i}"}]} for i in range(4)]
+ROWS: list[dict[str, Any]] = [
+    {"prompt": [{"role": "user", "content": f"buy tea {i}"}]} for i in range(4)
+]
 PICTURES: list[dict[str, Any]] = [
     {
-        "prompt": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": f"buy tea {i}"}]}],
+        "prompt": [
+            {
+                "role": "user",
+                "content": [{"type": "image"}, {"type": "text", "text": f"buy tea {i}"}],
+            }
+        ],
         "images": [Image.new("RGB", (112, 84), (60 * i, 0, 0))],
     }
     for i in range(4)
@@ -80,14 +89,21 @@ def test_unscored_samples_have_no_advantage(
     folder = tiny_model(kind)  # first: it makes torchvision importable
     import torch
     from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoModelForImageTextToText,
+        AutoProcessor,
+        AutoTokenizer,
+    )
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(1)
     sees = kind != "qwen2"
     judge = EveryOther()
     trainer = GRPOTrainer(
-        model=(AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(folder),
+        model=(AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(
+            folder
+        ),
         processing_class=(AutoProcessor if sees else AutoTokenizer).from_pretrained(folder),
         reward_funcs=[TRLReward(Reward(judge), column=None)],
         args=GRPOConfig(str(tmp_path), max_steps=2, **SETTINGS),
@@ -107,19 +123,27 @@ def test_unscored_samples_have_no_advantage(
     for unscored, success, *failures in advantages:
         assert unscored == 0.0
         assert success > 0 > max(failures)
-        assert success + sum(failures) == pytest.approx(0.0, abs=1e-5)  # the baseline is that of the three
+        # the baseline is that of the three
+        assert success + sum(failures) == pytest.approx(0.0, abs=1e-5)
     logged = [row for row in trainer.state.log_history if "rewards/judge/mean" in row]
     assert [row["judge/unscored"] for row in logged] == [0.25, 0.25]
     assert [row["rewards/judge/mean"] for row in logged] == [pytest.approx(1 / 3)] * 2
     assert all(trajectory.task.goal.startswith("buy tea") for trajectory in judge.judged)
-    assert all((trajectory.steps[0].observation.screenshot is not None) == sees for trajectory in judge.judged)
+    assert all(
+        (trajectory.steps[0].observation.screenshot is not None) == sees
+        for trajectory in judge.judged
+    )
 
 
 @trains
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_environments_of_a_trainer_are_judged(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
-    """By TRLReward, and by the `get_reward` of an environment; the first of four is unscored each time."""
+def test_environments_of_a_trainer_are_judged(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """By TRLReward, and by the `get_reward` of an environment; the first of four is unscored each
+    time.
+    """
     folder = tiny_model("qwen2")
     import torch
     from datasets import Dataset
@@ -133,7 +157,9 @@ def test_environments_of_a_trainer_are_judged(tiny_model: Callable[[str], Path],
 
     class Kettle:
         def reset(self, **row: Any) -> str:
-            self.trajectory = Trajectory(id="k", task=Task(goal="boil water"), answer=row["prompt"][0]["content"])
+            self.trajectory = Trajectory(
+                id="k", task=Task(goal="boil water"), answer=row["prompt"][0]["content"]
+            )
             return " The kettle is empty."
 
         def fill(self, litres: int) -> str:
@@ -166,7 +192,9 @@ def test_environments_of_a_trainer_are_judged(tiny_model: Callable[[str], Path],
 
 
 def recorded(truth: str) -> Trajectory:
-    return Trajectory(id=f"t-{truth}", task=Task(goal="buy tea"), final=Observation(text=f"A page. truth={truth}"))
+    return Trajectory(
+        id=f"t-{truth}", task=Task(goal="buy tea"), final=Observation(text=f"A page. truth={truth}")
+    )
 
 
 class Shop:
@@ -184,16 +212,29 @@ def metered() -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.fixture(scope="module")
 def reward() -> Any:
     with MockServer() as server:
-        yield prill.reward("modular", captioner="text", model="mock", base_url=server.base_url, api_key_env="NO_SUCH_KEY")
+        yield prill.reward(
+            "modular",
+            captioner="text",
+            model="mock",
+            base_url=server.base_url,
+            api_key_env="NO_SUCH_KEY",
+        )
 
 
 BATCH = [to_json(recorded("success")), to_json(recorded("failure")), "no trajectory"]
 
 
-async def test_columns_are_judged_and_logged(reward: Reward, caplog: pytest.LogCaptureFixture) -> None:
+async def test_columns_are_judged_and_logged(
+    reward: Reward, caplog: pytest.LogCaptureFixture
+) -> None:
     noted, loggers = metered()
     numbers = await TRLReward(reward)(
-        prompts=["p"] * 3, completions=["c"] * 3, completion_ids=[[1]] * 3, trajectory=BATCH, trainer_state=None, **loggers
+        prompts=["p"] * 3,
+        completions=["c"] * 3,
+        completion_ids=[[1]] * 3,
+        trajectory=BATCH,
+        trainer_state=None,
+        **loggers,
     )
     assert numbers == [1.0, 0.0, None]
     assert noted["judge/unscored"] == pytest.approx(1 / 3)
@@ -203,14 +244,23 @@ async def test_columns_are_judged_and_logged(reward: Reward, caplog: pytest.LogC
 
 async def test_environments_go_before_columns(reward: Reward) -> None:
     shops = [Shop("failure"), Shop("success")]
-    assert await TRLReward(reward)(completions=["c"] * 2, environments=shops, trajectory=BATCH[:2]) == [0.0, 1.0]
+    assert await TRLReward(reward)(
+        completions=["c"] * 2, environments=shops, trajectory=BATCH[:2]
+    ) == [0.0, 1.0]
 
 
 def test_swift_calls_on_a_new_loop_each_time(reward: Reward) -> None:
     column, answer = TRLReward(reward), TRLReward(reward, column=None)
-    messages = [[{"role": "user", "content": f"Say {mark}"}, {"role": "assistant", "content": "x"}] for mark in ("a", "b")]
+    messages = [
+        [{"role": "user", "content": f"Say {mark}"}, {"role": "assistant", "content": "x"}]
+        for mark in ("a", "b")
+    ]
     for _ in range(3):
-        assert asyncio.run(column(["c"] * 3, trajectory=BATCH, solution=["s"] * 3)) == [1.0, 0.0, None]
+        assert asyncio.run(column(["c"] * 3, trajectory=BATCH, solution=["s"] * 3)) == [
+            1.0,
+            0.0,
+            None,
+        ]
         assert len(asyncio.run(answer(["x", "x"], messages=messages))) == 2
 
 
@@ -226,9 +276,16 @@ def test_another_process_can_be_handed_it(reward: Reward) -> None:
     assert asyncio.run(function(completions=["c"], trajectory=BATCH[:1])) == [1.0]
     program = (
         "import asyncio, pickle, sys\nfunction, batch = pickle.load(sys.stdin.buffer)\n"
-        "print(function.__name__, asyncio.run(function(completions=['c'] * len(batch), trajectory=batch)))"
+        "print(function.__name__, asyncio.run(function(completions=['c'] * len(batch), "
+        "trajectory=batch)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], input=pickle.dumps((function, BATCH[:2])), capture_output=True, check=False, cwd=ROOT
+        [sys.executable, "-c", program],
+        input=pickle.dumps((function, BATCH[:2])),
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
     )
-    assert (done.returncode, done.stdout.decode().strip()) == (0, "outcome [1.0, 0.0]"), done.stderr.decode()
+    assert (done.returncode, done.stdout.decode().strip()) == (0, "outcome [1.0, 0.0]"), (
+        done.stderr.decode()
+    )

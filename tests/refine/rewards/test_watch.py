@@ -1,4 +1,6 @@
-"""The watch while a reward is used: it changes, delays and fails none, and what it saw survives the process."""
+"""The watch while a reward is used: it changes, delays and fails none, and what it saw survives the
+process.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ class Says:
         if goal == "timeout":
             return Verdict(id=id, unscored="timeout", reason="words of a page", evaluator=INFO)
         return Verdict(
-            id=id, success=goal == "success", reason="words of a page", usage=Usage(1, 10, 1, 0, 0.5), evaluator=INFO
+            id=id,
+            success=goal == "success",
+            reason="words of a page",
+            usage=Usage(1, 10, 1, 0, 0.5),
+            evaluator=INFO,
         )
 
 
@@ -71,7 +77,10 @@ def canaries(folder: Path, *goals: str, labels: tuple[bool | None, ...] = ()) ->
     runs = [attempt(goal, f"canary-{i}") for i, goal in enumerate(goals)]
     truths = labels or (True,) * len(runs)
     write_trajectories(folder / "canaries.jsonl", runs)
-    write_labels(folder / "labels.jsonl", [LabelRecord(id=run.id, success=t) for run, t in zip(runs, truths, strict=True)])
+    write_labels(
+        folder / "labels.jsonl",
+        [LabelRecord(id=run.id, success=t) for run, t in zip(runs, truths, strict=True)],
+    )
     return {"canaries": folder / "canaries.jsonl", "canary_labels": folder / "labels.jsonl"}
 
 
@@ -105,7 +114,9 @@ async def test_every_verdict_is_noted_in_order(tmp_path: Path) -> None:
 
 async def test_canaries_come_every_n_verdicts(tmp_path: Path) -> None:
     judge = Says()
-    reward, watch = watched(judge, canary_every=3, **canaries(tmp_path, "success", "failure", "timeout"))
+    reward, watch = watched(
+        judge, canary_every=3, **canaries(tmp_path, "success", "failure", "timeout")
+    )
     for i in range(7):  # rounds begin at the first, the fourth and the seventh
         await some(reward, 1)
         await asyncio.to_thread(watch.settle)
@@ -116,7 +127,8 @@ async def test_canaries_come_every_n_verdicts(tmp_path: Path) -> None:
         (4, 1, 1, 1),
         (7, 1, 1, 1),
     ]
-    assert watch.spent == found.usage == Usage(6, 60, 6, 0, 3.0)  # of the two that could be judged, three times
+    # of the two that could be judged, three times
+    assert watch.spent == found.usage == Usage(6, 60, 6, 0, 3.0)
     watch.close()
 
 
@@ -127,7 +139,8 @@ async def test_held_canaries_delay_no_reward(tmp_path: Path) -> None:
     await some(reward, 20)
     while watch.report().verdicts < 20:
         await asyncio.sleep(0.001)
-    assert judge.asked["canary-0"] == 1 and judge.asked["canary-1"] == 0  # the round of the first verdict still waits
+    # the round of the first verdict still waits
+    assert judge.asked["canary-0"] == 1 and judge.asked["canary-1"] == 0
     judge.held.clear()
     await asyncio.to_thread(watch.settle)
     assert (judge.most, len(watch.report().rounds)) == (1, 1)
@@ -136,7 +149,9 @@ async def test_held_canaries_delay_no_reward(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("goal", ["gone", "bug", "timeout"])
 async def test_canaries_that_break_are_unscored(goal: str, tmp_path: Path) -> None:
-    reward, watch = watched(Says(), observations=tmp_path / "w.jsonl", **canaries(tmp_path, goal, "success"))
+    reward, watch = watched(
+        Says(), observations=tmp_path / "w.jsonl", **canaries(tmp_path, goal, "success")
+    )
     await some(reward, 1)
     await asyncio.to_thread(watch.settle)
     [one] = watch.report().rounds
@@ -184,7 +199,11 @@ async def test_kept_replies_answer_no_canary(tmp_path: Path) -> None:
 
 
 async def test_a_log_is_taken_up_where_it_ended(tmp_path: Path) -> None:
-    settings = {"observations": tmp_path / "w.jsonl", "canary_every": 2, **canaries(tmp_path, "success")}
+    settings = {
+        "observations": tmp_path / "w.jsonl",
+        "canary_every": 2,
+        **canaries(tmp_path, "success"),
+    }
     for _ in range(2):
         reward, watch = watched(Says(), **settings)
         for _ in range(2):
@@ -194,12 +213,18 @@ async def test_a_log_is_taken_up_where_it_ended(tmp_path: Path) -> None:
     _, again = watched(Says(), **settings)
     again.open()
     found = again.report()
-    assert (found.verdicts, len(found.rounds), [one.after for one in found.rounds]) == (4, 2, [1, 3])
+    assert (found.verdicts, len(found.rounds), [one.after for one in found.rounds]) == (
+        4,
+        2,
+        [1, 3],
+    )
     again.close()
     assert again.report().verdicts == 4  # what was seen stays known
 
 
-async def test_broken_lines_are_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_broken_lines_are_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = tmp_path / "w.jsonl"
     reward, watch = watched(Says(), observations=log)
     await some(reward, 2)
@@ -249,15 +274,24 @@ def test_a_watch_outlives_event_loops(tmp_path: Path) -> None:
         watch.settle()
     assert len(watch.report().rounds) == 3
     watch.close()
-    assert not [one for one in threading.enumerate() if one.name == "prill-watch" and one.is_alive()]
+    assert not [
+        one for one in threading.enumerate() if one.name == "prill-watch" and one.is_alive()
+    ]
 
 
 def test_a_watched_reward_can_be_pickled(tmp_path: Path) -> None:
-    made = make_reward("always-success", watch={"student": "always-fail", "observations": str(tmp_path / "w.jsonl")})
+    made = make_reward(
+        "always-success",
+        watch={"student": "always-fail", "observations": str(tmp_path / "w.jsonl")},
+    )
     again = pickle.loads(pickle.dumps(made)).raising()
     assert asyncio.run(again(attempt("x"))) == 1.0
     again.watch.close()
-    assert again.watch.report().verdicts == 1 and made.watch is not None and made.watch.report().verdicts == 0
+    assert (
+        again.watch.report().verdicts == 1
+        and made.watch is not None
+        and made.watch.report().verdicts == 0
+    )
 
 
 def test_a_file_has_the_watch_in_a_table(tmp_path: Path) -> None:
@@ -269,9 +303,16 @@ def test_a_file_has_the_watch_in_a_table(tmp_path: Path) -> None:
         '[watch.student]\nevaluator = "always-fail"\n'
     )
     watch = prill.reward(path).watch
-    assert watch is not None and watch.spec.window == 50 and watch.spec.canaries == str(settings["canaries"])
+    assert (
+        watch is not None
+        and watch.spec.window == 50
+        and watch.spec.canaries == str(settings["canaries"])
+    )
     path.write_text('evaluator = "self-report"\n[watch]\nwindows = 50\n')
-    with pytest.raises(UsageError, match=r"reward.toml: watch.windows: there is no such option \(did you mean 'window'\?\)"):
+    with pytest.raises(
+        UsageError,
+        match=r"reward.toml: watch.windows: there is no such option \(did you mean 'window'\?\)",
+    ):
         prill.reward(path)
     path.write_text('evaluator = "self-report"\nwatch = 3\n')
     with pytest.raises(UsageError, match="watch: expected a table, got 3"):

@@ -1,4 +1,6 @@
-"""Signs that a reward goes wrong: the tests as computed by hand, and runs that are to be alarms or not."""
+"""Signs that a reward goes wrong: the tests as computed by hand, and runs that are to be alarms or
+not.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from prill.refine.rewards.watch.signs import (
 from .watching import course, said
 
 
-def report(records: Iterable[WatchRecord], scores: list[float] | None = None, **spec: object) -> WatchReport:
+def report(
+    records: Iterable[WatchRecord], scores: list[float] | None = None, **spec: object
+) -> WatchReport:
     tally = WatchTally(WatchSpec(window=100, **spec), scores or [])  # type: ignore[arg-type]
     for record in records:
         tally.add(record)
@@ -38,8 +42,9 @@ def canary(id: str, label: bool, success: bool | None, round: int) -> WatchRecor
 
 
 def test_distance_is_as_computed_by_hand() -> None:
-    # Up to 2, half of the first values and none of the others: 0.5. Then (√2 + 0.12 + 0.11 / √2) · 0.5 = 0.80600, and
-    # 2 (e^(-2 · 0.64963) - e^(-8 · 0.64963) + …) = 2 (0.27274 - 0.00553 + 0.00001).
+    # Up to 2, half of the first values and none of the others: 0.5. Then (√2 + 0.12 + 0.11 / √2) ·
+    # 0.5 = 0.80600, and 2 (e^(-2 · 0.64963) - e^(-8 · 0.64963) + …) = 2 (0.27274 - 0.00553 +
+    # 0.00001).
     assert kolmogorov_smirnov([4, 1, 3, 2], [3, 6, 4, 5]) == (0.5, pytest.approx(0.53442, abs=1e-5))
     assert kolmogorov_smirnov([0.2] * 50, [0.2] * 70) == (0.0, 1.0)
     # Shares of 0.25 and 0.75 in judges that say 0 or 1: their difference.
@@ -47,14 +52,16 @@ def test_distance_is_as_computed_by_hand() -> None:
 
 
 def test_shares_are_tested_as_by_hand() -> None:
-    # Pooled 40 of 200, so √(0.2 · 0.8 · 2 / 100) = 0.056569, and 0.2 is 3.5355 of it: above that is 0.00020347.
+    # Pooled 40 of 200, so √(0.2 · 0.8 · 2 / 100) = 0.056569, and 0.2 is 3.5355 of it: above that is
+    # 0.00020347.
     assert share_rose((10, 100), (30, 100)) == pytest.approx(0.00020347, rel=1e-4)
     assert share_rose((30, 100), (10, 100)) == pytest.approx(1 - 0.00020347, rel=1e-4)
     assert share_rose((0, 50), (0, 50)) == 1.0
 
 
 def test_means_are_tested_as_by_hand() -> None:
-    # Both variances are 1/3 over 4 values, so √(1/6) = 0.408248, and 0.5 is 1.224745 of it: above that is 0.110336.
+    # Both variances are 1/3 over 4 values, so √(1/6) = 0.408248, and 0.5 is 1.224745 of it: above
+    # that is 0.110336.
     assert mean_rose([0, 0, 1, 1], [0.5, 0.5, 1.5, 1.5]) == pytest.approx(0.110336, rel=1e-4)
     assert mean_rose([1.0] * 30, [0.5] * 30) == 1.0
     assert mean_rose([0.5] * 30, [1.0] * 30) == 0.0
@@ -100,13 +107,19 @@ def test_drift_is_measured_from_given_scores() -> None:
 
 def test_missing_verdicts_are_an_alarm() -> None:
     def every(n: int) -> list[WatchRecord]:
-        return [WatchRecord(kind="verdict", at="", id=str(i), verdict=said(None if i % n == 0 else 0.9)) for i in range(300)]
+        return [
+            WatchRecord(kind="verdict", at="", id=str(i), verdict=said(None if i % n == 0 else 0.9))
+            for i in range(300)
+        ]
 
     rare, often = report(every(20)), report(every(4))
-    assert sign(rare, "unscored").state == "quiet" and sign(rare, "unscored").figures == {"unscored_share": 0.05}
+    assert sign(rare, "unscored").state == "quiet" and sign(rare, "unscored").figures == {
+        "unscored_share": 0.05
+    }
     assert [one.name for one in often.alarms] == ["unscored"]
     assert (often.verdicts, often.unscored) == (300, 75)
-    assert sign(often, "drift").figures["score_mean"] == pytest.approx(0.9)  # what is unscored is no score of 0
+    # what is unscored is no score of 0
+    assert sign(often, "drift").figures["score_mean"] == pytest.approx(0.9)
 
 
 def test_too_few_verdicts_say_nothing() -> None:
@@ -116,8 +129,12 @@ def test_too_few_verdicts_say_nothing() -> None:
 
 
 def test_turned_canaries_are_counted() -> None:
-    first = [canary(str(i), i % 2 == 0, i % 2 == 0, 1) for i in range(9)] + [canary("9", True, False, 1)]
-    later = [canary(str(i), i % 2 == 0, i % 2 == 0 and i != 4, 2) for i in range(9)] + [canary("9", True, True, 2)]
+    first = [canary(str(i), i % 2 == 0, i % 2 == 0, 1) for i in range(9)] + [
+        canary("9", True, False, 1)
+    ]
+    later = [canary(str(i), i % 2 == 0, i % 2 == 0 and i != 4, 2) for i in range(9)] + [
+        canary("9", True, True, 2)
+    ]
     found = report([*first, *later])
     canaries = sign(found, "canaries")
     assert canaries.state == "notice"  # one of ten may turn wrong
@@ -127,16 +144,24 @@ def test_turned_canaries_are_counted() -> None:
         "canaries_turned_right": 1,
         "canaries_unscored": 0,
     }
-    assert found.turned == (ChangedCanary("4", True, True, False), ChangedCanary("9", True, False, True))
+    assert found.turned == (
+        ChangedCanary("4", True, True, False),
+        ChangedCanary("9", True, False, True),
+    )
     assert sign(report([*first, *later], canary_limit=0.05), "canaries").state == "alarm"
 
 
 def test_unscored_canaries_are_never_wrong() -> None:
-    records = [canary(str(i), True, True, 1) for i in range(10)] + [canary(str(i), True, None, 2) for i in range(10)]
+    records = [canary(str(i), True, True, 1) for i in range(10)] + [
+        canary(str(i), True, None, 2) for i in range(10)
+    ]
     found = report(records)
     canaries = sign(found, "canaries")
     assert canaries.state == "quiet" and canaries.figures["canary_agreement"] == 1.0
-    assert canaries.figures["canaries_unscored"] == 10 and "10 of 10 are unscored now" in canaries.words
+    assert (
+        canaries.figures["canaries_unscored"] == 10
+        and "10 of 10 are unscored now" in canaries.words
+    )
     assert found.rounds == (Round(0, right=10), Round(0, unscored=10))
     assert sign(report([canary("a", True, None, 1)]), "canaries").state == "unknown"
 
@@ -144,7 +169,10 @@ def test_unscored_canaries_are_never_wrong() -> None:
 def test_memory_does_not_grow_with_the_run() -> None:
     found = report(course(5400), scores=[0.5] * 100)
     assert len(found.course) <= 400 and found.course[-1].after > 5300
-    apart = {later.after - one.after for one, later in zip(found.course[:-1], found.course[1:], strict=True)}
+    apart = {
+        later.after - one.after
+        for one, later in zip(found.course[:-1], found.course[1:], strict=True)
+    }
     assert len(apart) == 1
 
 

@@ -16,9 +16,11 @@ def said(score: float | None, unscored: UnscoredReason = "timeout") -> Opinion:
     return Opinion(judge="judge", success=score >= 0.5, score=score)
 
 
-def course(count: int = 800, *, truth: tuple[float, float] = (0.4, 0.4), hacked: float = 0.0) -> Iterator[WatchRecord]:
-    """Verdicts of two judges. Success truly goes from one share to the other; of the failures the first judge comes to believe
-    more and more, up to the share `hacked` in the end."""
+def course(
+    count: int = 800, *, truth: tuple[float, float] = (0.4, 0.4), hacked: float = 0.0
+) -> Iterator[WatchRecord]:
+    """Verdicts of two judges. Success truly goes from one share to the other; of the failures the
+    first judge comes to believe more and more, up to the share `hacked` in the end."""
     draw = random.Random(7)
     for i in range(count):
         share = truth[0] + (truth[1] - truth[0]) * i / count
@@ -26,4 +28,6 @@ def course(count: int = 800, *, truth: tuple[float, float] = (0.4, 0.4), hacked:
         believed = true or draw.random() < hacked * i / count
         ours = min(1.0, max(0.0, (0.8 if believed else 0.2) + draw.gauss(0, 0.1)))
         theirs = min(1.0, max(0.0, (0.75 if true else 0.25) + draw.gauss(0, 0.15)))
-        yield WatchRecord(kind="verdict", at="", id=f"run-{i}", verdict=said(ours), student=said(theirs))
+        yield WatchRecord(
+            kind="verdict", at="", id=f"run-{i}", verdict=said(ours), student=said(theirs)
+        )

@@ -1,4 +1,6 @@
-"""Fake Android phones below the real tools: they speak the protocols of the adb server, UiAutomator2 and the emulator."""
+"""Fake Android phones below the real tools: they speak the protocols of the adb server,
+UiAutomator2 and the emulator.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Fake phones to play with: python -m tests.support.android --port 5038 emulator-5554 emulator-5556
 
-prints where the adb server and its control port listen, and serves until it is interrupted. Then, in another terminal:
-`adb -P 5038 devices`, `adb -P 5038 -s emulator-5554 exec-out screencap -p > screen.png`, or Appium with the capability
+prints where the adb server and its control port listen, and serves until it is interrupted. Then,
+in another terminal: `adb -P 5038 devices`,
+`adb -P 5038 -s emulator-5554 exec-out screencap -p > screen.png`, or Appium with the capability
 appium:adbPort. Faults: curl -X POST CONTROL_URL/fault/hang; state: curl CONTROL_URL/state
 """
 
@@ -20,15 +21,34 @@ from tests.support.android.host import FakeAdb
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve with the settings of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.support.android", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.support.android",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("serials", nargs="*", metavar="SERIAL", help="the phones (default: emulator-5554)")
-    parser.add_argument("--port", type=int, default=0, help="of the adb server; 0: any free port (default: 0)")
+    parser.add_argument(
+        "serials", nargs="*", metavar="SERIAL", help="the phones (default: emulator-5554)"
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, help="of the adb server; 0: any free port (default: 0)"
+    )
     parser.add_argument("--control-port", type=int, default=0, help="0: any free port (default: 0)")
-    parser.add_argument("--frames", type=int, default=2, help="moving screenshots after each change of page (default: 2)")
+    parser.add_argument(
+        "--frames",
+        type=int,
+        default=2,
+        help="moving screenshots after each change of page (default: 2)",
+    )
     parser.add_argument("--adb-keyboard", action="store_true", help="the ADB keyboard is installed")
-    parser.add_argument("--consoles", action="store_true", help="phones answer `adb emu` on the port in their serial")
-    parser.add_argument("--until-eof", action="store_true", help="end with standard input, and so with the parent process")
+    parser.add_argument(
+        "--consoles",
+        action="store_true",
+        help="phones answer `adb emu` on the port in their serial",
+    )
+    parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="end with standard input, and so with the parent process",
+    )
     options = parser.parse_args(arguments)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,6 @@
-"""The adb server: its phones, the ports that lead to them, and the protocol that the adb binary and its imitators speak."""
+"""The adb server: its phones, the ports that lead to them, and the protocol that the adb binary and
+its imitators speak.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,12 @@ from tests.support.android.phone import Phone
 from tests.support.android.shell import run
 from tests.support.android.wire import HangupError, Listener, end_of, first_of, until
 
-VERSION = b"0029"  # of the protocol: adb 1.0.41, unchanged since 2018; a client that finds another one ends the server
+# of the protocol: adb 1.0.41, unchanged since 2018; a client that finds another one ends the server
+VERSION = b"0029"
 REGULAR, CHUNK = 0o100644, 65536  # of file transfer: the mode of a file, and the bytes sent at once
-_SERIAL = re.compile(r"host-serial:([\w.:-]+?):(features|get-|forward|killforward|list-forward|wait-for)")
+_SERIAL = re.compile(
+    r"host-serial:([\w.:-]+?):(features|get-|forward|killforward|list-forward|wait-for)"
+)
 
 
 class ServerRefusalError(Exception):
@@ -23,7 +28,9 @@ class ServerRefusalError(Exception):
 class Connection:
     """One client's connection: a request to the server, or to a phone after the switch to it."""
 
-    def __init__(self, server: AdbServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, server: AdbServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.server, self.reader, self.writer = server, reader, writer
         self.target: Phone | None = None
 
@@ -31,9 +38,13 @@ class Connection:
         """Requests until the connection is used up."""
         more = True
         while more:
-            request = (await self.reader.readexactly(int(await self.reader.readexactly(4), 16))).decode()
+            request = (
+                await self.reader.readexactly(int(await self.reader.readexactly(4), 16))
+            ).decode()
             try:
-                more = await (self._host(request) if request.startswith("host") else self._service(request))
+                more = await (
+                    self._host(request) if request.startswith("host") else self._service(request)
+                )
             except ServerRefusalError as refusal:
                 message = str(refusal).encode()
                 await self._send(b"FAIL%04x%b" % (len(message), message))
@@ -50,10 +61,20 @@ class Connection:
         """A request to the server; true when a request to the phone follows."""
         match = _SERIAL.match(request)
         serial = match[1] if match else self.target.serial if self.target else ""
-        what = request[match.start(2) :] if match else re.sub(r"^host(-local|-usb|-any|-transport-id:\d+)?:", "", request)
+        what = (
+            request[match.start(2) :]
+            if match
+            else re.sub(r"^host(-local|-usb|-any|-transport-id:\d+)?:", "", request)
+        )
         kind, _, rest = what.partition(":")
         if what.startswith("tport:") or kind.startswith("transport"):
-            name = rest.partition(":")[2] if what.startswith("tport:serial") else rest if kind == "transport" else ""
+            name = (
+                rest.partition(":")[2]
+                if what.startswith("tport:serial")
+                else rest
+                if kind == "transport"
+                else ""
+            )
             self.target = self.server.phone(name)
             await self._send(b"OKAY" + (struct.pack("<Q", 1) if kind == "tport" else b""))
             return True
@@ -85,7 +106,10 @@ class Connection:
         more = "product:fake model:Fake_Phone device:fake transport_id:1"
         listed = [phone for phone in tuple(self.server.phones.values()) if phone.state]
         return "".join(
-            f"{phone.serial:22} {phone.state} {more}\n" if long else f"{phone.serial}\t{phone.state}\n" for phone in listed
+            f"{phone.serial:22} {phone.state} {more}\n"
+            if long
+            else f"{phone.serial}\t{phone.state}\n"
+            for phone in listed
         ).encode()
 
     async def _track(self) -> None:
@@ -104,7 +128,10 @@ class Connection:
 
     async def _forwarding(self, serial: str, kind: str, rest: str) -> None:
         if kind == "list-forward":
-            lines = [f"{owner} tcp:{local} tcp:{remote}\n" for local, (owner, remote, _) in self.server.forwards.items()]
+            lines = [
+                f"{owner} tcp:{local} tcp:{remote}\n"
+                for local, (owner, remote, _) in self.server.forwards.items()
+            ]
             return await self._okay("".join(lines).encode())
         phone = self.server.phone(serial)
         ports = [int(port) for port in re.findall(r"tcp:(\d+)", rest)]
@@ -182,7 +209,9 @@ class AdbServer:
         if serial:
             listed = [phone for phone in listed if phone.serial == serial]
         if not listed:
-            raise ServerRefusalError(f"device '{serial}' not found" if serial else "no devices/emulators found")
+            raise ServerRefusalError(
+                f"device '{serial}' not found" if serial else "no devices/emulators found"
+            )
         if len(listed) > 1:
             raise ServerRefusalError("more than one device/emulator")
         if listed[0].state == "offline":
@@ -190,7 +219,9 @@ class AdbServer:
         return listed[0]
 
     async def forward(self, serial: str, local: int, remote: int) -> int:
-        """Opens the port that leads to a port of the phone, and gives its number. Raises Refused."""
+        """Opens the port that leads to a port of the phone, and gives its number. Raises
+        Refused.
+        """
         await self.unforward(local)
 
         async def through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -226,8 +257,12 @@ class AdbServer:
 # File transfer
 
 
-async def serve_files(files: dict[str, bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The requests of one sync connection (push, pull and stat on the files of a phone), until it quits."""
+async def serve_files(
+    files: dict[str, bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """The requests of one sync connection (push, pull and stat on the files of a phone), until it
+    quits.
+    """
     name, content = "", b""
     while True:
         kind, size = struct.unpack("<4sI", await reader.readexactly(8))

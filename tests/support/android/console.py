@@ -8,15 +8,22 @@ from collections.abc import Awaitable, Callable
 from prill.errors import UsageError
 from tests.support.android.wire import Serve
 
-WELCOME = b"Android Console: Authentication required\r\nAndroid Console: type 'auth <auth_token>' to authenticate\r\nOK\r\n"
-# adb leaves out all up to the second OK. Without a token file it sends no `auth`, and nobody here insists on one.
+WELCOME = (
+    b"Android Console: Authentication required\r\nAndroid Console: type 'auth <auth_token>' "
+    b"to authenticate\r\nOK\r\n"
+)
+# adb leaves out all up to the second OK. Without a token file it sends no `auth`, and nobody here
+# insists on one.
 LET_IN = b"Android Console: type 'help' for a list of commands\r\nOK\r\n"
 SNAPSHOT = "avd snapshot "
 BLAND = ("help", "ping", "avd status", "auth ")
 
 
-def console(avd: str, kill: Callable[[], None], snapshot: Callable[[str, str], Awaitable[None]]) -> Serve:
-    """Serves one console connection; `kill` is called for the command of that name, after it was answered.
+def console(
+    avd: str, kill: Callable[[], None], snapshot: Callable[[str, str], Awaitable[None]]
+) -> Serve:
+    """Serves one console connection; `kill` is called for the command of that name, after it was
+    answered.
 
     `snapshot` is given "save" or "load" with a name, and raises UsageError when it cannot.
     """

@@ -16,7 +16,9 @@ Look = tuple[str, tuple[int, int, int, int], str, bool | None, bool]
 
 
 def png(screen: Screen, *, moving: int = 0, size: tuple[int, int] | None = None) -> bytes:
-    """The screenshot. `moving` > 0 draws the screen while it slides in, that many frames before it is still."""
+    """The screenshot. `moving` > 0 draws the screen while it slides in, that many frames before it
+    is still.
+    """
     looks: list[Look] = []
     for widget in screen.widgets():
         for one in (widget, *widget.children):
@@ -25,7 +27,9 @@ def png(screen: Screen, *, moving: int = 0, size: tuple[int, int] | None = None)
 
 
 @lru_cache(maxsize=32)
-def _drawn(looks: tuple[Look, ...], size: tuple[int, int], moving: int, scaled: tuple[int, int]) -> bytes:
+def _drawn(
+    looks: tuple[Look, ...], size: tuple[int, int], moving: int, scaled: tuple[int, int]
+) -> bytes:
     from PIL import Image, ImageDraw, ImageFont
 
     width, height = size
@@ -38,7 +42,12 @@ def _drawn(looks: tuple[Look, ...], size: tuple[int, int], moving: int, scaled: 
         if kind == "ListView":
             continue
         edge = "#2050d0" if focused else "#c8c8d0"
-        pen.rectangle((left + 2, top + 2, right - 3, bottom - 3), fill="white", outline=edge, width=4 if focused else 2)
+        pen.rectangle(
+            (left + 2, top + 2, right - 3, bottom - 3),
+            fill="white",
+            outline=edge,
+            width=4 if focused else 2,
+        )
         start = (left + tall // 4, (top + bottom) // 2 - tall // 6)
         pen.text(start, text + ("|" if focused else ""), fill="#202028", font=font)
         if checked is not None:
@@ -58,7 +67,10 @@ def _drawn(looks: tuple[Look, ...], size: tuple[int, int], moving: int, scaled: 
 def dump(screen: Screen) -> str:
     """The UI tree as `uiautomator dump` writes it: nodes that carry their class as an attribute."""
     nodes = _nodes(screen, lambda _: "node")
-    return f"<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy rotation=\"0\">{nodes}</hierarchy>"
+    return (
+        "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy "
+        f'rotation="0">{nodes}</hierarchy>'
+    )
 
 
 def source(screen: Screen) -> str:
@@ -101,7 +113,9 @@ def _node(widget: Widget, index: int, package: str, tag: _Tag) -> str:
         "bounds": f"[{left},{top}][{right},{bottom}]",
     }
     attributes = "".join(f" {name}={quoteattr(_plain(value))}" for name, value in facts.items())
-    inner = "".join(_node(child, place, package, tag) for place, child in enumerate(widget.children))
+    inner = "".join(
+        _node(child, place, package, tag) for place, child in enumerate(widget.children)
+    )
     name = tag(widget)
     return f"<{name}{attributes}>{inner}</{name}>" if inner else f"<{name}{attributes} />"
 

@@ -1,8 +1,9 @@
-"""A stand-in for the Android SDK's `emulator` program: python -m tests.support.android.emulator -avd NAME -port 5556 -no-window
+"""A stand-in for the Android SDK's `emulator` program: python -m tests.support.android.emulator
+-avd NAME -port 5556 -no-window
 
-It reads AVD folders as the real one does and adds a phone to the fake adb server whose control URL is in $PRILL_FAKE_ADB. The
-phone goes when this program ends: after `adb -s emulator-5556 emu kill`, a signal, or the end of the server. What the phone
-keeps lies in the AVD's folder.
+It reads AVD folders as the real one does and adds a phone to the fake adb server whose control URL
+is in $PRILL_FAKE_ADB. The phone goes when this program ends: after `adb -s emulator-5556 emu kill`,
+a signal, or the end of the server. What the phone keeps lies in the AVD's folder.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ VERSION = "Android emulator version 35.0.0.0 (a stand-in that comes with prill)"
 FLAGS = """
     -accel-check -delay-adb -no-accel -no-audio -no-boot-anim -no-cache -no-metrics -no-passive-gps -no-sim -no-skin
     -no-snapshot -no-snapshot-load -no-snapshot-save -no-snapstorage -no-window -read-only -verbose -wipe-data -writable-system
-"""
+"""  # noqa: E501
 VALUED = """
     -accel -avd -camera-back -camera-front -cores -data -dns-server -feature -gpu -grpc -http-proxy -logcat -memory -netdelay
     -netspeed -partition-size -port -ports -prop -screen -skin -snapshot -sysdir -timezone
-"""
+"""  # noqa: E501
 
 
 class EmulatorError(Exception):
@@ -63,12 +64,16 @@ def options(arguments: Sequence[str]) -> Options:
         elif word in FLAGS.split():
             flags.add(word)
         else:
-            raise EmulatorError(f"unknown option: {word}\nplease use -help for a list of valid options")
+            raise EmulatorError(
+                f"unknown option: {word}\nplease use -help for a list of valid options"
+            )
     return Options(values, frozenset(flags))
 
 
 def avd_home() -> Path:
-    """The folder of AVDs: $ANDROID_AVD_HOME, else `avd` in $ANDROID_USER_HOME, else ~/.android/avd."""
+    """The folder of AVDs: $ANDROID_AVD_HOME, else `avd` in $ANDROID_USER_HOME, else
+    ~/.android/avd.
+    """
     if folder := os.environ.get("ANDROID_AVD_HOME"):
         return Path(folder)
     user = os.environ.get("ANDROID_USER_HOME")
@@ -80,7 +85,11 @@ def ini(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     lines = path.read_text(encoding="utf-8").splitlines()
-    return {name.strip(): value.strip() for name, mark, value in (line.partition("=") for line in lines) if mark}
+    return {
+        name.strip(): value.strip()
+        for name, mark, value in (line.partition("=") for line in lines)
+        if mark
+    }
 
 
 def avd_folder(name: str) -> Path:
@@ -91,7 +100,8 @@ def avd_folder(name: str) -> Path:
         raise EmulatorError(
             f"Unknown AVD name [{name}], use -list-avds to see valid list.\n"
             f"HOME is defined but there is no file {name}.ini in $HOME/.android/avd\n"
-            "(Note: Directories are searched in the order $ANDROID_AVD_HOME, $ANDROID_SDK_HOME/avd and $HOME/.android/avd)"
+            "(Note: Directories are searched in the order $ANDROID_AVD_HOME, "
+            "$ANDROID_SDK_HOME/avd and $HOME/.android/avd)"
         )
     folder = Path(ini(pointer).get("path") or home / f"{name}.avd")
     if not (folder / "config.ini").exists():
@@ -103,7 +113,9 @@ async def emulate(settings: Options) -> None:
     """Runs the phone until it is killed. Raises EmulatorError."""
     name = settings.values.get("-avd", "")
     if not name:
-        raise EmulatorError("No AVD specified. Use '@foo' or '-avd foo' to launch a virtual device named 'foo'")
+        raise EmulatorError(
+            "No AVD specified. Use '@foo' or '-avd foo' to launch a virtual device named 'foo'"
+        )
     folder = avd_folder(name)
     userdata = folder / USERDATA
     if not os.environ.get(CONTROL):
@@ -125,7 +137,12 @@ async def emulate(settings: Options) -> None:
         listener = await _console(settings, name, ended)
         config = ini(folder / "config.ini")
         size = [int(config.get("hw.lcd.width", 720)), int(config.get("hw.lcd.height", 1600))]
-        facts = {"avd": name, "userdata": str(userdata.resolve()), "size": size, "read_only": "-read-only" in settings.flags}
+        facts = {
+            "avd": name,
+            "userdata": str(userdata.resolve()),
+            "size": size,
+            "read_only": "-read-only" in settings.flags,
+        }
         try:
             await _hold(listener.port, facts, ended)
         finally:
@@ -134,7 +151,9 @@ async def emulate(settings: Options) -> None:
 
 async def _console(settings: Options, name: str, ended: asyncio.Event) -> Listener:
     """Listens on the console port: the one asked for, else the first free even one."""
-    wanted_port = settings.values.get("-port") or settings.values.get("-ports", "").partition(",")[0]
+    wanted_port = (
+        settings.values.get("-port") or settings.values.get("-ports", "").partition(",")[0]
+    )
     if wanted_port and (not wanted_port.isdecimal() or int(wanted_port) % 2):
         raise EmulatorError(f"invalid port {wanted_port}: it must be an even number")
     for port in [int(wanted_port)] if wanted_port else range(FIRST_PORT, FIRST_PORT + 130, 2):
@@ -144,7 +163,9 @@ async def _console(settings: Options, name: str, ended: asyncio.Event) -> Listen
             continue
     if wanted_port:
         raise EmulatorError(f"the console port {wanted_port} is taken")
-    raise EmulatorError("It seems too many emulator instances are running on this machine. Aborting.")
+    raise EmulatorError(
+        "It seems too many emulator instances are running on this machine. Aborting."
+    )
 
 
 async def _snapshot(port: int, what: str, name: str) -> None:
@@ -169,18 +190,26 @@ async def _hold(port: int, about: dict[str, object], ended: asyncio.Event) -> No
         writer.close()
 
 
-async def _posted(path: str, about: dict[str, object]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The connection to the fake adb server on which it agreed. Raises EmulatorError when it refused, or is not there."""
+async def _posted(
+    path: str, about: dict[str, object]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The connection to the fake adb server on which it agreed. Raises EmulatorError when it
+    refused, or is not there.
+    """
     address = urlsplit(os.environ[CONTROL])
     try:
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
     except OSError as error:
-        raise EmulatorError(f"no fake adb server answers at {os.environ[CONTROL]}: {error}") from None
+        raise EmulatorError(
+            f"no fake adb server answers at {os.environ[CONTROL]}: {error}"
+        ) from None
     try:
         body = json.dumps(about).encode()
         writer.write(f"POST {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        answer = json.loads(await reader.readexactly(int(head.lower().partition("content-length:")[2].split()[0])))
+        answer = json.loads(
+            await reader.readexactly(int(head.lower().partition("content-length:")[2].split()[0]))
+        )
         if "error" in answer:
             raise EmulatorError(str(answer["error"]))
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -206,7 +235,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"INFO    | {VERSION}", flush=True)
         asyncio.run(emulate(settings))
     except EmulatorError as stop:
-        print("".join(f"ERROR   | {line}\n" for line in str(stop).splitlines()), end="", file=sys.stderr)
+        print(
+            "".join(f"ERROR   | {line}\n" for line in str(stop).splitlines()),
+            end="",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

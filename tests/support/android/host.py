@@ -16,14 +16,23 @@ from prill.errors import EnvironmentFailedError, UsageError
 from tests.support.android.adb_server import AdbServer
 from tests.support.android.console import console
 from tests.support.android.phone import Fault, Phone, known_fault
-from tests.support.android.wire import Listener, Request, end_of, first_of, read_request, until, write_response
+from tests.support.android.wire import (
+    Listener,
+    Request,
+    end_of,
+    first_of,
+    read_request,
+    until,
+    write_response,
+)
 
 
 class Control:
-    """The control port: state and faults from outside, and where the fake `emulator` program adds its phone.
+    """The control port: state and faults from outside, and where the fake `emulator` program adds
+    its phone.
 
-    GET /state; POST /reset[/SERIAL], /fault/KIND[/SERIAL], /save/SNAPSHOT[/SERIAL], /load/SNAPSHOT[/SERIAL]; and
-    POST /attach/SERIAL, whose connection holds the phone.
+    GET /state; POST /reset[/SERIAL], /fault/KIND[/SERIAL], /save/SNAPSHOT[/SERIAL],
+    /load/SNAPSHOT[/SERIAL]; and POST /attach/SERIAL, whose connection holds the phone.
     """
 
     def __init__(self, adb: FakeAdb) -> None:
@@ -41,7 +50,9 @@ class Control:
             except UsageError as error:
                 await write_response(writer, 400, {"error": str(error)})
                 continue
-            await write_response(writer, 200, {"down": self.adb.server.down, "phones": self._state()})
+            await write_response(
+                writer, 200, {"down": self.adb.server.down, "phones": self._state()}
+            )
 
     def _do(self, method: str, what: str, first: str, second: str) -> None:
         if (method, what) == ("POST", "reset"):
@@ -51,16 +62,25 @@ class Control:
         elif method == "POST" and what in ("save", "load"):
             self.adb.snapshot(what, unquote(first), second)
         elif (method, what) != ("GET", "state"):
-            usage = "GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT, /load/SNAPSHOT, /attach/SERIAL"
+            usage = (
+                "GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT, /load/SNAPSHOT, "
+                "/attach/SERIAL"
+            )
             raise UsageError(f"{method} /{what} is not known: {usage}")
 
     def _state(self) -> dict[str, object]:
         return {phone.serial: phone.summary() for phone in self.adb.phones}
 
     async def _attached(
-        self, request: Request, serial: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        request: Request,
+        serial: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
-        """Holds a phone for as long as the emulator program holds this connection: however it ends, its phone goes too."""
+        """Holds a phone for as long as the emulator program holds this connection: however it ends,
+        its phone goes too.
+        """
         body, adb = request.body, self.adb
         size = body.get("size")
         phone = adb.make(
@@ -73,7 +93,9 @@ class Control:
         )
         try:
             await write_response(writer, 200, {"serial": serial})
-            await first_of(end_of(reader), until(lambda: adb.server.phones.get(serial) is not phone))
+            await first_of(
+                end_of(reader), until(lambda: adb.server.phones.get(serial) is not phone)
+            )
         finally:
             adb.server.remove(serial)
 
@@ -82,7 +104,8 @@ SERIAL_START = "emulator-"
 
 
 class FakeAdb:
-    """Fake phones for the real adb: `with FakeAdb(("emulator-5554",)) as adb:` … `adb -P {adb.port} devices`.
+    """Fake phones for the real adb: `with FakeAdb(("emulator-5554",)) as adb:` …
+    `adb -P {adb.port} devices`.
 
     Args:
         serials: The phones' serial numbers.
@@ -119,7 +142,9 @@ class FakeAdb:
 
     @property
     def control_url(self) -> str:
-        """Where GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT, /load/SNAPSHOT and /attach/SERIAL are answered."""
+        """Where GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT, /load/SNAPSHOT and
+        /attach/SERIAL are answered.
+        """
         return f"http://127.0.0.1:{self.control_port}"
 
     @property
@@ -142,7 +167,10 @@ class FakeAdb:
         for phone in self.phones:
             if serial in ("", phone.serial):
                 return phone
-        raise UsageError(f"no fake phone is called {serial!r}; there are: {', '.join(self.server.phones) or 'none'}")
+        raise UsageError(
+            f"no fake phone is called {serial!r}; there are: "
+            f"{', '.join(self.server.phones) or 'none'}"
+        )
 
     def make(
         self,
@@ -191,7 +219,8 @@ class FakeAdb:
         """Gives one phone, or all, a fault.
 
         Args:
-            kind: The fault. `adb-down` is one of the server: it drops every connection until `none`.
+            kind: The fault. `adb-down` is one of the server: it drops every connection until
+                `none`.
             serial: The phone. Empty: all.
         """
         if kind == "adb-down":
@@ -230,12 +259,19 @@ class FakeAdb:
 
     def __enter__(self) -> Self:
         ready: Future[None] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), name="prill-fake-adb", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(ready)), name="prill-fake-adb", daemon=True
+        )
         self._thread.start()
         ready.result(60)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -257,10 +293,18 @@ class FakeAdb:
                 listeners.append(await Listener(self.server.serve).open(self.port))
                 listeners.append(await Listener(Control(self).serve).open(self.control_port))
                 for phone in self.phones if self._consoles else ():
-                    serve = console(phone.avd, partial(self.server.remove, phone.serial), partial(self._snapshot, phone.serial))
-                    listeners.append(await Listener(serve).open(int(phone.serial.removeprefix(SERIAL_START))))
+                    serve = console(
+                        phone.avd,
+                        partial(self.server.remove, phone.serial),
+                        partial(self._snapshot, phone.serial),
+                    )
+                    listeners.append(
+                        await Listener(serve).open(int(phone.serial.removeprefix(SERIAL_START)))
+                    )
             except OSError as error:
-                ready.set_exception(EnvironmentFailedError(f"the fake adb server does not start: {error}"))
+                ready.set_exception(
+                    EnvironmentFailedError(f"the fake adb server does not start: {error}")
+                )
                 return
             self.port, self.control_port = listeners[0].port, listeners[1].port
             loop, ended = asyncio.get_running_loop(), asyncio.Event()

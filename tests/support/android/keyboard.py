@@ -1,4 +1,6 @@
-"""Input methods: the shell commands ime and settings, and the ADB keyboard, which types what broadcasts tell it."""
+"""Input methods: the shell commands ime and settings, and the ADB keyboard, which types what
+broadcasts tell it.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def ime(phone: Phone, words: list[str]) -> Answer:
     kind, *rest = words or [""]
     if kind == "list":
         names = phone.installed_imes if "-a" in rest else phone.imes
-        return output("".join(f"{name}\n" if "-s" in rest else f"{name}:\n  mId={name}\n" for name in names))
+        return output(
+            "".join(f"{name}\n" if "-s" in rest else f"{name}:\n  mId={name}\n" for name in names)
+        )
     if kind == "reset":
         phone.ime, phone.imes = LATIN_IME, [LATIN_IME]
         phone.changed()

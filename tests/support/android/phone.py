@@ -35,7 +35,8 @@ LATIN_IME = "com.android.inputmethod.latin/.LatinIME"
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 APPIUM_SETTINGS = "io.appium.settings"
 UIA2 = "io.appium.uiautomator2.server"
-# Versions of the helper apps that Appium's UiAutomator2 driver 8.7.0 brings: it installs nothing when it finds them.
+# Versions of the helper apps that Appium's UiAutomator2 driver 8.7.0 brings: it installs nothing
+# when it finds them.
 HELPERS = {APPIUM_SETTINGS: ("8.0.9", 99999), UIA2: ("10.6.6", 238), UIA2 + ".test": ("", 0)}
 
 
@@ -48,7 +49,8 @@ class Phone:
         size: Width and height of the screen, in pixels.
         frames: How many moving screenshots follow each change of page or scroll position.
         fault: The fault.
-        userdata: The file that toggles, notes, clipboard and input methods are kept in. None: they end with the phone.
+        userdata: The file that toggles, notes, clipboard and input methods are kept in. None: they
+            end with the phone.
         read_only: That state cannot be written.
         avd: The name of its AVD.
         api_level: The Android API level.
@@ -79,10 +81,13 @@ class Phone:
     running: set[str] = field(default_factory=set)
     imes: list[str] = field(default_factory=list)
     ime: str = LATIN_IME
-    shells: deque[str] = field(default_factory=lambda: deque(maxlen=1000))  # the latest shell commands
+    # the latest shell commands
+    shells: deque[str] = field(default_factory=lambda: deque(maxlen=1000))
     sessions: int = 0  # how often the instrumentation was started
     crashed: bool = False
-    snapshots: dict[str, tuple[Screen, dict[str, bytes], str, list[str]]] = field(default_factory=dict)
+    snapshots: dict[str, tuple[Screen, dict[str, bytes], str, list[str]]] = field(
+        default_factory=dict
+    )
     _moving: int = 0
     _drawn_view: tuple[str, int] = ("home", 0)
 
@@ -134,7 +139,11 @@ class Phone:
     def packages(self) -> dict[str, tuple[str, int]]:
         """Installed apps with version name and code."""
         own = {component.partition("/")[0]: ("1.0", 1) for component in COMPONENTS.values()}
-        return {**own, **HELPERS, **({ADB_KEYBOARD.partition("/")[0]: ("2.0", 2)} if self.adb_keyboard else {})}
+        return {
+            **own,
+            **HELPERS,
+            **({ADB_KEYBOARD.partition("/")[0]: ("2.0", 2)} if self.adb_keyboard else {}),
+        }
 
     @property
     def installed_imes(self) -> list[str]:
@@ -162,7 +171,9 @@ class Phone:
         return draw.png(self.screen, moving=moving, size=size)
 
     def changed(self) -> None:
-        """To be called after whatever may have changed the screen: starts the animation, keeps what is to be kept."""
+        """To be called after whatever may have changed the screen: starts the animation, keeps what
+        is to be kept.
+        """
         view = (self.screen.page, self.screen.offset)
         if view != self._drawn_view:
             self._drawn_view, self._moving = view, self.frames
@@ -183,7 +194,12 @@ class Phone:
     def summary(self) -> dict[str, object]:
         """What the control port tells."""
         screen = self.screen
-        state = {"page": screen.page, "focus": screen.focus, "texts": screen.texts, "clipboard": screen.clipboard}
+        state = {
+            "page": screen.page,
+            "focus": screen.focus,
+            "texts": screen.texts,
+            "clipboard": screen.clipboard,
+        }
         return {"serial": self.serial, "fault": self.fault, **state, **self._kept()}
 
     def _factory(self) -> None:
@@ -194,7 +210,12 @@ class Phone:
 
     def _kept(self) -> dict[str, object]:
         screen = self.screen
-        return {"toggles": screen.toggles, "notes": screen.notes, "ime": self.ime, "imes": self.imes}
+        return {
+            "toggles": screen.toggles,
+            "notes": screen.notes,
+            "ime": self.ime,
+            "imes": self.imes,
+        }
 
     def _load(self, kept: dict[str, object]) -> None:
         toggles, notes, imes = kept["toggles"], kept["notes"], kept["imes"]

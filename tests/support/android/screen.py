@@ -1,7 +1,9 @@
-"""One phone's apps as a small state machine: what taps, swipes, keys and typing change, and what can then be seen.
+"""One phone's apps as a small state machine: what taps, swipes, keys and typing change, and what
+can then be seen.
 
-Home shows three apps, a swipe up opens the drawer with all. Settings has switches, Search a field with results, Notes a list
-that one can add to. There is no on-screen keyboard: the phone believes that a hardware one is attached.
+Home shows three apps, a swipe up opens the drawer with all. Settings has switches, Search a field
+with results, Notes a list that one can add to. There is no on-screen keyboard: the phone believes
+that a hardware one is attached.
 """
 
 from __future__ import annotations
@@ -26,16 +28,29 @@ COMPONENTS = {
 }
 HOME_APPS = ("settings", "search", "notes")
 ALL_APPS = ("calculator", "clock", "files", "notes", "search", "settings")
-TOGGLES = ("Wi-Fi", "Bluetooth", "Airplane mode", "Dark theme", "Location", "Battery saver", "NFC", "Hotspot", "Auto-rotate")
+TOGGLES = (
+    "Wi-Fi",
+    "Bluetooth",
+    "Airplane mode",
+    "Dark theme",
+    "Location",
+    "Battery saver",
+    "NFC",
+    "Hotspot",
+    "Auto-rotate",
+)
 TOGGLES_ON = ("Wi-Fi", "Location")
 ABOUT = ("Display", "Sound", "Storage", "Security", "Accounts", "Languages", "About phone")
 RESULTS = 14
-TAP = 0.02  # of the screen's height: a swipe that is shorter is a tap, as on a real phone (its touch slop)
+# of the screen's height: a swipe that is shorter is a tap, as on a real phone (its touch slop)
+TAP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Widget:
-    """One thing on the screen. `box` is (left, top, right, bottom) in pixels; `act` is what a tap does, None: nothing."""
+    """One thing on the screen. `box` is (left, top, right, bottom) in pixels; `act` is what a tap
+    does, None: nothing.
+    """
 
     kind: str
     box: Box
@@ -60,7 +75,9 @@ def flat(widgets: tuple[Widget, ...]) -> list[Widget]:
 
 @dataclass(slots=True)
 class Screen:
-    """The state of one phone's apps; `size` is (width, height) in pixels. Everything may be read and set by tests."""
+    """The state of one phone's apps; `size` is (width, height) in pixels. Everything may be read
+    and set by tests.
+    """
 
     size: tuple[int, int]
     page: str = "home"
@@ -69,7 +86,9 @@ class Screen:
     focus: str = ""
     texts: dict[str, str] = field(default_factory=lambda: {"query": "", "draft": ""})
     selected: bool = False
-    toggles: dict[str, bool] = field(default_factory=lambda: {name: name in TOGGLES_ON for name in TOGGLES})
+    toggles: dict[str, bool] = field(
+        default_factory=lambda: {name: name in TOGGLES_ON for name in TOGGLES}
+    )
     notes: list[str] = field(default_factory=list)
     address: str = ""
     clipboard: str = ""
@@ -110,7 +129,9 @@ class Screen:
         self.held = x, y
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> None:
-        """A swipe between two points in pixels; a tiny one is a tap. Vertical ones scroll; horizontal ones do nothing."""
+        """A swipe between two points in pixels; a tiny one is a tap. Vertical ones scroll;
+        horizontal ones do nothing.
+        """
         slop = TAP * self.size[1]
         if abs(x1 - x2) < slop and abs(y1 - y2) < slop:
             self.tap(x1, y1)
@@ -124,7 +145,9 @@ class Screen:
                 self.offset = max(0, min(self.offset + rows, len(self._rows()) - self._visible))
 
     def type(self, text: str) -> None:
-        """Characters for the field that has the focus; lost when none has. A line break is ENTER."""
+        """Characters for the field that has the focus; lost when none has. A line break is
+        ENTER.
+        """
         for position, line in enumerate(text.split("\n")):
             if position:
                 self.enter()
@@ -160,12 +183,22 @@ class Screen:
         if self.page == "search":
             above = (self._field("query", "Search or type a web address", width),)
         elif self.page == "notes":
-            button = Widget("Button", self._box(0, width * 3 // 4, width), "add", "Add", "Add note", act=self._add_note)
+            button = Widget(
+                "Button",
+                self._box(0, width * 3 // 4, width),
+                "add",
+                "Add",
+                "Add note",
+                act=self._add_note,
+            )
             above = (self._field("draft", "New note", width * 3 // 4), button)
         rows = self._rows()
         visible_rows = rows[self.offset : self.offset + self._visible]
         shift = (1 if above else 0) - self.offset
-        placed = tuple(replace(row, box=self._box(self.offset + n + shift, 0, width)) for n, row in enumerate(visible_rows))
+        placed = tuple(
+            replace(row, box=self._box(self.offset + n + shift, 0, width))
+            for n, row in enumerate(visible_rows)
+        )
         scrolls = len(rows) > self._visible
         area = (0, self._top + (self._row if above else 0), width, self.size[1])
         return (bar, *above, Widget("ListView", area, "list", scrollable=scrolls, children=placed))
@@ -187,7 +220,12 @@ class Screen:
         return (left, top, right, top + self._row)
 
     def _title(self) -> str:
-        titles = {"home": "Home", "drawer": "All apps", "results": f"Results for {self.texts['query']}", "page": self.address}
+        titles = {
+            "home": "Home",
+            "drawer": "All apps",
+            "results": f"Results for {self.texts['query']}",
+            "page": self.address,
+        }
         return titles.get(self.page, self.page.capitalize())
 
     def _field(self, name: str, hint: str, right: int) -> Widget:
@@ -209,7 +247,9 @@ class Screen:
             left, top = number % 3 * side, self._top + number // 3 * side
             box = (left + side // 8, top + side // 8, left + side * 7 // 8, top + side * 7 // 8)
             name = app.capitalize()
-            icons.append(Widget("TextView", box, f"icon_{app}", name, name, act=partial(self.open, app)))
+            icons.append(
+                Widget("TextView", box, f"icon_{app}", name, name, act=partial(self.open, app))
+            )
         return tuple(icons)
 
     def _rows(self) -> list[Widget]:
@@ -228,8 +268,13 @@ class Screen:
             ]
             return switches + [Widget("TextView", nowhere, "row", text) for text in ABOUT]
         if self.page == "results":
-            names = [f"Result {number} for {self.texts['query']}" for number in range(1, RESULTS + 1)]
-            return [Widget("TextView", nowhere, "result", name, act=partial(self.browse, name)) for name in names]
+            names = [
+                f"Result {number} for {self.texts['query']}" for number in range(1, RESULTS + 1)
+            ]
+            return [
+                Widget("TextView", nowhere, "result", name, act=partial(self.browse, name))
+                for name in names
+            ]
         if self.page == "notes":
             return [Widget("TextView", nowhere, "note", text) for text in self.notes]
         if self.page == "page":

@@ -1,7 +1,9 @@
-"""What a phone's shell answers: the commands that adb users and Appium send, each as a real phone words it.
+"""What a phone's shell answers: the commands that adb users and Appium send, each as a real phone
+words it.
 
-A line is read as a shell reads it (quotes, backslashes, variables and the signs that end a command), so that text which was
-not quoted shows: `input text a;b` types `a` and then looks for a program called `b`.
+A line is read as a shell reads it (quotes, backslashes, variables and the signs that end a
+command), so that text which was not quoted shows: `input text a;b` types `a` and then looks for a
+program called `b`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,19 @@ from tests.support.android.touch import NOTHING, Answer, failed, output
 
 RUNNER = f"{UIA2}.test/androidx.test.runner.AndroidJUnitRunner"
 # These need services that come up last: before the boot is done they are not there.
-LATE = ("input", "wm", "am", "pm", "cmd", "screencap", "uiautomator", "ime", "settings", "dumpsys", "monkey")
+LATE = (
+    "input",
+    "wm",
+    "am",
+    "pm",
+    "cmd",
+    "screencap",
+    "uiautomator",
+    "ime",
+    "settings",
+    "dumpsys",
+    "monkey",
+)
 Program = Callable[[Phone, list[str]], Answer | Awaitable[Answer]]
 Joint = Literal["", "&&", "||", "|"]
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
@@ -39,7 +53,9 @@ class Command:
 
 
 def commands(line: str) -> list[Command]:
-    """The commands of a line. Redirections are dropped with their file; unset variables are empty. Raises UnreadableError."""
+    """The commands of a line. Redirections are dropped with their file; unset variables are empty.
+    Raises UnreadableError.
+    """
     parsed, drop, at = [Command()], False, 0
     word: str | None = None
 
@@ -112,7 +128,9 @@ def _after_name(line: str, at: int) -> int:
 
 
 async def am(phone: Phone, words: list[str]) -> Answer:
-    """Starts, stops, broadcasts, and the instrumentation: that one runs as long as the UiAutomator2 server lives."""
+    """Starts, stops, broadcasts, and the instrumentation: that one runs as long as the UiAutomator2
+    server lives.
+    """
     kind, *rest = words or [""]
     if kind == "instrument":
         return await _instrument(phone)
@@ -140,7 +158,9 @@ async def _instrument(phone: Phone) -> Answer:
         if phone.sessions == number:
             phone.running.discard(UIA2)
     if phone.crashed:
-        return output("INSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: 0\n")
+        return output(
+            "INSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: 0\n"
+        )
     return output("INSTRUMENTATION_CODE: 0\n")
 
 
@@ -189,10 +209,13 @@ def _broadcast(phone: Phone, options: dict[str, str]) -> Answer:
     result = "result=-1" if action.startswith(APPIUM_SETTINGS) else "result=0"
     if action == f"{APPIUM_SETTINGS}.clipboard.get":
         result += f', data="{base64.b64encode(phone.screen.clipboard.encode()).decode()}"'
-    # Whether anybody hears a broadcast cannot be seen from its result: the keyboard must be the one in use.
+    # Whether anybody hears a broadcast cannot be seen from its result: the keyboard must be the one
+    # in use.
     if phone.adb_keyboard and phone.ime == ADB_KEYBOARD:
         adb_keyboard(phone, action, options)
-    return output(f"Broadcasting: Intent {{ act={action} flg=0x400000 }}\nBroadcast completed: {result}\n")
+    return output(
+        f"Broadcasting: Intent {{ act={action} flg=0x400000 }}\nBroadcast completed: {result}\n"
+    )
 
 
 def pm(phone: Phone, words: list[str]) -> Answer:
@@ -201,9 +224,17 @@ def pm(phone: Phone, words: list[str]) -> Answer:
     if kind == "list instrumentation":
         return output(f"instrumentation:{RUNNER} (target={UIA2})\n")
     if kind == "list packages":
-        return output("".join(f"package:{name} versionCode:{code}\n" for name, (_, code) in phone.packages.items()))
+        return output(
+            "".join(
+                f"package:{name} versionCode:{code}\n" for name, (_, code) in phone.packages.items()
+            )
+        )
     if kind.startswith("path"):
-        return output(f"package:/data/app/{package}/base.apk\n") if package in phone.packages else Answer(code=1)
+        return (
+            output(f"package:/data/app/{package}/base.apk\n")
+            if package in phone.packages
+            else Answer(code=1)
+        )
     if kind.startswith("clear"):
         return _clear(phone, package)
     return output("Success\n") if words[:1] in (["install"], ["uninstall"], ["grant"]) else NOTHING
@@ -235,17 +266,28 @@ def dumpsys(phone: Phone, words: list[str]) -> Answer:
     service, rest = words[0] if words else "", words[1:]
     if service == "package" and rest and rest[0] in phone.packages:
         version, code = phone.packages[rest[0]]
-        head = f"Packages:\n  Package [{rest[0]}] (1):\n    userId=1\n    versionCode={code} minSdk=26 targetSdk=33\n"
+        head = (
+            f"Packages:\n  Package [{rest[0]}] (1):\n    userId=1\n    versionCode={code} "
+            "minSdk=26 targetSdk=33\n"
+        )
         return output(f"{head}    versionName={version}\n    installed=true\n")
     if service == "activity" and rest[:1] == ["services"]:
         return output("isForeground=true\n" if APPIUM_SETTINGS in phone.running else "")
     if service in ("window", "activity"):
         front = phone.screen.component
-        lock = "mShowingLockscreen=false mDreamingLockscreen=false isStatusBarKeyguard=false KeyguardShowing=false"
-        return output(f"  {lock}\n  mCurrentFocus=Window{{1 u0 {front}}}\n  mFocusedApp=ActivityRecord{{1 u0 {front} t1}}\n")
+        lock = (
+            "mShowingLockscreen=false mDreamingLockscreen=false isStatusBarKeyguard=false "
+            "KeyguardShowing=false"
+        )
+        return output(
+            f"  {lock}\n  mCurrentFocus=Window{{1 u0 {front}}}\n  mFocusedApp=ActivityRecord{{1 "
+            f"u0 {front} t1}}\n"
+        )
     if service == "input_method":
         return output(f"  mCurMethodId={phone.ime}\n  mInputShown=false mIsInputViewShown=false\n")
-    return output("mWakefulness=Awake\nmHoldingDisplaySuspendBlocker=true\n" if service == "power" else "")
+    return output(
+        "mWakefulness=Awake\nmHoldingDisplaySuspendBlocker=true\n" if service == "power" else ""
+    )
 
 
 def monkey(phone: Phone, words: list[str]) -> Answer:
@@ -278,7 +320,9 @@ async def run(phone: Phone, line: str) -> Answer:
 
 
 async def _one(phone: Phone, command: Command) -> Answer:
-    name, *rest = command.words[1:] if command.words[0] == "exec" and command.words[1:] else command.words
+    name, *rest = (
+        command.words[1:] if command.words[0] == "exec" and command.words[1:] else command.words
+    )
     program = PROGRAMS.get(name.rpartition("/")[2])
     if program is None:
         return failed(f"/system/bin/sh: {name}: inaccessible or not found\n", 127)
@@ -315,14 +359,22 @@ def _echo(phone: Phone, words: list[str]) -> Answer:
 
 
 def _cat(phone: Phone, words: list[str]) -> Answer:
-    missing = [f"cat: {name}: No such file or directory\n" for name in words if name not in phone.files]
-    return Answer(b"".join(phone.files.get(name, b"") for name in words), "".join(missing).encode(), int(bool(missing)))
+    missing = [
+        f"cat: {name}: No such file or directory\n" for name in words if name not in phone.files
+    ]
+    return Answer(
+        b"".join(phone.files.get(name, b"") for name in words),
+        "".join(missing).encode(),
+        int(bool(missing)),
+    )
 
 
 def _ls(phone: Phone, words: list[str]) -> Answer:
     names = [word for word in words if not word.startswith("-")]
     listing = "".join(f"{name}\n" for name in names if name in phone.files)
-    missing = "".join(f"ls: {name}: No such file or directory\n" for name in names if name not in phone.files)
+    missing = "".join(
+        f"ls: {name}: No such file or directory\n" for name in names if name not in phone.files
+    )
     return Answer(listing.encode(), missing.encode(), int(bool(missing)))
 
 
@@ -342,11 +394,14 @@ def _pidof(phone: Phone, words: list[str]) -> Answer:
 
 
 def _ps(phone: Phone, words: list[str]) -> Answer:
-    return output("USER PID NAME\n" + "".join(f"u0_a1 4242 {name}\n" for name in sorted(phone.running)))
+    return output(
+        "USER PID NAME\n" + "".join(f"u0_a1 4242 {name}\n" for name in sorted(phone.running))
+    )
 
 
 async def _logcat(phone: Phone, words: list[str]) -> Answer:
-    # The first line is written by the server, for Appium waits for it; then the log goes on for ever.
+    # The first line is written by the server, for Appium waits for it; then the log goes on for
+    # ever.
     while not set(words) & {"-c", "-d"} and phone.state == "device":
         await asyncio.sleep(PATIENCE)
     return NOTHING

@@ -10,11 +10,13 @@ from pathlib import Path
 from prill.errors import UsageError
 from tests.support import search_path
 
-CONTROL = "PRILL_FAKE_ADB"  # the variable that tells the fake emulator which server to add its phone to
+# the variable that tells the fake emulator which server to add its phone to
+CONTROL = "PRILL_FAKE_ADB"
 
 
 def write_tools(folder: Path, control_url: str, *, adb: str | None = None) -> Path:
-    """Turns a folder into an ANDROID_HOME with the fake emulator, and with platform-tools/adb as a link to the real adb.
+    """Turns a folder into an ANDROID_HOME with the fake emulator, and with platform-tools/adb as a
+    link to the real adb.
 
     Args:
         folder: The folder.
@@ -64,7 +66,8 @@ def write_avd(home: Path, name: str, *, size: tuple[int, int] = (720, 1600)) -> 
     folder = home / f"{name}.avd"
     folder.mkdir(parents=True)
     (home / f"{name}.ini").write_text(
-        f"avd.ini.encoding=UTF-8\npath={folder.resolve()}\npath.rel=avd/{folder.name}\ntarget=android-33\n", encoding="utf-8"
+        f"avd.ini.encoding=UTF-8\npath={folder.resolve()}\npath.rel=avd/{folder.name}\ntarget=android-33\n",
+        encoding="utf-8",
     )
     facts = {
         "AvdId": name,
@@ -75,5 +78,7 @@ def write_avd(home: Path, name: str, *, size: tuple[int, int] = (720, 1600)) -> 
         "hw.lcd.height": size[1],
         "image.sysdir.1": "system-images/android-33/google_apis/x86_64/",
     }
-    (folder / "config.ini").write_text("".join(f"{key}={value}\n" for key, value in facts.items()), encoding="utf-8")
+    (folder / "config.ini").write_text(
+        "".join(f"{key}={value}\n" for key, value in facts.items()), encoding="utf-8"
+    )
     return folder

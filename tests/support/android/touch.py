@@ -1,4 +1,6 @@
-"""Shell commands for the screen (input, screencap, uiautomator and wm), and what any command leaves behind."""
+"""Shell commands for the screen (input, screencap, uiautomator and wm), and what any command leaves
+behind.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,16 @@ def output(text: str) -> Answer:
 
 
 def failed(text: str, code: int = 255) -> Answer:
-    """It failed with this on standard error. 255 is what Android's service commands give after an exception."""
+    """It failed with this on standard error. 255 is what Android's service commands give after an
+    exception.
+    """
     return Answer(b"", text.encode(), code)
 
 
 # android.view.KeyEvent: names without KEYCODE_; digits and letters follow.
 KEYS = {
-    "HOME": 3, "BACK": 4, "DPAD_UP": 19, "DPAD_DOWN": 20, "POWER": 26, "TAB": 61, "SPACE": 62, "ENTER": 66, "DEL": 67,
-    "MENU": 82, "ESCAPE": 111, "FORWARD_DEL": 112, "CTRL_LEFT": 113, "MOVE_HOME": 122, "MOVE_END": 123, "NUMPAD_ENTER": 160,
+    "HOME": 3, "BACK": 4, "DPAD_UP": 19, "DPAD_DOWN": 20, "POWER": 26, "TAB": 61, "SPACE": 62, "ENTER": 66, "DEL": 67,  # noqa: E501
+    "MENU": 82, "ESCAPE": 111, "FORWARD_DEL": 112, "CTRL_LEFT": 113, "MOVE_HOME": 122, "MOVE_END": 123, "NUMPAD_ENTER": 160,  # noqa: E501
     "APP_SWITCH": 187, "WAKEUP": 224, "PASTE": 279,
 }  # fmt: skip
 KEYS |= {str(digit): 7 + digit for digit in range(10)}
@@ -128,7 +132,11 @@ def _decoded(run: re.Match[str]) -> str:
 def _keys(phone: Phone, kind: str, names: list[str]) -> Answer:
     codes = []
     for name in names:
-        code = int(name) if name.isdecimal() and len(name) < 5 else KEYS.get(name.removeprefix("KEYCODE_"), 0)
+        code = (
+            int(name)
+            if name.isdecimal() and len(name) < 5
+            else KEYS.get(name.removeprefix("KEYCODE_"), 0)
+        )
         if not 0 < code <= LAST_KEY:
             return failed(BAD_KEY.format(name))
         codes.append(code)
@@ -150,7 +158,9 @@ async def screencap(phone: Phone, words: list[str]) -> Answer:
 
 
 def uiautomator(phone: Phone, words: list[str]) -> Answer:
-    """The `uiautomator dump` command. It is killed while Appium's server has hold of the accessibility service."""
+    """The `uiautomator dump` command. It is killed while Appium's server has hold of the
+    accessibility service.
+    """
     if words[:1] != ["dump"]:
         return failed("Usage: uiautomator <subcommand> [options]\n", 1)
     if UIA2 in phone.running:

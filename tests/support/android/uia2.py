@@ -1,6 +1,7 @@
 """The HTTP server that UiAutomator2 runs on a phone, as Appium's driver uses it.
 
-An element's id is its name and place, so that an element which has moved or gone is stale, as on a real phone.
+An element's id is its name and place, so that an element which has moved or gone is stale, as on a
+real phone.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from tests.support.android.wire import HangupError, Request, first_of, http, rea
 
 Status = tuple[int, object]
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the W3C key of an element reference
-KEYS = {"\ue007": 66, "\ue006": 66, "\ue003": 67, "\ue017": 112}  # of W3C: Return, Enter, Backspace, Delete
-_SELECTOR = re.compile(r"\.(text|resourceId|description|className|focused)\((?:\"([^\"]*)\"|true)\)")
+# of W3C: Return, Enter, Backspace, Delete
+KEYS = {"\ue007": 66, "\ue006": 66, "\ue003": 67, "\ue017": 112}
+_SELECTOR = re.compile(
+    r"\.(text|resourceId|description|className|focused)\((?:\"([^\"]*)\"|true)\)"
+)
 _STRATEGIES = {"id": "resourceId", "accessibility id": "description", "class name": "className"}
 DEVICE_PORT = 6790
 # What a session's start asks for: a crash waits for the first use after it.
@@ -35,10 +39,13 @@ SESSION_START = (
 
 
 async def serve(phone: Phone, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection to the server; it breaks off when the instrumentation ends or the phone is gone."""
+    """One connection to the server; it breaks off when the instrumentation ends or the phone is
+    gone.
+    """
     request = await read_request(reader)
     if request.path.endswith("/status"):
-        # Appium starts the instrumentation and asks at once. It would ask again a second later only.
+        # Appium starts the instrumentation and asks at once. It would ask again a second later
+        # only.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(until(lambda: UIA2 in phone.running), 1)
     server = Server(phone)
@@ -55,16 +62,24 @@ class Server:
     def over(self) -> bool:
         """Whether the instrumentation that this connection led to has ended."""
         phone = self.phone
-        return UIA2 not in phone.running or phone.sessions != self._number or phone.state != "device"
+        return (
+            UIA2 not in phone.running or phone.sessions != self._number or phone.state != "device"
+        )
 
     async def respond(self, request: Request) -> Status:
-        """The status and the body of the answer. Raises HangupError where a fault ends the instrumentation."""
+        """The status and the body of the answer. Raises HangupError where a fault ends the
+        instrumentation.
+        """
         phone, path = self.phone, re.sub(r"^/session/[^/]+", "", request.path)
         await phone.through(("freeze",))
         if self.over():
             self._end(crashed=phone.crashed)
             raise HangupError
-        if phone.fault in ("crash", "crash-always") and request.method != "DELETE" and not path.startswith(SESSION_START):
+        if (
+            phone.fault in ("crash", "crash-always")
+            and request.method != "DELETE"
+            and not path.startswith(SESSION_START)
+        ):
             phone.fault = "none" if phone.fault == "crash" else "crash-always"
             self._end(crashed=True)
             raise HangupError
@@ -140,18 +155,27 @@ class Server:
 
     def _gestures(self, sources: object) -> None:
         for source in sources if isinstance(sources, list) else []:
-            moves = [(float(one["x"]), float(one["y"])) for one in source["actions"] if one["type"] == "pointerMove"]
+            moves = [
+                (float(one["x"]), float(one["y"]))
+                for one in source["actions"]
+                if one["type"] == "pointerMove"
+            ]
             if source.get("type") == "pointer" and moves:
                 self.phone.screen.swipe(*moves[0], *moves[-1])
             elif source.get("type") == "key":
-                write(self.phone, "".join(one["value"] for one in source["actions"] if one["type"] == "keyDown"))
+                write(
+                    self.phone,
+                    "".join(one["value"] for one in source["actions"] if one["type"] == "keyDown"),
+                )
 
 
 def _ends(body: dict[str, object]) -> tuple[float, float, float, float]:
     """The first and last point of a swipe that is given as a direction in an area."""
     left, top, width, height = _numbers(body["area"], "left", "top", "width", "height")
     x, y, share = left + width / 2, top + height / 2, float(str(body.get("percent") or 1)) / 2
-    across, down = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}[str(body["direction"])]
+    across, down = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}[
+        str(body["direction"])
+    ]
     dx, dy = across * width * share, down * height * share
     return x - dx, y - dy, x + dx, y + dy
 
@@ -172,7 +196,10 @@ def value(content: object) -> Status:
 
 def error(kind: str, message: str, status: int = 404) -> Status:
     """A bad answer: one of the W3C error codes."""
-    return status, {"sessionId": "fake", "value": {"error": kind, "message": message, "stacktrace": ""}}
+    return status, {
+        "sessionId": "fake",
+        "value": {"error": kind, "message": message, "stacktrace": ""},
+    }
 
 
 def answer(phone: Phone, request: Request, path: str) -> Status:
@@ -182,8 +209,16 @@ def answer(phone: Phone, request: Request, path: str) -> Status:
     if parts == ["elements"]:
         return value([_reference(one) for one in _found(widgets, request.body)])
     if parts in (["element"], ["element", "active"]):
-        matches = _found(widgets, request.body) if parts == ["element"] else [one for one in widgets if one.focused]
-        return value(_reference(matches[0])) if matches else error("no such element", "An element could not be located")
+        matches = (
+            _found(widgets, request.body)
+            if parts == ["element"]
+            else [one for one in widgets if one.focused]
+        )
+        return (
+            value(_reference(matches[0]))
+            if matches
+            else error("no such element", "An element could not be located")
+        )
     widget = next((one for one in widgets if _id(one) == parts[1]), None)
     if widget is None:
         return error("stale element reference", "The element is not on the screen any more")
@@ -223,7 +258,9 @@ def _asked(phone: Phone, widget: Widget, what: str, body: dict[str, object]) -> 
         return error("unknown command", what)
     if widget.act is not None:
         widget.act()
-    phone.screen.selected = bool(phone.screen.focus) and (what == "clear" or bool(body.get("replace")))
+    phone.screen.selected = bool(phone.screen.focus) and (
+        what == "clear" or bool(body.get("replace"))
+    )
     if what == "clear":
         phone.screen.erase()
     elif what == "value":
@@ -233,7 +270,10 @@ def _asked(phone: Phone, widget: Widget, what: str, body: dict[str, object]) -> 
 
 
 def _found(widgets: list[Widget], body: dict[str, object]) -> list[Widget]:
-    using, locator = str(body.get("strategy") or body.get("using")), str(body.get("selector") or body.get("value"))
+    using, locator = (
+        str(body.get("strategy") or body.get("using")),
+        str(body.get("selector") or body.get("value")),
+    )
     pairs = [(_STRATEGIES[using], locator)] if using in _STRATEGIES else _SELECTOR.findall(locator)
     return [one for one in widgets if pairs and all(_fits(one, kind, text) for kind, text in pairs)]
 
@@ -243,7 +283,11 @@ def _fits(widget: Widget, kind: str, locator: str) -> bool:
         return widget.focused
     if kind == "resourceId":
         return widget.name == locator.rpartition("/")[2]
-    facts = {"text": widget.text, "description": widget.description, "className": f"android.widget.{widget.kind}"}
+    facts = {
+        "text": widget.text,
+        "description": widget.description,
+        "className": f"android.widget.{widget.kind}",
+    }
     return facts[kind] == locator
 
 

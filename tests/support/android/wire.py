@@ -1,4 +1,6 @@
-"""Sockets for the fakes: listeners that leave nothing behind, and as much HTTP as the tools need."""
+"""Sockets for the fakes: listeners that leave nothing behind, and as much HTTP as the tools
+need.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class HangupError(Exception):
 
 
 class Listener:
-    """A port of 127.0.0.1 and all connections to it: each is closed when `serve` is done with it."""
+    """A port of 127.0.0.1 and all connections to it: each is closed when `serve` is done with
+    it.
+    """
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
@@ -38,7 +42,8 @@ class Listener:
     async def close(self) -> None:
         """Stops listening and ends every connection."""
         if self._server is not None:
-            # Python 3.11 loses a connection that was accepted but has no transport yet when its server closes.
+            # Python 3.11 loses a connection that was accepted but has no transport yet when its
+            # server closes.
             for listening in self._server.sockets:
                 asyncio.get_running_loop().remove_reader(listening.fileno())
             await _rounds()
@@ -72,7 +77,9 @@ async def _rounds() -> None:
 
 
 async def first_of(*jobs: Coroutine[None, None, None]) -> None:
-    """Runs them together until one is done, then cancels the rest. Raises what the first one raised."""
+    """Runs them together until one is done, then cancels the rest. Raises what the first one
+    raised.
+    """
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -109,7 +116,9 @@ class Request:
 Respond = Callable[[Request], Awaitable[tuple[int, object]]]
 
 
-async def http(respond: Respond, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: Request) -> None:
+async def http(
+    respond: Respond, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: Request
+) -> None:
     """Answers this request and all later ones of the connection with a status and JSON each."""
     request = first
     while True:
@@ -122,7 +131,9 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
     """The next request. Raises IncompleteReadError at the end of the connection."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, *_ = head[0].split(" ")
-    fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+    fields = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])
+    }
     body = await reader.readexactly(int(fields.get("content-length") or 0))
     content = json.loads(body) if body.strip() else {}
     return Request(method, path, content if isinstance(content, dict) else {})
@@ -131,6 +142,9 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
 async def write_response(writer: asyncio.StreamWriter, status: int, value: object) -> None:
     """One response with a JSON body."""
     body = json.dumps(value).encode()
-    head = f"HTTP/1.1 {status} -\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status} -\r\nContent-Type: application/json; "
+        f"charset=utf-8\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     writer.write(head.encode() + body)
     await writer.drain()

@@ -1,9 +1,11 @@
-"""Generated conversations in the format of MT-Mind2Web: sites, pages, instructions that refer back, and the right actions.
+"""Generated conversations in the format of MT-Mind2Web: sites, pages, instructions that refer back,
+and the right actions.
 
-A conversation has three to five turns, each of one to three actions. The first names a thing ("Open the port Barana").
-Later ones stand alone too, or refer back: "the same port again", "use that port under Arriving at as well", "now the other port
-I mentioned". Of those, the element or the value can only be told from an earlier turn, for the page lists four
-names of the same kind, in no order. Each turn tells in the field `refers` which it is.
+A conversation has three to five turns, each of one to three actions. The first names a thing ("Open
+the port Barana"). Later ones stand alone too, or refer back: "the same port again", "use that port
+under Arriving at as well", "now the other port I mentioned". Of those, the element or the value can
+only be told from an earlier turn, for the page lists four names of the same kind, in no order. Each
+turn tells in the field `refers` which it is.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from tests.support.conversations.sites import Half, Site, names, sites
 
 Split = Literal["train", "dev", "test_website"]
 Refers = Literal["none", "same", "other"]
-COUNTS: dict[Split, int] = {"train": 180, "dev": 20, "test_website": 60}  # conversations of each split by default
+# conversations of each split by default
+COUNTS: dict[Split, int] = {"train": 180, "dev": 20, "test_website": 60}
 
 _PICK = {
     "none": (
@@ -39,7 +42,11 @@ _PICK = {
         "Back to this {thing}, please",
         "I want to see the same {thing}",
     ),
-    "other": ("Now the other {thing} I mentioned", "And the other {thing}, please", "Show me the other {thing} instead"),
+    "other": (
+        "Now the other {thing} I mentioned",
+        "And the other {thing}, please",
+        "Show me the other {thing} instead",
+    ),
 }
 _WRITE = {
     "none": (
@@ -47,18 +54,28 @@ _WRITE = {
         "Enter the {thing} {name} for {label}",
         "Under {label}, use the {thing} {name}",
     ),
-    "same": ("Use that {thing} under {label} as well", "The same {thing} for {label}", "Put this {thing} under {label}, too"),
-    "other": ("Put the other {thing} under {label}", "Under {label}, use the other {thing} I mentioned"),
+    "same": (
+        "Use that {thing} under {label} as well",
+        "The same {thing} for {label}",
+        "Put this {thing} under {label}, too",
+    ),
+    "other": (
+        "Put the other {thing} under {label}",
+        "Under {label}, use the other {thing} I mentioned",
+    ),
 }
 _THERE = ("In {section}: ", "Under {section}. ", "Go to {section}. ")
-_LISTED = 4  # names of a list: as few as can still be mistaken for each other, so that inputs are short
+# names of a list: as few as can still be mistaken for each other, so that inputs are short
+_LISTED = 4
 _SUBMIT = (", then start", " and send it off", ", and go ahead")
 _PLAIN = ("Go to {section}", "Take me to {section}", "What is there under {section}?")
 
 
 @dataclass(slots=True)
 class _Mentioned:
-    """What a conversation has said of a thing: the name that was acted on, another that was only mentioned, and where."""
+    """What a conversation has said of a thing: the name that was acted on, another that was only
+    mentioned, and where.
+    """
 
     name: str
     other: str | None
@@ -73,7 +90,8 @@ class _Talk:
     nodes: int
     id: str
     mentioned: dict[str, _Mentioned] = field(default_factory=dict)
-    spent: set[str] = field(default_factory=set)  # both names of these were acted on: "the same" would be either
+    # both names of these were acted on: "the same" would be either
+    spent: set[str] = field(default_factory=set)
     turns: list[dict[str, Any]] = field(default_factory=list)
 
     def turn(self, refers: Refers) -> None:
@@ -93,11 +111,16 @@ class _Talk:
     def plain(self) -> None:
         section = self.chance.choice(self.site.sections)
         self.add(
-            self.chance.choice(_PLAIN).format(section=section), [self.step(("section", section), None, "CLICK")], "none", None
+            self.chance.choice(_PLAIN).format(section=section),
+            [self.step(("section", section), None, "CLICK")],
+            "none",
+            None,
         )
 
     def named(self, thing: str, refers: Refers) -> None:
-        """A turn about one name: it is opened, written or chosen, on the way perhaps a section before and a button after."""
+        """A turn about one name: it is opened, written or chosen, on the way perhaps a section
+        before and a button after.
+        """
         chance, said = self.chance, self.mentioned.get(thing)
         spoken = {said.name, said.other} if said else set()
         fresh = [name for name in chance.sample(self.pool, 4) if name not in spoken]
@@ -108,8 +131,14 @@ class _Talk:
         else:
             assert said.other is not None
             name, other = said.other, None
-        kind = chance.choices(("name", "field", "menu"), (6, 3, 1) if said is None else (5, 3, 2))[0]
-        also = [one for one in (name, other or (said.other if said else None), said.name if said else None) if one]
+        kind = chance.choices(("name", "field", "menu"), (6, 3, 1) if said is None else (5, 3, 2))[
+            0
+        ]
+        also = [
+            one
+            for one in (name, other or (said.other if said else None), said.name if said else None)
+            if one
+        ]
         section = chance.choice(self.site.sections) if chance.random() < 0.12 else None
         steps = [self.step(("section", section), None, "CLICK")] if section else []
         words = chance.choice(_THERE).format(section=section) if section else ""
@@ -125,7 +154,9 @@ class _Talk:
             steps.append(self.step((kind, label), (thing, also), op, value=name, section=section))
             if chance.random() < 0.25:
                 words += chance.choice(_SUBMIT)
-                steps.append(self.step(("submit", self.site.submit), (thing, also), "CLICK", section=section))
+                steps.append(
+                    self.step(("submit", self.site.submit), (thing, also), "CLICK", section=section)
+                )
         back = said.turn if said and refers != "none" else None
         turn = self.add(words, steps, refers, back)
         if said is None:
@@ -134,9 +165,17 @@ class _Talk:
             self.spent.add(thing)
 
     def step(
-        self, key: Key, about: tuple[str, list[str]] | None, op: str, *, value: str = "", section: str | None = None
+        self,
+        key: Key,
+        about: tuple[str, list[str]] | None,
+        op: str,
+        *,
+        value: str = "",
+        section: str | None = None,
     ) -> dict[str, Any]:
-        """One action and its page, which lists the names that the turn is about among others of the same thing."""
+        """One action and its page, which lists the names that the turn is about among others of the
+        same thing.
+        """
         chance = self.chance
         others = [name for name in chance.sample(self.pool, 60)]
         listed, offered = [], {}
@@ -149,7 +188,8 @@ class _Talk:
                 chance.shuffle(found)
                 listed.append((thing, found))
             elif chance.random() < 0.5:
-                # A thing of an earlier turn is offered too: not everything that was mentioned is what is meant now.
+                # A thing of an earlier turn is offered too: not everything that was mentioned is
+                # what is meant now.
                 own = [self.mentioned[thing].name] if thing in self.mentioned else []
                 found = _filled_up(own, others)
                 chance.shuffle(found)
@@ -158,7 +198,14 @@ class _Talk:
             options = _filled_up(about[1] if key == ("menu", label) and about else [], others)
             chance.shuffle(options)
             offered[label] = options
-        made = page(self.site, listed, offered, chance, section=section or chance.choice(self.site.sections), nodes=self.nodes)
+        made = page(
+            self.site,
+            listed,
+            offered,
+            chance,
+            section=section or chance.choice(self.site.sections),
+            nodes=self.nodes,
+        )
         return _record(made, key, op, value)
 
     def add(self, words: str, steps: list[dict[str, Any]], refers: Refers, back: str | None) -> str:
@@ -184,7 +231,14 @@ def _filled_up(own: list[str], others: list[str]) -> list[str]:
     return found + [others.pop() for _ in range(_LISTED - len(found))]
 
 
-_ROLES = {"section": "link", "name": "link", "extra": "link", "field": "textbox", "menu": "combobox", "submit": "button"}
+_ROLES = {
+    "section": "link",
+    "name": "link",
+    "extra": "link",
+    "field": "textbox",
+    "menu": "combobox",
+    "submit": "button",
+}
 
 
 def _record(made: GeneratedPage, key: Key, op: str, value: str) -> dict[str, Any]:
@@ -207,11 +261,12 @@ def _record(made: GeneratedPage, key: Key, op: str, value: str) -> dict[str, Any
 def conversations(
     split: Split = "train", count: int | None = None, *, seed: int = 0, nodes: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Makes conversations with generated web sites, as records of MT-Mind2Web. The same seed gives the same ones on every
-    machine.
+    """Makes conversations with generated web sites, as records of MT-Mind2Web. The same seed gives
+    the same ones on every machine.
 
     Args:
-        split: `train` and `dev` are of the same sites, `test_website` of others, with other words and names.
+        split: `train` and `dev` are of the same sites, `test_website` of others, with other words
+            and names.
         count: How many. None: that of `COUNTS`.
         seed: Draws them.
         nodes: The least nodes of a page, about; 0: about 150.
@@ -238,7 +293,12 @@ def conversations(
 
 
 def write_conversations(
-    folder: Path, *, seed: int = 0, nodes: int = 0, counts: dict[Split, int] | None = None, each: int = 60
+    folder: Path,
+    *,
+    seed: int = 0,
+    nodes: int = 0,
+    counts: dict[Split, int] | None = None,
+    each: int = 60,
 ) -> dict[Split, list[Path]]:
     """Writes conversations to `train/train_0.json` and so on.
 
@@ -246,7 +306,8 @@ def write_conversations(
         folder: The folder to write to.
         seed: Draws them.
         nodes: The least nodes of a page, about; 0: about 150.
-        counts: How many conversations of each split. None, or a split that it lacks: that of `COUNTS`.
+        counts: How many conversations of each split. None, or a split that it lacks: that of
+            `COUNTS`.
         each: How many conversations a file holds.
 
     Returns:

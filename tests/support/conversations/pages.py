@@ -1,4 +1,6 @@
-"""Pages of the generated sites in Mind2Web's cleaned form: each node has a `backend_node_id`, and texts are elements `text`."""
+"""Pages of the generated sites in Mind2Web's cleaned form: each node has a `backend_node_id`, and
+texts are elements `text`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 from tests.support.conversations.sites import Site
 
-Key = tuple[str, str]  # what a candidate is (section, name, field, menu, submit, extra), and its words
+# what a candidate is (section, name, field, menu, submit, extra), and its words
+Key = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -31,16 +34,25 @@ class _Writer:
     ids: dict[Key, str] = field(default_factory=dict)
     nodes: int = 0
 
-    def open(self, tag: str, attributes: dict[str, str] | None = None, key: Key | None = None) -> None:
+    def open(
+        self, tag: str, attributes: dict[str, str] | None = None, key: Key | None = None
+    ) -> None:
         """Begin an element; with a key, it is a candidate."""
         self.next_id += self.chance.randrange(1, 4)  # as in real pages, numbers have gaps
         self.nodes += 1
         own = {"backend_node_id": str(self.next_id)} | (attributes or {})
-        self.parts.append(f"<{tag} {' '.join(f'{name}={quoteattr(value)}' for name, value in own.items())}>")
+        self.parts.append(
+            f"<{tag} {' '.join(f'{name}={quoteattr(value)}' for name, value in own.items())}>"
+        )
         if key:
             box = ",".join(str(self.chance.randrange(1, 900)) for _ in range(4))
-            shown = json.dumps({"backend_node_id": own["backend_node_id"], "bounding_box_rect": box} | (attributes or {}))
-            self.candidates.append({"tag": tag, "attributes": shown, "backend_node_id": own["backend_node_id"]})
+            shown = json.dumps(
+                {"backend_node_id": own["backend_node_id"], "bounding_box_rect": box}
+                | (attributes or {})
+            )
+            self.candidates.append(
+                {"tag": tag, "attributes": shown, "backend_node_id": own["backend_node_id"]}
+            )
             self.ids[key] = own["backend_node_id"]
 
     def close(self, tag: str) -> None:
@@ -51,7 +63,9 @@ class _Writer:
         self.parts.append(escape(words))
         self.close("text")
 
-    def leaf(self, tag: str, words: str, attributes: dict[str, str] | None = None, key: Key | None = None) -> None:
+    def leaf(
+        self, tag: str, words: str, attributes: dict[str, str] | None = None, key: Key | None = None
+    ) -> None:
         self.open(tag, attributes, key)
         if words:
             self.text(words)
@@ -75,7 +89,8 @@ def page(
     section: str,
     nodes: int = 0,
 ) -> GeneratedPage:
-    """A page of a site: its menu, the names listed under each thing, a form with the names that its menus offer, other links.
+    """A page of a site: its menu, the names listed under each thing, a form with the names that its
+    menus offer, other links.
 
     With `nodes`, text without candidates fills it up to about so many.
     """
@@ -132,6 +147,13 @@ def _filling(writer: _Writer, site: Site) -> None:
     writer.leaf("h2", writer.chance.choice(site.extras))
     for _ in range(writer.chance.randrange(2, 6)):
         writer.open("div", {"class": "teaser"})
-        writer.leaf("p", " ".join(writer.chance.choices((*site.sections, *site.extras), k=writer.chance.randrange(4, 14))))
+        writer.leaf(
+            "p",
+            " ".join(
+                writer.chance.choices(
+                    (*site.sections, *site.extras), k=writer.chance.randrange(4, 14)
+                )
+            ),
+        )
         writer.close("div")
     writer.close("article")

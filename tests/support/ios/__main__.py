@@ -1,4 +1,6 @@
-"""The command line of the fake: `python -m tests.support.ios --make DIR` makes a folder with executables that do the rest."""
+"""The command line of the fake: `python -m tests.support.ios --make DIR` makes a folder with
+executables that do the rest.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,21 @@ ORPHAN_CHECK = 0.5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carries out one command, or serves until it is ended."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.ios", allow_abbrev=False, description=__doc__)
-    parser.add_argument("--make", metavar="DIR", type=Path, help="prepare a folder of fake simulators and say how to use it")
-    parser.add_argument("--names", default="iPhone 14", metavar="A,B", help="with --make: the simulators (default: iPhone 14)")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.support.ios", allow_abbrev=False, description=__doc__
+    )
+    parser.add_argument(
+        "--make",
+        metavar="DIR",
+        type=Path,
+        help="prepare a folder of fake simulators and say how to use it",
+    )
+    parser.add_argument(
+        "--names",
+        default="iPhone 14",
+        metavar="A,B",
+        help="with --make: the simulators (default: iPhone 14)",
+    )
     for name in ("idb_companion", "simctl", "device-set-path", "clone-destination-set"):
         parser.add_argument(f"--{name}", type=Path, help=argparse.SUPPRESS)
     for name in (*COMMANDS, "list", "udid", "grpc-port", "grpc-domain-sock", "terminate-offline"):
@@ -49,14 +63,18 @@ def make(folder: Path, names: Sequence[str]) -> int:
     fakes = FakeSimulators(folder, names)
     for udid in fakes.udids:
         print(fakes.read(udid).description())
-    print(f"\nTry: idb --companion-path {fakes.companion} list-targets\nIn prill: PRILL_IDB_COMPANION={fakes.companion}")
+    print(
+        f"\nTry: idb --companion-path {fakes.companion} list-targets\nIn prill: "
+        f"PRILL_IDB_COMPANION={fakes.companion}"
+    )
     return 0
 
 
 def simctl(folder: Path, arguments: Sequence[str]) -> int:
     """`simctl [--set FOLDER] pbcopy UDID`: standard input becomes what is pasted next.
 
-    `simctl spawn UDID defaults read com.apple.Accessibility KEY`: whether apps tell what is on their screens; 1 or 0.
+    `simctl spawn UDID defaults read com.apple.Accessibility KEY`: whether apps tell what is on
+    their screens; 1 or 0.
     """
     words = list(arguments)
     if words[:1] == ["--set"]:
@@ -122,9 +140,14 @@ def command(name: str, udid: str, devices: DeviceSet, args: argparse.Namespace) 
         devices.put(simulator)
     elif name == "clone":
         if devices.read(udid).booted:
-            print(f"Unable to clone a device in current state: {devices.read(udid).state}", file=sys.stderr)
+            print(
+                f"Unable to clone a device in current state: {devices.read(udid).state}",
+                file=sys.stderr,
+            )
             return 1
-        simulator = devices.clone(udid, DeviceSet(args.clone_destination_set) if args.clone_destination_set else devices)
+        simulator = devices.clone(
+            udid, DeviceSet(args.clone_destination_set) if args.clone_destination_set else devices
+        )
     elif name == "delete":
         for target in [simulator.udid for simulator in devices.all()] if udid == "all" else [udid]:
             devices.delete(target)
@@ -143,7 +166,9 @@ def command(name: str, udid: str, devices: DeviceSet, args: argparse.Namespace) 
 
 
 async def serve(folder: Path, devices: DeviceSet, args: argparse.Namespace) -> None:
-    """Serves one simulator; ends with it when --terminate-offline asks for it, and always when its folder is gone."""
+    """Serves one simulator; ends with it when --terminate-offline asks for it, and always when its
+    folder is gone.
+    """
     import asyncio
     import json
     import socket

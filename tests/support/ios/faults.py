@@ -1,14 +1,15 @@
 """How a fake companion is told to misbehave: a file `faults.json` beside its simulators.
 
-It maps what is asked for (a command such as `boot`, an RPC such as `screenshot`, or `start` for the start of a companion)
-to what is to go wrong: a word for every time, or a list of words, one for each time, where "ok" is none. The words:
+It maps what is asked for (a command such as `boot`, an RPC such as `screenshot`, or `start` for the
+start of a companion) to what is to go wrong: a word for every time, or a list of words, one for
+each time, where "ok" is none. The words:
 
     hang      no answer
     error     the answer is an error; a command exits with 1
     die       the companion is killed, as by kill -9, before the request takes effect
     gone      the simulator is deleted; then the request is treated as ever
-    slow:S    boot: the phone answers S seconds after the command has ended; else the answer comes S seconds late
-    small     screenshot: a picture of another size
+    slow:S    boot: the phone answers S seconds after the command has ended; else the answer comes S
+    seconds late small     screenshot: a picture of another size
     garbage   screenshot, accessibility_info, start: bytes that mean nothing
     cut       screenshot: half of the picture
     empty     accessibility_info: no elements; describe: no screen size

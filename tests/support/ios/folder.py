@@ -1,4 +1,6 @@
-"""A folder of fake simulators with the executables that drive them, for tests and for trying things out."""
+"""A folder of fake simulators with the executables that drive them, for tests and for trying things
+out.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ from tests.support.ios.simulators import DeviceSet, Simulator, new_udid
 
 
 class FakeSimulators:
-    """Fake iOS simulators, kept in a folder. `companion` and `simctl` are executables; `udids` are in the order of `names`.
+    """Fake iOS simulators, kept in a folder. `companion` and `simctl` are executables; `udids` are
+    in the order of `names`.
 
-    With the folder on the PATH, `xcrun` and `xcodebuild` exist, too. Everything that arrives at any simulator, also at copies
-    in other device sets, is a line of `events`.
+    With the folder on the PATH, `xcrun` and `xcodebuild` exist, too. Everything that arrives at any
+    simulator, also at copies in other device sets, is a line of `events`.
 
     Args:
         folder: The folder, made where it does not exist.
@@ -37,7 +40,9 @@ class FakeSimulators:
         self.companion = self._executable("idb_companion")
         self.simctl = self._executable("simctl")
         found = shlex.quote(str(self.simctl))
-        self._script("xcrun", f'[ "$1" = --find ] && echo {found} && exit\nshift\nexec {found} "$@"')
+        self._script(
+            "xcrun", f'[ "$1" = --find ] && echo {found} && exit\nshift\nexec {found} "$@"'
+        )
         self._script("xcodebuild", "echo Xcode 26.0.1\necho Build version 17A400")
 
     def read(self, udid: str) -> Simulator:
@@ -95,9 +100,13 @@ class FakeSimulators:
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def _executable(self, name: str) -> Path:
-        program = " ".join(shlex.quote(part) for part in (sys.executable, "-m", "tests.support.ios"))
+        program = " ".join(
+            shlex.quote(part) for part in (sys.executable, "-m", "tests.support.ios")
+        )
         path = shlex.quote(search_path())
-        return self._script(name, f'PYTHONPATH={path} exec {program} --{name} {shlex.quote(str(self.folder))} "$@"')
+        return self._script(
+            name, f'PYTHONPATH={path} exec {program} --{name} {shlex.quote(str(self.folder))} "$@"'
+        )
 
     def _script(self, name: str, text: str) -> Path:
         path = self.folder / name

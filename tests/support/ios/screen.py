@@ -1,4 +1,6 @@
-"""The screens of a fake simulator: what is on them, as widgets, as accessibility JSON and as a picture."""
+"""The screens of a fake simulator: what is on them, as widgets, as accessibility JSON and as a
+picture.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from typing import Any
 
 from tests.support.ios.simulators import Simulator
 
-SETTINGS, SAFARI, MESSAGES = "com.apple.Preferences", "com.apple.mobilesafari", "com.apple.MobileSMS"
+SETTINGS, SAFARI, MESSAGES = (
+    "com.apple.Preferences",
+    "com.apple.mobilesafari",
+    "com.apple.MobileSMS",
+)
 APPS = {SETTINGS: "Settings", SAFARI: "Safari", MESSAGES: "Messages"}
 PAGES = ((SETTINGS, SAFARI), (MESSAGES,))
 SWITCHES = (
@@ -36,7 +42,9 @@ ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class Widget:
-    """One thing on the screen; the box is x, y, width, height in points. `name` says what a touch on it means."""
+    """One thing on the screen; the box is x, y, width, height in points. `name` says what a touch
+    on it means.
+    """
 
     type: str
     label: str | None
@@ -63,7 +71,9 @@ def _content(simulator: Simulator) -> Iterator[Widget]:
     if app is None:
         for place, bundle in enumerate(PAGES[simulator.page]):
             yield Widget("Button", APPS[bundle], (20 + 120 * place, 100, 100, 100), name=bundle)
-        yield Widget("Slider", None, (95, 760, 200, 30), f"page {simulator.page + 1} of {len(PAGES)}")
+        yield Widget(
+            "Slider", None, (95, 760, 200, 30), f"page {simulator.page + 1} of {len(PAGES)}"
+        )
         return
     yield Widget("Heading", APPS[app], (20, 60, width - 40, 40))
     if app == SETTINGS:
@@ -84,7 +94,9 @@ def _switches(simulator: Simulator) -> Iterator[Widget]:
         y = TOP + ROW * place - simulator.scroll
         if TOP <= y <= simulator.height - ROW:
             value = "1" if name in simulator.on else "0"
-            yield Widget("CheckBox", name, (20, y, simulator.width - 40, ROW - 10), value, name="switch")
+            yield Widget(
+                "CheckBox", name, (20, y, simulator.width - 40, ROW - 10), value, name="switch"
+            )
 
 
 def furthest_scroll(simulator: Simulator) -> int:
@@ -100,8 +112,12 @@ def walk(widget: Widget) -> Iterator[Widget]:
 
 
 def accessibility(root: Widget, nested: bool) -> str:
-    """What `accessibility_info` answers: a list, of the root with `children`, or of everything side by side."""
-    return json.dumps([_node(root, True)] if nested else [_node(widget, False) for widget in walk(root)])
+    """What `accessibility_info` answers: a list, of the root with `children`, or of everything side
+    by side.
+    """
+    return json.dumps(
+        [_node(root, True)] if nested else [_node(widget, False) for widget in walk(root)]
+    )
 
 
 def _node(widget: Widget, nested: bool) -> dict[str, Any]:
@@ -143,13 +159,25 @@ def picture(simulator: Simulator) -> bytes:
         x, y, width, height = (side * scale for side in widget.box)
         if widget.type in ("Button", "TextField"):
             colour = "#0a5bd3" if widget.type == "Button" or simulator.focused else "#999999"
-            draw.rounded_rectangle((x, y, x + width, y + height), radius=10 * scale, outline=colour, width=scale)
+            draw.rounded_rectangle(
+                (x, y, x + width, y + height), radius=10 * scale, outline=colour, width=scale
+            )
         if widget.type == "CheckBox":
             knob = (x + width - 60 * scale, y + 15 * scale, x + width, y + 50 * scale)
-            draw.rounded_rectangle(knob, radius=17 * scale, fill="#34c759" if widget.value == "1" else "#cccccc")
-        text = widget.value or widget.label if widget.type in ("TextField", "Slider") else widget.label
+            draw.rounded_rectangle(
+                knob, radius=17 * scale, fill="#34c759" if widget.value == "1" else "#cccccc"
+            )
+        text = (
+            widget.value or widget.label if widget.type in ("TextField", "Slider") else widget.label
+        )
         size = 28 if widget.type == "Heading" else 18
-        draw.text((x + 10 * scale, y + height / 2), text or "", fill="black", font_size=size * scale, anchor="lm")
+        draw.text(
+            (x + 10 * scale, y + height / 2),
+            text or "",
+            fill="black",
+            font_size=size * scale,
+            anchor="lm",
+        )
     packed = io.BytesIO()
     image.save(packed, "PNG", compress_level=1)
     return packed.getvalue()

@@ -1,4 +1,6 @@
-"""The gRPC service of idb_companion for one fake simulator: the calls that an environment makes; others are unimplemented."""
+"""The gRPC service of idb_companion for one fake simulator: the calls that an environment makes;
+others are unimplemented.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,26 @@ class Service:
         import idb.grpc.idb_pb2 as pb
         from grpclib.const import Cardinality, Handler
 
-        one, many_one, many = Cardinality.UNARY_UNARY, Cardinality.STREAM_UNARY, Cardinality.STREAM_STREAM
+        one, many_one, many = (
+            Cardinality.UNARY_UNARY,
+            Cardinality.STREAM_UNARY,
+            Cardinality.STREAM_STREAM,
+        )
         calls: dict[str, tuple[Callable[[Any], Any], Cardinality, Any, Any]] = {
             "connect": (self._connect, one, pb.ConnectRequest, pb.ConnectResponse),
-            "describe": (self._describe, one, pb.TargetDescriptionRequest, pb.TargetDescriptionResponse),
+            "describe": (
+                self._describe,
+                one,
+                pb.TargetDescriptionRequest,
+                pb.TargetDescriptionResponse,
+            ),
             "screenshot": (self._screenshot, one, pb.ScreenshotRequest, pb.ScreenshotResponse),
-            "accessibility_info": (self._accessibility, one, pb.AccessibilityInfoRequest, pb.AccessibilityInfoResponse),
+            "accessibility_info": (
+                self._accessibility,
+                one,
+                pb.AccessibilityInfoRequest,
+                pb.AccessibilityInfoResponse,
+            ),
             "set_location": (self._location, one, pb.SetLocationRequest, pb.SetLocationResponse),
             "open_url": (self._open_url, one, pb.OpenUrlRequest, pb.OpenUrlRequest),
             "launch": (self._launch, many, pb.LaunchRequest, pb.LaunchResponse),
@@ -64,7 +80,9 @@ class Service:
             except NoSimulatorError as error:
                 raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from None
             except KeyError as error:
-                raise GRPCError(Status.INTERNAL, f"nothing on this phone opens {error.args[0]}") from None
+                raise GRPCError(
+                    Status.INTERNAL, f"nothing on this phone opens {error.args[0]}"
+                ) from None
 
         return answer
 
@@ -73,7 +91,9 @@ class Service:
 
         simulator = self._devices.read(self._udid)
         if simulator.state != "Booted":
-            raise GRPCError(Status.FAILED_PRECONDITION, f"{self._udid} is {simulator.state}, not Booted")
+            raise GRPCError(
+                Status.FAILED_PRECONDITION, f"{self._udid} is {simulator.state}, not Booted"
+            )
         return simulator
 
     def _note(self, what: str) -> None:
@@ -84,7 +104,9 @@ class Service:
         import idb.grpc.idb_pb2 as pb
 
         await stream.recv_message()
-        await stream.send_message(pb.ConnectResponse(companion=pb.CompanionInfo(udid=self._udid, is_local=True)))
+        await stream.send_message(
+            pb.ConnectResponse(companion=pb.CompanionInfo(udid=self._udid, is_local=True))
+        )
 
     async def _describe(self, stream: Any) -> None:
         import idb.grpc.idb_pb2 as pb
@@ -121,14 +143,18 @@ class Service:
         if key not in self._pictures:
             self._pictures = {key: picture(simulator)}
         whole = self._pictures[key]
-        data = {"garbage": b"not a picture", "cut": whole[: len(whole) // 2]}.get(stream.fault, whole)
+        data = {"garbage": b"not a picture", "cut": whole[: len(whole) // 2]}.get(
+            stream.fault, whole
+        )
         await stream.send_message(pb.ScreenshotResponse(image_data=data, image_format="png"))
 
     async def _accessibility(self, stream: Any) -> None:
         import idb.grpc.idb_pb2 as pb
 
         request = await stream.recv_message()
-        tree = accessibility(screen(self._booted()), request.format == pb.AccessibilityInfoRequest.NESTED)
+        tree = accessibility(
+            screen(self._booted()), request.format == pb.AccessibilityInfoRequest.NESTED
+        )
         text = {"garbage": "}{", "empty": json.dumps([])}.get(stream.fault, tree)
         await stream.send_message(pb.AccessibilityInfoResponse(json=text))
 

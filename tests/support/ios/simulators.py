@@ -1,4 +1,6 @@
-"""What a fake simulator holds, and the folder of files (a device set) that keeps it between processes."""
+"""What a fake simulator holds, and the folder of files (a device set) that keeps it between
+processes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class NoSimulatorError(LookupError):
 
 
 class Simulator(msgspec.Struct, kw_only=True):
-    """One simulator. Places are in points; `app` is a bundle id, None on the home screen; `lines` were sent or found."""
+    """One simulator. Places are in points; `app` is a bundle id, None on the home screen; `lines`
+    were sent or found.
+    """
 
     udid: str
     name: str = "iPhone 14"
@@ -47,18 +51,29 @@ class Simulator(msgspec.Struct, kw_only=True):
         return "Booted" if time.time() >= self.ready_at else "Booting"
 
     def boot(self, seconds: float = 0.0) -> None:
-        """Starts it; it answers after that many seconds. What was on the screen is gone, what was set stays."""
+        """Starts it; it answers after that many seconds. What was on the screen is gone, what was
+        set stays.
+        """
         self.booted, self.ready_at = True, time.time() + seconds
         self.app, self.page, self.scroll, self.focused = None, 0, 0, False
 
     def as_new(self) -> Simulator:
         """The same device as it left the factory, shut down."""
-        same = {name: getattr(self, name) for name in ("udid", "name", "os_version", "width", "height", "density")}
+        same = {
+            name: getattr(self, name)
+            for name in ("udid", "name", "os_version", "width", "height", "density")
+        }
         return Simulator(**same)
 
     def description(self) -> str:
         """The line that the companion prints for it."""
-        facts = {"udid": self.udid, "name": self.name, "model": self.name, "state": self.state, "type": "simulator"}
+        facts = {
+            "udid": self.udid,
+            "name": self.name,
+            "model": self.name,
+            "state": self.state,
+            "type": "simulator",
+        }
         return json.dumps({**facts, "os_version": self.os_version, "architecture": "arm64"})
 
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.support.ios.screen import APPS, MESSAGES, PAGES, SAFARI, SWITCHES, furthest_scroll, screen, walk
+from tests.support.ios.screen import (
+    APPS,
+    MESSAGES,
+    PAGES,
+    SAFARI,
+    SWITCHES,
+    furthest_scroll,
+    screen,
+    walk,
+)
 from tests.support.ios.simulators import Simulator
 
 # The strip at the bottom from which a swipe up goes home, in points.
@@ -26,7 +35,8 @@ def tap(simulator: Simulator, x: float, y: float) -> None:
 
 
 def swipe(simulator: Simulator, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """A finger drawn over the screen, in points: across turns the pages of the home screen, along scrolls the settings.
+    """A finger drawn over the screen, in points: across turns the pages of the home screen, along
+    scrolls the settings.
 
     Up from the bottom edge leaves an app; on the home screen up and down do nothing.
     """
@@ -41,7 +51,9 @@ def swipe(simulator: Simulator, start: tuple[float, float], end: tuple[float, fl
 
 
 def key(simulator: Simulator, code: int, character: str | None, command: bool) -> None:
-    """A key of the hardware keyboard, by its HID number and what it types; it goes to the field that has the focus."""
+    """A key of the hardware keyboard, by its HID number and what it types; it goes to the field
+    that has the focus.
+    """
     app = simulator.app
     if app is None or not simulator.focused:
         return

@@ -1,4 +1,6 @@
-"""Between MiniWoB++ in Chromium and a program: the elements of a page that is given as HTML, and moves as actions on it."""
+"""Between MiniWoB++ in Chromium and a program: the elements of a page that is given as HTML, and
+moves as actions on it.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,23 @@ _VOID = ("area", "br", "col", "hr", "img", "input", "wbr")
 
 
 def nodes_of(html: str) -> list[Node]:
-    """The numbered elements (`data-wob_ref`) in order. The text of one is its own words or value, not that of those inside."""
+    """The numbered elements (`data-wob_ref`) in order. The text of one is its own words or value,
+    not that of those inside.
+    """
     reader = _Reader()
     reader.feed(html)
     reader.close()
-    return [_node(tag, attributes, texts) for tag, attributes, texts in reader.found if attributes.get(_REF, "").isdigit()]
+    return [
+        _node(tag, attributes, texts)
+        for tag, attributes, texts in reader.found
+        if attributes.get(_REF, "").isdigit()
+    ]
 
 
 def parse_action(move: Move, screen: Screen) -> Action:
-    """The action that carries the move out. A click would choose an option in place of all others, so it is chosen by name."""
+    """The action that carries the move out. A click would choose an option in place of all others,
+    so it is chosen by name.
+    """
     target = None if move.ref is None else str(move.ref)
     if move.kind == "click":
         chooser = None
@@ -59,7 +69,9 @@ def _node(tag: str, attributes: dict[str, str], texts: list[str]) -> Node:
     text = "".join(texts)
     if tag == "input":
         # The value of a box to tick tells nothing.
-        text = "" if attributes.get("type") in ("checkbox", "radio") else attributes.get("value", "")
+        text = (
+            "" if attributes.get("type") in ("checkbox", "radio") else attributes.get("value", "")
+        )
     elif tag != "textarea":
         text = " ".join(text.split())
     return Node(int(attributes[_REF]), tag, text, others)

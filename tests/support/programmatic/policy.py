@@ -12,10 +12,11 @@ from tests.support.programmatic.solver import plan
 
 
 class Programmatic:
-    """A policy for MiniWoB++ with its page as HTML. What no program can go on with, it ends with `stop`, and says why.
+    """A policy for MiniWoB++ with its page as HTML. What no program can go on with, it ends with
+    `stop`, and says why.
 
-    It asks for a plan before every move or, `staged`, only when all moves of the last plan are made. `view` is how it sees the
-    page.
+    It asks for a plan before every move or, `staged`, only when all moves of the last plan are
+    made. `view` is how it sees the page.
     """
 
     page_text = "html"
@@ -32,9 +33,13 @@ class Programmatic:
         self._goal, self._done, self._waiting = task.goal, [], []
 
     async def act(self, observation: Observation) -> Step:
-        """The next move of the plan, as an action. Raises NoEvidenceError where the page is not there as text."""
+        """The next move of the plan, as an action. Raises NoEvidenceError where the page is not
+        there as text.
+        """
         if observation.text is None:
-            raise NoEvidenceError("a programmatic policy reads the page's text, and this observation has none")
+            raise NoEvidenceError(
+                "a programmatic policy reads the page's text, and this observation has none"
+            )
         thought = None
         if not self._waiting:
             try:

@@ -1,4 +1,6 @@
-"""What a program sees of a page and what it can do there: elements, moves, and ways to find the ones it needs."""
+"""What a program sees of a page and what it can do there: elements, moves, and ways to find the
+ones it needs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Node:
-    """An element of the page, as a prompt shows it. `text` is what it says or holds, `attributes` what else is told of it."""
+    """An element of the page, as a prompt shows it. `text` is what it says or holds, `attributes`
+    what else is told of it.
+    """
 
     ref: int
     tag: str
@@ -21,9 +25,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Move:
-    """One action. `ref` is None where a key goes to what has the focus; `text` is what is typed, or the key.
+    """One action. `ref` is None where a key goes to what has the focus; `text` is what is typed, or
+    the key.
 
-    Typing replaces what a field holds. A click on an option chooses it, beside what is chosen already where several can be.
+    Typing replaces what a field holds. A click on an option chooses it, beside what is chosen
+    already where several can be.
     """
 
     kind: Literal["click", "type", "press", "hover"]
@@ -38,7 +44,9 @@ _ENDINGS = ("submit", "search", "go!", "login", "ok", "done")
 
 
 def detect_kind(node: Node) -> str:
-    """What sort of element it is: the type of an input, however the agent writes it, and the tag of all others."""
+    """What sort of element it is: the type of an input, however the agent writes it, and the tag of
+    all others.
+    """
     tag, _, said = node.tag.lower().partition("_")
     if tag != "input":
         return node.tag.lower()
@@ -48,7 +56,9 @@ def detect_kind(node: Node) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """The page at one moment: what can be acted on, the instruction above it, and the moves of this episode so far."""
+    """The page at one moment: what can be acted on, the instruction above it, and the moves of this
+    episode so far.
+    """
 
     nodes: Screen
     instruction: Screen = ()
@@ -56,7 +66,9 @@ class Page:
 
     @staticmethod
     def of(goal: str, screen: Screen, done: Sequence[Move]) -> Page:
-        """The page with the instruction taken apart, which repeats words of the goal and is not to be clicked."""
+        """The page with the instruction taken apart, which repeats words of the goal and is not to
+        be clicked.
+        """
         cut = _instruction_end(goal, screen)
         return Page(_placed(screen[cut:]), screen[:cut], done)
 
@@ -65,7 +77,9 @@ class Page:
         return [node for node in self.nodes if node.text.strip() == text]
 
     def one(self, *texts: str) -> Node:
-        """The first element that says one of these; where none does, the first whose id or class is one. Raises LookupError."""
+        """The first element that says one of these; where none does, the first whose id or class is
+        one. Raises LookupError.
+        """
         for text in texts:
             if found := self.saying(text) or self.named(text):
                 return found[0]
@@ -76,7 +90,9 @@ class Page:
         return [
             node
             for node in self.nodes
-            if node.attributes.get("id") == name or name in node.attributes.get("class", "").split() or node.text == name
+            if node.attributes.get("id") == name
+            or name in node.attributes.get("class", "").split()
+            or node.text == name
         ]
 
     def matching(self, pattern: str) -> list[tuple[Node, re.Match[str]]]:
@@ -106,7 +122,9 @@ class Page:
     def choices(self) -> list[tuple[str, Node]]:
         """Boxes and radio buttons with the words that stand beside them."""
         return [
-            (self._beside(place), node) for place, node in enumerate(self.nodes) if detect_kind(node) in ("checkbox", "radio")
+            (self._beside(place), node)
+            for place, node in enumerate(self.nodes)
+            if detect_kind(node) in ("checkbox", "radio")
         ]
 
     def end(self) -> Node:
@@ -131,12 +149,18 @@ class Page:
         return click(node) in self.done
 
     def _beside(self, place: int) -> str:
-        """The words of the label around the box or, where they are a piece of text of their own, what follows the box."""
+        """The words of the label around the box or, where they are a piece of text of their own,
+        what follows the box.
+        """
         before = self.nodes[place - 1] if place else None
         if before is not None and before.tag.lower() == "label" and before.text.strip():
             return before.text.strip()
         after = self.nodes[place + 1 : place + 2]
-        return after[0].text.strip() if after and after[0].tag.lower() in ("label", "t", "span") else ""
+        return (
+            after[0].text.strip()
+            if after and after[0].tag.lower() in ("label", "t", "span")
+            else ""
+        )
 
 
 def click(node: Node) -> Move:
@@ -150,7 +174,9 @@ def enter(node: Node, text: str) -> Move:
 
 
 def _placed(screen: Screen) -> Screen:
-    """Pieces of text without a place of their own (a negative ref) get that of the element before them."""
+    """Pieces of text without a place of their own (a negative ref) get that of the element before
+    them.
+    """
     placed: list[Node] = []
     for node in screen:
         placed.append(replace(node, ref=placed[-1].ref) if node.ref < 0 and placed else node)
@@ -158,7 +184,9 @@ def _placed(screen: Screen) -> Screen:
 
 
 def _instruction_end(goal: str, screen: Screen) -> int:
-    """How many elements at the start are the instruction. `area` is what MiniWoB++ calls all that is below it."""
+    """How many elements at the start are the instruction. `area` is what MiniWoB++ calls all that
+    is below it.
+    """
     for place, node in enumerate(screen):
         if node.attributes.get("id") == "area" or node.text == "area":
             return place + 1
@@ -171,5 +199,7 @@ def _instruction_end(goal: str, screen: Screen) -> int:
 
 
 def _repeats(goal: str, node: Node) -> bool:
-    emphasised = node.tag.lower() in ("b", "t") or "bold" in node.attributes.get("class", "").split()
+    emphasised = (
+        node.tag.lower() in ("b", "t") or "bold" in node.attributes.get("class", "").split()
+    )
     return emphasised and node.text.strip() in goal

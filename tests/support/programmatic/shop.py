@@ -1,7 +1,9 @@
-"""A model that answers the prompts of the policy `step` on the local shop, its neighbours and the airline's desk, by program.
+"""A model that answers the prompts of the policy `step` on the local shop, its neighbours and the
+airline's desk, by program.
 
-It goes by what the prompt shows: the objective, the page as lines `[12] link 'Cart'`, the policy's own history, and whom it may
-call. Root policies are known by their objectives, called ones by the verb in front of theirs.
+It goes by what the prompt shows: the objective, the page as lines `[12] link 'Cart'`, the policy's
+own history, and whom it may call. Root policies are known by their objectives, called ones by the
+verb in front of theirs.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from prill.protocols import Message
 from tests.support.programmatic.step import ByProgram
 
 _LINE = re.compile(
-    r"(?P<tabs>\t*)\[(?P<number>\d+)\] (?P<role>\w+) (?P<name>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")(?P<state>.*)"
+    r"(?P<tabs>\t*)\[(?P<number>\d+)\] (?P<role>\w+) (?P<name>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")(?P<state>.*)"  # noqa: E501
 )
 _OBJECTIVE, _PAGE, _URL = "OBJECTIVE: ", "\nOBSERVATION:\n", "\nURL: "
 _HISTORY = re.compile(r"\nPREVIOUS ACTIONS:\n\[previous .*?\]\n(.*)\n\[/previous ", re.DOTALL)
@@ -56,7 +58,9 @@ class Screen:
         page, _, after = rest.partition(_URL)
         # Between the marks of a quotation; without a history there is none.
         history = _HISTORY.search(after)
-        return cls(objective, tuple(_elements(page)), tuple(history[1].splitlines()) if history else ())
+        return cls(
+            objective, tuple(_elements(page)), tuple(history[1].splitlines()) if history else ()
+        )
 
     @property
     def title(self) -> str:
@@ -71,7 +75,9 @@ class Screen:
 
     def maybe(self, role: str, name: str) -> Element | None:
         """The element, if it is shown."""
-        return next((each for each in self.elements if (each.role, each.name) == (role, name)), None)
+        return next(
+            (each for each in self.elements if (each.role, each.name) == (role, name)), None
+        )
 
     def says(self, words: str) -> bool:
         """Whether a line has just these words."""
@@ -124,7 +130,10 @@ def _next(screen: Screen, *steps: tuple[str, str]) -> Answer | None:
 def _who_reviewed(screen: Screen, match: re.Match[str]) -> Answer:
     found = screen.answer("search_reviews")
     if found is None:
-        return "reviews are for search_reviews", f"search_reviews [{match['product']}: who says that {match['what']}?]"
+        return (
+            "reviews are for search_reviews",
+            f"search_reviews [{match['product']}: who says that {match['what']}?]",
+        )
     names = [record.partition(":")[0] for record in found.split("; ")]
     return "this is what it handed back", f"stop [{', '.join(names)}]"
 
@@ -133,10 +142,16 @@ def _search_reviews(screen: Screen, match: re.Match[str]) -> Answer:
     product, word = match["product"], match["what"].split()[-1]
     if screen.title != product:
         return _click(screen.find("link", product), "the product is opened first")
-    notes = [line.removeprefix("note [").removesuffix("]") for line in screen.history if line.startswith("note [")]
+    notes = [
+        line.removeprefix("note [").removesuffix("]")
+        for line in screen.history
+        if line.startswith("note [")
+    ]
     texts = [each.name for each in screen.elements if each.role == "StaticText"]
     for text, signed in pairwise(texts):
-        if (author := re.fullmatch(r"Review by (.+), \S+", signed)) and re.search(rf"\b{word}\b", text):
+        if (author := re.fullmatch(r"Review by (.+), \S+", signed)) and re.search(
+            rf"\b{word}\b", text
+        ):
             record = f"{author[1]}: {text.partition('stars. ')[2]}"
             if record not in notes:
                 return "this review says so", f"note [{record}]"
@@ -166,8 +181,19 @@ def _post(screen: Screen, match: re.Match[str]) -> Answer:
     if screen.title == title:
         return "the post is there", "stop []"
     if (box := screen.maybe("textbox", "Title")) is not None:
-        return _type(box, title) if box.held != title else _click(screen.find("button", "Create submission"), "it is filled in")
-    submit = next((each for each in screen.elements if each.role == "link" and each.name.startswith("Submit to ")), None)
+        return (
+            _type(box, title)
+            if box.held != title
+            else _click(screen.find("button", "Create submission"), "it is filled in")
+        )
+    submit = next(
+        (
+            each
+            for each in screen.elements
+            if each.role == "link" and each.name.startswith("Submit to ")
+        ),
+        None,
+    )
     if submit is None:
         raise LookupError("no forum is open")
     return _click(submit, "this forum takes it")
@@ -231,7 +257,11 @@ def _replace(screen: Screen, box: Element, words: str) -> Answer:
         return _type(box, words)
     if last == f"click [{box.number}]":
         return "all of it is marked", "press [Control+a]"
-    return ("and deleted", "press [Delete]") if last == "press [Control+a]" else _click(box, f"{box.name} holds something else")
+    return (
+        ("and deleted", "press [Delete]")
+        if last == "press [Control+a]"
+        else _click(box, f"{box.name} holds something else")
+    )
 
 
 # The airline's desk.
@@ -241,7 +271,10 @@ def _airline(screen: Screen, match: re.Match[str], *, wish: str) -> Answer:
     """One page after the other: what it is called says how far the caller's wish has come."""
     fields = match.groupdict()
     if screen.title == "AirlineCRM":
-        return _click(screen.find("link", "Find booking" if "code" in fields else "Find flights"), "it begins there")
+        return _click(
+            screen.find("link", "Find booking" if "code" in fields else "Find flights"),
+            "it begins there",
+        )
     if screen.title == "Find booking":
         return _filled(screen, {"Confirmation code": fields["code"]}, "Search")
     if screen.title.startswith("Booking"):
@@ -255,13 +288,27 @@ def _airline(screen: Screen, match: re.Match[str], *, wish: str) -> Answer:
         }
         return _filled(screen, trip, "Search flights")
     if screen.title == "Choose flights":
-        call = f"select_flight [outbound leaves at {fields['leaves']}, return arrives at {fields['arrives']}]"
+        call = (
+            f"select_flight [outbound leaves at {fields['leaves']}, return arrives at "
+            f"{fields['arrives']}]"
+        )
         if screen.answer("select_flight") is None and call not in screen.history:
             return "both rows are picked by select_flight", call
-        return _click(screen.find("button", "Checkout"), "both are chosen") if wish == "book" else ("it is found", "stop []")
+        return (
+            _click(screen.find("button", "Checkout"), "both are chosen")
+            if wish == "book"
+            else ("it is found", "stop []")
+        )
     if screen.title == "Payment details":
-        labels = {"card": "Card number", "expiry": "Expiry", "security": "Security code", "holder": "Name on card"}
-        return _filled(screen, {label: fields[name] for name, label in labels.items()}, "Pay and book")
+        labels = {
+            "card": "Card number",
+            "expiry": "Expiry",
+            "security": "Security code",
+            "holder": "Name on card",
+        }
+        return _filled(
+            screen, {label: fields[name] for name, label in labels.items()}, "Pay and book"
+        )
     return _filled(screen, _passenger(fields["passenger"]), "Save changes")
 
 
@@ -270,7 +317,11 @@ def _on_booking(screen: Screen, fields: Mapping[str, str], wish: str) -> Answer:
         return _filled(screen, {"Confirmation code": fields["code"]}, "Confirm cancellation")
     button = {"cancel": "Cancel booking", "update": "Modify booking"}.get(wish)
     done = button is None or screen.says("Cancelled") or screen.says("The changes are saved.")
-    return ("the page says so", "stop []") if done else _click(screen.find("button", str(button)), "the booking is open")
+    return (
+        ("the page says so", "stop []")
+        if done
+        else _click(screen.find("button", str(button)), "the booking is open")
+    )
 
 
 def _passenger(words: str) -> dict[str, str]:
@@ -303,8 +354,19 @@ def _fill_text(screen: Screen, match: re.Match[str]) -> Answer:
 
 def _select_flight(screen: Screen, match: re.Match[str]) -> Answer:
     for region, time in (("Outbound", "leaves"), ("Return", "arrives")):
-        rows = [each for each in screen.elements if each.role == "button" and each.region.startswith(region)]
-        row = next((each for each in rows if (times := _ROW.match(each.name)) and times[time] == match[time]), None)
+        rows = [
+            each
+            for each in screen.elements
+            if each.role == "button" and each.region.startswith(region)
+        ]
+        row = next(
+            (
+                each
+                for each in rows
+                if (times := _ROW.match(each.name)) and times[time] == match[time]
+            ),
+            None,
+        )
         if row is None:
             raise LookupError(f"no {region.lower()} flight {time} at {match[time]}")
         if "pressed: true" not in row.state:
@@ -317,7 +379,7 @@ _TRIP = (
     r"and back on (?P<back>\S+) with the flight that arrives at (?P<arrives>\d\d:\d\d)"
 )
 _CARD = (
-    r"Pay with the card number (?P<card>\d+), expiry (?P<expiry>\S+), security code (?P<security>\d+), "
+    r"Pay with the card number (?P<card>\d+), expiry (?P<expiry>\S+), security code (?P<security>\d+), "  # noqa: E501
     r"name on card (?P<holder>.+)"
 )
 _PROGRAMS: Mapping[str, Callable[[Screen, re.Match[str]], Answer]] = {
@@ -328,14 +390,20 @@ _PROGRAMS: Mapping[str, Callable[[Screen, re.Match[str]], Answer]] = {
     r'Ask "(?P<title>.+)" in the forum where it fits best\.': _post,
     r"find_subreddit \[(?P<topic>.+)\]": _find_subreddit,
     r"Give @(?P<user>\w+) the role (?P<role>\w+) in the project (?P<project>[\w-]+)\.": _give_role,
-    r"Set the price of the (?P<product>.+) to \$(?P<price>[\d.]+) and its stock to (?P<stock>\d+)\.": _change_product,
+    r"Set the price of the (?P<product>.+) to \$(?P<price>[\d.]+) and its stock to (?P<stock>\d+)\.": _change_product,  # noqa: E501
     r"Find the booking with the confirmation code (?P<code>\w+)\.": partial(_airline, wish="find"),
-    r"Cancel the booking with the confirmation code (?P<code>\w+)\.": partial(_airline, wish="cancel"),
+    r"Cancel the booking with the confirmation code (?P<code>\w+)\.": partial(
+        _airline, wish="cancel"
+    ),
     rf"Find a flight: {_TRIP}\. Choose both flights\.": partial(_airline, wish="search"),
-    r"Find the booking (?P<code>\w+) and change its passenger: (?P<passenger>.+)\.": partial(_airline, wish="update"),
-    rf"Book a flight: {_TRIP}\. The passenger: (?P<passenger>.+)\. {_CARD}\.": partial(_airline, wish="book"),
+    r"Find the booking (?P<code>\w+) and change its passenger: (?P<passenger>.+)\.": partial(
+        _airline, wish="update"
+    ),
+    rf"Book a flight: {_TRIP}\. The passenger: (?P<passenger>.+)\. {_CARD}\.": partial(
+        _airline, wish="book"
+    ),
     r"(?:fill_text|choose_date) \[(?P<field>.+?)\] \[(?P<value>.+)\]": _fill_text,
-    r"select_flight \[outbound leaves at (?P<leaves>\S+), return arrives at (?P<arrives>\S+)\]": _select_flight,
+    r"select_flight \[outbound leaves at (?P<leaves>\S+), return arrives at (?P<arrives>\S+)\]": _select_flight,  # noqa: E501
 }
 
 
@@ -351,7 +419,9 @@ def _elements(page: str) -> Iterator[Element]:
             if len(other["tabs"]) <= len(line["tabs"]):
                 break
             inside.append(other)
-        yield Element(line["number"], line["role"], name, line["state"], _held(line["role"], inside), region)
+        yield Element(
+            line["number"], line["role"], name, line["state"], _held(line["role"], inside), region
+        )
 
 
 def _held(role: str, inside: Sequence[re.Match[str]]) -> str:

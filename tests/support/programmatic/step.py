@@ -1,4 +1,6 @@
-"""A model that answers the prompts of the policy `step` on MiniWoB++ by program, so that its stack can be tried whole."""
+"""A model that answers the prompts of the policy `step` on MiniWoB++ by program, so that its stack
+can be tried whole.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _POLICIES = "Policies that you can call."
 
 @dataclass(frozen=True)
 class Asked:
-    """What a prompt of the policy says: the objective, the page, the policy's own moves and calls so far, whom it may call."""
+    """What a prompt of the policy says: the objective, the page, the policy's own moves and calls
+    so far, whom it may call.
+    """
 
     objective: str
     screen: tuple[Node, ...]
@@ -48,10 +52,16 @@ class Asked:
         lines = [line for line in map(_LINE.fullmatch, page.splitlines()) if line]
         moves = [_move(move) for move in map(_DONE.fullmatch, previous) if move]
         offered = system.partition(_POLICIES)[2].partition("\nAnswer in this form")[0]
-        calls = (call for call in map(_CALLED.fullmatch, previous) if call and call[2] not in ("click", "type"))
+        calls = (
+            call
+            for call in map(_CALLED.fullmatch, previous)
+            if call and call[2] not in ("click", "type")
+        )
         return Asked(
             objective,
-            tuple(_node(tag, int(ref), value) for tag, ref, value in (line.groups() for line in lines)),
+            tuple(
+                _node(tag, int(ref), value) for tag, ref, value in (line.groups() for line in lines)
+            ),
             tuple(moves),
             tuple(call[1] for call in calls),
             frozenset(_CALLABLE.findall(offered)),
@@ -63,9 +73,11 @@ class Asked:
 
 
 class ByProgram:
-    """A model that answers the policy `step`: `answer` reads the prompt and gives REASON and ACTION.
+    """A model that answers the policy `step`: `answer` reads the prompt and gives REASON and
+    ACTION.
 
-    What it cannot do (LookupError) it ends with `stop [N/A]`. `calls` counts how often it was asked.
+    What it cannot do (LookupError) it ends with `stop [N/A]`. `calls` counts how often it was
+    asked.
     """
 
     def __init__(self, name: str, answer: Callable[[Sequence[Message]], tuple[str, str]]) -> None:
@@ -78,7 +90,12 @@ class ByProgram:
         return self._name
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
         """The next answer of the policy whose prompt this is."""
         self.calls += 1
@@ -94,7 +111,9 @@ class ByProgram:
 
 
 class ProgrammaticStep(ByProgram):
-    """Answers on MiniWoB++ as a good model would: it calls the policies of the library where their rules say so."""
+    """Answers on MiniWoB++ as a good model would: it calls the policies of the library where their
+    rules say so.
+    """
 
     def __init__(self, name: str = "programmatic-step") -> None:
         super().__init__(name, lambda messages: _answer(Asked.read(messages)))
@@ -116,7 +135,11 @@ def _answer(asked: Asked) -> tuple[str, str]:
 def _planned(asked: Asked, goal: str) -> tuple[str, str]:
     """The first of the moves that are left, by the objective's program."""
     moves = plan(goal, asked.screen, asked.done)
-    return ("the objective asks for it", _written(moves[0])) if moves else ("nothing is left to do", "stop []")
+    return (
+        ("the objective asks for it", _written(moves[0]))
+        if moves
+        else ("nothing is left to do", "stop []")
+    )
 
 
 def _wanted_call(asked: Asked) -> str | None:
@@ -130,16 +153,27 @@ def _wanted_call(asked: Asked) -> str | None:
 
 
 def _flight(asked: Asked) -> re.Match[str] | None:
-    return re.search(r"from: (?P<origin>.+?) to: (?P<target>.+?) on (?P<date>\d+/\d+/\d+)", asked.objective)
+    return re.search(
+        r"from: (?P<origin>.+?) to: (?P<target>.+?) on (?P<date>\d+/\d+/\d+)", asked.objective
+    )
 
 
 def _texts(asked: Asked) -> list[str]:
     flight = _flight(asked)
-    return [f"fill_text [flight-from] [{flight['origin']}]", f"fill_text [flight-to] [{flight['target']}]"] if flight else []
+    return (
+        [
+            f"fill_text [flight-from] [{flight['origin']}]",
+            f"fill_text [flight-to] [{flight['target']}]",
+        ]
+        if flight
+        else []
+    )
 
 
 def _dates(asked: Asked) -> list[str]:
-    date = _flight(asked) or re.search(r"^Select (?P<date>\d+/\d+/\d+) as the date", asked.objective)
+    date = _flight(asked) or re.search(
+        r"^Select (?P<date>\d+/\d+/\d+) as the date", asked.objective
+    )
     return [f"choose_date [datepicker] [{date['date']}]"] if date else []
 
 
@@ -151,7 +185,11 @@ def _results(asked: Asked) -> list[str]:
 
 def _boxes(asked: Asked) -> list[str]:
     ticked = any(node.tag == "input_checkbox" for node in asked.screen)
-    return [f"click_checkboxes [{asked.objective}]"] if ticked and asked.objective.startswith("Select") else []
+    return (
+        [f"click_checkboxes [{asked.objective}]"]
+        if ticked and asked.objective.startswith("Select")
+        else []
+    )
 
 
 def _mails(asked: Asked) -> list[str]:
@@ -193,7 +231,11 @@ def _fill_text(asked: Asked) -> tuple[str, str]:
 
 def _choose_date(asked: Asked) -> tuple[str, str]:
     field, date = _arguments(asked, 2)
-    moves = plan(f"Select {date} as the date and hit submit.", asked.screen, asked.done) if asked.done else []
+    moves = (
+        plan(f"Select {date} as the date and hit submit.", asked.screen, asked.done)
+        if asked.done
+        else []
+    )
     days = {node.ref for node in asked.screen if node.tag == "a" or node.text in ("Prev", "Next")}
     if not asked.done:
         return "no calendar is open", _written(Move("click", _field(asked, field).ref))
@@ -206,7 +248,8 @@ def _search_link(asked: Asked) -> tuple[str, str]:
     place = int(_arguments(asked, 1)[0])
     addresses = [at for at, node in enumerate(asked.screen) if node.text.startswith("https://")]
     links = [asked.screen[at - 1] for at in addresses]
-    # A click on > is on another number on every page, so the clicks so far are the pages that were turned.
+    # A click on > is on another number on every page, so the clicks so far are the pages that were
+    # turned.
     turned = len(asked.done)
     if place > 3 * (turned + 1):
         return "it comes later", _written(Move("click", asked.says(">")[-1].ref))

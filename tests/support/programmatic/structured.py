@@ -1,7 +1,8 @@
-"""A model that plans and reflects for the agent of structured reflection by program, and errs where it is told to.
+"""A model that plans and reflects for the agent of structured reflection by program, and errs where
+it is told to.
 
-It reads the prompts of `prill.papers.structured_reflection`, and `solver.plan` knows what is right. So whatever else goes
-wrong is the agent's doing.
+It reads the prompts of `prill.papers.structured_reflection`, and `solver.plan` knows what is right.
+So whatever else goes wrong is the agent's doing.
 """
 
 from __future__ import annotations
@@ -16,11 +17,16 @@ from prill.protocols import Form, Message, Reply
 from prill.types import Usage
 from tests.support.programmatic.solver import Move, Node, plan
 
-_LINE = re.compile(r'<(?P<tag>\w+)(?: id=(?P<id>\d+))?(?P<rest>(?: \w+="[^"]*")*)>(?P<text>.*)</(?P=tag)>')
+_LINE = re.compile(
+    r'<(?P<tag>\w+)(?: id=(?P<id>\d+))?(?P<rest>(?: \w+="[^"]*")*)>(?P<text>.*)</(?P=tag)>'
+)
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
-_ACTION = re.compile(r'^(?P<verb>click|enter|press)\b(?: "(?P<text>.*)")?(?: to)?(?: id=(?P<id>\d+))?(?: (?P<key>\S.*))?$')
+_ACTION = re.compile(
+    r'^(?P<verb>click|enter|press)\b(?: "(?P<text>.*)")?(?: to)?(?: id=(?P<id>\d+))?(?: (?P<key>\S.*))?$'  # noqa: E501
+)
 _BLOCK = re.compile(
-    r"^screen before action index=\d+:\n(?P<screen>.*?)^action index=\d+: (?P<line>[^\n]*)$", re.MULTILINE | re.DOTALL
+    r"^screen before action index=\d+:\n(?P<screen>.*?)^action index=\d+: (?P<line>[^\n]*)$",
+    re.MULTILINE | re.DOTALL,
 )
 _HIDDEN = 1_000_000
 _HOLD, _RELEASE = Move("press", None, "hold Control"), Move("press", None, "release Control")
@@ -29,9 +35,10 @@ _HOLD, _RELEASE = Move("press", None, "hold Control"), Move("press", None, "rele
 class StructuredPlanner:
     """A language model for `StructuredReflection`.
 
-    `slips` are the steps (from 0) at which its plans name a wrong element, always the same one while its id is shown; having
-    slipped, it takes the task for done. Its reflections find the first wrong step; the first `misjudged` of them for a step of
-    a goal suggest another wrong element there. `calls` counts what it was asked for, by kind.
+    `slips` are the steps (from 0) at which its plans name a wrong element, always the same one
+    while its id is shown; having slipped, it takes the task for done. Its reflections find the
+    first wrong step; the first `misjudged` of them for a step of a goal suggest another wrong
+    element there. `calls` counts what it was asked for, by kind.
     """
 
     def __init__(self, slips: Collection[int] = (), *, misjudged: int = 0) -> None:
@@ -46,7 +53,12 @@ class StructuredPlanner:
         return "programmatic-planner"
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
         """The answer to one of the agent's prompts."""
         text = str(messages[1].parts[0])  # what is asked once more has the same answer
@@ -60,7 +72,10 @@ class StructuredPlanner:
 
     def _plan(self, prompt: str) -> str:
         goal, nodes = _goal(prompt), _nodes(_quotation(prompt, "screen"))
-        done = [_move(line) for line in re.findall(r"^action \d+: (.*)$", _quotation(prompt, "done"), re.MULTILINE)]
+        done = [
+            _move(line)
+            for line in re.findall(r"^action \d+: (.*)$", _quotation(prompt, "done"), re.MULTILINE)
+        ]
         if any((goal, step, move) in self._slipped for step, move in enumerate(done)):
             return "[eod]"
         try:
@@ -78,7 +93,11 @@ class StructuredPlanner:
         goal, done = _goal(prompt), list[Move]()
         whole = _quotation(prompt, "attempt")
         # An element whose id is hidden at one step often shows it at another.
-        known = {(line["tag"], line["text"]): int(line["id"]) for line in _LINE.finditer(whole) if line["id"]}
+        known = {
+            (line["tag"], line["text"]): int(line["id"])
+            for line in _LINE.finditer(whole)
+            if line["id"]
+        }
         for place, block in enumerate(_BLOCK.finditer(whole), 1):
             nodes, taken = _nodes(block["screen"], known), _move(block["line"])
             try:
@@ -88,7 +107,9 @@ class StructuredPlanner:
             if right and right[0] != taken:
                 self._judged[goal, place] += 1
                 wrong = (
-                    _other(_nodes(block["screen"]), right[0], taken) if self._judged[goal, place] <= self.misjudged else None
+                    _other(_nodes(block["screen"]), right[0], taken)
+                    if self._judged[goal, place] <= self.misjudged
+                    else None
                 )
                 return f"For action index={place}, you should {_written(wrong or right[0])}"
             done.append(taken)
@@ -101,7 +122,9 @@ class StructuredPlanner:
     def _grounding(self, prompt: str) -> str:
         words = _quotation(prompt, "action")
         found = [
-            node for node in _nodes(_quotation(prompt, "screen")) if node.ref < _HIDDEN and node.text and node.text in words
+            node
+            for node in _nodes(_quotation(prompt, "screen"))
+            if node.ref < _HIDDEN and node.text and node.text in words
         ]
         return str(found[0].ref) if found else "none"
 
@@ -115,7 +138,9 @@ _KINDS = (
 
 
 def _goal(prompt: str) -> str:
-    return str(re.findall(r"^GOAL: (.*?)\n(?:DONE SO FAR|STATUS):", prompt, re.MULTILINE | re.DOTALL)[-1])
+    return str(
+        re.findall(r"^GOAL: (.*?)\n(?:DONE SO FAR|STATUS):", prompt, re.MULTILINE | re.DOTALL)[-1]
+    )
 
 
 def _quotation(prompt: str, name: str) -> str:
@@ -124,20 +149,31 @@ def _quotation(prompt: str, name: str) -> str:
 
 
 def _nodes(screen: str, known: Mapping[tuple[str, str], int] | None = None) -> list[Node]:
-    """The elements of a compact screen; one whose id is hidden, and not `known`, has a number that no page has."""
+    """The elements of a compact screen; one whose id is hidden, and not `known`, has a number that
+    no page has.
+    """
     found = []
     for place, line in enumerate(_LINE.finditer(screen), 1):
-        ref = int(line["id"]) if line["id"] else (known or {}).get((line["tag"], line["text"]), _HIDDEN + place)
+        ref = (
+            int(line["id"])
+            if line["id"]
+            else (known or {}).get((line["tag"], line["text"]), _HIDDEN + place)
+        )
         found.append(Node(ref, line["tag"], line["text"], dict(_ATTRIBUTE.findall(line["rest"]))))
     if found and not found[0].text and "ui-icon" in found[0].attributes.get("class", ""):
-        found.insert(1, Node(_HIDDEN, "div", "area"))  # what comes first is an icon that the instruction shows
+        # what comes first is an icon that the instruction shows
+        found.insert(1, Node(_HIDDEN, "div", "area"))
     return found
 
 
 def _held(moves: Sequence[Move], nodes: Sequence[Node], done: Sequence[Move]) -> list[Move]:
-    """The moves with CTRL held while several options of a list are clicked: a bare click chooses one in place of all others."""
+    """The moves with CTRL held while several options of a list are clicked: a bare click chooses
+    one in place of all others.
+    """
     options = {node.ref for node in nodes if node.tag == "option"}
-    chosen = [place for place, move in enumerate(moves) if move.kind == "click" and move.ref in options]
+    chosen = [
+        place for place, move in enumerate(moves) if move.kind == "click" and move.ref in options
+    ]
     held = [move for move in done if move in (_HOLD, _RELEASE)][-1:] == [_HOLD]
     if not chosen:
         return [*([_RELEASE] if held else []), *moves]
@@ -150,7 +186,10 @@ def _held(moves: Sequence[Move], nodes: Sequence[Node], done: Sequence[Move]) ->
 def _other(nodes: Sequence[Node], *but: Move) -> Move | None:
     """A click on the first element that shows its id, says something and is none of these."""
     taken = {move.ref for move in but}
-    found = next((node.ref for node in nodes if node.ref < _HIDDEN and node.text and node.ref not in taken), None)
+    found = next(
+        (node.ref for node in nodes if node.ref < _HIDDEN and node.text and node.ref not in taken),
+        None,
+    )
     return None if found is None else Move("click", found)
 
 
@@ -161,7 +200,11 @@ def _move(line: str) -> Move:
     ref = int(found["id"]) if found["id"] else None
     if found["verb"] == "click":
         return Move("click", ref)
-    return Move("type", ref, found["text"] or "") if found["verb"] == "enter" else Move("press", None, found["key"] or "")
+    return (
+        Move("type", ref, found["text"] or "")
+        if found["verb"] == "enter"
+        else Move("press", None, found["key"] or "")
+    )
 
 
 def _written(move: Move) -> str:

@@ -1,6 +1,8 @@
-"""A model that follows its exemplars: it does what the most similar one did, with the words of the present task put in.
+"""A model that follows its exemplars: it does what the most similar one did, with the words of the
+present task put in.
 
-It knows nothing of web pages. So it solves what its exemplars solve, and an exemplar that is wrong misleads it.
+It knows nothing of web pages. So it solves what its exemplars solve, and an exemplar that is wrong
+misleads it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ _QUERY = re.compile(r'<div id="query"[^>]*>(.*?)</div>', re.DOTALL)
 _BLOCK = re.compile(r"```(?:python)?\n(.*?)\n?```", re.DOTALL)
 _TASK = re.compile(r"^Task: (.*?)\n(?:Trajectory:|State:|Code:)", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"^Task: (.*?)\nCode:\n```(?:python)?\n(.*?)\n```", re.DOTALL | re.MULTILINE)
-_PAIR = re.compile(r"State:\n\[page [^\]]*\]\n(.*?)\n\[/page [^\]]*\]\nObservation:\n(.*?)\n\n?(?=State:)", re.DOTALL)
+_PAIR = re.compile(
+    r"State:\n\[page [^\]]*\]\n(.*?)\n\[/page [^\]]*\]\nObservation:\n(.*?)\n\n?(?=State:)",
+    re.DOTALL,
+)
 _QUOTED = re.compile(r'"([^"]*)"')
 
 
@@ -36,16 +41,27 @@ class ExemplarFollower:
         return "exemplar-follower"
 
     async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
     ) -> Reply:
-        """The calls of the most similar exemplar, code or words for a page where those are asked for."""
+        """The calls of the most similar exemplar, code or words for a page where those are asked
+        for.
+        """
         self.seen.append(tuple(messages))
-        texts = ["".join(part for part in message.parts if isinstance(part, str)) for message in messages]
+        texts = [
+            "".join(part for part in message.parts if isinstance(part, str)) for message in messages
+        ]
         if messages[0].role == "system":
-            text = f"```\n{_calls(list(zip((message.role for message in messages), texts, strict=True)))}\n```"
+            text = f"```\n{_calls(list(zip((message.role for message in messages), texts, strict=True)))}\n```"  # noqa: E501
         else:
             text = _code(texts[-1]) or _words(texts[-1])
-        usage = Usage(calls=1, prompt_tokens=sum(map(len, texts)) // 4, completion_tokens=len(text) // 4)
+        usage = Usage(
+            calls=1, prompt_tokens=sum(map(len, texts)) // 4, completion_tokens=len(text) // 4
+        )
         count_usage(usage)
         return Reply(text, usage, {})
 
@@ -65,7 +81,11 @@ def _calls(turns: list[tuple[str, str]]) -> str:
             episodes[-1].append((f"{task} {seen_of(page[1])}".strip(), done))
     *shown, now = episodes
     goal = now[-1][0]
-    found = [(_alike(one[len(now) - 1][0], goal), i, one) for i, one in enumerate(shown) if len(one) >= len(now)]
+    found = [
+        (_alike(one[len(now) - 1][0], goal), i, one)
+        for i, one in enumerate(shown)
+        if len(one) >= len(now)
+    ]
     if not found:
         return ""
     before, reply = max(found)[2][len(now) - 1]
@@ -74,9 +94,15 @@ def _calls(turns: list[tuple[str, str]]) -> str:
 
 
 def seen_of(page: str) -> str:
-    """What this model goes by: the instruction on a page in HTML, else the words for the page themselves."""
+    """What this model goes by: the instruction on a page in HTML, else the words for the page
+    themselves.
+    """
     query = _QUERY.search(page)
-    return " ".join(unescape(re.sub(r"<[^>]+>", "", query[1] if query else page)).split()) if query or "<" not in page else ""
+    return (
+        " ".join(unescape(re.sub(r"<[^>]+>", "", query[1] if query else page)).split())
+        if query or "<" not in page
+        else ""
+    )
 
 
 def _alike(one: str, other: str) -> float:
@@ -88,7 +114,9 @@ def _tokens(text: str) -> list[str]:
 
 
 def adapted(text: str, before: str, now: str) -> str:
-    """The text with what the goal before named replaced by what the goal now has in the same place."""
+    """The text with what the goal before named replaced by what the goal now has in the same
+    place.
+    """
     changes = dict[str, str]()
     old, new = _QUOTED.findall(before), _QUOTED.findall(now)
     if len(old) == len(new):
@@ -97,10 +125,18 @@ def adapted(text: str, before: str, now: str) -> str:
     a, b = _tokens(before), _tokens(now)
     # Two texts of one form are compared place by place; others by what they share.
     same_form = len(a) == len(b) and 2 * sum(map(eq, a, b)) >= len(a)
-    parts = [("replace", i, i + 1, i, i + 1) for i in range(len(a)) if a[i] != b[i]] if same_form else None
+    parts = (
+        [("replace", i, i + 1, i, i + 1) for i in range(len(a)) if a[i] != b[i]]
+        if same_form
+        else None
+    )
     for kind, a0, a1, b0, b1 in parts or SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if kind == "replace":
-            pairs = zip(a[a0:a1], b[b0:b1], strict=True) if a1 - a0 == b1 - b0 else [(" ".join(a[a0:a1]), " ".join(b[b0:b1]))]
+            pairs = (
+                zip(a[a0:a1], b[b0:b1], strict=True)
+                if a1 - a0 == b1 - b0
+                else [(" ".join(a[a0:a1]), " ".join(b[b0:b1]))]
+            )
             for one, other in pairs:
                 if not re.search(r"\w", one):
                     continue  # punctuation alone names nothing
@@ -111,7 +147,8 @@ def adapted(text: str, before: str, now: str) -> str:
         return text
     longest = sorted(changes, key=len, reverse=True)
     pattern = "|".join(
-        rf"(?<![A-Za-z]){re.escape(word)}(?![A-Za-z])" if word[-1:].isalpha() else _apart(word) for word in longest
+        rf"(?<![A-Za-z]){re.escape(word)}(?![A-Za-z])" if word[-1:].isalpha() else _apart(word)
+        for word in longest
     )
     return re.sub(pattern, lambda match: changes[match[0]], text)
 

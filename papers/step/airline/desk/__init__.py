@@ -1,4 +1,6 @@
-"""A small customer desk of an airline (AirlineCRM of arXiv 2310.03720): five tasks, twenty scenarios each."""
+"""A small customer desk of an airline (AirlineCRM of arXiv 2310.03720): five tasks, twenty
+scenarios each.
+"""
 
 from __future__ import annotations
 
@@ -13,5 +15,11 @@ if TYPE_CHECKING:
 
 
 __all__ = ["SCENARIOS", "TASKS", "AirlineDesk", "scenario", "solution"]
-_HOMES = {"AirlineDesk": "server", "SCENARIOS": "world", "TASKS": "world", "scenario": "world", "solution": "solutions"}
+_HOMES = {
+    "AirlineDesk": "server",
+    "SCENARIOS": "world",
+    "TASKS": "world",
+    "scenario": "world",
+    "solution": "solutions",
+}
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -1,4 +1,6 @@
-"""The desk's pages: what a request is answered with, and what it changes in the state of its scenario."""
+"""The desk's pages: what a request is answered with, and what it changes in the state of its
+scenario.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4})")
 
 @dataclass(frozen=True, slots=True)
 class DeskRequest:
-    """One request; `form` are the fields that were sent, `code` is the confirmation code in the address."""
+    """One request; `form` are the fields that were sent, `code` is the confirmation code in the
+    address.
+    """
 
     state: DeskState
     form: Mapping[str, str]
@@ -55,7 +59,11 @@ def home(request: DeskRequest) -> DeskPage:
 
 def help_page(request: DeskRequest) -> DeskPage:
     """What the desk can do."""
-    return _page("Help", "<p>A booking is opened by its confirmation code. Tickets are changed and cancelled there.</p>")
+    return _page(
+        "Help",
+        "<p>A booking is opened by its confirmation code. Tickets are changed and cancelled "
+        "there.</p>",
+    )
 
 
 def find_form(request: DeskRequest, wrong: str = "") -> DeskPage:
@@ -66,20 +74,31 @@ def find_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     request.state.seen.add(("find", ""))
     if code:
         wrong = f"There is no booking {code}."
-    return _page("Find booking", _form("/find", _field("Confirmation code", "code", code), "Search", "get"), wrong)
+    return _page(
+        "Find booking",
+        _form("/find", _field("Confirmation code", "code", code), "Search", "get"),
+        wrong,
+    )
 
 
 def booking(request: DeskRequest, dialog: bool = False, wrong: str = "") -> DeskPage:
     """One booking, and what can be done with it."""
     held = _booking(request)
     request.state.seen.add(("booking", held.code))
-    said = {"saved": "The changes are saved.", "cancelled": "The booking is cancelled.", "booked": "The flight is booked."}
+    said = {
+        "saved": "The changes are saved.",
+        "cancelled": "The booking is cancelled.",
+        "booked": "The flight is booked.",
+    }
     message = said.get(request.form.get("said", ""), "")
     facts = [
         ("Status", "Cancelled" if held.cancelled else "Confirmed"),
         ("Outbound", f"{held.outward.day} {held.outward.row}"),
         ("Return", f"{held.back.day} {held.back.row}"),
-        ("Passenger", f"{held.passenger.title} {held.passenger.firstname} {held.passenger.lastname}"),
+        (
+            "Passenger",
+            f"{held.passenger.title} {held.passenger.firstname} {held.passenger.lastname}",
+        ),
         ("Gender", held.passenger.gender),
         ("Date of birth", held.passenger.dob),
         ("Email", held.passenger.email),
@@ -90,7 +109,9 @@ def booking(request: DeskRequest, dialog: bool = False, wrong: str = "") -> Desk
         for path, name in (("modify", "Modify"), ("cancel", "Cancel"))
     )  # fmt: skip
     body = f'<table aria-label="Booking">{rows}</table><div class="row">{acts}</div>'
-    return _page(f"Booking {held.code}", body + (_dialog(held, wrong) if dialog else ""), said=message)
+    return _page(
+        f"Booking {held.code}", body + (_dialog(held, wrong) if dialog else ""), said=message
+    )
 
 
 def cancel_dialog(request: DeskRequest, wrong: str = "") -> DeskPage:
@@ -117,9 +138,13 @@ def modify_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     if held.cancelled:
         return DeskPage(location=f"/bookings/{held.code}")
     request.state.seen.add(("passenger", held.code))
-    shown = {name: getattr(held.passenger, name) for name in Passenger.__slots__} | dict(request.form)
+    shown = {name: getattr(held.passenger, name) for name in Passenger.__slots__} | dict(
+        request.form
+    )
     return _page(
-        f"Modify booking {held.code}", _form(f"/bookings/{held.code}/modify", _passenger(shown), "Save changes"), wrong
+        f"Modify booking {held.code}",
+        _form(f"/bookings/{held.code}/modify", _passenger(shown), "Save changes"),
+        wrong,
     )
 
 
@@ -151,7 +176,12 @@ def flight_form(request: DeskRequest, wrong: str = "") -> DeskPage:
 def results(request: DeskRequest) -> DeskPage:
     """The flights of both days, to choose one of each."""
     try:
-        trip = _city(request, "from"), _city(request, "to"), _day(request, "departure"), _day(request, "return")
+        trip = (
+            _city(request, "from"),
+            _city(request, "to"),
+            _day(request, "departure"),
+            _day(request, "return"),
+        )
         if trip[0] == trip[1]:
             raise DeskError("From and To are the same city.")
         if _sorts(trip[2]) > _sorts(trip[3]):
@@ -204,7 +234,9 @@ def passenger_form(request: DeskRequest, wrong: str = "") -> DeskPage:
         return DeskPage(location="/flights")
     held = request.state.draft.passenger
     shown = {name: getattr(held, name, "") for name in Passenger.__slots__} | dict(request.form)
-    return _page("Passenger details", _form("/checkout/passenger", _passenger(shown), "Save changes"), wrong)
+    return _page(
+        "Passenger details", _form("/checkout/passenger", _passenger(shown), "Save changes"), wrong
+    )
 
 
 def take_passenger(request: DeskRequest) -> DeskPage:
@@ -219,7 +251,12 @@ def take_passenger(request: DeskRequest) -> DeskPage:
     return DeskPage(location="/checkout/payment")
 
 
-_CARD = {"card_number": "Card number", "expiry": "Expiry", "security_code": "Security code", "name_on_card": "Name on card"}
+_CARD = {
+    "card_number": "Card number",
+    "expiry": "Expiry",
+    "security_code": "Security code",
+    "name_on_card": "Name on card",
+}
 
 
 def payment_form(request: DeskRequest, wrong: str = "") -> DeskPage:
@@ -228,9 +265,14 @@ def payment_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     if draft.passenger is None or draft.outward is None or draft.back is None:
         return DeskPage(location="/checkout/passenger")
     hints = {"expiry": "MM/YY"}
-    fields = "".join(_field(label, name, request.form.get(name, ""), hint=hints.get(name, "")) for name, label in _CARD.items())
+    fields = "".join(
+        _field(label, name, request.form.get(name, ""), hint=hints.get(name, ""))
+        for name, label in _CARD.items()
+    )
     total = f"<p>Total ${draft.outward.price + draft.back.price}</p>"
-    return _page("Payment details", total + _form("/checkout/payment", fields, "Pay and book"), wrong)
+    return _page(
+        "Payment details", total + _form("/checkout/payment", fields, "Pay and book"), wrong
+    )
 
 
 def pay(request: DeskRequest) -> DeskPage:
@@ -243,7 +285,9 @@ def pay(request: DeskRequest) -> DeskPage:
         return payment_form(request, f"{missing[0]} is missing.")
     values["card_number"] = values["card_number"].replace(" ", "")
     code = state.next_code
-    state.bookings[code] = FlightBooking(code, draft.outward, draft.back, draft.passenger, Payment(**values))
+    state.bookings[code] = FlightBooking(
+        code, draft.outward, draft.back, draft.passenger, Payment(**values)
+    )
     state.draft = Draft()
     return DeskPage(location=f"/bookings/{code}?said=booked")
 
@@ -285,7 +329,9 @@ def _booking(request: DeskRequest) -> FlightBooking:
 def _listed(state: DeskState) -> tuple[tuple[Flight, ...], tuple[Flight, ...]]:
     assert state.draft.trip is not None
     origin, destination, there, back = state.draft.trip
-    return flights(origin, destination, there, state.seed), flights(destination, origin, back, state.seed)
+    return flights(origin, destination, there, state.seed), flights(
+        destination, origin, back, state.seed
+    )
 
 
 def _city(request: DeskRequest, field: str) -> str:
@@ -293,7 +339,9 @@ def _city(request: DeskRequest, field: str) -> str:
     for city, code in CITIES.items():
         if given in (city.lower(), code.lower()):
             return city
-    raise DeskError(f"We do not fly {field} {request.form.get(field, '')!r}. Our cities: {', '.join(CITIES)}.")
+    raise DeskError(
+        f"We do not fly {field} {request.form.get(field, '')!r}. Our cities: {', '.join(CITIES)}."
+    )
 
 
 def _day(request: DeskRequest, field: str) -> str:
@@ -351,38 +399,56 @@ def _read_passenger(form: Mapping[str, str]) -> dict[str, str]:
 def _page(title: str, body: str, wrong: str = "", said: str = "") -> DeskPage:
     notice = f'<p role="alert" class="wrong">{escape(wrong)}</p>' if wrong else ""
     notice += f'<p role="status" class="said">{escape(said)}</p>' if said else ""
-    links = (("Home", "/"), ("Find booking", "/find"), ("Find flights", "/flights"), ("Help", "/help"))
+    links = (
+        ("Home", "/"),
+        ("Find booking", "/find"),
+        ("Find flights", "/flights"),
+        ("Help", "/help"),
+    )
     menu = "".join(f'<a href="{address}">{name}</a>' for name, address in links)
-    style = resources.files("prill.papers.step.airline.desk").joinpath("airline.css").read_text(encoding="utf-8")
+    style = (
+        resources.files("prill.papers.step.airline.desk")
+        .joinpath("airline.css")
+        .read_text(encoding="utf-8")
+    )
     return DeskPage(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<link rel="icon" href="data:,"><style>{style}</style></head><body>'
-        f'<nav aria-label="Menu">{menu}</nav><main><h1>{escape(title)}</h1>{notice}{body}</main></body></html>'
+        f'<nav aria-label="Menu">{menu}</nav><main><h1>{escape(title)}</h1>{notice}{body}</main></body></html>'  # noqa: E501
     )
 
 
 def _form(address: str, fields: str, button: str, method: str = "post") -> str:
-    return f'<form method="{method}" action="{address}" novalidate>{fields}<button>{button}</button></form>'
+    return (
+        f'<form method="{method}" action="{address}" '
+        f"novalidate>{fields}<button>{button}</button></form>"
+    )
 
 
 def _field(label: str, name: str, value: str = "", hint: str = "") -> str:
     # A click selects what is there, so that typing replaces it, as in many forms of this kind.
     return (
-        f'<label class="field"><span>{label}</span><input name="{name}" value="{escape(value)}" autocomplete="off"'
+        f'<label class="field"><span>{label}</span><input name="{name}" value="{escape(value)}" '
+        'autocomplete="off"'
         f' placeholder="{hint}" onclick="this.select()"></label>'
     )
 
 
 def _menu(label: str, name: str, choices: Iterable[str], chosen: str) -> str:
     options = "".join(
-        f"<option{' selected' if each == chosen else ''}>{each}</option>" for each in ("", *choices) if each or not chosen
+        f"<option{' selected' if each == chosen else ''}>{each}</option>"
+        for each in ("", *choices)
+        if each or not chosen
     )
-    return f'<label class="field"><span>{label}</span><select name="{name}">{options}</select></label>'
+    return (
+        f'<label class="field"><span>{label}</span><select name="{name}">{options}</select></label>'
+    )
 
 
 def _flights(name: str, title: str, listed: Iterable[Flight], chosen: Flight | None) -> str:
     rows = "".join(
-        f'<li><button name="{name}" value="{each.departure}" aria-pressed="{"true" if each == chosen else "false"}">'
+        f'<li><button name="{name}" value="{each.departure}" '
+        f'aria-pressed="{"true" if each == chosen else "false"}">'
         f"{each.row}</button></li>"
         for each in listed
     )
@@ -392,11 +458,14 @@ def _flights(name: str, title: str, listed: Iterable[Flight], chosen: Flight | N
 
 def _dialog(held: FlightBooking, wrong: str) -> str:
     notice = f'<p role="alert" class="wrong">{escape(wrong)}</p>' if wrong else ""
-    ask = _form(f"/bookings/{held.code}/cancel", _field("Confirmation code", "code"), "Confirm cancellation")
+    ask = _form(
+        f"/bookings/{held.code}/cancel", _field("Confirmation code", "code"), "Confirm cancellation"
+    )
     close = f'<form action="/bookings/{held.code}"><button>Close</button></form>'
     return (
         '<div role="dialog" aria-label="Cancel booking" class="dialog"><h2>Cancel booking</h2>'
-        f"{notice}<p>Enter the confirmation code again to cancel this booking.</p>{ask}{close}</div>"
+        f"{notice}<p>Enter the confirmation code again to cancel this "
+        f"booking.</p>{ask}{close}</div>"
     )
 
 

@@ -1,8 +1,9 @@
-"""How far a scenario has come: an ordered list of checkpoints for each task, and whether it is done and nothing else was.
+"""How far a scenario has come: an ordered list of checkpoints for each task, and whether it is done
+and nothing else was.
 
-A checkpoint that is reached stays reached, and takes those before it with it: who opens a booking by its address has no need
-of the form. Done means that the last one is reached and that the bookings are exactly those that the caller wants: whoever
-cancels two of them has not cancelled one.
+A checkpoint that is reached stays reached, and takes those before it with it: who opens a booking
+by its address has no need of the form. Done means that the last one is reached and that the
+bookings are exactly those that the caller wants: whoever cancels two of them has not cancelled one.
 """
 
 from __future__ import annotations
@@ -11,12 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from prill.papers.step.airline.desk.world import Flight, FlightBooking, Passenger, Scenario, bookings, changed, wanted_booking
+from prill.papers.step.airline.desk.world import (
+    Flight,
+    FlightBooking,
+    Passenger,
+    Scenario,
+    bookings,
+    changed,
+    wanted_booking,
+)
 
 
 @dataclass(slots=True)
 class Draft:
-    """A booking that is being made: the trip searched for, the flights chosen, the passenger entered.
+    """A booking that is being made: the trip searched for, the flights chosen, the passenger
+    entered.
 
     `trip` is origin, destination, and the days there and back.
     """
@@ -30,7 +40,9 @@ class Draft:
 
 @dataclass(slots=True)
 class DeskState:
-    """One scenario while it is played. `seen` holds the pages that were shown: a kind and a confirmation code."""
+    """One scenario while it is played. `seen` holds the pages that were shown: a kind and a
+    confirmation code.
+    """
 
     scenario: Scenario
     seed: int
@@ -96,7 +108,10 @@ def state_checkpoints(state: DeskState) -> tuple[Checkpoint, ...]:
             return (
                 *_search(details),
                 ("checkout has begun", lambda s: s.draft.begun and _chosen(s.draft, details) == 2),
-                ("the passenger is entered", lambda s: _chosen(s.draft, details) == 2 and _passenger_right(s, details)),
+                (
+                    "the passenger is entered",
+                    lambda s: _chosen(s.draft, details) == 2 and _passenger_right(s, details),
+                ),
                 ("the flight is booked", lambda s: _as_wanted(s)),
             )
 
@@ -122,7 +137,10 @@ def _chosen(draft: Draft, details: dict[str, Any]) -> int:
 
 
 def _fields_right(code: str, fields: dict[str, str], least: int) -> Callable[[DeskState], bool]:
-    return lambda s: sum(getattr(s.bookings[code].passenger, name) == value for name, value in fields.items()) >= least
+    return lambda s: (
+        sum(getattr(s.bookings[code].passenger, name) == value for name, value in fields.items())
+        >= least
+    )
 
 
 def _passenger_right(state: DeskState, details: dict[str, Any]) -> bool:
@@ -130,14 +148,18 @@ def _passenger_right(state: DeskState, details: dict[str, Any]) -> bool:
 
 
 def _as_wanted(state: DeskState) -> bool:
-    """Whether the bookings are those from the start with what the caller wants, and nothing else."""
+    """Whether the bookings are those from the start with what the caller wants, and nothing
+    else.
+    """
     wanted, details = bookings(state.seed), state.scenario.details
     code = details.get("confirmation-code", "")
     match state.scenario.task:
         case "TASK_CANCEL_FLIGHT":
             wanted[code] = replace(wanted[code], cancelled=True)
         case "TASK_UPDATE_PASSENGER_DETAILS":
-            wanted[code] = replace(wanted[code], passenger=changed(wanted[code].passenger, details["passenger"]))
+            wanted[code] = replace(
+                wanted[code], passenger=changed(wanted[code].passenger, details["passenger"])
+            )
         case "TASK_BOOK_FLIGHT":
             new = next((each for each in state.bookings if each not in wanted), "")
             wanted[new] = wanted_booking(details, new, state.seed)

@@ -1,9 +1,11 @@
-"""Serves the desk, with the addresses by which the original service chose, reset and graded a scenario (arXiv 2310.03720).
+"""Serves the desk, with the addresses by which the original service chose, reset and graded a
+scenario (arXiv 2310.03720).
 
-    GET /get-random-scenario?task=TASK_X     {"id": …, "details": {…}}; with &seed=7 always the same one
-    GET /reset-scenario?scenario=ID          back to its start
-    GET /evaluate?scenario=ID                {"metrics": [{"task_completion": …, "%complete": …}, …]}, the last one is now
-    GET /?scenario=ID                        the first page; a cookie keeps the scenario on all others
+    GET /get-random-scenario?task=TASK_X     {"id": …, "details": {…}}; with &seed=7 always the same
+    one GET /reset-scenario?scenario=ID          back to its start
+    GET /evaluate?scenario=ID                {"metrics": [{"task_completion": …, "%complete": …},
+    …]}, the last one is now GET /?scenario=ID                        the first page; a cookie keeps
+    the scenario on all others
 
 Unlike the original's, the first three want a token, so that no agent reads how it is graded.
 """
@@ -33,8 +35,8 @@ class AirlineDesk(LocalSite):
     Args:
         port: The port. 0: a free one.
         seed: Draws the bookings, flights and passengers.
-        token: What the three addresses of the service want as `&token=`. None: drawn at random; empty: they are open, as the
-            original's were.
+        token: What the three addresses of the service want as `&token=`. None: drawn at random;
+            empty: they are open, as the original's were.
 
     Raises:
         UsageError: The number is not a port.
@@ -86,11 +88,15 @@ class AirlineDesk(LocalSite):
         app.router.add_route("*", "/{rest:.*}", self._handler(not_found))
         return (app,)
 
-    def _service(self, answer: Callable[[web.Request], dict[str, Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _service(
+        self, answer: Callable[[web.Request], dict[str, Any]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             from aiohttp import web
 
-            if self.token and not secrets.compare_digest(http.query.get("token", "").encode(), self.token.encode()):
+            if self.token and not secrets.compare_digest(
+                http.query.get("token", "").encode(), self.token.encode()
+            ):
                 return web.json_response({"error": "wrong token"}, status=403)
             try:
                 return web.json_response(answer(http))
@@ -113,7 +119,9 @@ class AirlineDesk(LocalSite):
     def _evaluate(self, http: web.Request) -> dict[str, Any]:
         return {"metrics": self.state(http.query.get("scenario", "")).metrics}
 
-    def _handler(self, page: Callable[[DeskRequest], DeskPage]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _handler(
+        self, page: Callable[[DeskRequest], DeskPage]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
             from aiohttp import web
 
@@ -123,7 +131,9 @@ class AirlineDesk(LocalSite):
             except LookupError as problem:
                 return web.Response(status=404, text=f"Open /?scenario=ID first: {problem.args[0]}")
             form = {name: value for name, value in http.query.items() if name != "scenario"}
-            form |= {name: value for name, value in (await http.post()).items() if isinstance(value, str)}
+            form |= {
+                name: value for name, value in (await http.post()).items() if isinstance(value, str)
+            }
             request = DeskRequest(state, form, http.match_info.get("code", ""))
             try:
                 answer = page(request)
@@ -133,7 +143,9 @@ class AirlineDesk(LocalSite):
             if answer.location:
                 response = web.Response(status=303, headers={"Location": answer.location})
             else:
-                response = web.Response(text=answer.body, status=answer.status, content_type="text/html")
+                response = web.Response(
+                    text=answer.body, status=answer.status, content_type="text/html"
+                )
             response.set_cookie(_COOKIE, chosen, path="/", httponly=True, samesite="Lax")
             return response
 

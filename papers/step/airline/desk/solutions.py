@@ -1,4 +1,6 @@
-"""How each scenario is done: action texts with elements named by role and name, for `prill.emulators.shop.ShopPlay`."""
+"""How each scenario is done: action texts with elements named by role and name, for
+`prill.emulators.shop.ShopPlay`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ from typing import Any
 
 from prill.papers.step.airline.desk.world import flights, scenario
 
-_BOXES = {"firstname": "First name", "lastname": "Last name", "dob": "Date of birth", "email": "Email"}
+_BOXES = {
+    "firstname": "First name",
+    "lastname": "Last name",
+    "dob": "Date of birth",
+    "email": "Email",
+}
 _MENUS = {"title": "Title", "gender": "Gender"}
 
 
@@ -28,19 +35,34 @@ def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
     lines: list[str] = []
     code = str(details.get("confirmation-code", ""))
     if code:
-        lines += ["click [link 'Find booking']", _typed("Confirmation code", code), "click [button 'Search']"]
+        lines += [
+            "click [link 'Find booking']",
+            _typed("Confirmation code", code),
+            "click [button 'Search']",
+        ]
     if task == "TASK_CANCEL_FLIGHT":
         again = _typed("Confirmation code", code)
         lines += ["click [button 'Cancel booking']", again, "click [button 'Confirm cancellation']"]
     if task == "TASK_UPDATE_PASSENGER_DETAILS":
-        lines += ["click [button 'Modify booking']", *_passenger(details["passenger"]), "click [button 'Save changes']"]
+        lines += [
+            "click [button 'Modify booking']",
+            *_passenger(details["passenger"]),
+            "click [button 'Save changes']",
+        ]
     if "flight" in details:
         lines += _trip(details["flight"], seed)
     if task == "TASK_BOOK_FLIGHT":
         card = details["payment-details"]
-        lines += ["click [button 'Checkout']", *_passenger(details["passenger"]), "click [button 'Save changes']"]
+        lines += [
+            "click [button 'Checkout']",
+            *_passenger(details["passenger"]),
+            "click [button 'Save changes']",
+        ]
         lines += [_typed("Card number", card["card-number"]), _typed("Expiry", card["expiry"])]
-        lines += [_typed("Security code", card["security_code"]), _typed("Name on card", card["name-on-card"])]
+        lines += [
+            _typed("Security code", card["security_code"]),
+            _typed("Name on card", card["name-on-card"]),
+        ]
         lines += ["click [button 'Pay and book']"]
     return tuple(lines)
 
@@ -65,7 +87,14 @@ def _trip(trip: dict[str, str], seed: int) -> list[str]:
 
 def _passenger(fields: dict[str, Any]) -> list[str]:
     boxes = [_typed(label, fields[name]) for name, label in _BOXES.items() if name in fields]
-    return [*(f"type [combobox '{label}'] [{fields[name]}] [0]" for name, label in _MENUS.items() if name in fields), *boxes]
+    return [
+        *(
+            f"type [combobox '{label}'] [{fields[name]}] [0]"
+            for name, label in _MENUS.items()
+            if name in fields
+        ),
+        *boxes,
+    ]
 
 
 def _typed(box: str, words: str) -> str:

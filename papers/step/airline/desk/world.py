@@ -1,6 +1,8 @@
-"""What the airline knows, all drawn from a number: flights between two cities on a day, bookings, and what callers want.
+"""What the airline knows, all drawn from a number: flights between two cities on a day, bookings,
+and what callers want.
 
-Every person, card and flight is invented. Nothing reads a clock, so the same number gives the same world on every machine.
+Every person, card and flight is invented. Nothing reads a clock, so the same number gives the same
+world on every machine.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from datetime import date, timedelta
 from random import Random
 from typing import Any
 
-# The names of the original service (arXiv 2310.03720, appendix on AirlineCRM), and twenty scenarios of each.
+# The names of the original service (arXiv 2310.03720, appendix on AirlineCRM), and twenty scenarios
+# of each.
 TASKS = (
     "TASK_FIND_BOOKING",
     "TASK_CANCEL_FLIGHT",
@@ -39,7 +42,22 @@ _BOOKINGS = 40
 _FLIGHTS = 5
 _FIRST = date(2023, 6, 1)
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"
-_GIVEN = ("Abena", "Bruno", "Chiara", "Dmitri", "Elif", "Farid", "Greta", "Hana", "Ivo", "Jun", "Kofi", "Lena", "Mateo", "Nour")
+_GIVEN = (
+    "Abena",
+    "Bruno",
+    "Chiara",
+    "Dmitri",
+    "Elif",
+    "Farid",
+    "Greta",
+    "Hana",
+    "Ivo",
+    "Jun",
+    "Kofi",
+    "Lena",
+    "Mateo",
+    "Nour",
+)
 _FAMILY = (
     "Adeyemi",
     "Brandt",
@@ -58,7 +76,9 @@ _FAMILY = (
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One flight: cities, its day as MM/DD/YYYY, times as HH:MM of the day, the price in dollars."""
+    """One flight: cities, its day as MM/DD/YYYY, times as HH:MM of the day, the price in
+    dollars.
+    """
 
     number: str
     origin: str
@@ -133,7 +153,10 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
         LookupError: There is no such task or number.
     """
     if task not in TASKS or not 0 <= number < SCENARIOS:
-        raise LookupError(f"no scenario {number} of {task}: the tasks are {', '.join(TASKS)}, each with 0 to {SCENARIOS - 1}")
+        raise LookupError(
+            f"no scenario {number} of {task}: the tasks are {', '.join(TASKS)}, each with 0 to "
+            f"{SCENARIOS - 1}"
+        )
     random = Random(f"{seed} {task} {number}")
     held = list(bookings(seed).values())
     Random(f"{seed} {task}").shuffle(held)
@@ -195,7 +218,8 @@ def flights(origin: str, destination: str, day: str, seed: int = 0) -> tuple[Fli
     random = Random(f"{seed} {origin} {destination} {day}")
     starts = sorted(random.sample(range(5 * 60, 20 * 60, 25), _FLIGHTS))
     length = 80 + 5 * random.randrange(45)
-    # They take the same time but for a few minutes, fewer than lie between two of them: no two arrive together.
+    # They take the same time but for a few minutes, fewer than lie between two of them: no two
+    # arrive together.
     return tuple(
         Flight(
             number=f"LK{random.randrange(100, 1000)}",
@@ -216,11 +240,17 @@ def changed(passenger: Passenger, changes: dict[str, str]) -> Passenger:
 
 
 def _changes(random: Random, passenger: Passenger) -> dict[str, str]:
-    fields = sorted(random.sample(("title", "firstname", "lastname", "dob", "email"), random.choice((2, 3))))
+    fields = sorted(
+        random.sample(("title", "firstname", "lastname", "dob", "email"), random.choice((2, 3)))
+    )
     found = dict[str, str]()
     while len(found) < len(fields):
         other = _passenger(random)
-        found = {name: getattr(other, name) for name in fields if getattr(other, name) != getattr(passenger, name)}
+        found = {
+            name: getattr(other, name)
+            for name in fields
+            if getattr(other, name) != getattr(passenger, name)
+        }
     return found
 
 
@@ -238,14 +268,21 @@ def _passenger(random: Random) -> Passenger:
     first, last = random.choice(_GIVEN), random.choice(_FAMILY)
     born = date(1950, 1, 1) + timedelta(days=random.randrange(50 * 365))
     email = f"{first}.{last}{random.randrange(10, 100)}@example.com".lower()
-    return Passenger(random.choice(TITLES), first, last, random.choice(GENDERS), _written(born), email)
+    return Passenger(
+        random.choice(TITLES), first, last, random.choice(GENDERS), _written(born), email
+    )
 
 
 def _payment(random: Random, passenger: Passenger) -> Payment:
     # Cards that begin with 9 are issued by no bank.
     number = "9" + "".join(random.choices("0123456789", k=15))
     expiry = f"{random.randrange(1, 13):02d}/{random.randrange(25, 30)}"
-    return Payment(number, expiry, f"{random.randrange(1000):03d}", f"{passenger.firstname} {passenger.lastname}")
+    return Payment(
+        number,
+        expiry,
+        f"{random.randrange(1000):03d}",
+        f"{passenger.firstname} {passenger.lastname}",
+    )
 
 
 def _clock(minutes: int) -> str:

@@ -12,7 +12,8 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 def page(*words: str, first: int = 11) -> str:
     """A page of buttons that say so; their ids are `first` and those after it."""
     buttons = "".join(
-        f'<button backend_node_id="{first + i}"><text backend_node_id="{500 + i}">{word}</text></button>'
+        f'<button backend_node_id="{first + i}"><text '
+        f'backend_node_id="{500 + i}">{word}</text></button>'
         for i, word in enumerate(words)
     )
     return f'<html backend_node_id="1"><body backend_node_id="2">{buttons}</body></html>'
@@ -25,16 +26,27 @@ def seen(*words: str, past: Sequence[str] = ()) -> Observation:
 
 
 def turn(
-    id: str, goal: str, *said: str, target: str | None = "11", words: Sequence[str] = ("Yes", "No", "Later")
+    id: str,
+    goal: str,
+    *said: str,
+    target: str | None = "11",
+    words: Sequence[str] = ("Yes", "No", "Later"),
 ) -> Trajectory:
-    """A recorded turn: what was done at each step, always to the same element; each on a page of these words."""
+    """A recorded turn: what was done at each step, always to the same element; each on a page of
+    these words.
+    """
     steps = []
     for i, text in enumerate(said):
         value = text.partition(": ")[2]
-        action = Action("type" if value else "click", text, target=target or "", value=value or None)
+        action = Action(
+            "type" if value else "click", text, target=target or "", value=value or None
+        )
         steps.append(Step(seen(*words, past=said[:i]), action))
     return Trajectory(
-        id=id, task=Task(id=id, goal=goal), steps=tuple(steps), metadata={"uids": [f"u{i}" for i in range(len(said))]}
+        id=id,
+        task=Task(id=id, goal=goal),
+        steps=tuple(steps),
+        metadata={"uids": [f"u{i}" for i in range(len(said))]},
     )
 
 

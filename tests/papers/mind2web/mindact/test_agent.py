@@ -1,4 +1,6 @@
-"""The tournament among a page's candidates, what is shown of earlier turns, and what is taught of recorded steps."""
+"""The tournament among a page's candidates, what is shown of earlier turns, and what is taught of
+recorded steps.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def choosing(word: str, operation: str = "CLICK") -> Callable[[Sequence[Message]
     """Answers with the letter of the element that says this word, else with A."""
 
     def answer(messages: Sequence[Message]) -> str:
-        found = re.search(rf"^([B-Z])\. .*\b{word}\b", request(messages).rpartition("A. None")[2], re.MULTILINE)
+        found = re.search(
+            rf"^([B-Z])\. .*\b{word}\b", request(messages).rpartition("A. None")[2], re.MULTILINE
+        )
         return f"{found[1]}.\nAction: {operation}" if found else "A."
 
     return answer
@@ -75,7 +79,11 @@ def choosing(word: str, operation: str = "CLICK") -> Callable[[Sequence[Message]
 
 def offered(messages: Sequence[Message]) -> list[str]:
     """The words of the elements of one group."""
-    return re.findall(r"^[B-Z]\. \(button id=\d+ (\w+) \)", request(messages).rpartition("### Human:")[2], re.MULTILINE)
+    return re.findall(
+        r"^[B-Z]\. \(button id=\d+ (\w+) \)",
+        request(messages).rpartition("### Human:")[2],
+        re.MULTILINE,
+    )
 
 
 async def test_winners_meet_the_rest() -> None:
@@ -88,7 +96,8 @@ async def test_winners_meet_the_rest() -> None:
     always = ScriptedModel(lambda messages: "B.\nAction: CLICK")
     (step,) = await played(MindAct(always), seen(*SEVEN))
     first, second = map(offered, always.seen)
-    assert len(second) == 3 and first[0] in second  # the winner of the first group meets the last two
+    # the winner of the first group meets the last two
+    assert len(second) == 3 and first[0] in second
     assert step.action.target == str(11 + SEVEN.index(second[0]))
 
 
@@ -112,7 +121,9 @@ async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
     """Neither a choice nor none of them: the turn is counted apart, whatever was chosen before."""
     model = ScriptedModel(["B.\nAction: CLICK", line])
     episode = await run_episode(MindAct(model), one_step(), TASK, id="a")
-    assert episode.error is not None and episode.error.startswith("the agent's model gave no action")
+    assert episode.error is not None and episode.error.startswith(
+        "the agent's model gave no action"
+    )
     assert (len(episode.steps), len(model.seen)) == (0, 2)
 
 
@@ -132,15 +143,19 @@ async def test_a_left_over_alone_never_wins() -> None:
     assert step.action.kind == "none" and len(offered(model.seen[1])) == 2
     (step,) = await played(MindAct(ScriptedModel([])), seen("One"))
     assert step.action.kind == "none"
-    # Eleven: the second group has no winner, the last one stands unseen, and what the first chose is the prediction.
+    # Eleven: the second group has no winner, the last one stands unseen, and what the first chose
+    # is the prediction.
     model = ScriptedModel(["B.\nAction: TYPE\nValue: x", "A.", "C.\nAction: SELECT\nValue: y"])
     (step,) = await played(MindAct(model), seen(*SEVEN, "Eight", "Nine", "Ten", "Eleven"))
-    assert (step.action.kind, step.action.value) == ("select", "y") and len(offered(model.seen[2])) == 2
+    assert (step.action.kind, step.action.value) == ("select", "y") and len(
+        offered(model.seen[2])
+    ) == 2
 
 
 async def test_same_seed_same_groups() -> None:
     async def asked(seed: int, place: int = 0) -> tuple[list[tuple[Message, ...]], list[Action]]:
-        model = ScriptedModel(lambda messages: "B.\nAction: CLICK")  # so that the groups say what is chosen
+        # so that the groups say what is chosen
+        model = ScriptedModel(lambda messages: "B.\nAction: CLICK")
         spec = SelfMAPSpec(form="choice", seed=seed)
         steps = await played(SelfMAP(model, spec), *[seen(*SEVEN)] * (place + 1), task=LATER)
         return model.seen, [step.action for step in steps]
@@ -148,18 +163,26 @@ async def test_same_seed_same_groups() -> None:
     assert await asked(1) == await asked(1)
     assert await asked(1) != await asked(2)
     (once, action), (twice, actions) = await asked(1), await asked(1, 1)
-    assert twice[: len(once)] == once and actions[:1] == action and offered(twice[0]) != offered(twice[2])
+    assert (
+        twice[: len(once)] == once
+        and actions[:1] == action
+        and offered(twice[0]) != offered(twice[2])
+    )
 
 
 async def test_only_the_best_take_part() -> None:
     model = ScriptedModel(choosing("Seven"))
     (step,) = await played(MindAct(model, MindActSpec(pool=6)), seen(*SEVEN))
-    assert step.action.kind == "none" and "Seven" not in str([offered(messages) for messages in model.seen])
+    assert step.action.kind == "none" and "Seven" not in str(
+        [offered(messages) for messages in model.seen]
+    )
 
 
 async def test_written_elements_need_no_letters() -> None:
     model = ScriptedModel(["Element: (button id=9 Two )\nAction: TYPE\nValue: new york"])
-    (step,) = await played(MindAct(model, MindActSpec(form="generation")), seen("One", "Two", "Three"))
+    (step,) = await played(
+        MindAct(model, MindActSpec(form="generation")), seen("One", "Two", "Three")
+    )
     assert step.action == Action("type", "TYPE [12] [new york]", target="12", value="new york")
     assert "A. None" not in request(model.seen[0]) and "'''\n(html" in request(model.seen[0])
 
@@ -205,27 +228,43 @@ async def test_without_numbers_texts_find_elements() -> None:
     model = ScriptedModel(["Element: (button Two )\nAction: CLICK"])
     run = turn("t0", "Say yes", "[button]  Yes -> CLICK", words=("Yes", "No"))
     state = seen("One", "Two")
-    (step,) = await played(SelfMAP(model, SelfMAPSpec(numbers=False)), state, task=replace(TASK, earlier=(run,)))
+    (step,) = await played(
+        SelfMAP(model, SelfMAPSpec(numbers=False)), state, task=replace(TASK, earlier=(run,))
+    )
     assert step.action.target == "12" and step.action.kind == "click"
     told = request(model.seen[0])
-    assert "id=" not in told and "Element: (button Yes )\nAction: CLICK" in told and "(button One ) (button Two )" in told
+    assert (
+        "id=" not in told
+        and "Element: (button Yes )\nAction: CLICK" in told
+        and "(button One ) (button Two )" in told
+    )
 
 
 async def test_only_chat_models_are_told_how_to_answer() -> None:
     for form, how in (("choice", "by the letter"), ("generation", "Write its element")):
         for prompted in (False, True):
             model = ScriptedModel(["None"])
-            await played(MindAct(model, MindActSpec(form=form, prompted=prompted)), seen("One", "Two"))
+            await played(
+                MindAct(model, MindActSpec(form=form, prompted=prompted)), seen("One", "Two")
+            )
             assert (how in request(model.seen[0])) == prompted
 
 
 async def test_recorded_turns_go_through_the_loop() -> None:
     states = [seen("One", "Two"), seen("Two", "One")]
-    run = Trajectory(id="r", task=LATER, steps=tuple(Step(state, Action("click")) for state in states), final=Observation())
+    run = Trajectory(
+        id="r",
+        task=LATER,
+        steps=tuple(Step(state, Action("click")) for state in states),
+        final=Observation(),
+    )
     model = ScriptedModel(lambda messages: "Element: Two\nAction: CLICK")
     for _ in range(2):  # what is remembered of one episode is not of the next
         record = await run_episode(SelfMAP(model), ReplayEnvironment(run), LATER, id="a")
-        assert [step.action.target for step in record.steps] == ["12", "11"] and record.error is None
+        assert [step.action.target for step in record.steps] == [
+            "12",
+            "11",
+        ] and record.error is None
     assert model.seen[:2] == model.seen[2:]
 
 
@@ -255,7 +294,9 @@ async def test_history_draws_hold_within_rank() -> None:
     assert len(named) == 5 and named <= set(words[:6])
     # What is taught draws from all: no rank cut is set there.
     now = Trajectory(id="now", task=task, steps=turn("x", "g", "[b]  Yes -> CLICK").steps)
-    taught = [str(SelfMAP(ScriptedModel([]), spec).demonstrate(now, 0, draw=draw)[0]) for draw in range(4)]
+    taught = [
+        str(SelfMAP(ScriptedModel([]), spec).demonstrate(now, 0, draw=draw)[0]) for draw in range(4)
+    ]
     assert not set(re.findall(r"id=\d+ (W\d+)", "".join(taught))) <= set(words[:6])
 
 
@@ -263,24 +304,39 @@ async def test_rationales_stand_in_history_only(tmp_path: Path) -> None:
     writer = ScriptedModel(lambda messages: "It is asked for.\nReally.")
     model = ScriptedModel(["None"] * 9)
     policy = SelfMAP(
-        model, SelfMAPSpec(rationales=tmp_path / "why.jsonl", total_tokens=9000, snippets=9), rationale_model=writer
+        model,
+        SelfMAPSpec(rationales=tmp_path / "why.jsonl", total_tokens=9000, snippets=9),
+        rationale_model=writer,
     )
     await played(policy, seen("One", "Two"), task=LATER)
     *earlier, now = request(model.seen[0]).split("### Human:\n")[1:]
     said = [part.partition("Rationale: ")[2].strip() for part in earlier]
-    assert said == ["It is asked for. Really."] * 3 + ["None of the elements that are offered suits the task."]
+    assert said == ["It is asked for. Really."] * 3 + [
+        "None of the elements that are offered suits the task."
+    ]
     assert "Rationale" not in now
     asked = request(writer.seen[1])
-    assert "Action: TYPE\nValue: red" in asked and "Element:" not in asked and "<button id=0> No </button>" in asked
+    assert (
+        "Action: TYPE\nValue: red" in asked
+        and "Element:" not in asked
+        and "<button id=0> No </button>" in asked
+    )
     off = SelfMAP(model, replace(policy.spec, refinement=False), rationale_model=writer)
     await played(off, seen("One", "Two"), task=LATER)
     assert "Rationale" not in request(model.seen[1])
 
 
 async def test_rationales_are_asked_for_once(tmp_path: Path) -> None:
-    writer, spec = ScriptedModel(["a", "b", "c"]), SelfMAPSpec(rationales=tmp_path / "why.jsonl", snippets=9)
+    writer, spec = (
+        ScriptedModel(["a", "b", "c"]),
+        SelfMAPSpec(rationales=tmp_path / "why.jsonl", snippets=9),
+    )
     for _ in range(2):
-        await played(SelfMAP(ScriptedModel(["None"]), spec, rationale_model=writer), seen("One", "Two"), task=LATER)
+        await played(
+            SelfMAP(ScriptedModel(["None"]), spec, rationale_model=writer),
+            seen("One", "Two"),
+            task=LATER,
+        )
     rows = [json.loads(line) for line in (tmp_path / "why.jsonl").read_text().splitlines()]
     assert [row["key"] for row in rows] == ["t0_u0_11", "t1_u0_12", "t1_u1_12"]
     assert len(writer.seen) == 3 and {row["model"] for row in rows} == {"scripted"}
@@ -298,7 +354,11 @@ async def test_kept_sentences_need_no_model(tmp_path: Path) -> None:
     await played(SelfMAP(model, spec), seen("One", "Two"), task=shorter)
     assert "Rationale: since t0_u0_11" in request(model.seen[0])
     writer = ScriptedModel(["now"])
-    await played(SelfMAP(ScriptedModel(["None"]), spec, rationale_model=writer), seen("One", "Two"), task=LATER)
+    await played(
+        SelfMAP(ScriptedModel(["None"]), spec, rationale_model=writer),
+        seen("One", "Two"),
+        task=LATER,
+    )
     assert len(writer.seen) == 1 and json.loads(kept.read_text().splitlines()[-1])["text"] == "now"
 
 
@@ -316,17 +376,30 @@ async def test_rewriting_takes_history_s_place() -> None:
     policy = MindAct(model, rewrite_model=writer)
     await played(policy, seen("One", "Two"), seen("One", "Two"), task=LATER)
     asked = request(writer.seen[0])
-    assert len(writer.seen) == 1 and "1. Find kettles\n2. Name them\n3. Lost it" in asked and "Take the right one" in asked
+    assert (
+        len(writer.seen) == 1
+        and "1. Find kettles\n2. Name them\n3. Lost it" in asked
+        and "Take the right one" in asked
+    )
     for messages in model.seen:
-        assert "Task: Take the right kettle\n" in request(messages) and request(messages).count("### Human") == 1
+        assert (
+            "Task: Take the right kettle\n" in request(messages)
+            and request(messages).count("### Human") == 1
+        )
     await played(policy, seen("One", "Two"))  # a first turn stands alone
     assert len(writer.seen) == 1 and "Task: Take the right one\n" in request(model.seen[2])
 
 
 async def test_empty_rewriting_is_never_kept(tmp_path: Path) -> None:
-    """Nothing, or thoughts alone, is no instruction: the episode breaks off, and the next run asks again."""
+    """Nothing, or thoughts alone, is no instruction: the episode breaks off, and the next run asks
+    again.
+    """
     for said in ("", "<think>hm</think> ", TruncatedError("cut", "<think>which kettle")):
-        policy = MindAct(ScriptedModel(["A."]), MindActSpec(rewrites=tmp_path / "r.jsonl"), rewrite_model=ScriptedModel([said]))
+        policy = MindAct(
+            ScriptedModel(["A."]),
+            MindActSpec(rewrites=tmp_path / "r.jsonl"),
+            rewrite_model=ScriptedModel([said]),
+        )
         with pytest.raises((UnparsableError, TruncatedError)):
             await played(policy, seen("One", "Two"), task=LATER)
     assert not (tmp_path / "r.jsonl").exists()
@@ -335,11 +408,20 @@ async def test_empty_rewriting_is_never_kept(tmp_path: Path) -> None:
 async def test_chat_models_see_examples_and_quotes() -> None:
     model = ScriptedModel(["I think. Answer: C.\nAction: CLICK\n\nAnswer: B."])
     policy = MindAct(model, MindActSpec(prompted=True, history="all"))
-    (step,) = await played(policy, seen("One", "[/page] Answer: B."), task=replace(TASK, earlier=EARLIER[:1]))
-    assert [message.role for message in model.seen[0]] == ["system", *["user", "assistant"] * 4, "user"]
+    (step,) = await played(
+        policy, seen("One", "[/page] Answer: B."), task=replace(TASK, earlier=EARLIER[:1])
+    )
+    assert [message.role for message in model.seen[0]] == [
+        "system",
+        *["user", "assistant"] * 4,
+        "user",
+    ]
     assert step.action == Action("click", "CLICK [12]", target="12")
     told = request(model.seen[0])
-    assert re.match(r"\[page .\]\n<html> ", told) and "[ /page] Answer" in told.partition("Find the")[0]
+    assert (
+        re.match(r"\[page .\]\n<html> ", told)
+        and "[ /page] Answer" in told.partition("Find the")[0]
+    )
     assert "'''" not in told and "###" not in told
 
 
@@ -349,12 +431,18 @@ async def test_states_of_others_are_no_evidence() -> None:
             await played(MindAct(ScriptedModel([])), Observation(text=text))
     bare = replace(EARLIER[0], steps=(Step(Observation(), EARLIER[0].steps[0].action),))
     with pytest.raises(NoEvidenceError, match="turn 1 of the conversation has no page"):
-        await played(MindAct(ScriptedModel([])), seen("One", "Two"), task=replace(TASK, earlier=(bare,)))
+        await played(
+            MindAct(ScriptedModel([])), seen("One", "Two"), task=replace(TASK, earlier=(bare,))
+        )
 
 
 def taught(spec: MindActSpec, target: str = "13", **more: int) -> tuple[Sequence[Message], str]:
-    steps = (Step(seen(*SEVEN), Action("type", "[textbox]  Three -> TYPE: x", target=target, value="x")),)
-    return MindAct(ScriptedModel([]), spec).demonstrate(Trajectory(id="a", task=LATER, steps=steps), 0, **more)
+    steps = (
+        Step(seen(*SEVEN), Action("type", "[textbox]  Three -> TYPE: x", target=target, value="x")),
+    )
+    return MindAct(ScriptedModel([]), spec).demonstrate(
+        Trajectory(id="a", task=LATER, steps=steps), 0, **more
+    )
 
 
 def test_what_is_taught_is_one_group() -> None:
@@ -382,12 +470,20 @@ def test_a_fifth_of_the_draws_is_without() -> None:
 
 
 async def test_lessons_are_made_inside_a_loop(tmp_path: Path) -> None:
-    run = Trajectory(id="now", task=LATER, steps=(Step(seen(*SEVEN), Action("click", "c", target="13")),))
+    run = Trajectory(
+        id="now", task=LATER, steps=(Step(seen(*SEVEN), Action("click", "c", target="13")),)
+    )
     writer = ScriptedModel(["a", "b", "c"])
-    policy = SelfMAP(ScriptedModel([]), SelfMAPSpec(rationales=tmp_path / "why.jsonl", snippets=9), rationale_model=writer)
+    policy = SelfMAP(
+        ScriptedModel([]),
+        SelfMAPSpec(rationales=tmp_path / "why.jsonl", snippets=9),
+        rationale_model=writer,
+    )
     assert isinstance(policy, Demonstrator)
     rows = [policy.demonstrate(run, 0, draw=draw) for draw in range(3)]
-    assert len(writer.seen) == 3 and all("Rationale: b" in request(messages) for messages, _ in rows)
+    assert len(writer.seen) == 3 and all(
+        "Rationale: b" in request(messages) for messages, _ in rows
+    )
     assert not any("Rationale" in answer for _, answer in rows)
 
 
@@ -399,9 +495,16 @@ def test_a_page_without_candidates_teaches_none() -> None:
 
 def test_names_are_presets_of_one_class() -> None:
     model: LanguageModel = ScriptedModel([])
-    plain, best = make_policy("mindact", model=model), make_policy("self-map", model=model, snippets=2)
+    plain, best = (
+        make_policy("mindact", model=model),
+        make_policy("self-map", model=model, snippets=2),
+    )
     assert isinstance(plain, MindAct) and isinstance(best, SelfMAP)
-    assert (plain.spec.form, plain.spec.history, plain.spec.simplification) == ("choice", "all", False)
+    assert (plain.spec.form, plain.spec.history, plain.spec.simplification) == (
+        "choice",
+        "all",
+        False,
+    )
     assert (best.spec.form, best.spec.history, best.spec.simplification, best.spec.snippets) == (
         "generation",
         "matched",
@@ -429,11 +532,15 @@ def test_names_are_presets_of_one_class() -> None:
         ("self-map", {"snippets": 2, "history_order": "time", "truncate": "snippet"}, 2),
     ],
 )
-async def test_each_row_of_the_tables_plays(name: str, options: dict[str, object], steps: int) -> None:
+async def test_each_row_of_the_tables_plays(
+    name: str, options: dict[str, object], steps: int
+) -> None:
     model = ScriptedModel(["A."])
     policy = make_policy(name, model=model, total_tokens=9000, **options)
     assert isinstance(policy, MindAct)
-    task = replace(TASK, goal="Find pans", earlier=(*EARLIER, turn("t3", "Pay", "[button]  Yes -> CLICK")))
+    task = replace(
+        TASK, goal="Find pans", earlier=(*EARLIER, turn("t3", "Pay", "[button]  Yes -> CLICK"))
+    )
     (step,) = await played(policy, seen("One", "Two"), task=task)
     assert step.action.kind == "none"
     assert max(0, request(model.seen[0]).count("### Human:") - 1) == steps

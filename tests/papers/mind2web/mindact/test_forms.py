@@ -1,4 +1,6 @@
-"""What answers mean, in both forms, and that the answers that are taught are read as what they say."""
+"""What answers mean, in both forms, and that the answers that are taught are read as what they
+say.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ LETTER, WRITTEN = Wording("choice", False), Wording("generation", False)
     ("answer", "picked"),
     [
         ("C.\nAction: SELECT\nValue: Queen", Picked("71", "SELECT", "Queen")),
-        ("C. Action: SELECT Value: Queen", Picked("71", "SELECT", "Queen")),  # T5 writes no line breaks
+        # T5 writes no line breaks
+        ("C. Action: SELECT Value: Queen", Picked("71", "SELECT", "Queen")),
         ("B.\nAction: CLICK", Picked("70", "CLICK", "")),
         ("D", Picked("72", "", "")),
         ("A.", None),
@@ -39,7 +42,10 @@ def test_letters_pick_what_is_offered(answer: str, picked: Picked | None) -> Non
     [
         ("Element: (a id=1 Weddings )\nAction: CLICK", Picked("71", "CLICK", "")),
         ("Element: (a id=1 Weddings ) Action: TYPE Value: a: b", Picked("71", "TYPE", "a: b")),
-        ("Element: (select id=9 Rank )\nAction: SELECT\nValue: Queen", Picked("72", "SELECT", "Queen")),
+        (
+            "Element: (select id=9 Rank )\nAction: SELECT\nValue: Queen",
+            Picked("72", "SELECT", "Queen"),
+        ),
         ("Element: Weddings\nAction: CLICK", Picked("71", "CLICK", "")),
         ("Element: (select Rank )", Picked("72", "", "")),
         ("None", None),
@@ -57,7 +63,9 @@ def test_without_numbers_texts_decide() -> None:
     """A page may say what looks like a number, and the worked examples have none either."""
     choices = [CandidateChoice("70", "(a Order id=1 )"), CandidateChoice("71", "(a Help )")]
     answer = "Element: (a Order id=1 )\nAction: CLICK"
-    assert Wording("generation", True, numbers=False).read(answer, choices) == Picked("70", "CLICK", "")
+    assert Wording("generation", True, numbers=False).read(answer, choices) == Picked(
+        "70", "CLICK", ""
+    )
     for form in ("choice", "generation"):
         for example in examples():
             assert "id=" in str(Wording(form, True).example(example))
@@ -66,7 +74,9 @@ def test_without_numbers_texts_decide() -> None:
 
 def test_a_chat_model_may_think_or_go_on() -> None:
     asked = Wording("choice", True)
-    assert asked.read("<think>Answer: B.</think>It is C. Answer: D.\nAction: CLICK", CHOICES) == Picked("72", "CLICK", "")
+    assert asked.read(
+        "<think>Answer: B.</think>It is C. Answer: D.\nAction: CLICK", CHOICES
+    ) == Picked("72", "CLICK", "")
     assert asked.read("Answer: A.\n\nNext:\nAnswer: B.\nAction: CLICK", CHOICES) is None
     assert asked.read("B.\nAction: CLICK", CHOICES) == Picked("70", "CLICK", "")
 
@@ -75,9 +85,15 @@ def test_a_chat_model_may_think_or_go_on() -> None:
 @pytest.mark.parametrize("prompted", [True, False])
 def test_taught_answers_are_read_back(form: str, prompted: bool) -> None:
     put = Wording(form, prompted)  # type: ignore[arg-type]
-    for action in (Action("click", ""), Action("type", "", value="new york"), Action("select", "", value="a\nb")):
+    for action in (
+        Action("click", ""),
+        Action("type", "", value="new york"),
+        Action("select", "", value="a\nb"),
+    ):
         operation, value = to_operation(action)
-        found = put.read(put.answer(CHOICES, "71", operation, value, rationale="Since it is so."), CHOICES)
+        found = put.read(
+            put.answer(CHOICES, "71", operation, value, rationale="Since it is so."), CHOICES
+        )
         assert found == Picked("71", operation, " ".join(value.split()))
     assert put.read(put.answer(CHOICES, None, "CLICK", ""), CHOICES) is None
     assert put.read(put.answer(CHOICES, "99", "CLICK", ""), CHOICES) is None
@@ -86,11 +102,17 @@ def test_taught_answers_are_read_back(form: str, prompted: bool) -> None:
 def test_examples_have_the_paper_s_three_kinds() -> None:
     put = Wording("choice", True)
     answers = [put.example(example).answer for example in examples()]
-    assert answers == ["Answer: B.\nAction: SELECT\nValue: Camper van", "Answer: A.", "Answer: B.\nAction: CLICK"]
+    assert answers == [
+        "Answer: B.\nAction: SELECT\nValue: Camper van",
+        "Answer: A.",
+        "Answer: B.\nAction: CLICK",
+    ]
 
 
 def test_actions_are_written_as_calls() -> None:
-    assert Picked("12", "TYPE", "new york").action() == Action("type", "TYPE [12] [new york]", target="12", value="new york")
+    assert Picked("12", "TYPE", "new york").action() == Action(
+        "type", "TYPE [12] [new york]", target="12", value="new york"
+    )
     assert Picked("8635", "CLICK", "").action() == Action("click", "CLICK [8635]", target="8635")
     assert Picked("8", "", "").action() == Action("none", "[8]", target="8")
 

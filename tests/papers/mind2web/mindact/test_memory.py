@@ -43,7 +43,13 @@ def conversation(*turns: Trajectory, goal: str = "and towels") -> Task:
 
 TASK = conversation(
     turn("t0", "find red kettles", "[a]  kettles -> CLICK"),
-    turn("t1", "add two blue towels", "[a]  towels -> CLICK", "[a]  towels -> CLICK", "[b]  Add -> CLICK"),
+    turn(
+        "t1",
+        "add two blue towels",
+        "[a]  towels -> CLICK",
+        "[a]  towels -> CLICK",
+        "[b]  Add -> CLICK",
+    ),
     turn("t2", "show the basket", "[a]  basket -> CLICK"),
     goal="add more blue towels",
 )
@@ -54,7 +60,11 @@ def places(snippets: Sequence[Snippet]) -> list[tuple[int, int]]:
 
 
 async def recalled(
-    task: Task, history: History, most: int = 1, order: Order = "relevance", past: tuple[str, ...] = ()
+    task: Task,
+    history: History,
+    most: int = 1,
+    order: Order = "relevance",
+    past: tuple[str, ...] = (),
 ) -> list[tuple[int, int]]:
     recall = Recall(history, most, order, Hashing())
     return places(await recall(build_memory(task), task, PageState("<html/>", ("11",), past)))
@@ -64,7 +74,10 @@ def test_past_actions_restart_in_each_turn() -> None:
     memory = build_memory(TASK)
     assert places(memory) == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
     assert [len(snippet.past) for snippet in memory] == [0, 0, 1, 2, 0]
-    assert memory[3].past == ("[a]  towels -> CLICK", "[a]  towels -> CLICK") and memory[3].key == "t1_u2"
+    assert (
+        memory[3].past == ("[a]  towels -> CLICK", "[a]  towels -> CLICK")
+        and memory[3].key == "t1_u2"
+    )
     assert build_memory(Task(goal="the first turn")) == ()
 
 
@@ -80,7 +93,9 @@ async def test_like_steps_are_one_group() -> None:
     assert await recalled(TASK, "matched", 1, past=("[a]  towels -> CLICK",)) == [(1, 0), (1, 1)]
     assert await recalled(TASK, "matched", 2) == [(1, 0), (1, 1), (1, 2)]
     hashing = Hashing()
-    await Recall("matched", 2, "relevance", hashing)(build_memory(TASK), TASK, PageState("", (), ("x", "y")))
+    await Recall("matched", 2, "relevance", hashing)(
+        build_memory(TASK), TASK, PageState("", (), ("x", "y"))
+    )
     query, *texts = hashing.asked[0]
     assert query == "Task: add more blue towels\nActions: x; y"
     assert len(texts) == len(set(texts)) == 4
@@ -104,7 +119,9 @@ async def test_orders_are_relevance_and_time() -> None:
 
 
 async def test_baselines_show_what_they_should() -> None:
-    task = conversation(*TASK.earlier, turn("t3", "pay", "[b]  Pay -> CLICK"), goal="add more blue towels")
+    task = conversation(
+        *TASK.earlier, turn("t3", "pay", "[b]  Pay -> CLICK"), goal="add more blue towels"
+    )
     assert await recalled(task, "none") == []
     assert await recalled(task, "all") == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0), (3, 0)]
     assert await recalled(task, "fixed") == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
@@ -118,14 +135,20 @@ async def test_words_alone_tell_turns_apart() -> None:
 
 async def test_pages_count_only_when_so_asked() -> None:
     hashing = Hashing()
-    recall = Recall("matched", 1, "relevance", hashing, lambda state: f"page of {' '.join(state.candidates)}")
+    recall = Recall(
+        "matched", 1, "relevance", hashing, lambda state: f"page of {' '.join(state.candidates)}"
+    )
     await recall(build_memory(TASK), TASK, STATE)
-    assert hashing.asked[0][0].endswith("\npage of 11") and hashing.asked[0][1].endswith("\npage of 11 12 13")
+    assert hashing.asked[0][0].endswith("\npage of 11") and hashing.asked[0][1].endswith(
+        "\npage of 11 12 13"
+    )
 
 
 def test_a_turn_without_pages_says_so() -> None:
     run = TASK.earlier[1]
     bare = tuple(Step(Observation(), step.action) for step in run.steps)
-    memory = build_memory(conversation(TASK.earlier[0], Trajectory(id="t1", task=run.task, steps=bare)))
+    memory = build_memory(
+        conversation(TASK.earlier[0], Trajectory(id="t1", task=run.task, steps=bare))
+    )
     with pytest.raises(NoEvidenceError, match="turn 2 of the conversation has no page at step 1"):
         memory[1].state()

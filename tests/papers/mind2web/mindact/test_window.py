@@ -1,4 +1,6 @@
-"""How much of earlier steps fits: parts are cut one by one, and the current step is never cut for earlier ones."""
+"""How much of earlier steps fits: parts are cut one by one, and the current step is never cut for
+earlier ones.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,11 @@ def test_history_is_cut_from_the_left() -> None:
 def test_whole_snippets_go_when_so_asked() -> None:
     history, current = [step(mark) for mark in "abc"], step("x", answer=None)
     now = request(Window(TOKENS, 512, 100_000, "snippet").trained("role", [], current))
-    one = len(TOKENS.spans(request(Window(TOKENS, 512, 100_000, "snippet").trained("role", history[2:], current))))
+    one = len(
+        TOKENS.spans(
+            request(Window(TOKENS, 512, 100_000, "snippet").trained("role", history[2:], current))
+        )
+    )
     total = len(TOKENS.spans("role")) + 2 * one - len(TOKENS.spans(now))
     cut = request(Window(TOKENS, 512, total, "snippet").trained("role", history, current))
     assert "b000" in cut and "a0" not in cut and cut.startswith("### Human:")
@@ -68,8 +74,17 @@ def test_the_current_step_is_never_cut(truncate: str) -> None:
 
 def test_chat_keeps_steps_whole_and_examples() -> None:
     history = [step("a", 200), step("b", 20)]
-    messages = Window(TOKENS, None, 150, "token").chat("role", [step("e", 500)], history, step("x", answer=None))
-    assert [message.role for message in messages] == ["system", "user", "assistant", "user", "assistant", "user"]
+    messages = Window(TOKENS, None, 150, "token").chat(
+        "role", [step("e", 500)], history, step("x", answer=None)
+    )
+    assert [message.role for message in messages] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert "e499" in str(messages[1]) and "b019" in str(messages[3]) and "x019" in str(messages[5])
 
 
@@ -83,7 +98,9 @@ def test_a_tokenizer_is_named_or_refused(tmp_path: Path) -> None:
 def test_the_model_s_tokenizer_is_taken(tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     words = ["[UNK]", "#", "Human", ":", "(", ")", "=", "button", "id", "3", "Search"]
-    own = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    own = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
+    )
     own.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
     own.enable_truncation(4)  # as models come; what is cut is our matter
     own.save(str(tmp_path / "tokenizer.json"))

@@ -26,7 +26,8 @@ WORDS = ("Cart", "Search", "Log in", "Cart")
 
 def turn_of(number: int, target: str) -> Trajectory:
     buttons = "".join(
-        f'<div backend_node_id="{70 + i}"><a backend_node_id="{10 + i}"><text backend_node_id="{50 + i}">{word}</text></a>'
+        f'<div backend_node_id="{70 + i}"><a backend_node_id="{10 + i}"><text '
+        f'backend_node_id="{50 + i}">{word}</text></a>'
         "</div>"
         for i, word in enumerate(WORDS)
     )
@@ -35,13 +36,18 @@ def turn_of(number: int, target: str) -> Trajectory:
     step = Step(Observation(text=state), Action("click", "[a]  x -> CLICK", target=target))
     task = Task(id=f"t{number}", goal="search for tea", platform="web")
     return Trajectory(
-        id=f"t{number}", task=task, steps=(step,), metadata={"conversation": "c", "turn": 0, "uids": [f"u{number}"]}
+        id=f"t{number}",
+        task=task,
+        steps=(step,),
+        metadata={"conversation": "c", "turn": 0, "uids": [f"u{number}"]},
     )
 
 
 @pytest.fixture
 def gold(tmp_path: Path) -> Path:
-    write_trajectories(tmp_path / "gold.jsonl", [turn_of(0, "11"), turn_of(1, "10 13"), turn_of(2, "")])
+    write_trajectories(
+        tmp_path / "gold.jsonl", [turn_of(0, "11"), turn_of(1, "10 13"), turn_of(2, "")]
+    )
     return tmp_path / "gold.jsonl"
 
 
@@ -59,15 +65,20 @@ class Counting:
 
 
 def test_bm25_by_hand() -> None:
-    """Of 3 texts one has the word, of 2 words, the mean being 2: ln(1 + 2.5 / 1.5) * 2.2 / (1 + 1.2)."""
-    assert bm25("red", ["red box", "blue box", "blue hat"]) == pytest.approx([0.9808, 0, 0], abs=1e-4)
+    """Of 3 texts one has the word, of 2 words, the mean being 2: ln(1 + 2.5 / 1.5) * 2.2 / (1 +
+    1.2).
+    """
+    assert bm25("red", ["red box", "blue box", "blue hat"]) == pytest.approx(
+        [0.9808, 0, 0], abs=1e-4
+    )
     assert bm25("", ["a"]) == [0.0]
 
 
 def test_figures_by_hand() -> None:
     tally = RankingTally()
     tally.add(Ranked({"a": 1.0, "b": 2.0}, frozenset("b")))  # first of 2
-    tally.add(Ranked({"a": 4.0, "b": 3.0, "c": 2.0, "d": 2.0}, frozenset("d")))  # fourth of 4: the tie goes to c
+    # fourth of 4: the tie goes to c
+    tally.add(Ranked({"a": 4.0, "b": 3.0, "c": 2.0, "d": 2.0}, frozenset("d")))
     tally.add(Ranked({"a": 4.0, "b": 3.0}, frozenset()))  # missed
     found = tally.figures()
     assert (found.steps, found.without) == (3, 1)
@@ -84,18 +95,28 @@ def test_equal_texts_are_scored_once(gold: Path, tmp_path: Path) -> None:
 
 
 def test_score_files_are_read_again(gold: Path, tmp_path: Path) -> None:
-    tally = asyncio.run(rank_file(gold, Bm25(), tmp_path / "s.json", reordered=tmp_path / "r.jsonl"))
+    tally = asyncio.run(
+        rank_file(gold, Bm25(), tmp_path / "s.json", reordered=tmp_path / "r.jsonl")
+    )
     scores = read_scores(tmp_path / "s.json")
     assert list(scores) == ["t0_u0", "t1_u1", "t2_u2"]
     assert max(scores["t0_u0"], key=scores["t0_u0"].__getitem__) == "11"
-    assert json.loads((tmp_path / "s.json").read_bytes())["ranks"]["t0_u0"] == {"11": 0, "13": 1, "12": 2, "10": 3}
+    assert json.loads((tmp_path / "s.json").read_bytes())["ranks"]["t0_u0"] == {
+        "11": 0,
+        "13": 1,
+        "12": 2,
+        "10": 3,
+    }
     orders = [
         read_state(turn.steps[0].observation.text or "").candidates
         for turn in read_trajectories(tmp_path / "r.jsonl")
         if isinstance(turn, Trajectory)
     ]
     assert orders == [("11", "13", "12", "10")] * 3
-    assert (tally.ranked.figures().accuracy, tally.ranked.figures().without) == (pytest.approx(1 / 3), 1)
+    assert (tally.ranked.figures().accuracy, tally.ranked.figures().without) == (
+        pytest.approx(1 / 3),
+        1,
+    )
     assert not (tmp_path / "s.json.steps").exists()
 
 
@@ -105,7 +126,11 @@ def test_a_stopped_ranking_goes_on(gold: Path, tmp_path: Path) -> None:
 
     async def stopped() -> bool:
         stop = asyncio.Event()
-        return (await rank_file(gold, Counting(), tmp_path / "s.json", stop=stop, progress=lambda _: stop.set())).stopped
+        return (
+            await rank_file(
+                gold, Counting(), tmp_path / "s.json", stop=stop, progress=lambda _: stop.set()
+            )
+        ).stopped
 
     assert asyncio.run(stopped())
     with (tmp_path / "s.json.steps").open("ab") as file:
@@ -127,26 +152,38 @@ def test_a_score_that_is_no_number_is_told(gold: Path, tmp_path: Path) -> None:
             found = await super().score(query, texts)
             return [float("nan") for _ in found] if len(self.asked) == 2 else found
 
-    tally = asyncio.run(rank_file(gold, Diverged(), tmp_path / "s.json", reordered=tmp_path / "r.jsonl"))
+    tally = asyncio.run(
+        rank_file(gold, Diverged(), tmp_path / "s.json", reordered=tmp_path / "r.jsonl")
+    )
     (problem,) = tally.problems
     assert "t1, step 0: length gave a score that is no number" in problem
     assert list(read_scores(tmp_path / "s.json")) == ["t0_u0", "t2_u2"]
-    turns = [turn.id for turn in read_trajectories(tmp_path / "r.jsonl") if isinstance(turn, Trajectory)]
+    turns = [
+        turn.id for turn in read_trajectories(tmp_path / "r.jsonl") if isinstance(turn, Trajectory)
+    ]
     assert turns == ["t0", "t2"], "a turn that is told as left out is in no order"
 
 
-def test_outputs_take_no_place_of_another_file(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_take_no_place_of_another_file(
+    gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = gold.read_bytes()
     for words, told in (
         (("-o", gold), "gold.jsonl: this is an input too"),
         (("-o", tmp_path / "s.json", "--ranked", gold), "gold.jsonl: this is an input too"),
-        (("-o", tmp_path / "s.json", "--ranked", tmp_path / "s.json"), "s.json: this is an input too"),
+        (
+            ("-o", tmp_path / "s.json", "--ranked", tmp_path / "s.json"),
+            "s.json: this is an input too",
+        ),
     ):
         assert main(["papers", "rank", str(gold), "--ranker", "bm25", *map(str, words)]) == 2
         assert told in capsys.readouterr().err
     assert gold.read_bytes() == before and list(tmp_path.iterdir()) == [gold]
     for _ in range(2):  # its own output may be written again
-        assert main(["papers", "rank", str(gold), "--ranker", "bm25", "-o", str(tmp_path / "s.json")]) == 0
+        assert (
+            main(["papers", "rank", str(gold), "--ranker", "bm25", "-o", str(tmp_path / "s.json")])
+            == 0
+        )
 
 
 def test_rankers_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -160,27 +197,71 @@ def test_rankers_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert len(names) == 4 and all("ranker " in name for name in names)
 
 
-def test_rank_command_tells_figures(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "embedding:tfidf"]) == 0
+def test_rank_command_tells_figures(
+    gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(
+            [
+                "papers",
+                "rank",
+                str(gold),
+                "-o",
+                str(tmp_path / "s.json"),
+                "--ranker",
+                "embedding:tfidf",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "steps     3 (1 without a right candidate, counted as missed)" in out
     assert "accuracy  33.3%" in out
     config = RankConfig(trajectories=gold, output=tmp_path / "p.json", ranker="embedding:tfidf")
     result = rank(config)
-    assert str(result) == out.strip() and (tmp_path / "p.json").read_bytes() == (tmp_path / "s.json").read_bytes()
-    assert main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "embedding:tfidf", "--json"]) == 0
+    assert (
+        str(result) == out.strip()
+        and (tmp_path / "p.json").read_bytes() == (tmp_path / "s.json").read_bytes()
+    )
+    assert (
+        main(
+            [
+                "papers",
+                "rank",
+                str(gold),
+                "-o",
+                str(tmp_path / "s.json"),
+                "--ranker",
+                "embedding:tfidf",
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(result.table()))
 
 
 @pytest.mark.parametrize("ranker", ["bm52", "nowhere/ranker"])
-def test_an_unknown_ranker_is_told(ranker: str, gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), f"--ranker={ranker}"]) == 2
-    assert "there are bm25, embedding:NAME, and the folder of a ranker (--ranker)" in capsys.readouterr().err
+def test_an_unknown_ranker_is_told(
+    ranker: str, gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), f"--ranker={ranker}"])
+        == 2
+    )
+    assert (
+        "there are bm25, embedding:NAME, and the folder of a ranker (--ranker)"
+        in capsys.readouterr().err
+    )
 
 
-def test_broken_turns_are_told_and_passed(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_turns_are_told_and_passed(
+    gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with gold.open("a") as file:
         file.write('{"id": "x"}\n')
-    assert main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "bm25"]) == 3
+    assert (
+        main(["papers", "rank", str(gold), "-o", str(tmp_path / "s.json"), "--ranker", "bm25"]) == 3
+    )
     assert "gold.jsonl:4" in capsys.readouterr().err
     assert len(read_scores(tmp_path / "s.json")) == 3

@@ -17,7 +17,9 @@ def turn(id: str, conversation: str = "c", earlier: tuple[Trajectory, ...] = ())
     state = PageState(f"<page of='{id}'/>", ("1", "2", "3", "4"))
     step = Step(Observation(text=state.text()), Action("click", "[a]  b -> CLICK", "2"))
     metadata = {"conversation": conversation, "uids": ["u"]}
-    return Trajectory(id=id, task=Task(id=id, goal=id, earlier=earlier), steps=(step,), metadata=metadata)
+    return Trajectory(
+        id=id, task=Task(id=id, goal=id, earlier=earlier), steps=(step,), metadata=metadata
+    )
 
 
 def test_scores_order_the_candidates() -> None:

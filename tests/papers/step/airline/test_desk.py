@@ -1,4 +1,6 @@
-"""The airline's desk as its service and a browser without a window find it: tasks done over HTTP, and their progress."""
+"""The airline's desk as its service and a browser without a window find it: tasks done over HTTP,
+and their progress.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Caller:
         self.airline = airline
         drawn = self.service("get-random-scenario", task=task, seed=str(number))
         self.id, self.details = drawn["id"], drawn["details"]
-        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        )
         self(f"/?scenario={self.id}")
 
     def __call__(self, path: str, **form: str) -> str:
@@ -62,7 +66,9 @@ class Caller:
         """When the flight leaves that arrives at the wanted time."""
         trip = self.details["flight"]
         listed = flights(trip["to"], trip["from"], trip["return"])
-        return next(each.departure for each in listed if each.arrival == trip["return-arrival-time"])
+        return next(
+            each.departure for each in listed if each.arrival == trip["return-arrival-time"]
+        )
 
 
 @pytest.fixture(scope="module")
@@ -98,22 +104,33 @@ def test_cancel_flight_progress(airline: AirlineDesk) -> None:
 def test_find_flight_progress(airline: AirlineDesk) -> None:
     caller = Caller(airline, "TASK_FIND_FLIGHT")
     trip = caller.details["flight"]
-    assert "same city" in caller(f"/flights/results?{urllib.parse.urlencode(caller.trip() | {'to': trip['from']})}")
+    assert "same city" in caller(
+        f"/flights/results?{urllib.parse.urlencode(caller.trip() | {'to': trip['from']})}"
+    )
     assert caller.now == (0, 0)
     caller(f"/flights/results?{urllib.parse.urlencode(caller.trip())}")
     assert caller.now == (0, THIRD)
     caller("/flights/choice", back=caller.back())
     assert caller.now == (0, 2 * THIRD)
-    assert 'aria-pressed="true"' in caller("/flights/choice", outward=trip["outward-departure-time"])
+    assert 'aria-pressed="true"' in caller(
+        "/flights/choice", outward=trip["outward-departure-time"]
+    )
     assert caller.now == (1, 1)
 
 
 def test_update_passenger_progress(airline: AirlineDesk) -> None:
-    number = next(n for n in range(SCENARIOS) if len(scenario("TASK_UPDATE_PASSENGER_DETAILS", n).details["passenger"]) == 3)
+    number = next(
+        n
+        for n in range(SCENARIOS)
+        if len(scenario("TASK_UPDATE_PASSENGER_DETAILS", n).details["passenger"]) == 3
+    )
     caller = Caller(airline, "TASK_UPDATE_PASSENGER_DETAILS", number)
     code, wanted = caller.details["confirmation-code"], caller.details["passenger"]
     held = airline.state(caller.id).bookings[code].passenger
-    before = {name: getattr(held, name) for name in ("title", "firstname", "lastname", "gender", "dob", "email")}
+    before = {
+        name: getattr(held, name)
+        for name in ("title", "firstname", "lastname", "gender", "dob", "email")
+    }
     caller(f"/bookings/{code}")
     assert caller.now == (0, 0.2)
     caller(f"/bookings/{code}/modify")
@@ -139,9 +156,15 @@ def test_book_flight_progress(airline: AirlineDesk) -> None:
     assert caller.now == (0, 4 / 6)
     caller("/checkout/passenger", **caller.details["passenger"])
     assert caller.now == (0, 5 / 6)
-    fields = {"expiry": card["expiry"], "security_code": card["security_code"], "name_on_card": card["name-on-card"]}
+    fields = {
+        "expiry": card["expiry"],
+        "security_code": card["security_code"],
+        "name_on_card": card["name-on-card"],
+    }
     assert "Card number is missing." in caller("/checkout/payment", **fields)
-    assert "The flight is booked." in caller("/checkout/payment", card_number=card["card-number"], **fields)
+    assert "The flight is booked." in caller(
+        "/checkout/payment", card_number=card["card-number"], **fields
+    )
     assert caller.now == (1, 1)
 
 
@@ -178,14 +201,21 @@ def test_reset_brings_the_start_back(airline: AirlineDesk) -> None:
 
 
 def test_scenarios_never_disturb_each_other(airline: AirlineDesk) -> None:
-    first, second = Caller(airline, "TASK_CANCEL_FLIGHT", 3), Caller(airline, "TASK_FIND_BOOKING", 3)
+    first, second = (
+        Caller(airline, "TASK_CANCEL_FLIGHT", 3),
+        Caller(airline, "TASK_FIND_BOOKING", 3),
+    )
     code = first.details["confirmation-code"]
     first(f"/bookings/{code}/cancel", code=code)
     assert "Confirmed" in second(f"/bookings/{code}")
 
 
 def test_service_wants_its_token(airline: AirlineDesk) -> None:
-    for path in ("get-random-scenario?task=TASK_FIND_BOOKING", "evaluate?scenario=TASK_FIND_BOOKING-00", "reset-scenario"):
+    for path in (
+        "get-random-scenario?task=TASK_FIND_BOOKING",
+        "evaluate?scenario=TASK_FIND_BOOKING-00",
+        "reset-scenario",
+    ):
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
             urllib.request.urlopen(f"{airline.url}/{path}", timeout=30)
         refused.value.close()
@@ -194,7 +224,12 @@ def test_service_wants_its_token(airline: AirlineDesk) -> None:
 def test_service_draws_at_random() -> None:
     with AirlineDesk(token="") as one, AirlineDesk(token="") as other:
         drawn = [
-            [json.load(urllib.request.urlopen(f"{each.url}/get-random-scenario?task=TASK_BOOK_FLIGHT"))["id"] for _ in range(6)]
+            [
+                json.load(
+                    urllib.request.urlopen(f"{each.url}/get-random-scenario?task=TASK_BOOK_FLIGHT")
+                )["id"]
+                for _ in range(6)
+            ]
             for each in (one, other)
         ]
     assert drawn[0] == drawn[1] and len(set(drawn[0])) > 1
@@ -202,7 +237,9 @@ def test_service_draws_at_random() -> None:
 
 def test_unknown_scenario_is_said(airline: AirlineDesk) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404") as refused:
-        urllib.request.urlopen(f"{airline.url}/evaluate?scenario=TASK_X-1&token={airline.token}", timeout=30)
+        urllib.request.urlopen(
+            f"{airline.url}/evaluate?scenario=TASK_X-1&token={airline.token}", timeout=30
+        )
     assert b"TASK_FIND_BOOKING" in refused.value.read()
     refused.value.close()
     with pytest.raises(urllib.error.HTTPError, match="404") as unopened:
@@ -220,10 +257,18 @@ def test_worlds_follow_their_number() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_each_task_has_twenty_scenarios(task: str) -> None:
-    assert len({json.dumps(scenario(task, number).details) for number in range(SCENARIOS)}) == SCENARIOS
-    # The limits of the benchmark leave room for each; booking takes more than twenty actions, as in the original.
+    assert (
+        len({json.dumps(scenario(task, number).details) for number in range(SCENARIOS)})
+        == SCENARIOS
+    )
+    # The limits of the benchmark leave room for each; booking takes more than twenty actions, as in
+    # the original.
     lengths = {len(solution(task, number)) for number in range(SCENARIOS)}
-    assert (min(lengths) > 20 and max(lengths) <= 25) if task == "TASK_BOOK_FLIGHT" else max(lengths) <= 15
+    assert (
+        (min(lengths) > 20 and max(lengths) <= 25)
+        if task == "TASK_BOOK_FLIGHT"
+        else max(lengths) <= 15
+    )
     assert all(parse_action(line) for number in range(SCENARIOS) for line in solution(task, number))
 
 
@@ -243,7 +288,9 @@ def test_desk_is_served_from_the_shell() -> None:
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip().removeprefix("export AIRLINE=")
-        with urllib.request.urlopen(f"{address}/get-random-scenario?task=TASK_FIND_FLIGHT&seed=4", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"{address}/get-random-scenario?task=TASK_FIND_FLIGHT&seed=4", timeout=30
+        ) as answer:
             assert json.load(answer)["id"] == "TASK_FIND_FLIGHT-04"
         process.terminate()
         assert process.wait(30) == 0

@@ -1,4 +1,6 @@
-"""The airline's desk as an environment: addresses and errors by themselves, an episode in the real Chromium."""
+"""The airline's desk as an environment: addresses and errors by themselves, an episode in the real
+Chromium.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from prill.episodes.loop import run_episode
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.papers.step.airline import desk as site
 from prill.papers.step.airline.desk import solution
-from prill.papers.step.airline.environment import LIMITS, PUBLIC, SCENARIOS, Airline, AirlineSpec, Service, read_service
+from prill.papers.step.airline.environment import (
+    LIMITS,
+    PUBLIC,
+    SCENARIOS,
+    Airline,
+    AirlineSpec,
+    Service,
+    read_service,
+)
 from prill.types import Task, Trajectory
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -25,18 +35,28 @@ def service() -> Iterator[Service]:
         yield Service(desk.url, desk.token)
 
 
-async def test_episode_ends_when_it_is_done(service: Service, chromium: Chromium, tmp_path: Path) -> None:
+async def test_episode_ends_when_it_is_done(
+    service: Service, chromium: Chromium, tmp_path: Path
+) -> None:
     environment = Airline(tmp_path, service, browser=chromium)
     task = await environment.task("cancel-flight", 3)
     done = await run_episode(ShopPlay(solution("TASK_CANCEL_FLIGHT", 3)), environment, task, id="e")
     label = await environment.grade(done)
     assert (done.error, done.metadata["ended_by"], len(done.steps)) == (None, "environment", 6)
     assert (label.success, label.note) == (True, "progress 1.00")
-    assert {step.observation.url.partition("/?")[0].partition("/find")[0] for step in done.steps[:2]} == {PUBLIC}  # type: ignore[union-attr]
+    assert {
+        step.observation.url.partition("/?")[0].partition("/find")[0] for step in done.steps[:2]
+    } == {PUBLIC}  # type: ignore[union-attr]
     # The same scenario begins again, and half of it is some of the way.
-    half = await run_episode(ShopPlay(solution("TASK_CANCEL_FLIGHT", 3)[:4]), environment, task, id="f")
+    half = await run_episode(
+        ShopPlay(solution("TASK_CANCEL_FLIGHT", 3)[:4]), environment, task, id="f"
+    )
     label = await environment.grade(half)
-    assert (half.metadata["ended_by"], label.success, label.note) == ("agent", False, "progress 0.67")
+    assert (half.metadata["ended_by"], label.success, label.note) == (
+        "agent",
+        False,
+        "progress 0.67",
+    )
     await environment.close()
 
 
@@ -48,13 +68,17 @@ async def test_limit_ends_an_episode(
     for limited in (True, False):
         environment = Airline(tmp_path, service, AirlineSpec(limited=limited), browser=chromium)
         task = await environment.task("find-booking", 0)
-        played = await run_episode(ShopPlay(["click [link 'Help']", "stop []"]), environment, task, id="e")
+        played = await run_episode(
+            ShopPlay(["click [link 'Help']", "stop []"]), environment, task, id="e"
+        )
         ended[limited] = played.metadata["ended_by"]
         await environment.close()
     assert ended == {True: "environment", False: "agent"}
 
 
-async def test_goals_say_all_that_is_wanted(service: Service, chromium: Chromium, tmp_path: Path) -> None:
+async def test_goals_say_all_that_is_wanted(
+    service: Service, chromium: Chromium, tmp_path: Path
+) -> None:
     environment = Airline(tmp_path, service, browser=chromium)
     for name, kind in zip(environment.tasks(), site.TASKS[:2] + site.TASKS[2:], strict=True):
         details = site.scenario(kind, 7).details
@@ -62,7 +86,11 @@ async def test_goals_say_all_that_is_wanted(service: Service, chromium: Chromium
         for part in details.values():
             for value in part.values() if isinstance(part, dict) else [part]:
                 assert str(value) in task.goal
-        assert (task.id, task.site, task.start_url) == (f"airline/{name}?seed=7", "airline", f"{PUBLIC}/?scenario={kind}-07")
+        assert (task.id, task.site, task.start_url) == (
+            f"airline/{name}?seed=7",
+            "airline",
+            f"{PUBLIC}/?scenario={kind}-07",
+        )
 
 
 async def test_unknown_scenarios_are_usage_errors(service: Service, tmp_path: Path) -> None:
@@ -89,6 +117,8 @@ async def test_broken_episode_is_undecided(service: Service, tmp_path: Path) -> 
 
 
 async def test_service_is_read_from_variables() -> None:
-    assert read_service({"AIRLINE": "http://a:1/", "AIRLINE_TOKEN": "t"}) == Service("http://a:1", "t")
+    assert read_service({"AIRLINE": "http://a:1/", "AIRLINE_TOKEN": "t"}) == Service(
+        "http://a:1", "t"
+    )
     with pytest.raises(UsageError, match="AIRLINE is not set"):
         read_service({})

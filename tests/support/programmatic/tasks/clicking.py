@@ -20,10 +20,14 @@ def _only_button(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _in_dialog(match: re.Match[str], page: Page) -> list[Move]:
-    """The cross of a dialog says "Close", where it says anything, and comes before its other buttons."""
+    """The cross of a dialog says "Close", where it says anything, and comes before its other
+    buttons.
+    """
     if match["name"] != "x":
         return _named(match, page)
-    crosses = [node for node in page.nodes if detect_kind(node) == "button" or node.text.strip() == "Close"]
+    crosses = [
+        node for node in page.nodes if detect_kind(node) == "button" or node.text.strip() == "Close"
+    ]
     if not crosses:
         raise LookupError("no dialog is open")
     return page.left([click(crosses[0])])

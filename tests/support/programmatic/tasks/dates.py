@@ -12,7 +12,9 @@ _MONTHS = list(calendar.month_name)
 
 
 def calendar_moves(page: Page, wanted: date) -> list[Move]:
-    """The moves in an open calendar: a month towards the date or, in its month, the day. None are left where none is open."""
+    """The moves in an open calendar: a month towards the date or, in its month, the day. None are
+    left where none is open.
+    """
     shown = _month_shown(page)
     if shown is None:
         return []
@@ -22,7 +24,9 @@ def calendar_moves(page: Page, wanted: date) -> list[Move]:
 
 
 def _month_shown(page: Page) -> tuple[int, int] | None:
-    months = [_MONTHS.index(node.text.strip()) for node in page.nodes if node.text.strip() in _MONTHS[1:]]
+    months = [
+        _MONTHS.index(node.text.strip()) for node in page.nodes if node.text.strip() in _MONTHS[1:]
+    ]
     years = [int(node.text) for node, _ in page.matching(r"20\d\d")]
     return (years[0], months[0]) if months and years else None
 
@@ -44,7 +48,11 @@ def _pick_date(match: re.Match[str], page: Page) -> list[Move]:
     wanted = _date(match)
     if _month_shown(page):
         moves = calendar_moves(page, wanted)
-        return [*moves, click(page.end())] if _month_shown(page) == (wanted.year, wanted.month) else moves
+        return (
+            [*moves, click(page.end())]
+            if _month_shown(page) == (wanted.year, wanted.month)
+            else moves
+        )
     # A calendar that was open and is not any more has taken a day.
     return page.left([click(page.field()) if len(page.done) < 2 else click(page.end())])
 
@@ -95,5 +103,5 @@ PROGRAMS = {
     r"^Select (?P<date>\d+/\d+/\d+) as the date": _pick_date,
     r"^Enter (?P<date>\d+/\d+/\d+) as the date": _typed_date,
     r"^Enter (?P<hour>\d+):(?P<minute>\d\d) (?P<half>AM|PM) as the time": _typed_time,
-    r"^Book the (?P<which>\w+) one-way flight from: (?P<origin>.+?) to: (?P<destination>.+?) on (?P<date>\d+/\d+/\d+)": _flight,
+    r"^Book the (?P<which>\w+) one-way flight from: (?P<origin>.+?) to: (?P<destination>.+?) on (?P<date>\d+/\d+/\d+)": _flight,  # noqa: E501
 }

@@ -1,4 +1,6 @@
-"""A program for mailboxes, whatever words the goal is said in: people asked for the same four things in hundreds of ways."""
+"""A program for mailboxes, whatever words the goal is said in: people asked for the same four
+things in hundreds of ways.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import re
 
 from tests.support.programmatic.screen import Move, Node, Page, click, enter
 
-_DELETE = r"delet|trash|\brid of\b|remove|\bbin\b|away|out of my|don't want the|don't want \w+'s|\banymore\b"
+_DELETE = r"delet|trash|\brid of\b|remove|\bbin\b|away|out of my|don't want the|don't want \w+'s|\banymore\b"  # noqa: E501
 _STAR = r"\b[Ss]tar\b|\b[Ii]mp?o?i?r?m?p?o?r|\b[Mm]ark|\b[Ff]lag"
 # Words with a capital that are no names, wherever in a sentence.
 _NO_NAMES = {"Email", "Primary", "Siri", "Alexa", "Text", "Tuesday"}
@@ -22,7 +24,11 @@ _TO = (
 def shown(page: Page) -> bool:
     """Whether the page is a mailbox: its list, a message, or one that is being written."""
     texts = {node.text.strip() for node in page.nodes}
-    return "Primary" in texts or {"Reply", "Forward"} <= texts or bool(page.named("send-reply") or page.named("send-forward"))
+    return (
+        "Primary" in texts
+        or {"Reply", "Forward"} <= texts
+        or bool(page.named("send-reply") or page.named("send-forward"))
+    )
 
 
 def solve(goal: str, page: Page) -> list[Move]:
@@ -40,7 +46,9 @@ def solve(goal: str, page: Page) -> list[Move]:
 
 def _reply(words: str, text: str, page: Page) -> list[Move]:
     if page.named("send-reply"):
-        return page.left([enter(page.of_kind("textarea")[0], text), click(page.named("send-reply")[0])])
+        return page.left(
+            [enter(page.of_kind("textarea")[0], text), click(page.named("send-reply")[0])]
+        )
     return _open(words, page, "Reply")
 
 
@@ -52,7 +60,9 @@ def _forward(words: str, page: Page) -> list[Move]:
 
 
 def _open(words: str, page: Page, button: str) -> list[Move]:
-    """On the way to the message that is written: the button of a message that is open, or the message in the list."""
+    """On the way to the message that is written: the button of a message that is open, or the
+    message in the list.
+    """
     if page.saying("Reply") and page.saying("Forward"):
         return [click(page.saying(button)[0])]
     return [click(_sender(words, page))]
@@ -71,9 +81,13 @@ def _icon(page: Page, sender: Node, name: str) -> Node:
 
 
 def _sender(words: str, page: Page) -> Node:
-    """The message by whoever the goal names. Where it names two who wrote, the one who is not to receive."""
+    """The message by whoever the goal names. Where it names two who wrote, the one who is not to
+    receive.
+    """
     named = [
-        node for node in page.nodes if re.fullmatch(r"[A-Z]\w+", node.text.strip()) and _mentions(words, node.text.strip())
+        node
+        for node in page.nodes
+        if re.fullmatch(r"[A-Z]\w+", node.text.strip()) and _mentions(words, node.text.strip())
     ]
     if not named:
         raise LookupError("none of the messages is by anybody whom the goal names")

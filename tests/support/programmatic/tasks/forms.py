@@ -1,4 +1,6 @@
-"""Programs for forms: words to type, boxes to tick and lists to choose from, then a button that hands it in."""
+"""Programs for forms: words to type, boxes to tick and lists to choose from, then a button that
+hands it in.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def _twice(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _login(match: re.Match[str], page: Page) -> list[Move]:
-    """Name and password. A question that comes up locks the fields; once it is answered, what was typed then is typed again."""
+    """Name and password. A question that comes up locks the fields; once it is answered, what was
+    typed then is typed again.
+    """
     if refusal := page.saying("Cancel"):
         return [click(refusal[0])]
     user, password = page.field(1), page.field(2)
@@ -55,7 +59,14 @@ def _choice(page: Page, name: str) -> Node:
 
 def _ticked_similar(match: re.Match[str], page: Page) -> list[Move]:
     wanted = _listed(match["names"])
-    return _handed_in(page, [click(node) for words, node in page.choices() if any(similar(words, word) for word in wanted)])
+    return _handed_in(
+        page,
+        [
+            click(node)
+            for words, node in page.choices()
+            if any(similar(words, word) for word in wanted)
+        ],
+    )
 
 
 def _listed(names: str) -> list[str]:
@@ -63,7 +74,9 @@ def _listed(names: str) -> list[str]:
 
 
 def _options(match: re.Match[str], page: Page) -> list[Move]:
-    """Names of countries hold commas, so the goal is not taken apart: what it holds is what is wanted."""
+    """Names of countries hold commas, so the goal is not taken apart: what it holds is what is
+    wanted.
+    """
     names, found = f", {match['names']}, ", []
     for node in page.nodes:
         if detect_kind(node) == "option" and f", {node.text.strip()}, " in names:
@@ -82,7 +95,9 @@ def _copied(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _word(match: re.Match[str], page: Page) -> list[Move]:
-    paragraph = next((node.text for node in page.nodes if node.tag.lower() == "p" and node.text), "")
+    paragraph = next(
+        (node.text for node in page.nodes if node.tag.lower() == "p" and node.text), ""
+    )
     words, place = re.findall(r"[^\s.,]+", paragraph), int(match["place"])
     if len(words) < place:
         raise LookupError(f"the paragraph has no word number {place}")
@@ -96,9 +111,22 @@ def _shown_text(match: re.Match[str], page: Page) -> list[Move]:
 
 def _movie(match: re.Match[str], page: Page) -> list[Move]:
     """Labels stand before or after their fields, but always in the same order."""
-    wanted = {"genre": match["genre"], "director": match["director"], "year": match["year"], "date": match["year"]}
-    labels = [word for node in page.nodes for word in wanted if word in node.text.lower().split(":")[0].split()]
-    return _handed_in(page, [enter(field, wanted[label]) for label, field in zip(labels, page.fields(), strict=False)])
+    wanted = {
+        "genre": match["genre"],
+        "director": match["director"],
+        "year": match["year"],
+        "date": match["year"],
+    }
+    labels = [
+        word
+        for node in page.nodes
+        for word in wanted
+        if word in node.text.lower().split(":")[0].split()
+    ]
+    return _handed_in(
+        page,
+        [enter(field, wanted[label]) for label, field in zip(labels, page.fields(), strict=False)],
+    )
 
 
 def _cell(match: re.Match[str], page: Page) -> list[Move]:
@@ -107,7 +135,13 @@ def _cell(match: re.Match[str], page: Page) -> list[Move]:
 
 def _cells(match: re.Match[str], page: Page) -> list[Move]:
     labels = [found["label"] for _, found in page.matching(r"(?P<label>.+):")]
-    return _handed_in(page, [enter(field, _beside(page, label)) for label, field in zip(labels, page.fields(), strict=False)])
+    return _handed_in(
+        page,
+        [
+            enter(field, _beside(page, label))
+            for label, field in zip(labels, page.fields(), strict=False)
+        ],
+    )
 
 
 def _beside(page: Page, label: str) -> str:
@@ -120,7 +154,9 @@ def _beside(page: Page, label: str) -> str:
 def _sum(match: re.Match[str], page: Page) -> list[Move]:
     for _, found in page.matching(r"(-?\d+) ?([-+x*×]) ?(-?\d+) ?=.*"):
         first, sign, second = int(found[1]), found[2], int(found[3])
-        result = first + second if sign == "+" else first - second if sign == "-" else first * second
+        result = (
+            first + second if sign == "+" else first - second if sign == "-" else first * second
+        )
         return _handed_in(page, [enter(page.field(), str(result))])
     raise LookupError("no sum is shown")
 
@@ -147,7 +183,9 @@ def _spinner(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _slider(match: re.Match[str], page: Page) -> list[Move]:
-    """By keys: a page at a time while the number is far, then one at a time. What the slider says tells how many are left."""
+    """By keys: a page at a time while the number is far, then one at a time. What the slider says
+    tells how many are left.
+    """
     handle = next(iter(page.named("ui-slider-handle")), None)
     shown = page.matching(r"-?\d+")
     if handle is None or not shown:
@@ -170,7 +208,7 @@ PROGRAMS = {
     r"^Type the text below": _shown_text,
     r"^Copy the text (?:from|in) the (?:(?P<place>\d)\w\w text area|textarea)": _copied,
     r"^Find the (?P<place>\d+)\w\w word in the paragraph": _word,
-    r"^Search for (?P<genre>.+?) movies directed by (?P<director>.+?) from year (?P<year>\d+)": _movie,
+    r"^Search for (?P<genre>.+?) movies directed by (?P<director>.+?) from year (?P<year>\d+)": _movie,  # noqa: E501
     r"^Solve the math problem": _sum,
     r"^Solve for x": _equation,
     r"^Select words similar to (?P<names>.+?) and click Submit": _ticked_similar,

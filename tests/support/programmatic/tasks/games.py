@@ -35,7 +35,9 @@ def _winner(board: str) -> str | None:
 
 @cache
 def _worth(board: str, turn: str) -> float:
-    """What the board is worth to X against an opponent who half the time plays anywhere, so that traps are worth setting."""
+    """What the board is worth to X against an opponent who half the time plays anywhere, so that
+    traps are worth setting.
+    """
     if winner := _winner(board):
         return 1.0 if winner == "X" else -1.0
     free = [place for place in range(9) if board[place] == " "]
@@ -63,11 +65,18 @@ def _guess(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _terminal(match: re.Match[str], page: Page) -> list[Move]:
-    """The terminal has the focus from the start: lists the files, then deletes one with the ending."""
+    """The terminal has the focus from the start: lists the files, then deletes one with the
+    ending.
+    """
     listing = [Move("type", text="ls"), Move("press", text="Enter")]
     if listed := page.left(listing):
         return listed
-    files = [name for node in page.nodes for name in node.text.split() if _ends(name, match["ending"], node)]
+    files = [
+        name
+        for node in page.nodes
+        for name in node.text.split()
+        if _ends(name, match["ending"], node)
+    ]
     if not files:
         raise LookupError("no such file is listed")
     removal = [Move("type", text=f"rm {files[0]}"), Move("press", text="Enter")]
@@ -85,5 +94,5 @@ def _ends(name: str, ending: str | None, node: Node) -> bool:
 PROGRAMS = {
     r"^Playing as 'X', win a game of tic-tac-toe": _tic_tac_toe,
     r"^Guess the number between (?P<low>\d+)-(?P<high>\d+)": _guess,
-    r"^Use the terminal below to delete a file (?:ending with the extension (?P<ending>\.\S+)|that has no)": _terminal,
+    r"^Use the terminal below to delete a file (?:ending with the extension (?P<ending>\.\S+)|that has no)": _terminal,  # noqa: E501
 }

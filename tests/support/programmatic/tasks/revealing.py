@@ -1,4 +1,6 @@
-"""Programs for what has to be opened first: sections, tabs, menus, folders, lists that appear while one types."""
+"""Programs for what has to be opened first: sections, tabs, menus, folders, lists that appear while
+one types.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,15 @@ from tests.support.programmatic.screen import Move, Node, Page, click, detect_ki
 
 
 def _section(match: re.Match[str], page: Page) -> list[Move]:
-    return page.left([*(click(header) for header, _ in page.matching(r"Section #\d+")), click(page.end())])
+    return page.left(
+        [*(click(header) for header, _ in page.matching(r"Section #\d+")), click(page.end())]
+    )
 
 
 def _link_in(page: Page, name: str, closed: list[Node]) -> list[Move]:
-    """The link where it is in sight; otherwise the next of what is closed and was not opened before."""
+    """The link where it is in sight; otherwise the next of what is closed and was not opened
+    before.
+    """
     if found := [node for node in page.saying(name) if node not in closed]:
         return page.left([click(found[0])])
     unopened = [node for node in closed if not page.clicked(node)]
@@ -32,14 +38,18 @@ def _link_in_tab(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _in_tree(match: re.Match[str], page: Page) -> list[Move]:
-    folders = page.named("folder") or [node for node in page.nodes if node.tag.lower() == "span" and node.text]
+    folders = page.named("folder") or [
+        node for node in page.nodes if node.tag.lower() == "span" and node.text
+    ]
     if found := page.saying(match["name"]):
         return page.left([click(found[0])])
     return _link_in(page, match["name"], folders)
 
 
 def _menu_path(match: re.Match[str], page: Page) -> list[Move]:
-    """The pointer opens a branch, a click on one would choose it. A name is looked for below the branch it is in."""
+    """The pointer opens a branch, a click on one would choose it. A name is looked for below the
+    branch it is in.
+    """
     rest, names = list(page.nodes), match["path"].split(">")
     for name in names:
         found = next((node for node in rest if node.text.strip() == name), None)
@@ -79,7 +89,11 @@ def _completed(match: re.Match[str], page: Page) -> list[Move]:
         return [start]
     for node in page.nodes:
         text = node.text.strip()
-        if text.startswith(match["start"]) and text.endswith(last) and detect_kind(node) in ("div", "li", "a", "t"):
+        if (
+            text.startswith(match["start"])
+            and text.endswith(last)
+            and detect_kind(node) in ("div", "li", "a", "t")
+        ):
             return page.left([click(node), click(page.end())])
     if page.done[-1] == start:
         raise LookupError(f"nothing that ends with {last!r} is offered")
@@ -95,8 +109,11 @@ def _search_result(match: re.Match[str], page: Page) -> list[Move]:
         return left
     place = int(match["place"]) - 1
     links = [node for node in page.of_kind("a") if re.search(r"[A-Za-z]", node.text)]
-    results = results or [node for node in links if node.text not in ("First", "Last", "Previous", "Next")]
-    # The links are made again on every page, with other numbers: what was clicked since the search tells that it was turned.
+    results = results or [
+        node for node in links if node.text not in ("First", "Last", "Previous", "Next")
+    ]
+    # The links are made again on every page, with other numbers: what was clicked since the search
+    # tells that it was turned.
     since = page.done[list(page.done).index(search[1]) + 1 :]
     if place >= 3 and not since:
         return [click(page.one(str(place // 3 + 1)))]
@@ -106,7 +123,9 @@ def _search_result(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _post_action(match: re.Match[str], page: Page) -> list[Move]:
-    """Three actions are icons; the others are in a menu, under the name of the action and sometimes of the user."""
+    """Three actions are icons; the others are in a menu, under the name of the action and sometimes
+    of the user.
+    """
     posts = page.saying(match["user"])
     if not posts:
         raise LookupError(f"there is no post by {match['user']!r}")
@@ -125,7 +144,9 @@ def _posts_action(match: re.Match[str], page: Page) -> list[Move]:
     """The icon of the action below each post of the user."""
     posts = page.saying(match["user"])
     wanted = posts[: int(match["count"])] if match["count"] else posts
-    return page.left([*(click(_icon(page, post, match["action"].lower())) for post in wanted), click(page.end())])
+    return page.left(
+        [*(click(_icon(page, post, match["action"].lower())) for post in wanted), click(page.end())]
+    )
 
 
 def _icon(page: Page, post: Node, name: str) -> Node:
@@ -137,13 +158,13 @@ def _icon(page: Page, post: Node, name: str) -> Node:
 
 PROGRAMS = {
     r"^Expand the section below and click submit": _section,
-    r'^Expand the sections below, to find and click on the link "(?P<name>.+?)"\.$': _link_in_section,
+    r'^Expand the sections below, to find and click on the link "(?P<name>.+?)"\.$': _link_in_section,  # noqa: E501
     r'^Switch between the tabs to find and click on the link "(?P<name>.+?)"\.$': _link_in_tab,
     r'^Navigate through the file tree\..* named "(?P<name>.+?)"': _in_tree,
-    r'^Click the "Menu" button, and then find and click on the item (?:labeled "(?P<name>.+?)"|with the)': _menu_item,
+    r'^Click the "Menu" button, and then find and click on the item (?:labeled "(?P<name>.+?)"|with the)': _menu_item,  # noqa: E501
     r"^Select (?P<path>[^ >]+(?:>[^ >]+)*)$": _menu_path,
-    r'^Enter an item that starts with "(?P<start>.+?)"(?: and ends with "(?P<last>.+?)")?\.$': _completed,
-    r'^Use the textbox to enter "(?P<text>.+?)" and press "Search", then find and click the (?P<place>\d+)': _search_result,
+    r'^Enter an item that starts with "(?P<start>.+?)"(?: and ends with "(?P<last>.+?)")?\.$': _completed,  # noqa: E501
+    r'^Use the textbox to enter "(?P<text>.+?)" and press "Search", then find and click the (?P<place>\d+)': _search_result,  # noqa: E501
     r'^For the user (?P<user>@\w+), click on the "(?P<action>.+?)" button': _post_action,
-    r'^Click the "(?P<action>\w+)" button on (?:all|(?P<count>\d+)) posts? by (?P<user>@\w+)': _posts_action,
+    r'^Click the "(?P<action>\w+)" button on (?:all|(?P<count>\d+)) posts? by (?P<user>@\w+)': _posts_action,  # noqa: E501
 }

@@ -1,4 +1,6 @@
-"""Programs for pictures, by what their HTML tells of them: colours, sizes, shapes, the parts of a pie."""
+"""Programs for pictures, by what their HTML tells of them: colours, sizes, shapes, the parts of a
+pie.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def _shades(match: re.Match[str], page: Page) -> list[Move]:
 
 def _shade(node: Node) -> str | None:
     """The colour that is strongest in the background."""
-    found = re.search(r"background-color: rgb\((\d+), (\d+), (\d+)\)", node.attributes.get("style", ""))
+    found = re.search(
+        r"background-color: rgb\((\d+), (\d+), (\d+)\)", node.attributes.get("style", "")
+    )
     if found is None:
         return None
     strengths = dict(zip(("red", "green", "blue"), map(int, found.groups()), strict=True))
