@@ -410,8 +410,10 @@ class MiniWobConfig(EnvironmentConfig):
             for _ in range(run.copies)
         ]
         tasks = task_names(self.tasks, MiniWoB.tasks()) if self.tasks or not run.listed else []
+        # Boxes that are off, by the paper or as nothing names them, are the same episodes.
+        more = (self if self.boxes else self.but(boxes=None)).more()
         return Setting(
-            environments, tasks, MiniWoB.task, MiniWoB.grade, {**told, **self.more()}, browser.close
+            environments, tasks, MiniWoB.task, MiniWoB.grade, {**told, **more}, browser.close
         )
 
     def scripts(self) -> None:
