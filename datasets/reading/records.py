@@ -120,6 +120,8 @@ def read_record(place: str, make: Callable[[], Item]) -> Item | BadLine:
         return make()
     except InputError as error:
         return BadLine(place, place, str(error), b"")
+    except RecursionError:
+        return BadLine(place, place, "nested too deeply", b"")
 
 
 def date_in(text: str) -> str | None:

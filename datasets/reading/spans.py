@@ -197,6 +197,8 @@ def _plain(value: object, depth: int) -> object:
 
 
 def _put(tree: object, path: list[str], value: object) -> None:
+    if len(path) > _MAX_DEPTH:
+        return
     for part in path[:-1]:
         if not isinstance(tree, dict):
             return

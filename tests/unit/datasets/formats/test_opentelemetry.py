@@ -353,6 +353,23 @@ def test_broken_files_say_so(content: str, problem: str, tmp_path: Path) -> None
     assert isinstance(item, BadLine) and problem in item.problem
 
 
+def test_keys_of_endless_depth_are_passed_over(tmp_path: Path) -> None:
+    held = {"llm.input_messages." + "0." * 50_000 + "x": "y", "openinference.span.kind": "LLM"}
+    deep: Any = "x"
+    for _ in range(700):
+        deep = {"a": deep}
+    spans = [
+        {"traceId": "t", "spanId": "s", "attributes": held},
+        {
+            "traceId": "u",
+            "spanId": "s",
+            "attributes": {**held, "llm.input_messages": [{"role": "user", "content": [deep]}]},
+        },
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(spans))
+    assert len(list(load(tmp_path / "a.json"))) == 2
+
+
 def test_a_trace_without_an_agent_is_refused(tmp_path: Path) -> None:
     (item,) = load(written(tmp_path / "a.json", span("a", 1, http__method="GET")))
     assert isinstance(item, BadLine) and "no call of a model" in item.problem
