@@ -10,6 +10,7 @@ those of Playwright's trace (`prill.datasets.formats.playwright`).
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -22,6 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
+
+import msgspec
 
 from prill.datasets.formats.browser_use import History, HistoryItem, HistoryReader, HistoryState
 from prill.datasets.reading.images import ImageFolder, ImageStore, RecordImages
@@ -73,7 +76,13 @@ def record(
         agent=agent,
         metadata={"date": iso_date(time.time()), **(metadata or {})},
     )
-    return Recording(start, _opened(Path(folder), name))
+    opened = _opened(Path(folder), name)
+    try:
+        opened.note(start)
+    except BaseException:
+        _leave(opened, name)
+        raise
+    return Recording(start, opened)
 
 
 class Recording:
@@ -117,7 +126,7 @@ class Recording:
             history: The agent's history.
         """
         with self._guarded():
-            items = as_record(history.model_dump(), History).history
+            items = _read(history.model_dump(), History).history
             seen = zip(items, history.history, strict=True)
             whole = tuple(self._with_state(item, raw.model_output) for item, raw in seen)
             self._note_history(whole)
@@ -164,15 +173,19 @@ class Recording:
         """Ends the run and writes its line; safe to call twice. A page of the sync API is looked at
         once more before; call it while the browser is there.
         """
-        if self._is_to_look and not self._pages.is_async:
-            play(self._pages.look_last())
-        self._end()
+        try:
+            if self._is_to_look and not self._pages.is_async:
+                play(self._pages.look_last())
+        finally:
+            self._end()
 
     async def aclose(self) -> None:
         """As `close`, for a page of the async API."""
-        if self._is_to_look and self._pages.is_async:
-            await play_async(self._pages.look_last())
-        self.close()
+        try:
+            if self._is_to_look and self._pages.is_async:
+                await play_async(self._pages.look_last())
+        finally:
+            self._end()
 
     def __enter__(self) -> Self:
         return self
@@ -277,24 +290,25 @@ class Recording:
             "model_output": said,
             "result": [{} for _ in said["action"]],
             "state": {
-                "url": valid_unicode(state.url or ""),
+                "url": state.url,
                 "screenshot_path": self._images.add(b64decode(shot)) if shot else None,
                 "interacted_element": [_element(elements.get(one.get("index"))) for one in values],
             },
-            "state_message": valid_unicode(
-                f"<page_info>{above / 1000} pages above</page_info>"
-                f"<browser_state>{page}</browser_state>"
-            ),
+            "state_message": f"<page_info>{above / 1000} pages above</page_info>"
+            f"<browser_state>{page}</browser_state>",
         }
-        return as_record(item, HistoryItem)
+        return _read(item, HistoryItem)
 
     def _with_state(self, item: HistoryItem, output: Any) -> HistoryItem:
         """An item of the history with what was seen before it, if that was recorded."""
         for index, (one, seen) in enumerate(self._replies):
             if output is not None and (one is output or one == output):
                 del self._replies[index]
-                path = seen.state.screenshot_path
-                state = replace(item.state, screenshot=None, screenshot_path=path)
+                state = replace(
+                    seen.state,
+                    interacted_element=item.state.interacted_element
+                    or seen.state.interacted_element,
+                )
                 return replace(
                     item, state=state, state_message=item.state_message or seen.state_message
                 )
@@ -330,6 +344,12 @@ class _HistoryReader(HistoryReader):
         if found is None or Path(found).is_relative_to(self._folder):
             return found
         return self._copies.add(Path(found).read_bytes())
+
+
+def _read(value: object, type: type[P]) -> P:
+    """The record of what browser-use's models hold, fit for JSON."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return as_record(msgspec.json.decode(valid_unicode(text)), type)
 
 
 def _element(node: Any) -> dict[str, Any] | None:

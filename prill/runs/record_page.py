@@ -26,16 +26,16 @@ _LOOK_TIMEOUT = 5_000.0  # milliseconds, for a screenshot or a page's text
 _BOX_TIMEOUT = 500.0  # milliseconds, for an element that is not there yet: its action waits anyway
 _PATIENCE = 3  # looks at a page that fail in a row; then no more is looked
 _WRAPPED = frozenset(
-    [
-        "Page",
+    {
+        "ElementHandle",
         "Frame",
         "FrameLocator",
-        "Locator",
-        "ElementHandle",
         "Keyboard",
+        "Locator",
         "Mouse",
+        "Page",
         "Touchscreen",
-    ]
+    }
 )
 # Methods that the trace has by another name, and those that are no step here: a script mostly
 # reads, and pages are closed at the end.
@@ -123,12 +123,9 @@ class PageRecorder:
         seen = yield from self._look(page)
         place, size = yield from self._place(page, element, params)
         action = page_action(PageCall(0.0, method, params, place), size)
-        texts = {
-            name: None if text is None else valid_unicode(text)
-            for name in ("text", "target", "value")
-            for text in [getattr(action, name)]
-        }
-        self._note(seen, replace(action, **texts))
+        value, target = (text and valid_unicode(text) for text in (action.value, action.target))
+        action = replace(action, text=valid_unicode(action.text), value=value, target=target)
+        self._note(seen, action)
 
     def _attempt(self, call: Callable[[], Any]) -> Steps:
         try:
