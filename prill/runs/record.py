@@ -18,7 +18,7 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -77,11 +77,10 @@ def record(
         metadata={"date": iso_date(time.time()), **(metadata or {})},
     )
     opened = _opened(Path(folder), name)
-    try:
-        opened.note(start)
-    except BaseException:
-        _leave(opened, name)
-        raise
+    with ExitStack() as on_failure:
+        on_failure.callback(_leave, opened, name)
+        opened.note(start)  # what cannot be written is said now
+        on_failure.pop_all()
     return Recording(start, opened)
 
 

@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -128,11 +128,13 @@ class PageRecorder:
         self._note(seen, action)
 
     def _attempt(self, call: Callable[[], Any]) -> Steps:
-        try:
+        with ExitStack() as stack:
+            stack.push(self._note_failure)
             return (yield call())
-        except Exception as error:
+
+    def _note_failure(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
             self._failed = valid_unicode(str(error).partition("\n")[0])
-            raise
 
     def _look(self, page: Any) -> Steps:
         shot, texts = None, [self._failed]
@@ -157,13 +159,12 @@ class PageRecorder:
             element = page.locator(selector)
         if element is None or window is None:
             return None, window
-        try:
+        box = None
+        with suppress(Exception):  # it is not there yet, so nobody has seen where it is
             if hasattr(element, "first"):
                 box = yield element.first.bounding_box(timeout=_BOX_TIMEOUT)
             else:
                 box = yield element.bounding_box()
-        except Exception:  # noqa: BLE001 - it is not there yet, so nobody has seen where it is
-            box = None
         middle = box and Place(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         return middle or None, window
 

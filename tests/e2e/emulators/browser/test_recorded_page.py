@@ -119,7 +119,7 @@ def test_sync_page(tmp_path: Path) -> None:
             page = run.page(browser.new_page())
             assert isinstance(page, Page)
             with pytest.raises(StopIteration):  # nothing in it is awaited
-                drive(page, wait).send(None)  # type: ignore[attr-defined]
+                drive(page, wait).send(None)
             expect(page.locator("body")).to_be_visible()
             run.answer("Bought.", success=True)
         browser.close()
