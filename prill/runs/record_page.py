@@ -145,7 +145,9 @@ class PageRecorder:
                 shot = self._images.add((yield page.screenshot(scale="css", timeout=_LOOK_TIMEOUT)))
                 self._lost = 0
             with self._guarded():
-                text = yield page.locator("body").aria_snapshot(timeout=_LOOK_TIMEOUT)
+                body = page.locator("body")
+                show = getattr(body, "aria_snapshot", None) or body.inner_text  # 1.49 has the first
+                text = yield show(timeout=_LOOK_TIMEOUT)
                 texts.append(valid_unicode(text[:MAX_TEXT]))
         said = "\n\n".join(text for text in texts if text)
         return Observation(shot, text=said or None, url=valid_unicode(page.url))
