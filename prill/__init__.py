@@ -115,6 +115,7 @@ if TYPE_CHECKING:
         fit,
         fit_async,
     )
+    from prill.runs.record import record
     from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.reflexion import (
         ReflexionConfig,
@@ -283,6 +284,7 @@ __all__ = [
     "read_labels",
     "read_trajectories",
     "read_verdicts",
+    "record",
     "redteam",
     "redteam_async",
     "reflexion",
@@ -428,6 +430,7 @@ _HOMES = {
     "read_labels": "io.store",
     "read_trajectories": "io.store",
     "read_verdicts": "io.store",
+    "record": "runs.record:record",
     "redteam": "runs.redteam",
     "redteam_async": "runs.redteam",
     "reflexion": "runs.reflexion",

@@ -86,7 +86,9 @@ class _Element:
 
 
 @dataclass(frozen=True)
-class _State:
+class HistoryState:
+    """What was seen before the actions of a reply."""
+
     url: str | None = None
     screenshot_path: str | None = None
     screenshot: str | None = None
@@ -130,8 +132,10 @@ class _Times:
 
 
 @dataclass(frozen=True)
-class _Item:
-    state: _State
+class HistoryItem:
+    """One reply of the model: the state before it, and a result for each of its actions."""
+
+    state: HistoryState
     result: tuple[_Result, ...]
     model_output: _Output | None = None
     metadata: _Times | None = None
@@ -139,8 +143,10 @@ class _Item:
 
 
 @dataclass(frozen=True)
-class _History:
-    history: tuple[_Item, ...]
+class History:
+    """A history as browser-use writes it, without what is not read."""
+
+    history: tuple[HistoryItem, ...]
 
 
 def looks_like(head: bytes) -> bool:
@@ -171,7 +177,7 @@ def load(
                 yield document
                 continue
             unpacked = RecordImages(store, document.path.parent)
-            reader = _Reader(document.path.parent, unpacked)
+            reader = HistoryReader(document.path.parent, unpacked)
             yield read_record(document.place, partial(_trajectory, document, reader))
             unpacked.next_record()
             if reader.missing and not warned:
@@ -222,15 +228,15 @@ def _is_ours(source: Source) -> bool:
     return looks_like(source.head)
 
 
-def _history(document: Document) -> _History:
-    return as_record(document.records[0][1], _History)
+def _history(document: Document) -> History:
+    return as_record(document.records[0][1], History)
 
 
-def _trajectory(document: Document, reader: _Reader) -> Trajectory:
+def _trajectory(document: Document, reader: HistoryReader) -> Trajectory:
     return reader.trajectory(document.name, _history(document))
 
 
-def _labels(id: str, history: _History) -> Iterator[LabelRecord]:
+def _labels(id: str, history: History) -> Iterator[LabelRecord]:
     results = [result for item in history.history for result in item.result]
     done = next((result for result in reversed(results) if result.is_done), None)
     if done is not None and done.success is not None:
@@ -245,14 +251,15 @@ def _labels(id: str, history: _History) -> Iterator[LabelRecord]:
         )
 
 
-class _Reader:
+class HistoryReader:
     """Reads one history; `missing` are the pictures that it names and that are nowhere."""
 
     def __init__(self, folder: Path, images: RecordImages) -> None:
         self._folder, self._images = folder, images
         self.missing: list[str] = []
 
-    def trajectory(self, id: str, history: _History) -> Trajectory:
+    def trajectory(self, id: str, history: History) -> Trajectory:
+        """The run of a history."""
         items = history.history
         # Later messages hold words of pages before the request; the first does not.
         goal = next(
@@ -290,7 +297,7 @@ class _Reader:
             else None,
         )
 
-    def _steps(self, item: _Item, words: str | None) -> Iterator[tuple[Step, _Result | None]]:
+    def _steps(self, item: HistoryItem, words: str | None) -> Iterator[tuple[Step, _Result | None]]:
         if item.model_output is None:
             return
         before = self._observation(item, words)
@@ -306,13 +313,14 @@ class _Reader:
             action = _action(name, values or {}, element, point if i == 0 else None)
             yield Step(observation, action, _thought(item.model_output) if i == 0 else None), result
 
-    def _observation(self, item: _Item, words: str | None) -> Observation:
+    def _observation(self, item: HistoryItem, words: str | None) -> Observation:
         texts = [text for text in (words, _first(_PAGE, item.state_message)) if text]
         return Observation(
-            self._picture(item.state), text="\n\n".join(texts) or None, url=item.state.url or None
+            self.picture(item.state), text="\n\n".join(texts) or None, url=item.state.url or None
         )
 
-    def _picture(self, state: _State) -> str | None:
+    def picture(self, state: HistoryState) -> str | None:
+        """The file of a state's picture; None where there is none."""
         if state.screenshot:
             return self._images.file(f"data:image/png;base64,{state.screenshot}")
         if not state.screenshot_path:

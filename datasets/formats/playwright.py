@@ -31,7 +31,7 @@ from prill.types import Action, Observation, Point, Step, Task, Trajectory
 _PATTERNS = ("*.zip",)
 _SUFFIX, _RUNNERS = ".trace", "test.trace"  # that of the test runner repeats what the library's has
 # What is done to a page, and the parameter that has its value.
-_METHODS: dict[str, tuple[str, str | None]] = {
+METHODS: dict[str, tuple[str, str | None]] = {
     "goto": ("goto", "url"),
     "goBack": ("back", None),
     "goForward": ("forward", None),
@@ -72,7 +72,9 @@ _NOT_SHOWN = frozenset(
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
+    """A point, or a box by its top left corner, in CSS pixels of the window."""
+
     x: float | None = None
     y: float | None = None
     width: float | None = None
@@ -87,7 +89,7 @@ class _Error:
 
 @dataclass(frozen=True)
 class _Options:
-    viewport: _Place | None = None
+    viewport: Place | None = None
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ class _Event:
     method: str | None = None
     apiName: str | None = None  # noqa: N815
     params: dict[str, object] | None = None
-    point: _Place | None = None
-    box: _Place | None = None
+    point: Place | None = None
+    box: Place | None = None
     error: _Error | None = None
     sha1: str | None = None
     file: str | None = None
@@ -125,19 +127,21 @@ class _Event:
 
 
 @dataclass
-class _Call:
+class PageCall:
+    """A call by Playwright's own names, and where its input went."""
+
     start: float
     method: str
     params: Mapping[str, object]
-    point: _Place | None = None
-    box: _Place | None = None
+    point: Place | None = None
+    box: Place | None = None
     error: str | None = None
     url: str | None = None
 
 
 @dataclass
 class _Trace:
-    calls: dict[str, _Call] = field(default_factory=dict)
+    calls: dict[str, PageCall] = field(default_factory=dict)
     frames: list[_Event] = field(default_factory=list)
     viewport: tuple[float, float] | None = None
     wall: float | None = None
@@ -220,10 +224,10 @@ def _take(event: _Event, kind: str | None, trace: _Trace) -> None:
     elif (
         event.type in ("before", "action")
         and event.callId
-        and event.method in _METHODS
+        and event.method in METHODS
         and kind in _CLASSES
     ):
-        made = _Call(
+        made = PageCall(
             event.startTime or 0.0, event.method, event.params or {}, event.point, event.box
         )
         made.error = _message(event.error)
@@ -270,7 +274,9 @@ def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder)
         size = trace.viewport or (
             (frame.width, frame.height) if frame and frame.width and frame.height else None
         )
-        steps.append(Step(Observation(picture(frame), text=failed, url=url), _action(call, size)))
+        steps.append(
+            Step(Observation(picture(frame), text=failed, url=url), page_action(call, size))
+        )
         failed = call.error
         address = call.params.get("url")
         url = address if call.method == "goto" and isinstance(address, str) and not failed else url
@@ -292,8 +298,9 @@ def _trajectory(name: str, trace: _Trace, archive: Archive, images: ImageFolder)
     )
 
 
-def _action(call: _Call, size: tuple[float, float] | None) -> Action:
-    kind, key = _METHODS[call.method]
+def page_action(call: PageCall, size: tuple[float, float] | None) -> Action:
+    """The action of a call of METHODS; `size` is the window's, in CSS pixels."""
+    kind, key = METHODS[call.method]
     shown = {name: value for name, value in call.params.items() if name not in _NOT_SHOWN}
     value = call.params.get(key) if key else None
     if kind == "scroll":
@@ -329,7 +336,7 @@ def _action(call: _Call, size: tuple[float, float] | None) -> Action:
     )
 
 
-def _point(call: _Call, size: tuple[float, float] | None) -> Point | None:
+def _point(call: PageCall, size: tuple[float, float] | None) -> Point | None:
     """The place that was asked for, else where the input went, else the middle of the element.
 
     In this order: of a click of the mouse, older traces say where the last input before it went.

