@@ -313,7 +313,9 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
             else next((p.list_name for p in followed if p.list_name), None)
         )
         if tasks is None:
-            lists = ", ".join(paper.list_name for paper in ready if paper.list_name is not None)
+            lists = ", ".join(
+                dict.fromkeys(paper.list_name for paper in ready if paper.list_name is not None)
+            )
             raise UsageError(
                 f"tasks is missing: {policy} is not a paper's agent, so name a list ({lists}), "
                 "tasks, or all",

@@ -142,9 +142,13 @@ def bench_text(bench: Bench | RecordedBench) -> str:
     parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
     for section in bench.sections:
         parts += [f"## {_heading(section)}", _categories(bench, section), *_about(section)]
-    told = _told(bench)
+    told, listed = _told(bench), set[str]()
     for section in bench.sections:
         columns = section.columns if any(row.theirs for row in section.tasks) else ()
+        names = {row.name for row in section.tasks}
+        if not columns and names <= listed:
+            continue
+        listed |= names
         parts += [
             f"## Tasks, list of {section.title}" if section.columns else "## Tasks",
             table_text(
