@@ -259,7 +259,7 @@ def test_a_list_has_the_seeds_of_its_paper() -> None:
         ["structured reflection", "structured reflection, shared tasks", "Synapse"],
     )
     args, papers = chosen("miniwob", "--policy", "react", "--tasks", "click-link,click-tab")
-    assert (args.seeds, len(papers)) == ("0-4", 3)
+    assert (args.seeds, len(papers)) == ("0-4", 4)
 
 
 def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:
