@@ -1,5 +1,5 @@
-"""Multimodal-Mind2Web (SeeAct, arXiv 2401.01614; huggingface.co/datasets/osunlp/Multimodal-Mind2Web):
-Parquet with a row for each action.
+"""Multimodal-Mind2Web (SeeAct, arXiv 2401.01614; osunlp/Multimodal-Mind2Web on the Hugging Face
+hub): Parquet with a row for each action.
 
 Columns are those of Mind2Web's tasks and actions, and `target_action_index`, the place of the
 action in `action_reprs`. `operation` and each candidate are JSON in a text. Rows of a task are put

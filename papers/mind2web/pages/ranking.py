@@ -266,9 +266,10 @@ async def rank_file(
     (`prill.papers.mind2web.pages.scores` reads it).
 
     What is done stands in `OUTPUT.steps` until the end, and the same call goes on from there;
-    `stop` ends it after a step. `read` reads the file, where it is not of trajectories. `reordered`: also the trajectories with their candidates in the new
-    order. Turns that cannot be read are left out and told. Raises UsageError where `OUTPUT.steps`
-    is of another ranker or other trajectories.
+    `stop` ends it after a step. `read` reads the file, where it is not of trajectories.
+    `reordered`: also the trajectories with their candidates in the new order. Turns that cannot be
+    read are left out and told. Raises UsageError where `OUTPUT.steps` is of another ranker or other
+    trajectories.
     """
     place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
     for path in (output, place) if reordered is None else (output, place, reordered):

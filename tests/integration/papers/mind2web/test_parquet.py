@@ -1,4 +1,4 @@
-"""Multimodal-Mind2Web's Parquet, written by pyarrow: tasks are put together from rows of actions."""
+"""Multimodal-Mind2Web's Parquet, written by pyarrow: rows of actions become tasks."""
 
 from __future__ import annotations
 
@@ -53,9 +53,8 @@ def write(path: Path, rows: Sequence[dict[str, Any]], **options: Any) -> Path:
     pyarrow = pytest.importorskip(
         "pyarrow", reason="pyarrow is not installed: make test-all installs it"
     )
-    import pyarrow.parquet
-
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path, **options)
+    parquet = pytest.importorskip("pyarrow.parquet", reason="part of pyarrow")
+    parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path, **options)
     return path
 
 
