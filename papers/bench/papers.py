@@ -29,13 +29,14 @@ _PAPERS = Path(__file__).resolve().parents[1]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One agent of theirs: with which model, and `over` what (`50 seeds a task`); success within
-    the first `trials` trials.
+    the first `trials` trials. `tokens`: of the requests of an attempt that succeeded, in the mean.
     """
 
     name: str
     model: str
     over: str = ""
     trials: int = 1
+    tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,8 @@ class Paper:
         actions: Numbers of actions by task, 0 or more.
         printed: Success by category, or under `all`, as the paper prints it.
         sizes: How many tasks a category has, where there are no figures by task.
+        tests: The p of Student's t, as the paper prints it, by `CATEGORY: T=A, T=B`.
+        planning: Actions of attempts that succeeded, and calls that planned them, by `TASK: T=A`.
     """
 
     title: str
@@ -76,6 +79,8 @@ class Paper:
     actions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     printed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    tests: Mapping[str, float] = field(default_factory=dict)
+    planning: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,14 @@ import msgspec
 
 from prill.io.outputs import write_output
 from prill.models.ledger import usage_text
-from prill.papers.bench.figures import Bench, BenchRow, BenchShare, Section
+from prill.papers.bench.figures import (
+    LENGTHS,
+    Bench,
+    BenchRow,
+    BenchShare,
+    Section,
+    TrialTest,
+)
 from prill.papers.bench.mind2web import METRICS, Counting, Figures, RecordedBench, Split, StepFigure
 from prill.papers.bench.papers import Column, Theirs
 from prill.papers.replies import ReplyFigures
@@ -49,6 +56,15 @@ _HOW = (
 _TRIALS = (
     "After T trials, some attempt among the first T succeeded; an attempt that failed may "
     "have given a lesson."
+)
+_TESTS = (
+    "Pairs are tasks and seeds with an outcome after all these trials; gained are those that only "
+    "the later trials solved. McNemar's exact test is one-tailed, Student's t of pairs two-sided; "
+    "both take pairs for independent. Tasks without a gain are left out."
+)
+_PLANNING = (
+    "Of the attempts that succeeded within so many trials: their actions (an agent that plans one "
+    "at a time makes a call for each), and the calls that planned them."
 )
 _THEIRS = (
     "Columns with **theirs** are figures of the publication named there, copied from it and not "
@@ -156,9 +172,61 @@ def bench_text(bench: Bench | RecordedBench) -> str:
                 (_task_cells(row, told) for row in section.tasks),
             ),
         ]
+    parts += [*_tests(bench), *_planning(bench), *_success_tokens(bench)]
     if not bench.sections:
         parts.append("None of the tasks that were played is on these lists.")
     return "\n\n".join(parts) + "\n"
+
+
+def _tests(bench: Bench) -> Iterator[str]:
+    if bench.tests:
+        head = ["tasks", "trials", "pairs", "gained", "McNemar, p", "t", "p", "**theirs**: p"]
+        yield "## Do more trials solve more?"
+        yield _TESTS
+        yield table_text(head, map(_test_cells, bench.tests))
+
+
+def _test_cells(test: TrialTest) -> Iterator[str]:
+    yield from (cell_text(test.name), f"{test.first} and {test.last}")
+    yield from (str(test.pairs), str(test.gained), f"{test.mcnemar:.2g}")
+    for figure in (test.t, test.p, test.theirs):
+        yield "-" if figure is None else f"{figure:.2g}"
+
+
+def _planning(bench: Bench) -> Iterator[str]:
+    if bench.planning:
+        rows = (
+            [
+                *(cell_text(row.task), str(row.trials), str(row.solved)),
+                *(str(row.actions), str(row.calls)),
+                *("--" if row.theirs is None else map(str, row.theirs)),
+            ]
+            for row in bench.planning
+        )
+        head = ["task", "within trials", "solved", "actions", "planning calls"]
+        yield "## Planning calls"
+        yield _PLANNING
+        yield table_text([*head, *(f"**theirs**: {name}" for name in head[3:])], rows)
+
+
+def _success_tokens(bench: Bench) -> Iterator[str]:
+    """Beside those of a paper; nothing where it has none."""
+    theirs = [
+        [f"**theirs**: {cell_text(_named(section, column))}", "", f"{column.tokens:.0f}"]
+        for section in bench.sections
+        for column in section.columns
+        if column.tokens is not None
+    ]
+    if theirs:
+        found, (low, high) = bench.success_tokens, LENGTHS
+        tokens = "-" if found.tokens is None else f"{found.tokens:.0f}"
+        yield "## Tokens of successes"
+        yield (
+            f"The mean tokens of the requests of an attempt that succeeded with {low} to {high} "
+            "actions."
+        )
+        ours = [cell_text(bench.agent), str(found.attempts), tokens]
+        yield table_text(["agent", "attempts", "tokens"], [ours, *theirs])
 
 
 def played_text(bench: Bench) -> str:
@@ -177,12 +245,13 @@ def played_text(bench: Bench) -> str:
 
 
 def summary_text(bench: Bench | RecordedBench) -> str:
-    """What was played, and the tables by category alone."""
+    """What was played, the tables by category alone, and tests."""
     if isinstance(bench, RecordedBench):
         return _recorded_summary(bench)
     tables = [
         f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections
     ]
+    tables += [*_tests(bench), *_planning(bench), *_success_tokens(bench)]
     return "\n\n".join([played_text(bench), *_settings(bench), *_unreadable(bench), *tables])
 
 
