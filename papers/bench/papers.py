@@ -14,7 +14,7 @@ from functools import cache
 from math import isnan
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,6 +40,30 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AblationRow:
+    """One row of a table of ablations: the options that it sets, of the agent or of another
+    `policy`. `theirs` names the column that has the paper's figures of it.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    policy: str | None = None
+    theirs: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    """A table of ablations; tasks, seeds and trials are those of the table, where a run names
+    none.
+    """
+
+    rows: tuple[AblationRow, ...]
+    tasks: str | None = None
+    seeds: str | None = None
+    trials: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
     """Figures of one publication. A row of figures has one for each column, in [0, 1]; NaN where
     none was printed.
@@ -62,6 +86,7 @@ class Paper:
         sizes: How many tasks a category has, where there are no figures by task.
         tests: The p of Student's t, as the paper prints it, by `CATEGORY: T=A, T=B`.
         planning: Actions of attempts that succeeded, and calls that planned them, by `TASK: T=A`.
+        ablations: Its tables of ablations, by name.
     """
 
     title: str
@@ -81,6 +106,7 @@ class Paper:
     sizes: Mapping[str, int] = field(default_factory=dict)
     tests: Mapping[str, float] = field(default_factory=dict)
     planning: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ablations: Mapping[str, Ablation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -315,7 +315,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     replies = sum((row.replies for row in rows), start=ReplyFigures())
     if not replies.calls:
         return
-    words = f"Unreadable replies: {_count_cell(replies)}; none is taken for an action."
+    words = f"Unreadable replies: {count_cell(replies)}; none is taken for an action."
     if replies.repaired:
         words += f" Asked once more with the error, the model mended {replies.repaired} of them."
     if replies.first:
@@ -323,7 +323,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     yield words
 
 
-def _count_cell(replies: ReplyFigures) -> str:
+def count_cell(replies: ReplyFigures) -> str:
     """`3 of 120 (2.5%)`; a dash where no reply was read."""
     return (
         f"{replies.unreadable} of {replies.calls} ({replies.unreadable / replies.calls:.1%})"
@@ -394,7 +394,7 @@ def _told(bench: Bench) -> list[str]:
 
 def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), str(row.tasks), str(row.runs))
-    yield from (_share_cell(share) for share in row.success)
+    yield from (share_cell(share) for share in row.success)
     yield from _told_cells(row, told)
     yield from _spent(row)
     yield from (_theirs_cell(figure, row.tasks) for figure in row.theirs)
@@ -403,7 +403,7 @@ def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
 def _task_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), cell_text(row.category) or "-")
     yield from (
-        f"{_share_cell(share)}, of {share.decided}" if share.decided else "-"
+        f"{share_cell(share)}, of {share.decided}" if share.decided else "-"
         for share in row.success
     )
     yield from _told_cells(row, told)
@@ -418,7 +418,7 @@ def _told_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
 
 def _spent(row: BenchRow) -> Iterator[str]:
     yield str(row.success[-1].missing)
-    yield _count_cell(row.replies)
+    yield count_cell(row.replies)
     for mean, form in (
         (row.actions, ".2f"),
         (row.calls, ".2f"),
@@ -428,7 +428,8 @@ def _spent(row: BenchRow) -> Iterator[str]:
         yield "-" if mean is None else format(mean, form)
 
 
-def _share_cell(share: BenchShare) -> str:
+def share_cell(share: BenchShare) -> str:
+    """`80.0% (70.1% to 88.2%)`; a dash where nothing is decided."""
     return (
         "-"
         if share.success is None
@@ -480,7 +481,7 @@ def _recorded_text(bench: RecordedBench) -> str:
             f"## {cell_text(split.name)}: micro, turns and websites",
             f"Candidates: recall {recall}.",
         ]
-        ours = ["ours", _count_cell(split.all.replies), *_figure_cells(split.all, "micro")]
+        ours = ["ours", count_cell(split.all.replies), *_figure_cells(split.all, "micro")]
         parts.append(table_text(["over all steps", "unreadable", *METRICS["micro"]], [ours]))
         rows = split.by_turn if bench.counting == "mt-mind2web" else ()
         for word, some in (("turn of the conversation", rows), ("website", split.by_site)):
@@ -536,14 +537,14 @@ def _point(row: Figures) -> PlotPoint | None:
 def _split_table(split: Split, bench: RecordedBench) -> str:
     """Ours, the candidates alone, and theirs."""
     metrics, best = METRICS[bench.counting], split.ranking.first
-    best_element = _figure_cell(best.figures[bench.counting]["Ele. Acc"])
+    best_element = figure_cell(best.figures[bench.counting]["Ele. Acc"])
     rows = [
         [
             *(
                 cell_text(bench.agent),
                 str(split.all.turns),
                 str(split.all.missing),
-                _count_cell(split.all.replies),
+                count_cell(split.all.replies),
             ),
             *_figure_cells(split.all, bench.counting),
         ],
@@ -563,15 +564,16 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
 
 
 def _recorded_row(row: Figures, bench: RecordedBench) -> Sequence[str]:
-    counts = [str(row.turns), str(row.steps), _count_cell(row.replies)]
+    counts = [str(row.turns), str(row.steps), count_cell(row.replies)]
     return [cell_text(row.name), *counts, *_figure_cells(row, bench.counting)]
 
 
 def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
-    yield from (_figure_cell(figure) for figure in row.figures[counting].values())
+    yield from (figure_cell(figure) for figure in row.figures[counting].values())
 
 
-def _figure_cell(figure: StepFigure) -> str:
+def figure_cell(figure: StepFigure) -> str:
+    """`80.0% (70.1% to 88.2%)`; a dash where nothing is known."""
     return (
         "-"
         if figure.share is None
