@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
+    from prill.papers.bench.ablations import AblationResult, ablation, ablation_async
     from prill.papers.bench.figures import (
         Bench,
         BenchRun,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from prill.papers.bench.tables import bench_picture, bench_text, write_bench
 
 __all__ = [
+    "AblationResult",
     "Bench",
     "BenchConfig",
     "BenchResult",
@@ -36,6 +38,8 @@ __all__ = [
     "BenchTrial",
     "Paper",
     "RecordedBench",
+    "ablation",
+    "ablation_async",
     "bench",
     "bench_async",
     "bench_picture",
@@ -55,6 +59,9 @@ __all__ = [
     "write_bench",
 ]
 _HOMES = {
+    "AblationResult": "ablations",
+    "ablation": "ablations",
+    "ablation_async": "ablations",
     "Bench": "figures",
     "BenchConfig": "run",
     "BenchResult": "run",

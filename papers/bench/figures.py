@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
+from math import isinf
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,13 +24,17 @@ from prill.io.kinds import TRAJECTORIES
 from prill.io.store import read_labels, read_trajectories
 from prill.papers.bench.papers import ALL, Benchmark, Column, Paper, Theirs, list_tasks, theirs
 from prill.papers.replies import ReplyFigures
+from prill.papers.structured_reflection.agent import planning_calls
 from prill.refine.outcomes import TaskResult, read_results
+from prill.refine.trials import more_than_lost, paired_t
 from prill.types import Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "prill bench 1"
+# Actions of the attempts whose tokens SteP (arXiv 2310.03720) compares.
+LENGTHS = (5, 15)
 _NO_REPLIES = ReplyFigures()
 Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
 Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
@@ -57,6 +63,7 @@ class BenchTrial:
         actions: How many actions it took, without the one that ends the episode.
         usage: What the attempt and its lesson cost.
         replies: How many replies of the model were read, and how many could not be.
+        planned: How many calls planned its actions. None: the agent does not plan several at once.
     """
 
     success: bool | None
@@ -65,6 +72,7 @@ class BenchTrial:
     actions: int = 0
     usage: Usage = field(default_factory=Usage)
     replies: ReplyFigures = _NO_REPLIES
+    planned: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +144,51 @@ class BenchRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTest:
+    """Whether more trials solve more, over the pairs (task and seed) that have an outcome after
+    `last` trials.
+
+    Trials only add successes, so McNemar's discordant pairs are the `gained` ones; its `mcnemar` is
+    the one-tailed p. `t` and `p` are Student's of pairs, two-sided; None for fewer than two pairs.
+    `theirs` is the p that a paper printed.
+    """
+
+    name: str
+    first: int
+    last: int
+    pairs: int
+    gained: int
+    mcnemar: float
+    t: float | None = None
+    p: float | None = None
+    theirs: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """The attempts of a task that succeeded within the first `trials` trials: how many actions they
+    took, and how many calls planned these. `theirs` is the same as a paper printed it.
+    """
+
+    task: str
+    trials: int
+    solved: int
+    actions: int
+    calls: int
+    theirs: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuccessTokens:
+    """The mean tokens of the requests of an attempt that succeeded with `LENGTHS` actions; None
+    without one.
+    """
+
+    attempts: int
+    tokens: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """Categories of one list of tasks, with all of them together last, and its tasks; the columns
     are the paper's.
@@ -164,6 +217,9 @@ class Bench:
         usage: What all runs cost.
         overall: The figures of all runs.
         sections: The figures by list of tasks.
+        tests: Whether more trials solve more, by category and by task.
+        planning: Actions and the calls that planned them, by task and number of trials.
+        success_tokens: What attempts of middle length that succeeded asked of models.
     """
 
     format: str = FORMAT
@@ -175,6 +231,9 @@ class Bench:
     usage: Usage
     overall: BenchRow
     sections: tuple[Section, ...]
+    tests: tuple[TrialTest, ...] = ()
+    planning: tuple[Planning, ...] = ()
+    success_tokens: SuccessTokens = SuccessTokens(attempts=0, tokens=None)
 
 
 def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[BenchRun]:
@@ -198,6 +257,7 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
                 figures[label.id] = float(found[1])
     recorded: dict[str, tuple[int, str, str]] = {}
     replies: dict[str, ReplyFigures] = {}
+    planned: dict[str, int] = {}
     for item in (
         read_trajectories(folder / TRAJECTORIES, on_error="skip")
         if (folder / TRAJECTORIES).exists()
@@ -207,8 +267,10 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
         actions = sum(not step.action.is_final for step in item.steps)
         recorded[item.id] = actions, item.task.site or "none", get_template(item)
         replies[item.id] = ReplyFigures.recorded(item.metadata)
+        if calls := planning_calls(item):
+            planned[item.id] = calls
     return [
-        _run(result, recorded, rewards, progress, replies, groups or {})
+        _run(result, recorded, rewards, progress, replies, planned, groups or {})
         for result in read_results(folder).tasks
     ]
 
@@ -257,7 +319,110 @@ def make_bench(
         usage=sum((trial.usage for run in runs for trial in run.trials), start=Usage()),
         overall=_row(ALL, runs, counts),
         sections=tuple(section for section in sections if section.categories),
+        tests=tuple(_tests(runs, papers, counts)),
+        planning=tuple(_planning(runs, papers, counts)),
+        success_tokens=_success_tokens(runs),
     )
+
+
+def compare_trials(
+    runs: Sequence[BenchRun],
+    first: int,
+    last: int,
+    *,
+    name: str = ALL,
+    theirs: float | None = None,
+) -> TrialTest:
+    """Tests whether `last` trials solve more than the `first` ones.
+
+    Args:
+        runs: The runs; those without an outcome after `last` trials are left out.
+        first: The smaller number of trials.
+        last: The larger one.
+        name: What the runs are.
+        theirs: The p that a paper printed. None: none.
+
+    Returns:
+        McNemar's exact test and Student's t of pairs.
+    """
+    pairs = [
+        (bool(solved(run, first)), after)
+        for run in runs
+        if (after := solved(run, last)) is not None
+    ]
+    gained = sum(after and not before for before, after in pairs)
+    student = (
+        paired_t([float(after) for _, after in pairs], [float(before) for before, _ in pairs])
+        if len(pairs) > 1
+        else None
+    )
+    return TrialTest(
+        name=name,
+        first=first,
+        last=last,
+        pairs=len(pairs),
+        gained=gained,
+        mcnemar=more_than_lost(gained, 0),
+        t=None if student is None or isinf(student.t) else student.t,
+        p=None if student is None else student.p,
+        theirs=theirs,
+    )
+
+
+def _tests(
+    runs: Sequence[BenchRun], papers: Sequence[Paper], counts: Sequence[int]
+) -> Iterator[TrialTest]:
+    """By the categories of the papers and in all; and by task, of those where something was
+    gained.
+    """
+    by_task = _by(runs, lambda run: run.task)
+    groups = {
+        category: [run for task in tasks for run in by_task.get(task, ())]
+        for paper in papers[:1]
+        for category, tasks in paper.categories.items()
+    }
+    printed = {name: p for paper in papers for name, p in paper.tests.items()}
+    for first, last in combinations(counts, 2):
+        for name, some in {**groups, ALL: runs}.items():
+            if some:
+                theirs = printed.get(f"{name}: T={first}, T={last}")
+                yield compare_trials(some, first, last, name=name, theirs=theirs)
+        tests = (compare_trials(some, first, last, name=task) for task, some in by_task.items())
+        yield from (test for test in tests if test.gained)
+
+
+def _planning(
+    runs: Sequence[BenchRun], papers: Sequence[Paper], counts: Sequence[int]
+) -> Iterator[Planning]:
+    """Of each task where some attempt that succeeded was planned."""
+    printed = {name: row for paper in papers for name, row in paper.planning.items()}
+    for task, of_task in _by(runs, lambda run: run.task).items():
+        for count in counts:
+            good = [
+                trial
+                for run in of_task
+                for trial in [next((t for t in run.trials[:count] if t.success), None)]
+                if trial is not None and trial.planned is not None
+            ]
+            if good:
+                yield Planning(
+                    task=task,
+                    trials=count,
+                    solved=len(good),
+                    actions=sum(trial.actions for trial in good),
+                    calls=sum(trial.planned or 0 for trial in good),
+                    theirs=printed.get(f"{task}: T={count}"),
+                )
+
+
+def _success_tokens(runs: Sequence[BenchRun]) -> SuccessTokens:
+    tokens = [
+        trial.usage.prompt_tokens
+        for run in runs
+        for trial in run.trials
+        if trial.success and LENGTHS[0] <= trial.actions <= LENGTHS[1]
+    ]
+    return SuccessTokens(attempts=len(tokens), tokens=fmean(tokens) if tokens else None)
 
 
 def solved(run: BenchRun, trials: int) -> bool | None:
@@ -373,6 +538,7 @@ def _run(
     rewards: Mapping[str, float],
     progress: Mapping[str, float],
     replies: Mapping[str, ReplyFigures],
+    planned: Mapping[str, int],
     groups: Mapping[str, str],
 ) -> BenchRun:
     task, _, seed = result.name.rpartition("-s")
@@ -391,6 +557,7 @@ def _run(
                 actions=recorded.get(attempt.id, nothing)[0],
                 usage=attempt.actor + attempt.reflector,
                 replies=replies.get(attempt.id, _NO_REPLIES),
+                planned=planned.get(attempt.id),
             )
             for attempt in result.attempts
         ),
@@ -482,7 +649,11 @@ def _row(
 
 
 def _by_site(runs: Iterable[BenchRun]) -> dict[str, list[BenchRun]]:
+    return _by(runs, lambda run: run.group)
+
+
+def _by(runs: Iterable[BenchRun], key: Callable[[BenchRun], str]) -> dict[str, list[BenchRun]]:
     groups: dict[str, list[BenchRun]] = defaultdict(list)
     for run in runs:
-        groups[run.group].append(run)
+        groups[key(run)].append(run)
     return dict(groups)

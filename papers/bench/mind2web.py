@@ -324,7 +324,7 @@ def recorded_bench(
         sources=tuple(
             line
             for paper in papers
-            if any(_name(paper, column.name) in named for column in paper.columns)
+            if any(their_name(paper, column.name) in named for column in paper.columns)
             for line in (f"theirs: {paper.paper}. From {paper.source}.", *paper.notes)
         ),
     )
@@ -429,8 +429,9 @@ def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirR
             if (figure := row[i]) is not None
         }
         if known:
-            yield TheirRow(name=_name(paper, column.name), model=column.model, figures=known)
+            yield TheirRow(name=their_name(paper, column.name), model=column.model, figures=known)
 
 
-def _name(paper: Paper, column: str) -> str:
+def their_name(paper: Paper, column: str) -> str:
+    """What a row with figures of a paper is called."""
     return column if paper.title in column else f"{paper.title}: {column}"

@@ -14,7 +14,7 @@ from functools import cache
 from math import isnan
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -29,13 +29,38 @@ _PAPERS = Path(__file__).resolve().parents[1]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One agent of theirs: with which model, and `over` what (`50 seeds a task`); success within
-    the first `trials` trials.
+    the first `trials` trials. `tokens`: of the requests of an attempt that succeeded, in the mean.
     """
 
     name: str
     model: str
     over: str = ""
     trials: int = 1
+    tokens: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationRow:
+    """One row of a table of ablations: the options that it sets, of the agent or of another
+    `policy`. `theirs` names the column that has the paper's figures of it.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    policy: str | None = None
+    theirs: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    """A table of ablations; tasks, seeds and trials are those of the table, where a run names
+    none.
+    """
+
+    rows: tuple[AblationRow, ...]
+    tasks: str | None = None
+    seeds: str | None = None
+    trials: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +84,9 @@ class Paper:
         actions: Numbers of actions by task, 0 or more.
         printed: Success by category, or under `all`, as the paper prints it.
         sizes: How many tasks a category has, where there are no figures by task.
+        tests: The p of Student's t, as the paper prints it, by `CATEGORY: T=A, T=B`.
+        planning: Actions of attempts that succeeded, and calls that planned them, by `TASK: T=A`.
+        ablations: Its tables of ablations, by name.
     """
 
     title: str
@@ -76,6 +104,9 @@ class Paper:
     actions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     printed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    tests: Mapping[str, float] = field(default_factory=dict)
+    planning: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    ablations: Mapping[str, Ablation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +230,9 @@ def _check(paper: Paper, path: Path) -> None:
                     f"{path}: {kind}.{name}: {len(row)} figures for {len(paper.columns)} columns; "
                     "nan stands for none"
                 )
-            if any(figure < 0 or (figure > 1 and kind != "actions") for figure in row):
+            # CC-Net's figures are means of MiniWoB++'s rewards, which begin at -1
+            least = -1 if paper.benchmark == "miniwob" and kind != "actions" else 0
+            if any(figure < least or (figure > 1 and kind != "actions") for figure in row):
                 raise UsageError(
                     f"{path}: {kind}.{name}: give "
                     f"{'0 or more' if kind == 'actions' else 'shares from 0 to 1'}"

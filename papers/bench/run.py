@@ -104,6 +104,14 @@ class BenchConfig(EpisodesConfig):
         ),
     ] = None
 
+    ablation: Annotated[
+        str | None,
+        Meta(
+            description="play the rows of a table of the agent's paper, one after the other; an "
+            "unknown name lists them"
+        ),
+    ] = None
+
     def check(self) -> None:
         """Refuses what is not a benchmark, and options that do not go together."""
         if self.seeds is not None:
@@ -213,6 +221,11 @@ async def bench_async(
         EndpointError: A model's endpoint takes no call.
         EnvironmentFailedError: Nothing can begin in the environment.
     """
+    if config.ablation is not None:
+        raise UsageError(
+            "ablation: it has several runs; call prill.papers.bench.ablation",
+            parameters=("ablation",),
+        )
     config, papers = choose(config)
     _check_output(config)
     if config.benchmark == "mind2web":
@@ -313,7 +326,9 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
             else next((p.list_name for p in followed if p.list_name), None)
         )
         if tasks is None:
-            lists = ", ".join(paper.list_name for paper in ready if paper.list_name is not None)
+            lists = ", ".join(
+                dict.fromkeys(paper.list_name for paper in ready if paper.list_name is not None)
+            )
             raise UsageError(
                 f"tasks is missing: {policy} is not a paper's agent, so name a list ({lists}), "
                 "tasks, or all",

@@ -11,7 +11,14 @@ import msgspec
 
 from prill.io.outputs import write_output
 from prill.models.ledger import usage_text
-from prill.papers.bench.figures import Bench, BenchRow, BenchShare, Section
+from prill.papers.bench.figures import (
+    LENGTHS,
+    Bench,
+    BenchRow,
+    BenchShare,
+    Section,
+    TrialTest,
+)
 from prill.papers.bench.mind2web import METRICS, Counting, Figures, RecordedBench, Split, StepFigure
 from prill.papers.bench.papers import Column, Theirs
 from prill.papers.replies import ReplyFigures
@@ -49,6 +56,15 @@ _HOW = (
 _TRIALS = (
     "After T trials, some attempt among the first T succeeded; an attempt that failed may "
     "have given a lesson."
+)
+_TESTS = (
+    "Pairs are tasks and seeds with an outcome after all these trials; gained are those that only "
+    "the later trials solved. McNemar's exact test is one-tailed, Student's t of pairs two-sided; "
+    "both take pairs for independent. Tasks without a gain are left out."
+)
+_PLANNING = (
+    "Of the attempts that succeeded within so many trials: their actions (an agent that plans one "
+    "at a time makes a call for each), and the calls that planned them."
 )
 _THEIRS = (
     "Columns with **theirs** are figures of the publication named there, copied from it and not "
@@ -142,9 +158,13 @@ def bench_text(bench: Bench | RecordedBench) -> str:
     parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
     for section in bench.sections:
         parts += [f"## {_heading(section)}", _categories(bench, section), *_about(section)]
-    told = _told(bench)
+    told, listed = _told(bench), set[str]()
     for section in bench.sections:
         columns = section.columns if any(row.theirs for row in section.tasks) else ()
+        names = {row.name for row in section.tasks}
+        if not columns and names <= listed:
+            continue
+        listed |= names
         parts += [
             f"## Tasks, list of {section.title}" if section.columns else "## Tasks",
             table_text(
@@ -152,9 +172,61 @@ def bench_text(bench: Bench | RecordedBench) -> str:
                 (_task_cells(row, told) for row in section.tasks),
             ),
         ]
+    parts += [*_tests(bench), *_planning(bench), *_success_tokens(bench)]
     if not bench.sections:
         parts.append("None of the tasks that were played is on these lists.")
     return "\n\n".join(parts) + "\n"
+
+
+def _tests(bench: Bench) -> Iterator[str]:
+    if bench.tests:
+        head = ["tasks", "trials", "pairs", "gained", "McNemar, p", "t", "p", "**theirs**: p"]
+        yield "## Do more trials solve more?"
+        yield _TESTS
+        yield table_text(head, map(_test_cells, bench.tests))
+
+
+def _test_cells(test: TrialTest) -> Iterator[str]:
+    yield from (cell_text(test.name), f"{test.first} and {test.last}")
+    yield from (str(test.pairs), str(test.gained), f"{test.mcnemar:.2g}")
+    for figure in (test.t, test.p, test.theirs):
+        yield "-" if figure is None else f"{figure:.2g}"
+
+
+def _planning(bench: Bench) -> Iterator[str]:
+    if bench.planning:
+        rows = (
+            [
+                *(cell_text(row.task), str(row.trials), str(row.solved)),
+                *(str(row.actions), str(row.calls)),
+                *("--" if row.theirs is None else map(str, row.theirs)),
+            ]
+            for row in bench.planning
+        )
+        head = ["task", "within trials", "solved", "actions", "planning calls"]
+        yield "## Planning calls"
+        yield _PLANNING
+        yield table_text([*head, *(f"**theirs**: {name}" for name in head[3:])], rows)
+
+
+def _success_tokens(bench: Bench) -> Iterator[str]:
+    """Beside those of a paper; nothing where it has none."""
+    theirs = [
+        [f"**theirs**: {cell_text(_named(section, column))}", "", f"{column.tokens:.0f}"]
+        for section in bench.sections
+        for column in section.columns
+        if column.tokens is not None
+    ]
+    if theirs:
+        found, (low, high) = bench.success_tokens, LENGTHS
+        tokens = "-" if found.tokens is None else f"{found.tokens:.0f}"
+        yield "## Tokens of successes"
+        yield (
+            f"The mean tokens of the requests of an attempt that succeeded with {low} to {high} "
+            "actions."
+        )
+        ours = [cell_text(bench.agent), str(found.attempts), tokens]
+        yield table_text(["agent", "attempts", "tokens"], [ours, *theirs])
 
 
 def played_text(bench: Bench) -> str:
@@ -173,12 +245,13 @@ def played_text(bench: Bench) -> str:
 
 
 def summary_text(bench: Bench | RecordedBench) -> str:
-    """What was played, and the tables by category alone."""
+    """What was played, the tables by category alone, and tests."""
     if isinstance(bench, RecordedBench):
         return _recorded_summary(bench)
     tables = [
         f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections
     ]
+    tables += [*_tests(bench), *_planning(bench), *_success_tokens(bench)]
     return "\n\n".join([played_text(bench), *_settings(bench), *_unreadable(bench), *tables])
 
 
@@ -242,7 +315,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     replies = sum((row.replies for row in rows), start=ReplyFigures())
     if not replies.calls:
         return
-    words = f"Unreadable replies: {_count_cell(replies)}; none is taken for an action."
+    words = f"Unreadable replies: {count_cell(replies)}; none is taken for an action."
     if replies.repaired:
         words += f" Asked once more with the error, the model mended {replies.repaired} of them."
     if replies.first:
@@ -250,7 +323,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
     yield words
 
 
-def _count_cell(replies: ReplyFigures) -> str:
+def count_cell(replies: ReplyFigures) -> str:
     """`3 of 120 (2.5%)`; a dash where no reply was read."""
     return (
         f"{replies.unreadable} of {replies.calls} ({replies.unreadable / replies.calls:.1%})"
@@ -321,7 +394,7 @@ def _told(bench: Bench) -> list[str]:
 
 def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), str(row.tasks), str(row.runs))
-    yield from (_share_cell(share) for share in row.success)
+    yield from (share_cell(share) for share in row.success)
     yield from _told_cells(row, told)
     yield from _spent(row)
     yield from (_theirs_cell(figure, row.tasks) for figure in row.theirs)
@@ -330,7 +403,7 @@ def _category_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
 def _task_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), cell_text(row.category) or "-")
     yield from (
-        f"{_share_cell(share)}, of {share.decided}" if share.decided else "-"
+        f"{share_cell(share)}, of {share.decided}" if share.decided else "-"
         for share in row.success
     )
     yield from _told_cells(row, told)
@@ -345,7 +418,7 @@ def _told_cells(row: BenchRow, told: Sequence[str]) -> Iterator[str]:
 
 def _spent(row: BenchRow) -> Iterator[str]:
     yield str(row.success[-1].missing)
-    yield _count_cell(row.replies)
+    yield count_cell(row.replies)
     for mean, form in (
         (row.actions, ".2f"),
         (row.calls, ".2f"),
@@ -355,7 +428,8 @@ def _spent(row: BenchRow) -> Iterator[str]:
         yield "-" if mean is None else format(mean, form)
 
 
-def _share_cell(share: BenchShare) -> str:
+def share_cell(share: BenchShare) -> str:
+    """`80.0% (70.1% to 88.2%)`; a dash where nothing is decided."""
     return (
         "-"
         if share.success is None
@@ -407,7 +481,7 @@ def _recorded_text(bench: RecordedBench) -> str:
             f"## {cell_text(split.name)}: micro, turns and websites",
             f"Candidates: recall {recall}.",
         ]
-        ours = ["ours", _count_cell(split.all.replies), *_figure_cells(split.all, "micro")]
+        ours = ["ours", count_cell(split.all.replies), *_figure_cells(split.all, "micro")]
         parts.append(table_text(["over all steps", "unreadable", *METRICS["micro"]], [ours]))
         rows = split.by_turn if bench.counting == "mt-mind2web" else ()
         for word, some in (("turn of the conversation", rows), ("website", split.by_site)):
@@ -463,14 +537,14 @@ def _point(row: Figures) -> PlotPoint | None:
 def _split_table(split: Split, bench: RecordedBench) -> str:
     """Ours, the candidates alone, and theirs."""
     metrics, best = METRICS[bench.counting], split.ranking.first
-    best_element = _figure_cell(best.figures[bench.counting]["Ele. Acc"])
+    best_element = figure_cell(best.figures[bench.counting]["Ele. Acc"])
     rows = [
         [
             *(
                 cell_text(bench.agent),
                 str(split.all.turns),
                 str(split.all.missing),
-                _count_cell(split.all.replies),
+                count_cell(split.all.replies),
             ),
             *_figure_cells(split.all, bench.counting),
         ],
@@ -490,15 +564,16 @@ def _split_table(split: Split, bench: RecordedBench) -> str:
 
 
 def _recorded_row(row: Figures, bench: RecordedBench) -> Sequence[str]:
-    counts = [str(row.turns), str(row.steps), _count_cell(row.replies)]
+    counts = [str(row.turns), str(row.steps), count_cell(row.replies)]
     return [cell_text(row.name), *counts, *_figure_cells(row, bench.counting)]
 
 
 def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
-    yield from (_figure_cell(figure) for figure in row.figures[counting].values())
+    yield from (figure_cell(figure) for figure in row.figures[counting].values())
 
 
-def _figure_cell(figure: StepFigure) -> str:
+def figure_cell(figure: StepFigure) -> str:
+    """`80.0% (70.1% to 88.2%)`; a dash where nothing is known."""
     return (
         "-"
         if figure.share is None

@@ -1,5 +1,5 @@
 """Mind2Web (arXiv 2306.06070) and MT-Mind2Web (ACL 2024): JSON files of tasks, or of conversations
-whose turns are tasks.
+whose turns are tasks; and Multimodal-Mind2Web, Parquet with an action a row.
 
 A file is an array of records, or a record a line; it is read record by record, however large. A
 turn becomes a trajectory of its gold actions. What is seen at a step is a `PageState`: the cleaned
@@ -28,13 +28,16 @@ from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, MissingExtraError, UsageError
 from prill.io.store import BadLine, open_lines
+from prill.papers.mind2web import parquet
 from prill.papers.mind2web.pages.conversations import without_pages
 from prill.papers.mind2web.pages.scores import Scores, read_scores, sample_ids
 from prill.papers.mind2web.pages.state import PageState
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _KINDS = {"CLICK": "click", "TYPE": "type", "SELECT": "select"}
-_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
+_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", parquet.SUFFIX)
+# Both names stand in the footer of a Parquet file, which ends it.
+_FOOTER = 1 << 20
 _NODE = re.compile(r'backend_node_id="([^"]*)"')
 _NUMBER = re.compile(r"(\d+)\D*$")
 # The data set's own score file: some ten million candidates, each twice (score and rank), at about
@@ -66,6 +69,8 @@ class _Turn(msgspec.Struct):
     confirmed_task: str
     action_reprs: list[str]
     actions: list[_Act]
+    # Of each action, where it stands in action_reprs, in rising order; None: there is one for each.
+    indexes: list[Annotated[int, msgspec.Meta(ge=0)]] | None = None
     website: str | None = None
     domain: str | None = None
     subdomain: str | None = None
@@ -73,15 +78,28 @@ class _Turn(msgspec.Struct):
 
 def recognise(source: Source) -> bool:
     """Documents that begin with a task's id and text, or with a conversation's turns; they may be
-    too large to be parsed.
+    too large to be parsed. Parquet whose columns are those of Multimodal-Mind2Web.
     """
-    return source.has(_is_ours, "*.json", "*.json.gz")
+    return source.has(_is_ours, "*.json", "*.json.gz", f"*{parquet.SUFFIX}")
 
 
 def _is_ours(file: Source) -> bool:
+    if file.path.suffix == parquet.SUFFIX:
+        return file.head.startswith(b"PAR1") and all(
+            name in _end(file.path) for name in (b"annotation_id", b"target_action_index")
+        )
     return b'"annotation_id"' in file.head and any(
         key in file.head for key in (b'"confirmed_task"', b'"turns"')
     )
+
+
+def _end(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _FOOTER))
+            return file.read(_FOOTER)
+    except OSError:
+        return b""
 
 
 def load(
@@ -133,7 +151,10 @@ def _files(source: str | PathLike[str]) -> list[Path]:
         return [root]
     paths = [path for path in root.rglob("*") if path.name.endswith(_SUFFIXES) and path.is_file()]
     if not paths:
-        raise UsageError(f"{source}: no .json files of Mind2Web, such as train/train_0.json")
+        raise UsageError(
+            f"{source}: no files of Mind2Web, such as train/train_0.json, or "
+            "data/train-00000-of-00027.parquet of Multimodal-Mind2Web"
+        )
     return sorted(paths, key=_place)
 
 
@@ -142,7 +163,7 @@ def _place(path: Path) -> tuple[str, int, str]:
     `train_9.json`.
     """
     stem = path.name.partition(".")[0]
-    number = _NUMBER.search(stem)
+    number = None if path.suffix == parquet.SUFFIX else _NUMBER.search(stem)
     return str(path.parent), int(number[1]) if number else -1, path.name
 
 
@@ -174,8 +195,13 @@ def records(source: str | PathLike[str]) -> Iterator[tuple[str, Any] | BadLine]:
     """Every record as it stands, and its place; a damaged file comes as BadLine after what could be
     read of it.
     """
-    for path in _files(source):
-        yield from _records(path)
+    files = _files(source)
+    tables = [path for path in files if path.suffix == parquet.SUFFIX]
+    for path in files:
+        if path not in tables:
+            yield from _records(path)
+    if tables:
+        yield from parquet.read_tasks(tables)
 
 
 def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:
@@ -238,14 +264,17 @@ def _trajectory(
 ) -> Trajectory:
     if not turn.actions:
         raise InputError("no actions - at `$.actions`")
-    if len(turn.action_reprs) != len(turn.actions):
+    indexes = turn.indexes
+    if indexes is None and len(turn.action_reprs) == len(turn.actions):
+        indexes = list(range(len(turn.actions)))
+    if indexes is None or indexes[-1] >= len(turn.action_reprs):
         raise InputError(
             f"{len(turn.action_reprs)} action_reprs for {len(turn.actions)} actions - at "
             "`$.action_reprs`"
         )
     steps = tuple(
-        _step(turn, k, scores.get(f"{turn.annotation_id}_{act.action_uid}"))
-        for k, act in enumerate(turn.actions)
+        _step(turn, k, index, scores.get(f"{turn.annotation_id}_{turn.actions[k].action_uid}"))
+        for k, index in enumerate(indexes)
     )
     about = {
         name: getattr(turn, name) or record.get(name) for name in ("website", "domain", "subdomain")
@@ -255,6 +284,8 @@ def _trajectory(
         "turn": number,
         **{name: about[name] for name in ("domain", "subdomain") if about[name]},
         "uids": [act.action_uid for act in turn.actions],
+        # Multimodal-Mind2Web leaves actions out
+        **({"of_actions": len(turn.action_reprs)} if len(turn.action_reprs) > len(steps) else {}),
     }
     goal, site = turn.confirmed_task, about["website"]
     task = Task(
@@ -269,16 +300,16 @@ def _trajectory(
     )
 
 
-def _step(turn: _Turn, k: int, scores: Mapping[str, float] | None) -> Step:
+def _step(turn: _Turn, k: int, index: int, scores: Mapping[str, float] | None) -> Step:
     act = turn.actions[k]
     if (kind := _KINDS.get(act.operation.op)) is None:
         raise InputError(
             f"{act.operation.op!r} is no operation: one of {', '.join(_KINDS)} - at "
             f"`$.actions[{k}].operation.op`"
         )
-    state = PageState(act.cleaned_html, _candidates(act, scores), tuple(turn.action_reprs[:k]))
+    state = PageState(act.cleaned_html, _candidates(act, scores), tuple(turn.action_reprs[:index]))
     target = " ".join(candidate.backend_node_id for candidate in act.pos_candidates)
-    action = Action(kind, turn.action_reprs[k], target, value=act.operation.value or None)
+    action = Action(kind, turn.action_reprs[index], target, value=act.operation.value or None)
     return Step(Observation(text=state.text()), action)
 
 

@@ -17,7 +17,9 @@ from prill.errors import UsageError
 from prill.io.outputs import expect_place
 from prill.models.registry import ModelConfig, ModelLike, make_model, model_options
 from prill.papers.embedders import make_embedder
+from prill.papers.mind2web import parquet
 from prill.papers.mind2web.cross_encoder import CrossEncoder
+from prill.papers.mind2web.format import load
 from prill.papers.mind2web.multi_turn import MAX_TASKS, ConversationTally, make_conversations
 from prill.papers.mind2web.pages.ranking import (
     Bm25,
@@ -43,7 +45,11 @@ class RankConfig(Config):
     """
 
     trajectories: Annotated[
-        str | Path, Meta(description="gold trajectories of recorded pages, .jsonl")
+        str | Path,
+        Meta(
+            description="gold trajectories of recorded pages, .jsonl, or a Parquet file of "
+            "Multimodal-Mind2Web"
+        ),
     ]
     output: Annotated[str | Path, Meta(description="score file, JSON, as Mind2Web has them")]
     ranker: Annotated[
@@ -130,11 +136,13 @@ async def rank_async(
     Raises:
         UsageError: The ranker or the files cannot be used.
     """
+    table = Path(config.trajectories).suffix == parquet.SUFFIX
     tally = await rank_file(
         config.trajectories,
         _ranker(config),
         config.output,
         reordered=config.ranked,
+        read=load if table else None,
         resume=config.resume,
         stop=stop,
         progress=progress,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 from prill.cli.improving import stage_bar
 from prill.cli.showing import progress_bar, say_problems, show_plan
@@ -12,7 +13,8 @@ from prill.cli.stopping import stopping_on_ctrl_c
 from prill.cli.words import Switches
 from prill.io.tables import printable
 from prill.models.ledger import usage_text
-from prill.papers.bench.run import BenchConfig, bench_async, plan_bench
+from prill.papers.bench.ablations import AblationResult, ablation_async, rows_of_ablation
+from prill.papers.bench.run import EPISODES, BenchConfig, BenchResult, bench_async, plan_bench
 from prill.papers.mind2web import runs as on_pages
 from prill.papers.mind2web.multi_turn import ConversationTally
 from prill.papers.mind2web.pages.ranking import RankTally
@@ -33,16 +35,27 @@ def bench(config: BenchConfig, switches: Switches) -> int:
     """`prill papers bench`; 0 when every episode has an outcome, 3 when some have none, 130 when
     interrupted.
     """
+    several = [] if config.ablation is None else [one for _, one in rows_of_ablation(config)[1]]
     if switches.dry_run:
-        return show_plan("papers bench", plan_bench(config), as_json=switches.json)
+        for one in several or [config]:
+            show_plan("papers bench", plan_bench(one), as_json=switches.json)
+        return _EXIT_DONE
+    result: BenchResult | AblationResult
     try:
         with stage_bar() as show:
-            result = asyncio.run(bench_async(config, progress=show))
+            if several:
+                result = asyncio.run(ablation_async(config, progress=show))
+            else:
+                result = asyncio.run(bench_async(config, progress=show))
     except KeyboardInterrupt:
         print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
-    print(f"-> {', '.join(result.files)}; the episodes are in {config.episodes}", file=sys.stderr)
+    print(
+        f"-> {', '.join(result.files)}; the episodes are in "
+        f"{Path(config.output) / '*' / EPISODES if several else config.episodes}",
+        file=sys.stderr,
+    )
     if result.problem is not None:
         print(f"the last that broke off or could not begin: {result.problem}", file=sys.stderr)
     if result.broken:

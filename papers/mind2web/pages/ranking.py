@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -33,6 +33,9 @@ RECALLS = (3, 5, 10, 20, 50, 100)
 # 3.2: usual values.
 _K1, _B = 1.2, 0.75
 _WORD = re.compile(r"[a-z0-9]+")
+
+
+Reader = Callable[[str | os.PathLike[str]], Iterator[Trajectory | BadLine]]
 
 
 class Ranker(Protocol):
@@ -254,6 +257,7 @@ async def rank_file(
     output: str | os.PathLike[str],
     *,
     reordered: str | os.PathLike[str] | None = None,
+    read: Reader | None = None,
     resume: bool = True,
     stop: asyncio.Event | None = None,
     progress: Callable[[RankTally], object] = lambda tally: None,
@@ -262,9 +266,10 @@ async def rank_file(
     (`prill.papers.mind2web.pages.scores` reads it).
 
     What is done stands in `OUTPUT.steps` until the end, and the same call goes on from there;
-    `stop` ends it after a step. `reordered`: also the trajectories with their candidates in the new
-    order. Turns that cannot be read are left out and told. Raises UsageError where `OUTPUT.steps`
-    is of another ranker or other trajectories.
+    `stop` ends it after a step. `read` reads the file, where it is not of trajectories.
+    `reordered`: also the trajectories with their candidates in the new order. Turns that cannot be
+    read are left out and told. Raises UsageError where `OUTPUT.steps` is of another ranker or other
+    trajectories.
     """
     place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
     for path in (output, place) if reordered is None else (output, place, reordered):
@@ -286,7 +291,7 @@ async def rank_file(
     with failures(place):
         file = place.open("ab")
     with file:
-        async for line in _ranked_lines(gold, ranker, tally, _done(place, size)):
+        async for line in _ranked_lines(gold, read or _read, ranker, tally, _done(place, size)):
             with failures(place):
                 file.write(line)
                 file.flush()
@@ -296,17 +301,21 @@ async def rank_file(
                 return tally
     _write_scores(output, place)
     if reordered is not None:
-        write_trajectories(reordered, _reordered(gold, place))
+        write_trajectories(reordered, _reordered((read or _read)(gold), place))
     place.unlink()
     return tally
 
 
 async def _ranked_lines(
-    gold: str | os.PathLike[str], ranker: Ranker, tally: RankTally, done: Iterator[_Line]
+    gold: str | os.PathLike[str],
+    read: Reader,
+    ranker: Ranker,
+    tally: RankTally,
+    done: Iterator[_Line],
 ) -> AsyncIterator[bytes]:
     """A line for each step that is not done; `done` are the first ones, in their order."""
     before = next(done, None)
-    for turn in read_trajectories(gold, on_error="yield"):
+    for turn in read(gold):
         tally.turns += 1
         if isinstance(turn, BadLine):
             tally.problems.append(turn.message)
@@ -381,11 +390,15 @@ def _write_scores(output: str | os.PathLike[str], place: Path) -> None:
         file.write(b"}}\n")
 
 
-def _reordered(gold: str | os.PathLike[str], place: Path) -> Iterator[Trajectory]:
+def _read(gold: str | os.PathLike[str]) -> Iterator[Trajectory | BadLine]:
+    return read_trajectories(gold, on_error="yield")
+
+
+def _reordered(gold: Iterable[Trajectory | BadLine], place: Path) -> Iterator[Trajectory]:
     """The turns with their candidates by the scores, the best first."""
     lines = _done(place)
     line = next(lines, None)
-    for turn in read_trajectories(gold, on_error="yield"):
+    for turn in gold:
         if isinstance(turn, BadLine):
             continue
         found: dict[str, dict[str, float]] = {}
@@ -407,6 +420,9 @@ def _right(turn: Trajectory, index: int) -> frozenset[str]:
 
 def _digest(path: str | os.PathLike[str]) -> str:
     digest = hashlib.sha256()
+    if Path(path).suffix == ".parquet":  # its bytes are no lines
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     for line in read_lines(path):
         digest.update(line.data + b"\n")
     return digest.hexdigest()

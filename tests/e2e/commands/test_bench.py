@@ -231,7 +231,7 @@ def test_an_agent_of_a_paper_has_its_settings() -> None:
         "1000-1024",
         5,
     )
-    assert papers == ["structured reflection"]
+    assert papers == ["structured reflection", "structured reflection, shared tasks"]
     args, papers = chosen(
         "miniwob", "--policy", "step", "--tasks", "click-link", "--seeds", "3", "--trials", "2"
     )
@@ -256,10 +256,10 @@ def test_a_list_has_the_seeds_of_its_paper() -> None:
     assert (len(args.tasks.split(",")), args.seeds, papers) == (
         43,
         "0-49",
-        ["structured reflection", "Synapse"],
+        ["structured reflection", "structured reflection, shared tasks", "Synapse"],
     )
     args, papers = chosen("miniwob", "--policy", "react", "--tasks", "click-link,click-tab")
-    assert (args.seeds, len(papers)) == ("0-4", 3)
+    assert (args.seeds, len(papers)) == ("0-4", 4)
 
 
 def test_the_shop_has_no_figures_beside(tmp_path: Path) -> None:

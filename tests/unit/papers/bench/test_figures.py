@@ -24,7 +24,7 @@ from prill.papers.bench import (
     read_runs,
     solved,
 )
-from prill.papers.bench.figures import Missing
+from prill.papers.bench.figures import Missing, compare_trials
 from prill.refine.outcomes import RESULTS, ReflexionResults, TaskResult
 from prill.types import EvaluatorInfo, Usage
 from tests.support.refine.retrying import Scribe
@@ -313,6 +313,82 @@ def test_tasks_on_no_list_are_said_to_be() -> None:
         and "None of the tasks that were played is on these lists." in bench_text(bench)
     )
     assert bench.overall.success[0].success == 0.5
+
+
+def test_trials_are_compared_by_hand() -> None:
+    """Of four pairs one is gained: McNemar 1/2; differences 1, 0, 0, 0 have mean 1/4 and deviation
+    1/2, so t is 1 with 3 degrees of freedom, p 0.391.
+    """
+    played = [
+        *(run("a", 0, "FS"), run("a", 1, "S"), run("b", 0, "FF"), run("b", 1, "S")),
+        run("b", 2, "F", missing="broke off"),
+    ]
+    found = compare_trials(played, 1, 2)
+    assert (found.pairs, found.gained, found.mcnemar) == (4, 1, 0.5)
+    assert (found.t, found.p) == (pytest.approx(1.0), pytest.approx(0.3910022, abs=1e-6))
+    all_gained = compare_trials([run("a", seed, "FS") for seed in range(5)], 1, 2)
+    assert (all_gained.mcnemar, all_gained.t, all_gained.p) == (1 / 32, None, 0.0)
+    assert compare_trials(played[:1], 1, 2).p is None, "one pair has no spread"
+
+
+def test_tests_stand_beside_theirs() -> None:
+    """41 of 325 pairs gained, as from 72.3 % to 84.9 %: McNemar 2^-41; mean 0.126 and deviation
+    0.333, so t is 0.126 / (0.333 / sqrt(325)) = 6.84.
+    """
+    paper = read_paper("structured-reflection")
+    pairs = [
+        (task, seed) for task in paper.categories["n-screen-n-step"] for seed in range(1000, 1025)
+    ]
+    played = [run(*pair, "FFS" if i < 41 else "FFF") for i, pair in enumerate(pairs)]
+    bench = make_bench(played, [paper], benchmark="miniwob", agent="a", trials=3)
+    row = cells(bench_text(bench), "n-screen-n-step | 1 and 3")
+    assert row[1:] == ["1 and 3", "325", "41", "4.5e-13", "6.8", "4e-11", "2e-10"]
+    assert {test.name for test in bench.tests} == {
+        *("n-screen-n-step", "all"),
+        *("click-collapsible-2", "click-menu-2"),
+    }, "the tasks without a gain are left out"
+    once = make_bench([run("a")], benchmark="miniwob", agent="a")
+    assert "Do more trials" not in bench_text(once)
+
+
+def test_planning_calls_of_successes_by_hand() -> None:
+    def trial(success: bool, actions: int, planned: int | None) -> BenchTrial:
+        return BenchTrial(success=success, actions=actions, planned=planned)
+
+    many = "click-checkboxes-large"
+    played = [
+        BenchRun(task=many, seed=0, trials=(trial(True, 9, 1),)),
+        BenchRun(task=many, seed=1, trials=(trial(False, 4, 2), trial(True, 12, 3))),
+        BenchRun(task="other", seed=0, trials=(trial(True, 5, None),)),
+    ]
+    bench = make_bench(
+        played,
+        [read_paper("structured-reflection")],
+        benchmark="miniwob",
+        agent="a",
+        trials=3,
+    )
+    assert [(row.trials, row.solved, row.actions, row.calls) for row in bench.planning] == [
+        (1, 1, 9, 1),
+        (3, 2, 21, 4),
+    ], "the failed attempt does not count"
+    assert cells(bench_text(bench), f"{many} | 3")[2:] == ["2", "21", "4", "270", "31"]
+
+
+def test_tokens_of_successes_stand_beside_theirs() -> None:
+    def one(task: str, success: bool, actions: int, tokens: int) -> BenchRun:
+        trial = BenchTrial(success=success, actions=actions, usage=Usage(3, tokens, 99))
+        return BenchRun(task=task, seed=0, group="map", trials=(trial,))
+
+    played = [one("1", True, 5, 100), one("2", True, 15, 300), one("3", True, 4, 9000)]
+    played += [one("4", True, 16, 9000), one("5", False, 9, 9000)]
+    bench = make_bench(played, [read_paper("step-webarena")], benchmark="webarena", agent="me")
+    text = bench_text(bench)
+    assert "| me | 2 | 200 |" in text
+    assert "| **theirs**: SteP (May 2024) |  | 22700 |" in text
+    assert "Tokens of successes" not in bench_text(
+        make_bench(played, benchmark="webarena", agent="me")
+    )
 
 
 async def played_again(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from prill.papers.bench import read_paper
+from prill.papers.bench import paper_names, read_paper
 from prill.papers.bench.mind2web import (
     PlayedTurn,
     RecordedTurn,
@@ -220,6 +220,21 @@ def test_tables_stand_beside_theirs() -> None:
     assert "CodeLlama" not in text, "figures of single tasks are about other data"
     assert "| the best candidate | 4 | 0 | - | 100.0%" in text
     assert bench_picture(bench).startswith("<svg")
+
+
+def test_mindact_stands_beside_runs_of_mindact() -> None:
+    followed = [name for name in paper_names("mind2web") if "mindact" in read_paper(name).agents]
+    assert followed == ["self-map", "synapse-mind2web"]
+    one = turn("a", "a", RIGHT)
+    played = [replace(one, turn=replace(one.turn, split="cross-task"))]
+    text = bench_text(
+        recorded_bench(played, [read_paper(name) for name in followed], agent="mindact")
+    )
+    assert (
+        "| **theirs**: Synapse on Mind2Web: MindAct (GPT-3.5) |  |  |  | 20.3% | - | 17.4% | 0.8% |"
+        in text
+    ), "single tasks stand beside single tasks"
+    assert "MT-Mind2Web" not in text
 
 
 def test_theirs_on_single_tasks_add_up() -> None:

@@ -1,0 +1,244 @@
+"""The tables of ablations that a paper prints: an agent with one set of options after the other,
+each a benchmark of its own, in one table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from prill.config.values import get_name
+from prill.errors import UsageError
+from prill.io.outputs import write_output
+from prill.papers.bench.figures import Bench
+from prill.papers.bench.mind2web import METRICS, RecordedBench, TheirRow, their_name
+from prill.papers.bench.papers import (
+    Ablation,
+    AblationRow,
+    Paper,
+    paper_names,
+    read_paper,
+)
+from prill.papers.bench.run import BenchConfig, BenchResult, bench_async
+from prill.papers.bench.tables import (
+    FIGURES,
+    TABLES,
+    cell_text,
+    count_cell,
+    figure_cell,
+    share_cell,
+    table_text,
+)
+from prill.policies.registry import PolicyConfig
+from prill.refine.reflexion import ReflexionProgress
+from prill.runs.base import synchronous
+from prill.runs.rollout.episodes import settings_text
+
+_THEIRS = (
+    "Rows with **theirs** are figures of the publication, copied from it and not measured here."
+)
+
+
+@dataclass(frozen=True)
+class AblationResult:
+    """What each row of the table came to.
+
+    Attributes:
+        name: The name of the table.
+        paper: The paper that prints it.
+        rows: The rows, and what each came to.
+        output: The folder with the table, and a folder for each row.
+    """
+
+    name: str
+    paper: Paper
+    rows: tuple[tuple[AblationRow, BenchResult], ...]
+    output: str
+
+    @property
+    def complete(self) -> bool:
+        """Whether every episode of every row has an outcome."""
+        return all(result.complete for _, result in self.rows)
+
+    @property
+    def broken(self) -> bool:
+        """Whether episodes broke off or could not begin."""
+        return any(result.broken for _, result in self.rows)
+
+    @property
+    def problem(self) -> str | None:
+        """The last that broke off or could not begin; None without any."""
+        return next((r.problem for _, r in reversed(self.rows) if r.problem is not None), None)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The table, and the figures."""
+        return tuple(str(Path(self.output) / name) for name in (TABLES, FIGURES))
+
+    def table(self) -> dict[str, Any]:
+        """The figures of each row as JSON has them."""
+        return {row.name: result.table() for row, result in self.rows}
+
+    def __str__(self) -> str:
+        return ablation_text(self)
+
+
+def rows_of_ablation(
+    config: BenchConfig,
+) -> tuple[Paper, tuple[tuple[AblationRow, BenchConfig], ...]]:
+    """Finds the table that a configuration names.
+
+    Args:
+        config: Which benchmark, who plays, and the name of the table.
+
+    Returns:
+        The paper, and each row with the configuration that plays it.
+
+    Raises:
+        UsageError: The agent's papers have no table of that name.
+    """
+    policy = get_name(config.policy)
+    papers = [
+        paper
+        for paper in map(read_paper, paper_names(config.benchmark))
+        if policy in paper.agents and paper.ablations
+    ]
+    for paper in papers:
+        if (found := paper.ablations.get(str(config.ablation))) is not None:
+            return paper, tuple((row, _configured(config, found, row)) for row in found.rows)
+    names = ", ".join(name for paper in papers for name in paper.ablations) or "none"
+    raise UsageError(
+        f"ablation {config.ablation}: on {config.benchmark} the tables of {policy} are {names}",
+        parameters=("ablation",),
+    )
+
+
+def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> BenchConfig:
+    base = PolicyConfig.read(config.policy, "policy")
+    if not isinstance(base, PolicyConfig):
+        raise UsageError(
+            "ablation: it sets options, so name a policy instead of a made one",
+            parameters=("policy", "ablation"),
+        )
+    name = row.policy or base.name
+    known = {**PolicyConfig.options_for({"name": name}), "model": None}
+    given = {key: value for key, value in base.options.items() if name == base.name or key in known}
+    place = config.place
+    if table.tasks is not None and getattr(place, "tasks", "") is None:
+        place = place.but(tasks=table.tasks)
+    return config.but(
+        ablation=None,
+        environment=place,
+        policy=PolicyConfig(name, **{**given, **row.options}),
+        seeds=config.seeds if config.seeds is not None else table.seeds,
+        trials=config.trials or table.trials,
+        output=Path(config.output) / re.sub(r"[^a-z0-9]+", "-", row.name.lower()).strip("-"),
+    )
+
+
+async def ablation_async(
+    config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
+) -> AblationResult:
+    """Plays the rows of a paper's ablation table one after the other, and writes them as one table;
+    the same call resumes a stopped run.
+
+    Args:
+        config: Which benchmark, who plays, and the table.
+        progress: Called after every episode.
+
+    Returns:
+        What each row came to; it prints as a table.
+
+    Raises:
+        UsageError: As `bench_async` does, and for an unknown table.
+    """
+    paper, rows = rows_of_ablation(config)
+    done = [(row, await bench_async(one, progress=progress)) for row, one in rows]
+    result = AblationResult(str(config.ablation), paper, tuple(done), str(config.output))
+    data = msgspec.json.format(msgspec.json.encode(result.table()), indent=1)
+    write_output(Path(config.output) / FIGURES, data.rstrip() + b"\n")
+    write_output(Path(config.output) / TABLES, ablation_text(result).encode())
+    return result
+
+
+ablation = synchronous(ablation_async)
+"""`ablation_async`, waited for: the same parameters, in scripts and notebooks."""
+
+
+def ablation_text(result: AblationResult) -> str:
+    """Formats the rows as one table of Markdown; of recorded steps one for each split."""
+    parts = [f"# {cell_text(result.paper.title)}: {cell_text(result.name)}"]
+    benches = [(row, done.figures) for row, done in result.rows]
+    live = [(row, figures) for row, figures in benches if isinstance(figures, Bench)]
+    steps = [(row, figures) for row, figures in benches if isinstance(figures, RecordedBench)]
+    if live:
+        parts.append(_live_table(live, result.paper))
+    for split in dict.fromkeys(split.name for _, figures in steps for split in figures.splits):
+        parts += [f"## {cell_text(split)}", _split_table(split, steps, result.paper)]
+    if any("**theirs**" in part for part in parts):
+        parts += [_THEIRS, f"* theirs: {result.paper.paper}. From {result.paper.source}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
+    """A column for each category of the paper, else all together."""
+    by_name: list[dict[str, Any]] = []
+    for _, figures in rows:
+        section = next((s for s in figures.sections if s.title == paper.title), None)
+        shown = section.categories if section else (figures.overall,)
+        by_name.append({category.name: category for category in shown})
+    names = list(dict.fromkeys(name for found in by_name for name in found))
+    lines: list[list[str]] = []
+    theirs: list[list[str]] = []
+    for (row, figures), found in zip(rows, by_name, strict=True):
+        cells = [share_cell(found[n].success[-1]) if n in found else "-" for n in names]
+        missing = str(figures.overall.success[-1].missing)
+        end = [str(figures.overall.runs), missing, count_cell(figures.overall.replies)]
+        lines.append([cell_text(row.name), _options(row), *cells, *end])
+        at = next((i for i, column in enumerate(paper.columns) if column.name == row.theirs), None)
+        if at is not None:
+            printed = [
+                found[n].theirs[at] if n in found and found[n].theirs else None for n in names
+            ]
+            cells = ["-" if one is None else f"{one.success:.1%}" for one in printed]
+            theirs.append([f"**theirs**: {cell_text(row.name)}", "", *cells, "", "", ""])
+    head = ["row", "options", *names, "episodes", "without outcome", "unreadable"]
+    return table_text(head, [*lines, *theirs])
+
+
+def _split_table(
+    split: str, rows: Sequence[tuple[AblationRow, RecordedBench]], paper: Paper
+) -> str:
+    lines: list[list[str]] = []
+    theirs: list[list[str]] = []
+    counting = rows[0][1].counting
+    for row, figures in rows:
+        for one in figures.splits:
+            if one.name != split:
+                continue
+            cells = map(figure_cell, one.all.figures[counting].values())
+            counts = [str(one.all.turns), str(one.all.missing), count_cell(one.all.replies)]
+            lines.append([cell_text(row.name), _options(row), *counts, *cells])
+            theirs += list(_their_rows(row, paper, one.theirs, METRICS[counting]))
+    head = ["row", "options", "turns", "broke off", "unreadable", *METRICS[counting]]
+    return table_text(head, [*lines, *theirs])
+
+
+def _their_rows(
+    row: AblationRow, paper: Paper, printed: Sequence[TheirRow], metrics: Sequence[str]
+) -> Iterator[list[str]]:
+    for one in printed:
+        if row.theirs is not None and one.name == their_name(paper, row.theirs):
+            cells = [f"{one.figures[m]:.1%}" if m in one.figures else "-" for m in metrics]
+            name = f"**theirs**: {cell_text(row.name)} ({cell_text(one.model)})"
+            yield [name, "", "", "", "", *cells]
+
+
+def _options(row: AblationRow) -> str:
+    said = {**({"policy": row.policy} if row.policy else {}), **row.options}
+    return cell_text(settings_text(said)) if said else "-"
