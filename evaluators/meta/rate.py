@@ -341,6 +341,8 @@ def _rogan_gladen(sample: _Sample) -> Figure:
     is_success = padded.truth == 1
     weights = (padded.share * is_success, padded.share * ~is_success)
     hits, alarms = (np.average(padded.verdict, weights=weight) for weight in weights)
+    if hits <= alarms:
+        return Figure(name, value)
     centre = min(1.0, max(0.0, float((judged - alarms) / (hits - alarms))))
     own = np.where(
         is_success,
