@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -241,21 +240,13 @@ def _page(result: RateResult) -> Iterator[str]:
     if any(apart.values()):
         yield "Not used: " + ", ".join(f"{count} {what}" for what, count in apart.items() if count)
     if config.width is not None:
-        told = partial(_told, labelled=whole.labelled)
-        yield (
-            f"For an interval {config.width:g} wide: {told(whole.more_labels)}; without verdicts "
-            f"{told(whole.more_labels_alone)}"
+        more, alone = (
+            "out of reach with these runs" if count is None else f"{count} labels more"
+            for count in (whole.more_labels, whole.more_labels_alone)
         )
+        yield f"For an interval {config.width:g} wide: {more}; without verdicts: {alone}"
     for by, parts in result.parts.items():
         yield from ("", *_parts(by, parts))
-
-
-def _told(more: int | None, labelled: int) -> str:
-    return (
-        "more runs are needed, as labels on all of these would not do"
-        if more is None
-        else f"{more} labels more ({labelled + more})"
-    )
 
 
 def _unscored(result: RateResult) -> Iterator[str]:
