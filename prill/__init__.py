@@ -115,6 +115,7 @@ if TYPE_CHECKING:
         fit,
         fit_async,
     )
+    from prill.runs.rate import RateConfig, RateResult, rate, rate_async
     from prill.runs.record import record
     from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.reflexion import (
@@ -201,6 +202,8 @@ __all__ = [
     "PolicyConfig",
     "PresetConfig",
     "PrillError",
+    "RateConfig",
+    "RateResult",
     "RedteamConfig",
     "RedteamResult",
     "ReflexionConfig",
@@ -281,6 +284,8 @@ __all__ = [
     "plan_reflexion",
     "plan_rollout",
     "policy",
+    "rate",
+    "rate_async",
     "read_labels",
     "read_trajectories",
     "read_verdicts",
@@ -355,6 +360,8 @@ _HOMES = {
     "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
     "PresetConfig": "runs.train",
+    "RateConfig": "runs.rate",
+    "RateResult": "runs.rate",
     "RedteamConfig": "runs.redteam",
     "RedteamResult": "runs.redteam",
     "ReflexionConfig": "runs.reflexion",
@@ -428,6 +435,8 @@ _HOMES = {
     "plan_rollout": "runs.rollout.run",
     "policy": "policies.registry:make_policy",
     "read_labels": "io.store",
+    "rate": "runs.rate",
+    "rate_async": "runs.rate",
     "read_trajectories": "io.store",
     "read_verdicts": "io.store",
     "record": "runs.record:record",

@@ -45,7 +45,7 @@ GROUPS: Mapping[str, str] = {
 # The order in which `prill --help` shows commands; others follow in that of COMMANDS.
 _ORDER = (
     *("score", "serve", "batch", "caption", "judges", "show"),
-    *("agree", "calibrate", "fit", "redteam", "annotate", "report"),
+    *("agree", "rate", "calibrate", "fit", "redteam", "annotate", "report"),
     *("reflexion", "filter", "train", "refine filtered-bc", "watch", "simulate-retries"),
     *("rollout", "devices", "check-sites"),
     *("convert", "check", "merge", "table", "export", "accept"),
@@ -694,6 +694,18 @@ COMMANDS: Mapping[str, Command] = {
             "prill agree v.jsonl labels.jsonl --trajectories t.jsonl --by site,agent",
             "prill agree v.jsonl labels.jsonl --against other.jsonl --disagreements differ.jsonl",
             "prill agree predicted.jsonl recorded.jsonl --metric aitw",
+        ),
+    ),
+    "rate": Command(
+        "trust",
+        "success rates, corrected for the judge's errors by labels on some runs",
+        "prill.runs.rate:RateConfig",
+        "prill.cli.trusting:rate",
+        Words(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
+        (
+            "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --by agent",
+            "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --width 0.1",
+            "prill rate v.jsonl labels.jsonl --unscored left-out --json",
         ),
     ),
     "fit": Command(

@@ -18,6 +18,8 @@ from prill.runs.annotate import AnnotateConfig, Opened
 from prill.runs.annotate import annotate as serve_annotation
 from prill.runs.base import count_trajectories
 from prill.runs.fitting import CalibrateConfig, FitConfig
+from prill.runs.rate import RateConfig
+from prill.runs.rate import rate as estimate_rate
 from prill.runs.redteam import RedteamConfig, plan_redteam, redteam_async
 from prill.runs.report import ReportConfig
 from prill.runs.report import report as write_report
@@ -80,6 +82,13 @@ def agree(config: AgreeConfig, switches: Switches) -> int:
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
         file=words_beside(config.disagreements),
     )
+    return EXIT_ALL
+
+
+def rate(config: RateConfig, switches: Switches) -> int:
+    """`prill rate`; 0."""
+    result = estimate_rate(config)
+    print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
     return EXIT_ALL
 
 

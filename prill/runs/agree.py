@@ -313,7 +313,7 @@ def agree(config: AgreeConfig) -> AgreeResult:
     inputs = [config.verdicts, config.labels, config.trajectories, config.against]
     if config.disagreements:
         check_output(config.disagreements, "disagreements", inputs, parameter="disagreements")
-    runs = _read_runs(config.trajectories, config.by) if config.trajectories else None
+    runs = read_runs(config.trajectories, config.by) if config.trajectories else None
     original_labels = tuple(read_labels(config.labels))
     corrected = None
     if config.corrections:
@@ -360,7 +360,7 @@ agree_async = asynchronous(agree)
 
 
 @dataclass(frozen=True)
-class _Runs:
+class KnownRuns:
     """What the trajectory file says of each id. `parts` has one map for each key of `by`."""
 
     tasks: dict[str, str] = field(default_factory=dict)
@@ -370,8 +370,14 @@ class _Runs:
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def _read_runs(path: str | Path, keys: Iterable[str]) -> _Runs:
-    runs = _Runs(parts={key: {} for key in keys})
+def read_runs(path: str | Path, keys: Iterable[str]) -> KnownRuns:
+    """What a trajectory file says of its runs, with their parts by each of `keys`; broken lines are
+    logged.
+
+    Raises:
+        UsageError: No trajectory has a key, or the file cannot be read.
+    """
+    runs = KnownRuns(parts={key: {} for key in keys})
     metadata: set[str] = set()
     for item in read_trajectories(path, on_error="skip"):
         runs.tasks[item.id] = make_task(item)
@@ -393,7 +399,7 @@ def _read_runs(path: str | Path, keys: Iterable[str]) -> _Runs:
     return runs
 
 
-def _of_steps(runs: _Runs, labels: Iterable[LabelRecord]) -> _Runs:
+def _of_steps(runs: KnownRuns, labels: Iterable[LabelRecord]) -> KnownRuns:
     """What is known of each step: what is known of its trajectory."""
     steps = {
         step_id(label.id, step.index): label.id for label in labels for step in label.steps or ()
@@ -403,11 +409,11 @@ def _of_steps(runs: _Runs, labels: Iterable[LabelRecord]) -> _Runs:
         return {step: known[id] for step, id in steps.items() if id in known}
 
     parts = {key: of(part) for key, part in runs.parts.items()}
-    return _Runs(of(runs.tasks), of(runs.task_ids), of(runs.goals), of(runs.agents), parts)
+    return KnownRuns(of(runs.tasks), of(runs.task_ids), of(runs.goals), of(runs.agents), parts)
 
 
 def _webarena(
-    labels: Iterable[LabelRecord], pairing: Pairing, runs: _Runs | None
+    labels: Iterable[LabelRecord], pairing: Pairing, runs: KnownRuns | None
 ) -> tuple[SuccessRate, ...]:
     try:
         configs = load_configs()

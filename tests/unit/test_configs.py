@@ -585,6 +585,30 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "rate": [
+        Ways(
+            "v.jsonl l.jsonl --trajectories t.jsonl --by agent,site --unscored left-out --width "
+            "0.1 --source human",
+            """
+            verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            trajectories = "t.jsonl"
+            by = ["agent", "site"]
+            unscored = "left-out"
+            width = 0.1
+            source = "human"
+            """,
+            lambda: prill.RateConfig(
+                verdicts=Path("v.jsonl"),
+                labels="l.jsonl",
+                trajectories="t.jsonl",
+                by=["agent", "site"],
+                unscored="left-out",
+                width=0.1,
+                source="human",
+            ),
+        ),
+    ],
     "agree": [
         Ways(
             "v.jsonl l.jsonl --trajectories t.jsonl --by site,agent --against o.jsonl --truth "

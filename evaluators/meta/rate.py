@@ -1,0 +1,401 @@
+"""Success rates from verdicts on all runs and labels on some: PPI++, Rogan-Gladen, labels alone.
+
+Sources: PPI++ with power tuning, Angelopoulos, Duchi and Zrnic, arXiv 2311.01453; a rate corrected
+by sensitivity and specificity, Rogan and Gladen, Am. J. Epidemiol. 107 (1978) 71.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from prill.evaluators.meta.figure import Figure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Unscored = Literal["reweighted", "left-out"]
+# The weight of each of the four pairs of verdict and label that are added for an interval; without
+# them a judge without an error among few labels would have no variance. As Haldane's correction.
+_PSEUDO = 0.5
+_PAIRS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))  # truth, verdict
+# Below this many labels intervals were not verified to hold 95 % (benchmarks/RESULTS.md).
+FEW_LABELS = 30
+# Standard errors between the judge's rates with and without label, from which labels do not look
+# like a random draw.
+_APART = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateEstimate:
+    """The success rate of some runs, found in three ways.
+
+    Args:
+        by: What the runs were divided by; None: they are all.
+        value: The part, such as the agent's name.
+        n: How many runs there are.
+        labelled: How many of the runs that count have a label.
+        clusters: How many tasks (or runs, without tasks) have a label.
+        unscored: How many runs the judge did not score.
+        unscored_labelled: How many of those have a label.
+        judged: The judge's own success rate on what it scored, uncorrected; None without any.
+        ppi: The rate corrected by the labels, PPI++.
+        weight: The weight of the verdicts in it (lambda), in [0, 1]; 0 is labels alone.
+        rogan_gladen: The judge's rate on scored runs, corrected by its sensitivity and specificity.
+            Undefined where the labels show no successes, no failures, or a judge no better than
+            chance.
+        labels_alone: The rate of the labels, without verdicts.
+        bounds: The rate of all runs if every unscored run without a label were a failure, and if
+            every one were a success; None where all are scored.
+        bounds_interval: The lower end of the 95 % interval of the first, and the upper of the
+            second.
+        more_labels: How many labels more make the interval of `ppi` as narrow as wanted; None:
+            nothing was wanted, or labels on every run would not do.
+        more_labels_alone: The same without verdicts.
+        labels_differ: The judge's rate is another on labelled runs than on the others, by 3
+            standard errors: they are hardly a random draw, and no figure here holds then.
+        small: Fewer than 30 labels.
+    """
+
+    by: str | None = None
+    value: str = "all"
+    n: int
+    labelled: int
+    clusters: int
+    unscored: int
+    unscored_labelled: int
+    judged: float | None
+    ppi: Figure
+    weight: float
+    rogan_gladen: Figure
+    labels_alone: Figure
+    bounds: tuple[float, float] | None = None
+    bounds_interval: tuple[float, float] | None = None
+    more_labels: int | None = None
+    more_labels_alone: int | None = None
+    labels_differ: bool = False
+    small: bool
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Runs as arrays, labelled ones first: verdict in [0, 1], number of the cluster, and the truth
+    of the first `len(truth)` runs, 0 or 1.
+    """
+
+    verdict: NDArray[Any]
+    cluster: NDArray[Any]
+    truth: NDArray[Any]
+
+    @property
+    def n(self) -> int:
+        return len(self.truth)
+
+    @property
+    def groups(self) -> int:
+        return len(set(self.cluster[: self.n].tolist()))
+
+
+def estimate_rate(
+    verdicts: Sequence[bool | None],
+    truths: Sequence[bool | None],
+    clusters: Sequence[Hashable],
+    *,
+    unscored: Unscored = "reweighted",
+    width: float | None = None,
+) -> RateEstimate:
+    """Estimates a success rate; the labelled runs have to be a random draw of all runs.
+
+    Args:
+        verdicts: The judge's success of each run; None where it is unscored.
+        truths: The label's success of each run; None where there is none.
+        clusters: What each run stands or falls with, such as its task.
+        unscored: What runs without a verdict do to the PPI++ rate. `reweighted`: the rate is of all
+            runs; the judge's mean stands in for the verdict, and the labels of such runs correct
+            it. `left-out`: the rate is of the scored runs alone.
+        width: The wanted width of the 95 % interval, in (0, 1).
+
+    Returns:
+        The estimates with 95 % intervals, on the scale of log odds, by Student's t with one degree
+        of freedom less than there are clusters with a label; the variance is the greater of that by
+        cluster and that by run. Undefined without labels; without interval for a single cluster.
+    """
+    whole = _sample(verdicts, truths, clusters, "reweighted")
+    scored = _sample(verdicts, truths, clusters, "left-out")
+    sample = scored if unscored == "left-out" else whole
+    ppi, weight = _ppi(sample)
+    alone, _ = _ppi(sample, 0.0)
+    without = [truth for verdict, truth in zip(verdicts, truths, strict=True) if verdict is None]
+    known = [truth for truth in without if truth is not None]
+    bounds = ends = None
+    of_scored = _ppi(scored)[0]
+    if without and not of_scored.undefined:
+        share, open_, won = len(scored.verdict), len(without) - len(known), sum(known)
+        low, high = of_scored.low or 0.0, 1.0 if of_scored.high is None else of_scored.high
+
+        def total(rate: float, successes: int) -> float:
+            return (rate * share + successes) / len(verdicts)
+
+        bounds = (total(of_scored.value, won), total(of_scored.value, won + open_))
+        ends = (total(low, won), total(high, won + open_))
+    return RateEstimate(
+        n=len(verdicts),
+        labelled=sample.n,
+        clusters=sample.groups,
+        unscored=len(without),
+        unscored_labelled=len(known),
+        judged=float(scored.verdict.mean()) if len(scored.verdict) else None,
+        ppi=ppi,
+        weight=weight,
+        rogan_gladen=_rogan_gladen(scored),
+        labels_alone=alone,
+        bounds=bounds,
+        bounds_interval=ends,
+        more_labels=None if width is None else _more_labels(sample, width),
+        more_labels_alone=None if width is None else _more_labels(sample, width, 0.0),
+        labels_differ=_labels_differ(scored),
+        small=sample.n < FEW_LABELS,
+    )
+
+
+def ppi_mean(
+    truth: Sequence[float], verdict: Sequence[float], others: Sequence[float]
+) -> tuple[float, float, float]:
+    """The mean by PPI++ as it is published, for independent runs.
+
+    Args:
+        truth: Labels of the labelled runs, in [0, 1].
+        verdict: Verdicts on the same runs, in [0, 1].
+        others: Verdicts on the runs without a label, in [0, 1].
+
+    Returns:
+        The estimate, its standard error, and the tuned weight of the verdicts, in [0, 1].
+    """
+    import numpy as np
+
+    y, f, g = (np.asarray(part, dtype=float) for part in (truth, verdict, others))
+    weight = _tuned(y, f, g, np.ones(len(y)))
+    value = _mean(y, f, g, weight)
+    variance = (y - weight * f).var() / len(y)
+    if len(g):
+        variance += weight**2 * g.var() / len(g)
+    return value, float(np.sqrt(variance)), weight
+
+
+def _sample(
+    verdicts: Sequence[bool | None],
+    truths: Sequence[bool | None],
+    clusters: Sequence[Hashable],
+    unscored: Unscored,
+) -> _Sample:
+    import numpy as np
+
+    number = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
+    verdict, truth = (np.array(side, dtype=float) for side in (verdicts, truths))  # None is NaN
+    cluster = np.array([number[name] for name in clusters], dtype=np.intp)
+    scored = ~np.isnan(verdict)
+    if unscored == "left-out":
+        verdict, truth, cluster = verdict[scored], truth[scored], cluster[scored]
+    elif scored.any():
+        verdict = np.where(scored, verdict, verdict[scored].mean())
+    else:
+        verdict = np.zeros_like(verdict)
+    order = np.argsort(np.isnan(truth), kind="stable")
+    truth = truth[order]
+    return _Sample(verdict[order], cluster[order], truth[~np.isnan(truth)])
+
+
+def _tuned(
+    truth: NDArray[Any], verdict: NDArray[Any], others: NDArray[Any], share: NDArray[Any]
+) -> float:
+    """The weight of the verdicts with the least variance, clipped to [0, 1] (arXiv 2311.01453,
+    section 6; for a mean). `share` weights the labelled runs.
+    """
+    import numpy as np
+
+    if not len(others) or not len(truth):
+        return 0.0
+    covariance = np.average(
+        (truth - np.average(truth, weights=share)) * (verdict - np.average(verdict, weights=share)),
+        weights=share,
+    )
+    spread = _spread(verdict, others, share)
+    ratio = 1 + len(truth) / len(others)
+    return float(np.clip(covariance / (ratio * spread), 0, 1)) if spread > 0 else 0.0
+
+
+def _spread(verdict: NDArray[Any], others: NDArray[Any], share: NDArray[Any]) -> float:
+    """The variance of all verdicts."""
+    import numpy as np
+
+    both, weights = np.concatenate([verdict, others]), np.append(share, np.ones(len(others)))
+    middle = np.average(both, weights=weights)
+    return float((weights * (both - middle) ** 2).sum() / (weights.sum() - 1))
+
+
+def _mean(truth: NDArray[Any], verdict: NDArray[Any], others: NDArray[Any], weight: float) -> float:
+    return float((truth - weight * verdict).mean() + (weight * others.mean() if weight else 0.0))
+
+
+@dataclass(frozen=True)
+class _Padded:
+    """A sample's labelled runs with the pseudo-pairs behind them; `share` has their weights."""
+
+    truth: NDArray[Any]
+    verdict: NDArray[Any]
+    share: NDArray[Any]
+    others: NDArray[Any]
+
+    @classmethod
+    def of(cls, sample: _Sample) -> _Padded:
+        import numpy as np
+
+        pairs = np.array(_PAIRS)
+        return cls(
+            np.append(sample.truth, pairs[:, 0]),
+            np.append(sample.verdict[: sample.n], pairs[:, 1]),
+            np.append(np.ones(sample.n), np.full(len(pairs), _PSEUDO)),
+            sample.verdict[sample.n :],
+        )
+
+
+def _ppi(sample: _Sample, weight: float | None = None) -> tuple[Figure, float]:
+    """The rate by PPI++, or with a given weight of the verdicts, and the weight."""
+    name = "labels alone" if weight == 0 else "PPI++"
+    if not sample.n:
+        return Figure(name, 0.0, undefined=True), 0.0
+    truth, verdict, others = sample.truth, sample.verdict[: sample.n], sample.verdict[sample.n :]
+    import numpy as np
+
+    used = _tuned(truth, verdict, others, np.ones(sample.n)) if weight is None else weight
+    value = min(1.0, max(0.0, _mean(truth, verdict, others, used)))
+    if sample.groups < 2:
+        return Figure(name, value), used
+    centre, by_run, by_cluster = _variances(sample, weight)
+    low, high = _ends(centre, max(by_run, by_cluster), sample.groups, sample.n)
+    return Figure(name, value, min(low, value), max(high, value), "t"), used
+
+
+def _variances(sample: _Sample, weight: float | None) -> tuple[float, float, float]:
+    """The estimate with pseudo-pairs, and its variance by run and by cluster."""
+    import numpy as np
+
+    padded, n = _Padded.of(sample), sample.n
+    if weight is None:
+        weight = _tuned(padded.truth, padded.verdict, padded.others, padded.share)
+    left, total = padded.truth - weight * padded.verdict, padded.share.sum()
+    middle = np.average(left, weights=padded.share)
+    own = (left - middle) / total
+    centre, rest = middle, np.zeros(len(padded.others))
+    if weight:
+        centre = middle + weight * padded.others.mean()
+        rest = weight * (padded.others - padded.others.mean()) / len(rest)
+    extra = float((padded.share[n:] * own[n:] ** 2).sum())
+    by_run, by_cluster = _squares(np.append(own[:n], rest), sample, extra)
+    return float(centre), by_run, by_cluster
+
+
+def _squares(influence: NDArray[Any], sample: _Sample, extra: float) -> tuple[float, float]:
+    """The variance of a sum of the runs' influences, for independent runs and for independent
+    clusters; `extra` is that of the pseudo-pairs.
+    """
+    import numpy as np
+
+    sums = np.bincount(sample.cluster, weights=influence)
+    factor = sample.groups / (sample.groups - 1)
+    return float((influence**2).sum()) + extra, factor * (float((sums**2).sum()) + extra)
+
+
+def _ends(centre: Any, variance: Any, groups: Any, n: Any) -> tuple[Any, Any]:
+    """Both ends of a 95 % interval on the scale of log odds; arguments may be arrays."""
+    import numpy as np
+    from scipy.special import stdtrit
+
+    least = _PSEUDO / (n + len(_PAIRS) * _PSEUDO)
+    centre = np.clip(centre, least, 1 - least)
+    spread = stdtrit(groups - 1, 0.975) * np.sqrt(variance) / (centre * (1 - centre))
+    odds = np.log(centre / (1 - centre))
+    low, high = (1 / (1 + np.exp(np.clip(-(odds + side * spread), -700, 700))) for side in (-1, 1))
+    return (float(low), float(high)) if np.ndim(low) == 0 else (low, high)
+
+
+def _rogan_gladen(sample: _Sample) -> Figure:
+    """The judge's rate corrected by its sensitivity and specificity; the delta method gives the
+    variance, from the influence of each run.
+    """
+    import numpy as np
+
+    name, n = "Rogan-Gladen", sample.n
+    truth, verdict = sample.truth, sample.verdict[:n]
+    if not (truth == 1).any() or not (truth == 0).any():
+        return Figure(name, 0.0, undefined=True)
+    judged = float(sample.verdict.mean())
+    youden = verdict[truth == 1].mean() - verdict[truth == 0].mean()
+    if youden <= 0:
+        return Figure(name, 0.0, undefined=True)
+    value = min(1.0, max(0.0, float((judged - verdict[truth == 0].mean()) / youden)))
+    if sample.groups < 2:
+        return Figure(name, value)
+    padded = _Padded.of(sample)
+    is_success = padded.truth == 1
+    weights = (padded.share * is_success, padded.share * ~is_success)
+    hits, alarms = (np.average(padded.verdict, weights=weight) for weight in weights)
+    if hits <= alarms:
+        return Figure(name, value)
+    centre = min(1.0, max(0.0, float((judged - alarms) / (hits - alarms))))
+    own = np.where(
+        is_success,
+        -centre * (padded.verdict - hits) / weights[0].sum(),
+        -(1 - centre) * (padded.verdict - alarms) / weights[1].sum(),
+    )
+    influence = (sample.verdict - judged) / len(sample.verdict)
+    influence[:n] += own[:n]
+    extra = float((padded.share[n:] * own[n:] ** 2).sum())
+    scale = float(hits - alarms) ** 2
+    variance = max(_squares(influence, sample, extra)) / scale
+    low, high = _ends(centre, variance, sample.groups, n)
+    return Figure(name, value, min(low, value), max(high, value), "t")
+
+
+def _labels_differ(sample: _Sample) -> bool:
+    labelled, others = sample.verdict[: sample.n], sample.verdict[sample.n :]
+    if len(labelled) < FEW_LABELS or len(others) < FEW_LABELS:
+        return False
+    middle = sample.verdict.mean()
+    error = (middle * (1 - middle) * (1 / len(labelled) + 1 / len(others))) ** 0.5
+    return bool(abs(labelled.mean() - others.mean()) > _APART * error)
+
+
+def _more_labels(sample: _Sample, width: float, weight: float | None = None) -> int | None:
+    """How many labels more make the interval as narrow as `width`, were they like those there are.
+
+    What tasks add to the variance stays as it is, whatever is labelled: only more tasks lessen it.
+    """
+    import numpy as np
+
+    n, runs = sample.n, len(sample.verdict)
+    if sample.groups < 2:
+        return None
+    padded = _Padded.of(sample)
+    centre, by_run, by_cluster = _variances(sample, weight)
+    middle = np.average(padded.truth, weights=padded.share)
+    truth = middle * (1 - middle)
+    both = np.average(
+        (padded.truth - middle)
+        * (padded.verdict - np.average(padded.verdict, weights=padded.share)),
+        weights=padded.share,
+    )
+    spread = _spread(padded.verdict, padded.others, padded.share)
+    labels = np.arange(n, runs + 1)
+    left = np.maximum(runs - labels, 1)
+    used = np.clip(both / ((1 + labels / left) * spread), 0, 1) if spread > 0 else 0.0 * labels
+    used = np.where(labels < runs, used, 0.0) if weight is None else np.full(len(labels), weight)
+    padding = len(_PAIRS) * _PSEUDO
+    variance = (truth - 2 * used * both + used**2 * spread) / (labels + padding)
+    variance += used**2 * spread / left + max(0.0, by_cluster - by_run)
+    everything = len(set(sample.cluster.tolist()))
+    groups = np.minimum(everything, sample.groups * labels / n)
+    low, high = _ends(centre, variance, groups, labels)
+    found = np.flatnonzero(high - low <= width)
+    return int(labels[found[0]] - n) if len(found) else None

@@ -1,0 +1,293 @@
+"""Success rates from verdicts on all runs and labels on some of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.errors import UsageError
+from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
+from prill.evaluators.labels import cluster, latest_verdicts
+from prill.evaluators.meta.comparison import NONE
+from prill.evaluators.meta.figure import HEADING, figure_row, interval
+from prill.evaluators.meta.rate import RateEstimate, Unscored, estimate_rate
+from prill.io.store import read_labels, read_verdicts
+from prill.io.tables import Table, Tabular, printable
+from prill.io.truth import SourceOption, TruthOption, gold_labels
+from prill.runs.agree import read_runs
+from prill.runs.base import asynchronous, preformatted
+from prill.types import EvaluatorInfo
+
+_MAX_ROWS = 30  # of a table by parts
+_FIGURES = ("ppi", "rogan_gladen", "labels_alone")
+_COLUMNS: dict[str, type] = {
+    **{"by": str, "value": str, "n": int, "labelled": int, "clusters": int, "unscored": int},
+    **{"judged": float, "weight": float},
+    **{f"{name}{end}": float for name in _FIGURES for end in ("", "_low", "_high")},
+    **{"more_labels": int, "more_labels_alone": int, "labels_differ": bool, "small": bool},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateConfig(Config):
+    """Configuration of `prill rate`: the success rate, corrected for the judge's errors."""
+
+    verdicts: Annotated[str | Path, Meta(description="verdict file: one judge on all runs")]
+    labels: Annotated[str | Path, Meta(description="label file: some of the runs, drawn at random")]
+    trajectories: Annotated[
+        str | Path | None,
+        Meta(
+            description="the judged file: it says which runs there are and which share a task; "
+            "intervals are then clustered by task"
+        ),
+    ] = None
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    by: Annotated[
+        Sequence[str],
+        Meta(
+            description="rates of each part as well: site, agent, platform, task, or a key of the "
+            "trajectories' metadata"
+        ),
+    ] = ()
+    unscored: Annotated[
+        Unscored,
+        Meta(
+            description="runs without a verdict. reweighted: they count, as the judge's mean that "
+            "labels correct; left-out: the rate is of scored runs. Bounds are told with both"
+        ),
+    ] = "reweighted"
+    width: Annotated[
+        float | None,
+        Meta(gt=0, lt=1, description="tell how many labels more make the interval so narrow"),
+    ] = None
+
+    def check(self) -> None:
+        """Checks options that depend on each other.
+
+        Raises:
+            UsageError: They do not.
+        """
+        if self.by and not self.trajectories:
+            raise UsageError(
+                "by needs trajectories: the verdicts do not say where a trajectory belongs",
+                parameters=("trajectories",),
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateResult(Tabular):
+    """Success rates; printing them shows what `prill rate` prints.
+
+    Args:
+        evaluator: The judge.
+        source: The source of the labels.
+        all: The rate of all runs.
+        parts: For each key of `by` its parts, the largest first.
+        unscored: How many runs the judge did not score, by reason; `no verdict` has none at all.
+        undecided: How many labels decide nothing, and are taken for none.
+        strangers: How many decided labels are of other runs.
+        clustered_by: What intervals take for independent: `task` or `trajectory`.
+        fitted: On how many of the labelled runs the judge was fitted.
+        config: What was asked.
+    """
+
+    evaluator: EvaluatorInfo
+    source: str
+    all: RateEstimate
+    parts: Mapping[str, tuple[RateEstimate, ...]] = field(default_factory=dict)
+    unscored: Mapping[str, int]
+    undecided: int
+    strangers: int
+    clustered_by: str
+    fitted: Overlap | None
+    config: RateConfig
+
+    def table(self) -> Table:
+        """One row for all runs and one a part; null where undefined."""
+        rows = [self.all, *(part for parts in self.parts.values() for part in parts)]
+        return Table(tuple(_COLUMNS), tuple(map(_row, rows)), _COLUMNS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        del values["config"]
+        return {name: msgspec.to_builtins(value) for name, value in values.items()}
+
+    def __str__(self) -> str:
+        return "\n".join(_page(self))
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+
+def rate(config: RateConfig) -> RateResult:
+    """Estimates success rates from verdicts on all runs and labels on some.
+
+    Args:
+        config: The files, which parts are told apart, and what unscored runs do.
+
+    Returns:
+        The rate by PPI++, by Rogan and Gladen, and by labels alone, with 95 % intervals.
+
+    Raises:
+        UsageError: No run has a label, or a file cannot be read.
+        InputError: A verdict or a label is broken; the message names its line.
+    """
+    evaluator, latest = latest_verdicts(read_verdicts(config.verdicts))
+    source, truths = gold_labels(read_labels(config.labels), config.source, config.truth)
+    runs = read_runs(config.trajectories, config.by) if config.trajectories else None
+    ids = list(latest if runs is None else runs.tasks)
+    if not any(id in latest for id in ids):
+        raise UsageError(
+            f"the trajectories are others than those judged: none has id {next(iter(latest))!r}"
+        )
+    labelled = [id for id in ids if truths.get(id) is not None]
+    if not labelled:
+        raise UsageError(
+            f"no run has a decided label: a run is {ids[0]!r}, a label is of "
+            f"{next(iter(truths), 'none')!r}"
+        )
+    verdicts = {id: latest[id].success if id in latest else None for id in ids}
+    tasks = None if runs is None else runs.tasks
+
+    def estimate(ids: Sequence[str]) -> RateEstimate:
+        return estimate_rate(
+            [verdicts[id] for id in ids],
+            [truths.get(id) for id in ids],
+            [cluster(id, tasks) for id in ids],
+            unscored=config.unscored,
+            width=config.width,
+        )
+
+    parts: dict[str, tuple[RateEstimate, ...]] = {}
+    for by in config.by:
+        groups: dict[str, list[str]] = {}
+        for id in ids:
+            groups.setdefault(runs.parts[by].get(id, NONE) if runs else NONE, []).append(id)
+        order = sorted(groups.items(), key=lambda g: (g[0] == NONE, -len(g[1]), g[0]))
+        parts[by] = tuple(replace(estimate(group), by=by, value=value) for value, group in order)
+    return RateResult(
+        evaluator=evaluator,
+        source=source,
+        all=estimate(ids),
+        parts=parts,
+        unscored=dict(
+            Counter(
+                str(latest[id].unscored) if id in latest else "no verdict"
+                for id in ids
+                if verdicts[id] is None
+            ).most_common()
+        ),
+        undecided=sum(id in verdicts and truth is None for id, truth in truths.items()),
+        strangers=sum(id not in verdicts and truth is not None for id, truth in truths.items()),
+        clustered_by="trajectory" if runs is None else "task",
+        fitted=find_overlap(latest[id] for id in labelled if id in latest),
+        config=config,
+    )
+
+
+rate_async = asynchronous(rate)
+"""`rate` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+
+
+def _row(part: RateEstimate) -> tuple[Any, ...]:
+    cells = asdict(part)
+    for name in _FIGURES:
+        figure = cells.pop(name)
+        cells[name] = None if figure["undefined"] else figure["value"]
+        cells |= {f"{name}_{end}": figure[end] for end in ("low", "high")}
+    return tuple(cells[name] for name in _COLUMNS)
+
+
+def _page(result: RateResult) -> Iterator[str]:
+    whole, judge, config = result.all, result.evaluator, result.config
+    names = (f"{judge.name} {judge.version}", judge.model)
+    units = "tasks" if result.clustered_by == "task" else "trajectories"
+    yield f"Judge: {printable(', '.join(name for name in names if name))}"
+    yield (
+        f"Labels: {printable(result.source)}, {whole.labelled} of {whole.n} trajectories, of "
+        f"{whole.clusters} {units}"
+    )
+    if caution := fitted_caution(judge.name, result.fitted):
+        yield f"Warning: {caution}"
+    if whole.labels_differ:
+        yield (
+            "Warning: the judge's rate is another on labelled runs than on the rest; these rates "
+            "hold only where labels are a random draw of the runs"
+        )
+    if whole.small:
+        yield "Warning: fewer than 30 labels"
+    yield ""
+    yield HEADING.replace(f"{'':<12}", "success rate", 1)
+    if whole.judged is not None:
+        yield f"{'judge, uncorrected':<29}{whole.judged:>7.3f}   -"
+    yield figure_row(whole.ppi, "corrected, PPI++")
+    yield figure_row(whole.rogan_gladen, "corrected, Rogan-Gladen")
+    yield figure_row(whole.labels_alone)
+    yield ""
+    yield f"Weight of the verdicts in PPI++ (lambda): {whole.weight:.3f}"
+    yield f"Intervals: t, {whole.clusters} {units} with a label, on the scale of log odds"
+    yield from _unscored(result)
+    apart = {"undecided labels": result.undecided, "labels of other runs": result.strangers}
+    if any(apart.values()):
+        yield "Not used: " + ", ".join(f"{count} {what}" for what, count in apart.items() if count)
+    if config.width is not None:
+        more, alone = (
+            "out of reach with these runs" if count is None else f"{count} labels more"
+            for count in (whole.more_labels, whole.more_labels_alone)
+        )
+        yield f"For an interval {config.width:g} wide: {more}; without verdicts: {alone}"
+    for by, parts in result.parts.items():
+        yield from ("", *_parts(by, parts))
+
+
+def _unscored(result: RateResult) -> Iterator[str]:
+    whole = result.all
+    if whole.bounds is None:
+        return
+    reasons = ", ".join(f"{reason} {count}" for reason, count in result.unscored.items())
+    yield f"Unscored: {whole.unscored} ({reasons}), {whole.unscored_labelled} of them labelled"
+    yield (
+        "  left out: rates are of the scored runs"
+        if result.config.unscored == "left-out"
+        else "  reweighted: PPI++ and labels alone are rates of all runs, Rogan-Gladen of scored"
+    )
+    if not whole.unscored_labelled and result.config.unscored == "reweighted":
+        yield "  none has a label, so they are taken to be like the others"
+    low, high = whole.bounds
+    yield (
+        f"  bounds for all runs: {low:.3f} if they failed, {high:.3f} if they succeeded; with "
+        f"intervals {interval(whole.bounds_interval)}"
+    )
+
+
+def _parts(by: str, parts: Sequence[RateEstimate]) -> Iterator[str]:
+    width = min(44, max(len(by) + 3, *(len(part.value) for part in parts[:_MAX_ROWS])))
+    columns = f"{'n':>7}{'labels':>8}{'judge':>8}{'PPI++':>8}   {'95 % interval':<18}{'alone':>6}"
+    yield f"{'By ' + by:<{width}}{columns}"
+    for part in parts[:_MAX_ROWS]:
+        name = printable(part.value)
+        name = name if len(name) <= width else name[: width - 1] + "…"
+        judged = "-" if part.judged is None else f"{part.judged:.3f}"
+        values = [
+            "-" if figure.undefined else f"{figure.value:.3f}"
+            for figure in (part.ppi, part.labels_alone)
+        ]
+        low, high = part.ppi.low, part.ppi.high
+        ends = interval(None if low is None or high is None else (low, high))
+        yield (
+            f"{name:<{width}}{part.n:>7}{part.labelled:>8}{judged:>8}{values[0]:>8}   {ends:<18}"
+            f"{values[1]:>6}" + (" !" if part.small else "")
+        )
+    if len(parts) > _MAX_ROWS:
+        yield f"… and {len(parts) - _MAX_ROWS} more: JSON has all"
+    if any(part.small for part in parts):
+        yield "! fewer than 30 labels: too few to rely on"

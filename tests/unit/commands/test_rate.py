@@ -1,0 +1,95 @@
+"""`prill rate` on files, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import prill
+from prill.cli import main
+from prill.errors import UsageError
+from prill.io.store import encode, encode_trajectory
+from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Eighty trajectories of two agents and twenty tasks, the last without verdict and one
+    unscored; half are labelled.
+    """
+    judge = EvaluatorInfo("modular", "1", "m")
+    verdicts = [Verdict(id="0", unscored="parse", evaluator=judge)]
+    verdicts += [Verdict(id=str(i), success=i % 3 == 0, evaluator=judge) for i in range(1, 79)]
+    labels = [LabelRecord(id=str(i), success=i % 3 == 0 or i % 7 == 0) for i in range(0, 80, 2)]
+    labels += [LabelRecord(id="elsewhere", success=True), LabelRecord(id="1", success=None)]
+    runs = [
+        Trajectory(id=str(i), agent="ab"[i // 2 % 2], task=Task(id=f"t{i % 20}", goal="g"))
+        for i in range(80)
+    ]
+    paths = [tmp_path / name for name in ("v.jsonl", "l.jsonl", "t.jsonl")]
+    paths[0].write_bytes(b"".join(map(encode, verdicts)))
+    paths[1].write_bytes(b"".join(map(encode, labels)))
+    paths[2].write_bytes(b"".join(encode_trajectory(run, tmp_path) for run in runs))
+    return list(map(str, paths))
+
+
+def test_page_tells_rates_and_what_was_left_out(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdicts, labels, runs = files
+    assert main(["rate", verdicts, labels, "--trajectories", runs, "--by", "agent"]) == 0
+    page = capsys.readouterr().out
+    shown = {line[:29].strip(): line[29:].split() for line in page.splitlines()}
+    assert shown["judge, uncorrected"] == ["0.333", "-"]
+    assert shown["labels alone"][0] == "0.450"
+    assert float(shown["corrected, PPI++"][1]) < 0.45 < float(shown["corrected, PPI++"][3])
+    assert "40 of 80 trajectories, of 10 tasks" in page
+    assert "Unscored: 2 (parse 1, no verdict 1), 1 of them labelled" in page
+    assert "Not used: 1 undecided labels, 1 labels of other runs" in page
+    assert "By agent" in page
+
+
+def test_json_and_python_say_the_same(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts, labels, runs = files
+    assert main(["rate", *files[:2], "--trajectories", runs, "--width", "0.2", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    config = prill.RateConfig(verdicts=verdicts, labels=labels, trajectories=runs, width=0.2)
+    result = prill.rate(config)
+    assert told["all"]["ppi"]["value"] == pytest.approx(result.all.ppi.value)
+    assert told["all"]["more_labels"] == result.all.more_labels
+    assert told["unscored"] == {"parse": 1, "no verdict": 1}
+
+
+def test_table_has_a_row_for_all_and_each_part(files: list[str]) -> None:
+    verdicts, labels, runs = files
+    result = prill.rate(
+        prill.RateConfig(verdicts=verdicts, labels=labels, trajectories=runs, by=["agent"])
+    )
+    rows = result.table().to_rows()
+    assert [row["value"] for row in rows] == ["all", "a", "b"]
+    assert list(result.to_pandas()["n"]) == [80, 40, 40]
+    assert "PPI++" in result._repr_html_()
+
+
+def test_runs_of_a_task_widen_the_interval(files: list[str]) -> None:
+    # Each task's runs share their outcome: forty labels are worth ten.
+    verdicts, labels, runs = files
+    same = [LabelRecord(id=str(i), success=i % 20 < 10) for i in range(0, 80, 2)]
+    Path(labels).write_bytes(b"".join(map(encode, same)))
+    wide, narrow = (
+        prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels, trajectories=file)).all.ppi
+        for file in (runs, None)
+    )
+    assert (wide.high or 0) - (wide.low or 0) > 1.5 * ((narrow.high or 0) - (narrow.low or 0))
+
+
+def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> None:
+    verdicts, labels, _ = files
+    with pytest.raises(UsageError, match="by needs trajectories"):
+        prill.RateConfig(verdicts=verdicts, labels=labels, by=["agent"]).check()
+    other = tmp_path / "other.jsonl"
+    other.write_bytes(encode(LabelRecord(id="elsewhere", success=True)))
+    with pytest.raises(UsageError, match="no run has a decided label"):
+        prill.rate(prill.RateConfig(verdicts=verdicts, labels=str(other)))

@@ -1,0 +1,145 @@
+"""Success rates from verdicts and labels: a hand example, published numbers, and a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from prill.evaluators.meta.rate import RateEstimate, estimate_rate, ppi_mean
+
+Outcome = bool | None
+
+
+def by_hand(**options: object) -> RateEstimate:
+    """Four labelled runs (two successes, one of which the judge sees) and four others."""
+    verdicts = [True, False, False, False, True, True, False, False]
+    truths: list[Outcome] = [True, True, False, False, None, None, None, None]
+    return estimate_rate(verdicts, truths, range(8), **options)  # type: ignore[arg-type]
+
+
+def test_ppi_by_hand() -> None:
+    # covariance 1/8, variance of eight verdicts 15/56: lambda = 1/8 / ((1 + 4/4) * 15/56) = 7/30
+    value, error, weight = ppi_mean([1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0])
+    assert weight == pytest.approx(7 / 30)
+    assert value == pytest.approx(1 / 2 + 7 / 30 * (1 / 2 - 1 / 4))
+    left = np.array([1 - 7 / 30, 1, 0, 0])
+    variance = left.var() / 4 + (7 / 30) ** 2 * 0.25 / 4
+    assert error == pytest.approx(variance**0.5)
+    estimate = by_hand()
+    assert (estimate.ppi.value, estimate.weight) == (pytest.approx(value), pytest.approx(weight))
+
+
+@pytest.mark.parametrize(
+    ("labelled", "others", "low", "high", "value"),
+    [
+        ((17, 3, 20, 0), (188, 212), 0.31408567505474777, 0.4895180218948542, 0.401801848474801),
+        ((12, 1, 3, 9), (35, 25), 0.7069296248579946, 0.9885990237906541, 0.8477643243243244),
+        ((11, 22, 20, 7), (148, 152), 0.18090581787629112, 0.41218728170497165, 0.2965465497906314),
+    ],
+)
+def test_ppi_is_that_of_the_published_package(
+    labelled: Sequence[int], others: Sequence[int], low: float, high: float, value: float
+) -> None:
+    # ppi-python 0.2.3: ppi_mean_pointestimate, and ppi_mean_ci with alpha=0.05, of the same counts
+    # (tp, fp, tn, fn; judged successes, judged failures).
+    kinds = ((1, 1), (0, 1), (0, 0), (1, 0))
+    pairs = [kind for kind, count in zip(kinds, labelled, strict=True) for _ in range(count)]
+    rest = [1.0] * others[0] + [0.0] * others[1]
+    found, error, _ = ppi_mean([y for y, _ in pairs], [f for _, f in pairs], rest)
+    assert found == pytest.approx(value, abs=1e-12)
+    assert found - 1.959963984540054 * error == pytest.approx(low, abs=1e-12)
+    assert found + 1.959963984540054 * error == pytest.approx(high, abs=1e-12)
+
+
+def test_rogan_gladen_by_hand() -> None:
+    # The judge's rate is 3/8, its sensitivity 1/2, its specificity 1: 3/8 / (1/2).
+    assert by_hand().rogan_gladen.value == pytest.approx(3 / 4)
+
+
+def test_a_judge_without_an_error_among_few_labels_is_not_certain() -> None:
+    truths = [True, False] * 5
+    estimate = estimate_rate(truths + [True, False] * 100, truths + [None] * 200, range(210))
+    for figure in (estimate.ppi, estimate.rogan_gladen):
+        assert figure.value == pytest.approx(0.5)
+        assert figure.low is not None and figure.high is not None
+        assert 0.1 < figure.high - figure.low < 1
+
+
+@pytest.mark.parametrize("quality", [(0.9, 0.9), (0.5, 0.5)])
+def test_intervals_hold_the_truth_and_are_no_wider_than_needed(
+    quality: tuple[float, float],
+) -> None:
+    # 60 tasks of five runs that succeed or fail together. Runs taken for independent: 72 to 79 %.
+    dice, truth, sets = np.random.default_rng(3), 0.4, 200
+    held, width, alone = 0, 0.0, 0.0
+    tasks = np.arange(300) % 60
+    for _ in range(sets):
+        success = (dice.random(60) < truth)[tasks]
+        verdict = success == (dice.random(300) < np.where(success, *quality))
+        truths = [bool(s) if i < 150 else None for i, s in enumerate(success)]
+        estimate = estimate_rate(verdict.tolist(), truths, tasks.tolist())
+        low, high = estimate.ppi.low or 0, estimate.ppi.high or 0
+        held += low <= truth <= high
+        width += high - low
+        alone += (estimate.labels_alone.high or 0) - (estimate.labels_alone.low or 0)
+    assert 0.92 <= held / sets <= 0.985
+    assert width < 1.02 * alone
+
+
+def test_verdicts_narrow_the_interval() -> None:
+    dice = np.random.default_rng(5)
+    success = dice.random(600) < 0.3
+    verdict = success == (dice.random(600) < 0.9)
+    truths = [bool(s) if i < 60 else None for i, s in enumerate(success)]
+    estimate = estimate_rate(verdict.tolist(), truths, range(600), width=0.1)
+    ppi, alone = estimate.ppi, estimate.labels_alone
+    assert (ppi.high or 0) - (ppi.low or 0) < 0.8 * ((alone.high or 0) - (alone.low or 0))
+    assert estimate.more_labels is not None
+    assert estimate.more_labels_alone is not None
+    assert 0 < estimate.more_labels < estimate.more_labels_alone
+    # With so many labels more the interval is about as wide as was said.
+    count = 60 + estimate.more_labels
+    truths = [bool(s) if i < count else None for i, s in enumerate(success)]
+    then = estimate_rate(verdict.tolist(), truths, range(600)).ppi
+    assert (then.high or 0) - (then.low or 0) == pytest.approx(0.1, abs=0.015)
+
+
+def test_more_labels_can_be_too_few_runs() -> None:
+    assert by_hand(width=0.01).more_labels is None
+    assert by_hand(width=0.999).more_labels == 0
+
+
+def test_unscored_runs_are_no_failures() -> None:
+    # All 20 scored runs succeed; of 20 unscored ones, ten are labelled, half of them successes.
+    verdicts: list[Outcome] = [True] * 20 + [None] * 20
+    truths: list[Outcome] = [True] * 10 + [None] * 10 + [True, False] * 5 + [None] * 10
+    kept = estimate_rate(verdicts, truths, range(40))
+    assert kept.ppi.value == pytest.approx(0.75)
+    left_out = estimate_rate(verdicts, truths, range(40), unscored="left-out")
+    assert left_out.ppi.value == pytest.approx(1)
+    assert (left_out.labelled, kept.labelled) == (10, 20)
+    assert kept.bounds == left_out.bounds == pytest.approx((25 / 40, 35 / 40))
+    assert kept.bounds_interval is not None
+    assert kept.bounds_interval[0] < 25 / 40
+    assert kept.bounds_interval[1] >= 35 / 40
+
+
+def test_without_labels_or_with_one_task_nothing_is_made_up() -> None:
+    none = estimate_rate([True, False], [None, None], [0, 1], width=0.5)
+    assert none.ppi.undefined
+    assert none.labels_alone.undefined
+    assert none.more_labels is None
+    one = estimate_rate([True, False, True], [True, False, None], [0, 0, 0])
+    assert (one.ppi.undefined, one.ppi.low) == (False, None)
+    unjudged = estimate_rate([None, None, None], [True, False, None], range(3))
+    assert unjudged.ppi.value == pytest.approx(0.5)
+    assert (unjudged.judged, unjudged.rogan_gladen.undefined) == (None, True)
+
+
+def test_labels_on_the_easy_runs_are_told() -> None:
+    verdicts = [True] * 50 + [False] * 50
+    assert estimate_rate(verdicts, [True] * 50 + [None] * 50, range(100)).labels_differ
+    mixed = [True, False] * 50
+    assert not estimate_rate(mixed, [True, False] * 25 + [None] * 50, range(100)).labels_differ
