@@ -24,6 +24,7 @@ from prill.evaluators.metrics import intervals, wilson
 from prill.io.store import BadLine, read_trajectories
 from prill.papers.bench.papers import Paper, theirs
 from prill.papers.mind2web.pages.conversations import format_conversation
+from prill.papers.mind2web.pages.state import read_state
 from prill.papers.mind2web.pages.steps import USUAL, Asked, Marking, StepScore, describe_step
 from prill.papers.replies import ReplyFigures
 from prill.types import Trajectory, Usage
@@ -47,6 +48,9 @@ METRICS: Mapping[Counting, tuple[str, ...]] = {
 class RecordedTurn:
     """A recorded turn: what its steps ask for. `number` is its place in the conversation, from
     0.
+
+    `instruction` is its length in characters; `elements` are the candidates of each step's page,
+    `pages` the lengths of these as cleaned HTML, in characters.
     """
 
     id: str
@@ -55,6 +59,9 @@ class RecordedTurn:
     site: str = "none"
     split: str = "all"
     asked: tuple[Asked, ...]
+    instruction: int = 0
+    elements: tuple[int, ...] = ()
+    pages: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +116,29 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataFigures:
+    """What was played, whoever plays it: means over conversations, turns and, within these, steps;
+    lengths in characters. In `theirs` their units are not told.
+    """
+
+    conversations: float
+    turns: float
+    turns_each: float
+    actions: float
+    elements: float
+    instruction: float
+    page: float
+    theirs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TheirRow:
     """What a paper printed of one of its agents on this split; nothing of it was measured here."""
 
     name: str
     model: str
     figures: Mapping[str, float]
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +151,7 @@ class Split:
     by_turn: tuple[Figures, ...]
     by_site: tuple[Figures, ...]
     theirs: tuple[TheirRow, ...] = ()
+    data: DataFigures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +215,7 @@ def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> Record
     number = item.metadata.get("turn")
     try:
         asked = tuple(map(describe_step, item.steps))
+        states = [read_state(step.observation.text or "") for step in item.steps]
     except ValueError as problem:
         raise InputError(f"{file}: turn {item.id!r}: {problem}") from None
     return RecordedTurn(
@@ -199,6 +225,9 @@ def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> Record
         site=item.task.site or "none",
         split=split,
         asked=asked,
+        instruction=len(item.task.goal),
+        elements=tuple(len(state.candidates) + len(state.withheld) for state in states),
+        pages=tuple(len(state.page) for state in states),
     )
 
 
@@ -266,6 +295,34 @@ def compute_ranking(turns: Iterable[RecordedTurn]) -> Ranking:
     return Ranking(first=compute_figures(first, "rank 0"), recall=recall)
 
 
+def describe_data(
+    turns: Iterable[RecordedTurn], theirs: Sequence[float] = ()
+) -> DataFigures | None:
+    """Counts what recorded turns hold.
+
+    Args:
+        turns: The turns.
+        theirs: The same figures as a paper printed them.
+
+    Returns:
+        The figures; None without a turn that has steps.
+    """
+    every = [turn for turn in turns if turn.asked and turn.elements]
+    if not every:
+        return None
+    conversations = len({turn.conversation for turn in every})
+    return DataFigures(
+        conversations=conversations,
+        turns=len(every),
+        turns_each=len(every) / conversations,
+        actions=fmean(len(turn.asked) for turn in every),
+        elements=fmean(fmean(turn.elements) for turn in every),
+        instruction=fmean(turn.instruction for turn in every),
+        page=fmean(fmean(turn.pages) for turn in every),
+        theirs=tuple(theirs),
+    )
+
+
 def recorded_bench(
     played: Sequence[PlayedTurn],
     papers: Sequence[Paper] = (),
@@ -306,6 +363,10 @@ def recorded_bench(
                     compute_figures(some, site)
                     for site, some in _grouped(of_split, lambda one: one.turn.site).items()
                 ),
+                data=describe_data(
+                    {one.turn.id: one.turn for one in of_split}.values(),
+                    _printed_data(papers, name) if several else (),
+                ),
                 theirs=tuple(
                     row for paper in papers for row in _theirs(paper, name, METRICS[counting])
                 ),
@@ -328,6 +389,10 @@ def recorded_bench(
             for line in (f"theirs: {paper.paper}. From {paper.source}.", *paper.notes)
         ),
     )
+
+
+def _printed_data(papers: Sequence[Paper], split: str) -> Sequence[float]:
+    return next((paper.data[split] for paper in papers if split in paper.data), ())
 
 
 def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
@@ -429,7 +494,12 @@ def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirR
             if (figure := row[i]) is not None
         }
         if known:
-            yield TheirRow(name=their_name(paper, column.name), model=column.model, figures=known)
+            yield TheirRow(
+                name=their_name(paper, column.name),
+                model=column.model,
+                figures=known,
+                seconds=column.seconds,
+            )
 
 
 def their_name(paper: Paper, column: str) -> str:

@@ -29,7 +29,8 @@ _PAPERS = Path(__file__).resolve().parents[1]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One agent of theirs: with which model, and `over` what (`50 seeds a task`); success within
-    the first `trials` trials. `tokens`: of the requests of an attempt that succeeded, in the mean.
+    the first `trials` trials. `tokens`: of the requests of an attempt that succeeded, in the
+    mean. `seconds`: of a step.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Column:
     over: str = ""
     trials: int = 1
     tokens: float | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,8 @@ class Paper:
         sizes: How many tasks a category has, where there are no figures by task.
         tests: The p of Student's t, as the paper prints it, by `CATEGORY: T=A, T=B`.
         planning: Actions of attempts that succeeded, and calls that planned them, by `TASK: T=A`.
+        data: Of each split: conversations, turns, turns of a conversation, actions of a turn,
+            elements of a page, length of an instruction and of a page.
         ablations: Its tables of ablations, by name.
     """
 
@@ -106,6 +110,9 @@ class Paper:
     sizes: Mapping[str, int] = field(default_factory=dict)
     tests: Mapping[str, float] = field(default_factory=dict)
     planning: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    data: Mapping[str, tuple[float, float, float, float, float, float, float]] = field(
+        default_factory=dict
+    )
     ablations: Mapping[str, Ablation] = field(default_factory=dict)
 
 

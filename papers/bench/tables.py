@@ -112,6 +112,10 @@ _HOW_MARKED = (
     "redrawn (bootstrap; with fewer than 20 Student's t on log odds, leaving out one at a time; "
     "where all are alike, Wilson's with a trial a conversation)."
 )
+_LENGTHS = (
+    "Theirs are of the whole split; the units of their lengths are not told, and pages here are "
+    "the cleaned ones."
+)
 _THEIR_ROWS = (
     "Rows with **theirs** are figures of the publication named below, copied from it "
     "and not measured here."
@@ -481,6 +485,7 @@ def _recorded_text(bench: RecordedBench) -> str:
             f"## {cell_text(split.name)}: micro, turns and websites",
             f"Candidates: recall {recall}.",
         ]
+        parts += _data(split)
         ours = ["ours", count_cell(split.all.replies), *_figure_cells(split.all, "micro")]
         parts.append(table_text(["over all steps", "unreadable", *METRICS["micro"]], [ours]))
         rows = split.by_turn if bench.counting == "mt-mind2web" else ()
@@ -490,6 +495,28 @@ def _recorded_text(bench: RecordedBench) -> str:
                 parts.append(table_text(head, [_recorded_row(row, bench) for row in some]))
     parts += ["\n".join(f"* {line}" for line in bench.sources)] if bench.sources else []
     return "\n\n".join(parts) + "\n"
+
+
+def _data(split: Split) -> Iterator[str]:
+    """What the recording holds; beside that of a paper, and what a step of its agents took."""
+    if split.data is not None:
+        found = split.data
+        counts = [found.conversations, found.turns]
+        means = [found.turns_each, found.actions, found.elements, found.instruction, found.page]
+        rows = [["played here", *(f"{n:.0f}" for n in counts), *(f"{n:.2f}" for n in means)]]
+        if found.theirs:
+            rows.append(["**theirs**", *(f"{n:g}" for n in found.theirs)])
+        head = ["data", "conversations", "turns", "turns each", "actions a turn", "elements a page"]
+        yield table_text([*head, "instruction, characters", "page, characters"], rows)
+        if found.theirs:
+            yield _LENGTHS
+    seconds = [(row, row.seconds) for row in split.theirs if row.seconds is not None]
+    if seconds:
+        rows = [
+            [f"**theirs**: {cell_text(row.name)} ({cell_text(row.model)})", f"{took:.2f}"]
+            for row, took in seconds
+        ]
+        yield table_text(["agent", "seconds a step (over all splits; not measured here)"], rows)
 
 
 def _recorded_summary(bench: RecordedBench) -> str:

@@ -100,7 +100,7 @@ def test_one_command_plays_all_rows_and_resumes(
     assert [line.split(" | ")[0] for line in lines[2:]] == [
         *("| MindAct", "| MindAct + Fixed", "| Synapse", "| Self-MAP"),
     ], "figures of conversations are not beside single tasks"
-    assert "history=fixed" in lines[3].replace(" ", "")
+    assert "history fixed" in lines[3]
     assert list(json.loads((out / "results.json").read_text())) == [
         *("MindAct", "MindAct + Fixed", "Synapse", "Self-MAP"),
     ]

@@ -12,6 +12,7 @@ from prill.papers.bench.mind2web import (
     RecordedTurn,
     compute_figures,
     compute_ranking,
+    describe_data,
     played_turn,
     recorded_bench,
 )
@@ -220,6 +221,39 @@ def test_tables_stand_beside_theirs() -> None:
     assert "CodeLlama" not in text, "figures of single tasks are about other data"
     assert "| the best candidate | 4 | 0 | - | 100.0%" in text
     assert bench_picture(bench).startswith("<svg")
+
+
+def test_data_is_counted_by_hand_beside_theirs() -> None:
+    def one(conversation: str, number: int, elements: tuple[int, ...]) -> RecordedTurn:
+        return RecordedTurn(
+            id=f"{conversation}{number}",
+            conversation=conversation,
+            number=number,
+            split="cross-task",
+            asked=(Asked(("1",), (0,), "CLICK"),) * len(elements),
+            instruction=10 * (number + 1),
+            elements=elements,
+            pages=tuple(100 * count for count in elements),
+        )
+
+    turns = [one("a", 0, (2, 4)), one("a", 1, (9,)), one("b", 0, (1, 2, 3))]
+    played = [PlayedTurn(turn, (RIGHT,) * len(turn.asked)) for turn in turns]
+    bench = recorded_bench(played, [read_paper("self-map")], agent="mine")
+    data = bench.splits[0].data
+    assert data is not None
+    assert (data.conversations, data.turns, data.turns_each, data.actions) == (2, 3, 1.5, 2)
+    assert data.elements == pytest.approx((3 + 9 + 2) / 3), "each turn counts the same"
+    assert (data.instruction, data.page) == (pytest.approx(40 / 3), pytest.approx(1400 / 3))
+    text = bench_text(bench)
+    assert "| played here | 2 | 3 | 1.50 | 2.00 | 4.67 | 13.33 | 466.67 |" in text
+    assert "| **theirs** | 34 | 191 | 5.62 | 3.16 | 626.3 | 37.4 | 195000 |" in text
+    assert "| **theirs**: MT-Mind2Web: Self-MAP (Flan-T5-base) | 2.56 |" in text
+    assert describe_data([]) is None
+
+
+def test_published_data_agree_with_themselves() -> None:
+    for conversations, turns, each, *_ in read_paper("self-map").data.values():
+        assert turns / conversations == pytest.approx(each, abs=0.006)
 
 
 def test_mindact_stands_beside_runs_of_mindact() -> None:
