@@ -405,7 +405,7 @@ def test_self_map_is_trained_and_compared(prill: Path, python: Path, tmp_path: P
         "TURNS": "2",
         "STEPS": "1",
         "BATCH": "1",
-        "RANKER_STEPS": "150",
+        "RANKER_STEPS": "400",
     }
     shown = run("examples/self_map/run.sh", tmp_path, PRILL=str(prill), PYTHON=str(python), **few)
     rows = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]

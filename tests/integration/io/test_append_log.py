@@ -154,7 +154,7 @@ def test_two_processes_never_mix(tmp_path: Path) -> None:
     path, program = tmp_path / "n.jsonl", "\n".join([
         "import sys",
         "from prill.errors import UsageError",
-        "from tests.io.test_append_log import Note, opened",
+        "from tests.integration.io.test_append_log import Note, opened",
         "done = 0",
         "while done < 40:",
         "    try:",

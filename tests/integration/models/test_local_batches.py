@@ -391,7 +391,7 @@ def test_embedded_is_adapted_by_its_name(
             item for item in read_trajectories(tmp_path / run) if isinstance(item, Trajectory)
         )
         agents.append(episode.agent)
-        answers.append(episode.steps[0].thought)
+        answers.append(episode.metadata["replies"])
     assert agents == [f"mindact/local/{folder.name}", f"mindact/local/{folder.name}+tuned"]
     assert answers[0] != answers[1]
 
