@@ -30,6 +30,7 @@ from prill.types import (
 if TYPE_CHECKING:
     from prill.captioner.registry import CaptionerConfig, make_captioner
     from prill.datasets.formats import FormatConfig
+    from prill.datasets.live import record
     from prill.emulators.android.config import AndroidConfig
     from prill.emulators.browser.config import WebConfig
     from prill.emulators.browsergym.config import BrowserGymConfig
@@ -116,7 +117,6 @@ if TYPE_CHECKING:
         fit_async,
     )
     from prill.runs.rate import RateConfig, RateResult, rate, rate_async
-    from prill.runs.record import record
     from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.reflexion import (
         ReflexionConfig,
@@ -439,7 +439,7 @@ _HOMES = {
     "rate_async": "runs.rate",
     "read_trajectories": "io.store",
     "read_verdicts": "io.store",
-    "record": "runs.record:record",
+    "record": "datasets.live:record",
     "redteam": "runs.redteam",
     "redteam_async": "runs.redteam",
     "reflexion": "runs.reflexion",

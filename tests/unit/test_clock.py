@@ -24,6 +24,7 @@ ALLOWED = {
         "future is read again"
     ),
     "models/transport.py": "a date to wait until, of a server that does not say what time it is",
+    "datasets/live.py": "the date of a recording",
     "runs/export.py": "the time of a span, as OpenTelemetry has it",
     "service/metrics.py": "shows when a judgement came",
     "emulators/browsergym/host.py": "a message's time, as BrowserGym writes it",

@@ -21,7 +21,7 @@ from PIL import Image
 
 import prill
 from prill import Trajectory, UsageError, read_trajectories
-from prill.runs.record import Recording
+from prill.datasets.live import Recording
 from tests.support.paths import ROOT
 
 
@@ -255,7 +255,7 @@ def test_killed_run_is_kept_as_interrupted(tmp_path: Path) -> None:
     script = """
 import asyncio, os, signal, sys
 import prill
-from tests.unit.commands.test_record_live import CLICK, state
+from tests.unit.datasets.test_live import CLICK, state
 run = prill.record(sys.argv[1], "Buy tea", id="tea-1")
 asyncio.run(run.on_step(state(1), CLICK, 1))
 os.kill(os.getpid(), signal.SIGKILL)

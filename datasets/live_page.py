@@ -1,4 +1,4 @@
-"""Records what is done to a page of Playwright, for `prill.runs.record`.
+"""Records what is done to a page of Playwright, for `prill.datasets.live`.
 
 What is handed out in place of the page calls it, and records the calls that Playwright's trace has
 (`prill.datasets.formats.playwright`). Both APIs are served by the same generators: they yield what

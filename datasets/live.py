@@ -27,12 +27,12 @@ from typing import Any, Self, TypeVar, cast
 import msgspec
 
 from prill.datasets.formats.browser_use import History, HistoryItem, HistoryReader, HistoryState
+from prill.datasets.live_page import MAX_TEXT, PageRecorder, play, play_async
 from prill.datasets.reading.images import ImageFolder, ImageStore, RecordImages
 from prill.datasets.reading.records import as_record, iso_date
 from prill.episodes.run_folder import RunFolder
 from prill.errors import UsageError
 from prill.io.lines import valid_unicode
-from prill.runs.record_page import MAX_TEXT, PageRecorder, play, play_async
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _log = logging.getLogger(__name__)
