@@ -52,8 +52,9 @@ runs: list[object] = [
     ),
     prill.JudgesConfig(judge="vlm"),
     prill.ShowConfig(id="tea-1", verdicts=["v.jsonl"], trajectories=["t.jsonl"]),
-    # trust: agree, calibrate, fit, redteam, annotate, report
+    # trust: agree, rate, calibrate, fit, redteam, annotate, report
     prill.AgreeConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", by=["site"]),
+    prill.RateConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", width=0.1),
     prill.CalibrateConfig(
         verdicts="v.jsonl", labels="l.jsonl", output="c.json", target_precision=0.9
     ),

@@ -5,18 +5,21 @@ With browser-use: `Agent(…, register_new_step_callback=run.on_step,
 register_done_callback=run.on_done)`.
 """
 
+import os
+import shutil
 import sys
 
 from playwright.sync_api import sync_playwright
 
 import prill
-from prill.emulators.browser.chromium import chromium_path
 
 SHOP = """<input aria-label="Search"><p></p>
 <button onclick="document.querySelector('p').textContent = 'Sencha is ordered.'">Buy</button>"""
 
+CHROMIUM = os.environ.get("PRILL_CHROMIUM") or shutil.which("chromium")
+
 with sync_playwright() as playwright:
-    browser = playwright.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
     with prill.record(sys.argv[1], "Buy Sencha", agent="scripted") as run:
         page = run.page(browser.new_page())
         page.goto(f"data:text/html,{SHOP}")
