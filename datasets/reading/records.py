@@ -159,7 +159,7 @@ def image_in(folder: str | PathLike[str], name: str) -> str:
     root = Path(folder).resolve()
     try:
         path = (root / name).resolve()
-    except (ValueError, RuntimeError):  # a null character, half a character, links in a circle
+    except (ValueError, RuntimeError):  # a null character, an unpaired surrogate, links in a circle
         raise InputError(f"image path {name!r} is no name of a file") from None
     if not path.is_relative_to(root):
         raise InputError(f"image path {name!r} leaves the folder {folder}")

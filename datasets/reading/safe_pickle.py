@@ -88,7 +88,7 @@ def load_pickle(
 
 
 def fields(value: object) -> dict[str, Any]:
-    """The named parts of a dictionary or a stand-in; empty for anything else."""
+    """The named parts of a dictionary or a `StandIn`; empty for anything else."""
     if isinstance(value, StandIn):
         return value.fields
     return value if isinstance(value, dict) else {}

@@ -377,7 +377,7 @@ class BrowserEnvironment:
             titles = await tabs.titles(page)
             tree = await self._view.read(page, self._window, self._spec.max_tokens)
             png = await self._view.picture(page)
-        # A page's script can make half a character, which neither a record nor a request could
+        # A page's script can make an unpaired surrogate, which neither a record nor a request could
         # hold.
         text = valid_unicode("\n".join([titles, *(f"! {note}" for note in tabs.notes()), "", tree]))
         picture = await asyncio.to_thread(keep_screenshot, png, self._images)

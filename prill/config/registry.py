@@ -265,7 +265,8 @@ def _value(
         return None
     try:
         read = msgspec.convert(value, hint, strict=not lax)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # JSON can hold half a character
+    # JSON can hold an unpaired surrogate.
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise OptionError(
             f"{here}: {_fault(str(error).rstrip('.'), value, option.type)}", option.name
         ) from None

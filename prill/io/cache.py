@@ -48,7 +48,7 @@ def scratch_database(owner: object = None) -> sqlite3.Connection:
 
 
 @contextmanager
-def asking_anew() -> Iterator[None]:
+def asking_again() -> Iterator[None]:
     """Context manager: disk caches neither answer nor store, so every reply comes from the
     endpoint.
     """

@@ -223,7 +223,7 @@ def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:
     paths.
 
     Raises InputError that names the field when a screenshot lies elsewhere, when a value is of
-    another type than its record says, and for half a character: the file could not be read back.
+    another type than its record says, and for an unpaired surrogate, which no file could give back.
     """
     check_record(trajectory)
     return _encoded(trajectory, root)
@@ -241,31 +241,34 @@ def _encoded(trajectory: Trajectory, root: Path) -> bytes:
 
 def encode_as(id: str, record: object) -> bytes:
     """As `encode`, of the record with that id. Raises InputError that names the field whose text
-    holds half a character (a lone surrogate), as a page's script or a broken emoji may have it.
+    holds an unpaired surrogate, as a page's script or a broken emoji may have it.
     """
     try:
         return encode(record)
     except UnicodeEncodeError as error:
-        place, half = _half_character(msgspec.to_builtins(record), "$"), error.object[error.start]
+        place, half = (
+            _surrogate(msgspec.to_builtins(record), "$"),
+            error.object[error.start],
+        )
         raise InputError(
-            f"{id!r} cannot be written: {half!r} is half a character, which JSON has not - at "
+            f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which JSON has not - at "
             f"`{place}`"
         ) from None
 
 
-def _half_character(value: object, at: str) -> str | None:
+def _surrogate(value: object, at: str) -> str | None:
     """Where in a record the first text is that cannot be written."""
     if isinstance(value, str):
         return at if any("\ud800" <= letter <= "\udfff" for letter in value) else None
     inner: Iterable[tuple[object, str]] = ()
     if isinstance(value, Mapping):
-        bad = next((name for name in value if _half_character(name, at)), None)
+        bad = next((name for name in value if _surrogate(name, at)), None)
         if bad is not None:
             return f"{at}, the key {bad!r}"
         inner = ((part, f"{at}.{name}") for name, part in value.items())
     elif isinstance(value, list | tuple):
         inner = ((part, f"{at}[{i}]") for i, part in enumerate(value))
-    return next((found for part, place in inner if (found := _half_character(part, place))), None)
+    return next((found for part, place in inner if (found := _surrogate(part, place))), None)
 
 
 def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:

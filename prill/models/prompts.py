@@ -241,7 +241,7 @@ def content_hash(*texts: str) -> str:
 def quoted(name: str, text: str) -> str:
     """The text between `[name code]` and `[/name code]`, without control and invisible characters.
 
-    The model's client draws the code anew for every call, so no page can know it; an ending that
+    The model's client draws a new code for every call, so no page can know it; an ending that
     the text brings along is spoilt all the same.
     """
     text = clean(text).strip().replace(f"[/{name}", f"[ /{name}")

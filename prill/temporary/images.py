@@ -155,13 +155,13 @@ def _remove(path: str, owner: int) -> None:
             os.rmdir(os.path.dirname(path))
 
 
-def _begin_anew() -> None:
+def _begin_again() -> None:
     """In a forked child: the folder and the lock are the parent's."""
     global _lock, _folder, _by_digest
     _lock, _folder, _by_digest = threading.Lock(), None, weakref.WeakValueDictionary()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_begin_again)
 
 
 def _digest(data: bytes) -> str:

@@ -82,10 +82,10 @@ def _thread() -> LoopThread:
         return _running
 
 
-def _begin_anew() -> None:
+def _begin_again() -> None:
     """In a forked child: the thread is the parent's."""
     global _lock, _running
     _lock, _running = threading.Lock(), None
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_begin_again)

@@ -188,7 +188,7 @@ def single_step(
 
 
 def compute_digest(record: object) -> str:
-    """The beginning of a hash, for an id. Raises InputError for text with half a character, as
+    """The beginning of a hash, for an id. Raises InputError for text with an unpaired surrogate, as
     broken emoji have it.
     """
     try:

@@ -145,7 +145,7 @@ async def test_judge_in_a_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_picture_that_changes_meanwhile_is_judged_anew(
+async def test_picture_that_changes_meanwhile_is_judged_again(
     tmp_path: Path, judge: Evaluator, processes: int
 ) -> None:
     task = {"id": "even", "goal": "2", "platform": "web"}

@@ -62,7 +62,7 @@ async def test_final_action_ends_with_answer() -> None:
     assert trajectory.metadata == {"date": trajectory.metadata["date"], "ended_by": "agent"}
 
 
-async def test_half_characters_are_marks_in_records(tmp_path: Path) -> None:
+async def test_unpaired_surrogates_are_marks_in_records(tmp_path: Path) -> None:
     """A page's script makes them where it cuts a text, and a model where it is cut: a record with
     one could not be written.
     """

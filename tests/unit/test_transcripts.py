@@ -229,7 +229,7 @@ async def test_judged_again_the_last_counts(tmp_path: Path) -> None:
     assert [row.calls[0].error for row in read_transcripts(folder)] == ["late", None]
 
 
-async def test_run_begun_anew_sets_old_aside(tmp_path: Path) -> None:
+async def test_run_begun_again_sets_old_aside(tmp_path: Path) -> None:
     path, out, folder = (
         write(tmp_path / "t.jsonl", 2),
         tmp_path / "v.jsonl",

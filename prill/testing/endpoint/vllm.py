@@ -1,4 +1,4 @@
-"""A stand-in for `vllm serve`: the mock server with vLLM's flags and model list.
+"""A test double of `vllm serve`: the mock server with vLLM's flags and model list.
 
     VLLM_API_KEY=k python -m prill.testing.endpoint.vllm serve MODEL --port 8000 --served-model-name
     NAME
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.served_model_name or args.model,
         *(adapter.partition("=")[0] for adapter in args.lora_modules),
     ]
-    print("stand-in for vLLM:", json.dumps(vars(args)), flush=True)
+    print("test double of vLLM:", json.dumps(vars(args)), flush=True)
     asyncio.run(serve(faults, args.host, args.port, names, os.environ.get("VLLM_API_KEY")))
     return 0
 

@@ -22,7 +22,7 @@ from typing import Any
 from prill.errors import InputError, PrillError, UsageError
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.registry import make_judge
-from prill.io.cache import asking_anew
+from prill.io.cache import asking_again
 from prill.io.outputs import check_output, read_content
 from prill.io.store import BadLine, Item, read_labels, read_trajectories
 from prill.io.truth import gold_labels
@@ -76,12 +76,12 @@ class Watch:
             )
         self._scores = read_scores(spec.reference)
         self._name = get_name(judge.info)
-        self._begin_anew()
+        self._begin_again()
 
     def __reduce__(self) -> tuple[type[Watch], tuple[Evaluator, WatchSpec]]:
         return type(self), (self.judge, self.spec)
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         self._owner = os.getpid()
         # The first is held for a moment only, as rewards wait for it; the second while files are
         # read and written.
@@ -129,7 +129,7 @@ class Watch:
             verdict: Its verdict.
         """
         if self._owner != os.getpid():  # in a forked child the thread is the parent's
-            self._begin_anew()
+            self._begin_again()
         seen = _Seen(None if isinstance(trajectory, BadLine) else trajectory, verdict)
         with self._gate:
             if self._waiting >= _MAX_WAITING:
@@ -255,7 +255,7 @@ class Watch:
             )
 
     async def _canary_round(self, number: int) -> None:
-        with asking_anew():
+        with asking_again():
             for trajectory, label in self._canaries:
                 said = await _ask(self.judge, trajectory, self._name)
                 self._note(

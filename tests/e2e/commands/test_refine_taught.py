@@ -263,7 +263,7 @@ def runs_in(folder: Path) -> list[Trajectory]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("chromium")
-def test_second_round_plays_and_learns_anew(
+def test_second_round_plays_and_learns_again(
     random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

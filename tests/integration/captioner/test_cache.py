@@ -54,7 +54,7 @@ async def test_image_captioned_once_by_content(tmp_path: Path, shot: Observation
     assert len(inner.asked) == 2
 
 
-async def test_changed_image_is_captioned_anew(tmp_path: Path, shot: Observation) -> None:
+async def test_changed_image_is_captioned_again(tmp_path: Path, shot: Observation) -> None:
     old, new = Counting(), Counting("counting-2")
     await CachedCaptioner(old, tmp_path / "cache.sqlite")(shot)
     await CachedCaptioner(new, tmp_path / "cache.sqlite")(shot)

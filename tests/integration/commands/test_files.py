@@ -288,7 +288,7 @@ def test_score_speaks_of_unknown_keys(prill: Prill, tmp_path: Path) -> None:
     assert done.stderr.count(f"prill score: {note}, `zzz` 3 times\n") == 1
 
 
-def test_beginning_anew_keeps_every_backup(
+def test_beginning_again_keeps_every_backup(
     prill: Prill, files: dict[str, bytes], tmp_path: Path
 ) -> None:
     (tmp_path / "link.jsonl").symlink_to("v.jsonl")

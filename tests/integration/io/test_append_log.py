@@ -258,7 +258,7 @@ def test_checksums_follow_every_change(tmp_path: Path) -> None:
         opened(path)
 
 
-def test_begun_anew_nothing_is_lost(tmp_path: Path) -> None:
+def test_begun_again_nothing_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "n.jsonl"
     for name in "ab":
         with opened(path, restart=True) as log:

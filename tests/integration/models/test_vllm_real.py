@@ -150,7 +150,7 @@ async def test_served_answers_as_in_process(folder: Path, monkeypatch: pytest.Mo
     for model in (served, *local):
         with pytest.raises(TruncatedError) as cut:  # it never ends by itself
             await model.complete(ask, max_tokens=4)
-        # half a character at the end
+        # an unpaired surrogate at the end
         said[model.name] = str(cut.value).replace("\N{REPLACEMENT CHARACTER}", "")
     served.close()
     assert said[f"vllm/{kind}+tuned"] == said[f"local/{kind}+tuned"] != said[f"local/{kind}"]

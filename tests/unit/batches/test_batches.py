@@ -211,7 +211,7 @@ async def test_lost_note_of_batch_makes_no_second(
         assert folder.manifest.files[0].batch == first
 
 
-async def test_expired_requests_are_asked_anew(trajectories: Path, tmp_path: Path) -> None:
+async def test_expired_requests_are_asked_again(trajectories: Path, tmp_path: Path) -> None:
     with MockServer(batch_expired=0.5, batch_looks=2) as server:
         asked = judge(server, "steps")
         await write([trajectories], asked, tmp_path / "b")
@@ -243,7 +243,7 @@ async def test_answers_stay_in_the_order_of_coming(
         assert folder.answer_files()[0] == first and len(folder.answer_files()) == 2
 
 
-async def test_lost_answers_are_asked_for_anew(
+async def test_lost_answers_are_asked_for_again(
     server: MockServer, trajectories: Path, tmp_path: Path
 ) -> None:
     """A batch that has ended and has no line for a request, or one that cannot be read, will never
@@ -418,7 +418,7 @@ async def test_refusal_of_run_batch_is_learnt_from(
     assert tally.unscored["transport"] == 0
 
 
-async def test_same_requests_anew_are_a_new_batch(
+async def test_same_requests_again_are_a_new_batch(
     folder: Path, server: MockServer, tmp_path: Path
 ) -> None:
     with BatchFolder(folder) as batch:
@@ -550,7 +550,7 @@ async def test_later_files_join_the_batch(folder: Path, server: MockServer, tmp_
         assert [file.requests for file in batch.manifest.files] == [COUNT, 1]
 
 
-async def test_changed_trajectory_is_asked_anew(
+async def test_changed_trajectory_is_asked_again(
     folder: Path, server: MockServer, tmp_path: Path
 ) -> None:
     out = written_lines(tmp_path / "o.jsonl", answers_to(folder / "requests-01-001.jsonl"))

@@ -168,7 +168,7 @@ async def test_key_points_asked_once_for_a_goal() -> None:
     assert len(model.of("points")) == 2
 
 
-async def test_failed_key_points_asked_anew() -> None:
+async def test_failed_key_points_asked_again() -> None:
     model = Model(points=CallTimeoutError("late"))
     judge = WebJudge(model, GivenCaption())
     assert (await judge(attempt(captioned("x")))).unscored == "timeout"

@@ -112,7 +112,7 @@ def test_any_thoughts_survive_json(thoughts: str, verdict: str) -> None:
     assert fields == {"thoughts": thoughts.strip(), "status": verdict}
 
 
-def test_half_characters_are_replaced() -> None:
+def test_unpaired_surrogates_are_replaced() -> None:
     assert FORM.parse('{"thoughts": "a\\ud800b", "status": "success"}')["thoughts"] == "a?b"
 
 

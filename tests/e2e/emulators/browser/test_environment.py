@@ -55,7 +55,7 @@ async def test_no_start_page_means_a_blank_tab(environment: BrowserEnvironment) 
     )
 
 
-async def test_half_characters_can_be_recorded(
+async def test_unpaired_surrogates_can_be_recorded(
     environment: BrowserEnvironment, site: Site, tmp_path: Path
 ) -> None:
     """A page's script makes them where it cuts a text; a record with one could not be written, and

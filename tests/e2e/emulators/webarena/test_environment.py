@@ -312,7 +312,7 @@ async def test_oracles_see_the_real_page(make: Make, shop: Shop) -> None:
     assert "could not be opened" in (observation.text or "")
 
 
-async def test_each_episode_signs_in_anew(
+async def test_each_episode_signs_in_again(
     make: Make, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

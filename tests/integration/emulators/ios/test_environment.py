@@ -247,7 +247,7 @@ async def test_clone_keeps_the_original_untouched(
     assert simulators.read(simulators.udids[0]) == before
 
 
-async def test_erase_starts_anew_none_goes_on(
+async def test_erase_starts_again_none_goes_on(
     make_ios: Callable[..., Ios], simulators: FakeSimulators
 ) -> None:
     with simulators.change(simulators.udids[0]) as prepared:

@@ -56,7 +56,7 @@ async def killed(process: int) -> None:
     await asyncio.sleep(0.3)
 
 
-async def begins_anew(phone: Ios, simulators: FakeSimulators) -> None:
+async def begins_again(phone: Ios, simulators: FakeSimulators) -> None:
     """Without faults the next episode is as good as any."""
     simulators.faults()
     seen = await phone.reset(TASK)
@@ -124,7 +124,7 @@ async def test_acts_are_never_sent_twice(
     assert [event for event in simulators.events() if event.startswith("tap")] == []
     with pytest.raises(UsageError, match="call reset first"):
         await phone.step(SWITCH)
-    await begins_anew(phone, simulators)
+    await begins_again(phone, simulators)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ async def test_failed_start_ends_in_bounds(
     assert time.monotonic() - began < SLACK
     assert companions() == []
     assert list(temporary.iterdir()) == []
-    await begins_anew(make_running(), simulators)
+    await begins_again(make_running(), simulators)
 
 
 async def test_slow_simulator_is_waited_for(
@@ -269,7 +269,7 @@ async def test_undeletable_copy_goes_later(
     ):
         await phone.reset(TASK)
     assert len(list(temporary.glob("prill-ios-*"))) == 1
-    await begins_anew(phone, simulators)
+    await begins_again(phone, simulators)
     assert len(list(temporary.glob("prill-ios-*/copies/*.sim"))) == 1
 
 
@@ -332,7 +332,7 @@ async def test_undeletable_old_copy_is_told_of(
     assert f"what a killed run left in {left.path} stays there" in caplog.text
     assert left.path.exists()
     await phone.close()
-    await begins_anew(phone, simulators)
+    await begins_again(phone, simulators)
     assert not left.path.exists()
 
 
@@ -345,7 +345,7 @@ async def test_close_is_safe_at_any_time(
     await asyncio.gather(phone.close(), phone.close())
     await phone.close()
     assert companions() == []
-    await begins_anew(phone, simulators)
+    await begins_again(phone, simulators)
 
 
 def test_folder_of_a_living_owner_stays(temporary: Path) -> None:

@@ -230,7 +230,7 @@ def test_dead_endpoint_ends_it_what_is_done_stays(tmp_path: Path) -> None:
     assert (len(made), tally.kept) == (2, 1)
 
 
-def test_changed_task_is_planned_anew(tmp_path: Path) -> None:
+def test_changed_task_is_planned_again(tmp_path: Path) -> None:
     make(tmp_path, [task("a", "Rent a truck", 5)], ScriptedModel(divides_and_writes))
     (tmp_path / "out.json").unlink()
     tally, (made,) = make(

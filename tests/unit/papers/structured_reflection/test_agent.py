@@ -212,7 +212,7 @@ async def test_a_lesson_cuts_the_stage_before_it() -> None:
     assert second.metadata["ended_by"] == "environment"
 
 
-async def test_a_changed_page_is_planned_anew() -> None:
+async def test_a_changed_page_is_planned_again() -> None:
     first = await attempt(chain("one", "two"), Answers(["click id=1\nclick id=2"]))
     note = await lesson(Answers((), ["For action index=2, you should click id=1"]), first)
     renumbered = Site(

@@ -104,7 +104,7 @@ def test_what_is_appended_later_is_found(tmp_path: Path) -> None:
         recorded["tea-3"]
 
 
-def test_a_file_written_anew_is_found_again(tmp_path: Path) -> None:
+def test_a_file_written_again_is_found_again(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     record = '{{"id": "{}", "task": {{"goal": "{}"}}}}\n'
     path.write_text(record.format("a", "1") + record.format("b", "2"))
@@ -158,7 +158,7 @@ def test_half_a_character_is_told_with_place(root: str | None) -> None:
     }
     for place, trajectory in halves.items():
         with pytest.raises(
-            InputError, match=f"'t' cannot be written: .* half a character.*{place}"
+            InputError, match=f"'t' cannot be written: .* an unpaired surrogate.*{place}"
         ):
             to_json(trajectory, root=root)
 
