@@ -25,12 +25,13 @@ from prill.actions.ending import with_claim
 from prill.datasets.reading.anthropic import is_message, read_call
 from prill.datasets.reading.anthropic import messages as chat_messages
 from prill.datasets.reading.chat import LOOKS, ChatMessage, conversation
-from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
 from prill.datasets.reading.records import as_record, date_in, read_record
 from prill.datasets.reading.responses import is_item
 from prill.datasets.reading.responses import messages as item_messages
 from prill.datasets.reading.sources import Document, Source, read_documents
+from prill.datasets.reading.spans import Trace, read_traces
 from prill.errors import InputError
 from prill.io.store import BadLine
 from prill.types import LabelRecord, Task, Trajectory
@@ -130,19 +131,18 @@ def load(
     Pictures inside a file are written to the folder `images`; without one, to a temporary folder,
     and go when the next run is asked for.
     """
-    with image_store(images) as store:
-        unpacked = RecordImages(store)
-        for document in read_documents(source, _is_ours, *_PATTERNS):
-            if isinstance(document, BadLine):
-                yield document
-                continue
-            found = _Document()
-            yield from _sort(document, found)
-            for id, runs in found.traces.items():
-                yield read_record(
-                    f"{document.place}:{id}", partial(_trajectory, id, runs, unpacked)
-                )
-                unpacked.next_record()
+    return read_traces(_traces(source), images)
+
+
+def _traces(source: str | PathLike[str]) -> Iterator[Trace | BadLine]:
+    for document in read_documents(source, _is_ours, *_PATTERNS):
+        if isinstance(document, BadLine):
+            yield document
+            continue
+        found = _Document()
+        yield from _sort(document, found)
+        for id, runs in found.traces.items():
+            yield f"{document.place}:{id}", partial(_trajectory, id, runs)
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:

@@ -27,11 +27,19 @@ from prill.actions.ending import with_claim
 from prill.datasets.reading.anthropic import messages as chat_messages
 from prill.datasets.reading.anthropic import read_call
 from prill.datasets.reading.chat import LOOKS, ChatMessage, conversation
-from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.model_calls import ModelCall, ToolRun, join_calls
 from prill.datasets.reading.records import iso_date, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
-from prill.datasets.reading.spans import Span, is_span, nested, spans_in, text_of, value_at
+from prill.datasets.reading.spans import (
+    Span,
+    is_span,
+    nested,
+    read_traces,
+    spans_in,
+    text_of,
+    value_at,
+)
 from prill.errors import InputError
 from prill.io.store import BadLine
 from prill.types import LabelRecord, Task, Trajectory
@@ -95,14 +103,14 @@ def load(
         by: What is a run: a trace, or all traces of a session (`session.id`,
             `gen_ai.conversation.id`).
     """
-    with image_store(images) as store:
-        unpacked = RecordImages(store)
-        for trace in _traces(source, by):
-            if isinstance(trace, BadLine):
-                yield trace
-                continue
-            yield read_record(trace.id, partial(_trajectory, trace, unpacked))
-            unpacked.next_record()
+    traces = _traces(source, by)
+    return read_traces(
+        (
+            trace if isinstance(trace, BadLine) else (trace.id, partial(_trajectory, trace))
+            for trace in traces
+        ),
+        images,
+    )
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:

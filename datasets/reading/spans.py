@@ -9,13 +9,19 @@ opentelemetry-python, sdk/trace/__init__.py; Phoenix's REST interface.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from os import PathLike
 
 import msgspec
 
+from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.records import read_record
 from prill.errors import InputError
+from prill.io.store import BadLine
+from prill.types import Trajectory
 
 _LISTS = ("spans", "data")
 _IDS = (
@@ -41,6 +47,30 @@ class Span:
     error: str | None = None
     service: str | None = None
     annotations: tuple[object, ...] = field(default=())
+
+
+# Where a trace stands, and what makes its trajectory with a place for its pictures.
+Trace = tuple[str, Callable[[RecordImages], Trajectory]]
+
+
+def read_traces(
+    traces: Iterable[Trace | BadLine], images: str | PathLike[str] | None
+) -> Iterator[Trajectory | BadLine]:
+    """The trajectories of traces; one that cannot be made is a BadLine.
+
+    Args:
+        traces: The traces, and what is wrong with their files.
+        images: The folder for pictures; None: a temporary one.
+    """
+    with image_store(images) as store:
+        unpacked = RecordImages(store)
+        for trace in traces:
+            if isinstance(trace, BadLine):
+                yield trace
+                continue
+            place, make = trace
+            yield read_record(place, partial(make, unpacked))
+            unpacked.next_record()
 
 
 def is_span(value: object) -> bool:
