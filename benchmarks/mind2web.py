@@ -107,8 +107,8 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
     print(
-        "| nodes | KB | what | pages/s | times lxml's parsing | peak MB "
-        "|\n|---|---|---|---|---|---|"
+        "| nodes | KB | what | pages/s | times lxml's parsing | peak MB |\n"
+        "|---|---|---|---|---|---|"
     )
     for nodes in args.nodes:
         html, candidates = page(nodes, seed=nodes)

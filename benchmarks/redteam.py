@@ -41,7 +41,7 @@ from prill.evaluators.meta.redteam import (
 )
 from prill.io.store import BadLine, read_labels, read_trajectories
 from prill.protocols import Evaluator
-from prill.runs.redteam import markdown
+from prill.runs.trust.redteam import markdown
 from prill.types import LabelRecord, Trajectory, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]

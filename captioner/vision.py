@@ -85,8 +85,7 @@ class VLMCaptioner:
         PresetName,
         Meta(
             description="the request and decoding: prill's own, those of the captioner of arXiv "
-            "2404.06474, or original, in "
-            "its exact words, for the released weights"
+            "2404.06474, or original, in its exact words, for the released weights"
         ),
     ] = "prill"
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a caption")] = _MAX_TOKENS

@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from prill.refine.retries import RetrySpec
     from prill.refine.rewards.reward import RewardConfig
     from prill.refine.rewards.reward import make_reward as reward
-    from prill.runs.agree import AgreeConfig, AgreeResult, agree, agree_async
     from prill.runs.annotate import AnnotateConfig, annotate, annotate_async
     from prill.runs.batch import (
         BatchCollectConfig,
@@ -106,18 +105,6 @@ if TYPE_CHECKING:
         filtered_bc_async,
         plan_filtered_bc,
     )
-    from prill.runs.fitting import (
-        CalibrateConfig,
-        CalibrateResult,
-        FitConfig,
-        FitResult,
-        calibrate,
-        calibrate_async,
-        fit,
-        fit_async,
-    )
-    from prill.runs.rate import RateConfig, RateResult, rate, rate_async
-    from prill.runs.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.reflexion import (
         ReflexionConfig,
         ReflexionResult,
@@ -151,6 +138,19 @@ if TYPE_CHECKING:
         train,
         train_async,
     )
+    from prill.runs.trust.agree import AgreeConfig, AgreeResult, agree, agree_async
+    from prill.runs.trust.fitting import (
+        CalibrateConfig,
+        CalibrateResult,
+        FitConfig,
+        FitResult,
+        calibrate,
+        calibrate_async,
+        fit,
+        fit_async,
+    )
+    from prill.runs.trust.rate import RateConfig, RateResult, rate, rate_async
+    from prill.runs.trust.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
     from prill.runs.watch import WatchConfig, watch, watch_async
     from prill.scoring.scorer import score_files, score_stream
 
@@ -325,8 +325,8 @@ __all__ = [
 # stays instant.
 _HOMES = {
     "AcceptConfig": "runs.data",
-    "AgreeConfig": "runs.agree",
-    "AgreeResult": "runs.agree",
+    "AgreeConfig": "runs.trust.agree",
+    "AgreeResult": "runs.trust.agree",
     "AndroidConfig": "emulators.android.config",
     "AnnotateConfig": "runs.annotate",
     "BadLine": "io.store",
@@ -334,8 +334,8 @@ _HOMES = {
     "BatchSubmitConfig": "runs.batch",
     "BatchWriteConfig": "runs.batch",
     "BrowserGymConfig": "emulators.browsergym.config",
-    "CalibrateConfig": "runs.fitting",
-    "CalibrateResult": "runs.fitting",
+    "CalibrateConfig": "runs.trust.fitting",
+    "CalibrateResult": "runs.trust.fitting",
     "CaptionConfig": "runs.caption",
     "CaptionerConfig": "captioner.registry",
     "CheckConfig": "runs.data",
@@ -347,8 +347,8 @@ _HOMES = {
     "FilterConfig": "runs.filter",
     "FilteredBCConfig": "runs.filtered_bc",
     "FilteredBCResult": "runs.filtered_bc",
-    "FitConfig": "runs.fitting",
-    "FitResult": "runs.fitting",
+    "FitConfig": "runs.trust.fitting",
+    "FitResult": "runs.trust.fitting",
     "FormatConfig": "datasets.formats",
     "IosConfig": "emulators.ios.config",
     "JudgeConfig": "evaluators.registry",
@@ -360,10 +360,10 @@ _HOMES = {
     "OwnEnvironmentConfig": "emulators.own",
     "PolicyConfig": "policies.registry",
     "PresetConfig": "runs.train",
-    "RateConfig": "runs.rate",
-    "RateResult": "runs.rate",
-    "RedteamConfig": "runs.redteam",
-    "RedteamResult": "runs.redteam",
+    "RateConfig": "runs.trust.rate",
+    "RateResult": "runs.trust.rate",
+    "RedteamConfig": "runs.trust.redteam",
+    "RedteamResult": "runs.trust.redteam",
     "ReflexionConfig": "runs.reflexion",
     "ReflexionResult": "runs.reflexion",
     "ReportConfig": "runs.report",
@@ -388,8 +388,8 @@ _HOMES = {
     "WebConfig": "emulators.browser.config",
     "accept": "runs.data",
     "accept_async": "runs.data",
-    "agree": "runs.agree",
-    "agree_async": "runs.agree",
+    "agree": "runs.trust.agree",
+    "agree_async": "runs.trust.agree",
     "agreement": "evaluators.meta.agreement:agreement",
     "annotate": "runs.annotate",
     "annotate_async": "runs.annotate",
@@ -400,8 +400,8 @@ _HOMES = {
     "batch_submit_async": "runs.batch",
     "batch_write": "runs.batch",
     "batch_write_async": "runs.batch",
-    "calibrate": "runs.fitting",
-    "calibrate_async": "runs.fitting",
+    "calibrate": "runs.trust.fitting",
+    "calibrate_async": "runs.trust.fitting",
     "caption": "runs.caption:caption",
     "caption_async": "runs.caption",
     "check": "runs.data",
@@ -419,8 +419,8 @@ _HOMES = {
     "filter_async": "runs.filter",
     "filtered_bc": "runs.filtered_bc",
     "filtered_bc_async": "runs.filtered_bc",
-    "fit": "runs.fitting",
-    "fit_async": "runs.fitting",
+    "fit": "runs.trust.fitting",
+    "fit_async": "runs.trust.fitting",
     "from_dataset": "io.hf_dataset",
     "judge": "evaluators.registry:make_judge",
     "judges": "runs.show",
@@ -435,13 +435,13 @@ _HOMES = {
     "plan_rollout": "runs.rollout.run",
     "policy": "policies.registry:make_policy",
     "read_labels": "io.store",
-    "rate": "runs.rate",
-    "rate_async": "runs.rate",
+    "rate": "runs.trust.rate",
+    "rate_async": "runs.trust.rate",
     "read_trajectories": "io.store",
     "read_verdicts": "io.store",
     "record": "datasets.live:record",
-    "redteam": "runs.redteam",
-    "redteam_async": "runs.redteam",
+    "redteam": "runs.trust.redteam",
+    "redteam_async": "runs.trust.redteam",
     "reflexion": "runs.reflexion",
     "reflexion_async": "runs.reflexion",
     "report": "runs.report",

@@ -108,8 +108,8 @@ class FilterSpec(Config):
         """
         if self.precision is not None and self.calibration is None:
             raise UsageError(
-                "a wanted precision needs a calibration of the judge, "
-                "which `prill calibrate` makes",
+                "a wanted precision needs a calibration of the judge, which `prill calibrate` "
+                "makes",
                 parameters=("calibration",),
             )
         if self.precision is not None and self.threshold is not None:

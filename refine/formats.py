@@ -139,8 +139,8 @@ class LlamaFactory:
         if "sft" in kinds:
             lines.append(
                 "* `mask_history: true` with `stage: sft`: only the last answer is to be learned, "
-                "not those of worked examples "
-                "in the prompt. The other stages do so anyway, and refuse to start with it."
+                "not those of worked examples in the prompt. The other stages do so anyway, and "
+                "refuse to start with it."
             )
         return {
             "dataset_info.json": json.dumps(info, indent=1) + "\n",
@@ -231,8 +231,8 @@ class Axolotl:
                 "* With images: `skip_prepare_dataset: true`, `remove_unused_columns: false`, "
                 "`sample_packing: false`; their paths are relative to this folder, so start there.",
                 "* With images axolotl does not read `training`: it learns every answer of a row, "
-                "those of worked examples in "
-                "the prompt, too. Where the prompt has some, take another format.",
+                "those of worked examples in the prompt, too. Where the prompt has some, take "
+                "another format.",
             ]
         return {"README.md": _readme("axolotl", lines)}
 

@@ -481,8 +481,7 @@ def results_text(results: StudyResults) -> str:
         "and the attempts that rows were made of.",
         _table(
             "arm|training seed|round|attempts|true successes|judge|its precision|its "
-            "recall|learnt from|of them successes|"
-            "precision|recall|rows",
+            "recall|learnt from|of them successes|precision|recall|rows",
             map(_judge_cells, results.judges),
         ),
         *ended,

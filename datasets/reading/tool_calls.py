@@ -29,8 +29,7 @@ _KINDS = {
             "form_input"
         ),
         "press": "press key keypress press_key hotkey key_combination keyboard_press send_keys "
-        "press_enter keyboard_enter "
-        "hold_key",
+        "press_enter keyboard_enter hold_key",
         "select": "select select_option select_dropdown_option",
         "scroll": "scroll scroll_down scroll_up scroll_document scroll_at",
         "goto": "goto go_to go_to_url open_url visit visit_url visit_page navigate navigate_to",

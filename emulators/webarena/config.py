@@ -87,8 +87,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         Literal["changes", "always"] | None,
         Meta(
             description="changes: before a site's first episode and after a task that changes it; "
-            "always: before each episode "
-            "(default: changes; with shop always)"
+            "always: before each episode (default: changes; with shop always)"
         ),
     ] = None  # type: ignore[assignment]
 

@@ -85,8 +85,7 @@ class WebArenaSpec(PageSpec):
         str | None,
         Meta(
             description="shell command, or address of a reset server, that brings sites back; a "
-            "command is told the task and "
-            "its sites (PRILL_TASK, PRILL_SITES)"
+            "command is told the task and its sites (PRILL_TASK, PRILL_SITES)"
         ),
     ] = None
     reset_when: Annotated[

@@ -95,8 +95,8 @@ class Mind2WebConfig(EnvironmentConfig):
             found[path] = split if equals else place.stem
         if not found:
             raise UsageError(
-                "recordings is missing: files of recorded turns, which "
-                "prill convert mind2web makes",
+                "recordings is missing: files of recorded turns, which prill convert mind2web "
+                "makes",
                 parameters=("recordings",),
             )
         return found

@@ -57,8 +57,7 @@ class RankConfig(Config):
         Meta(
             min_length=1,
             description="bm25 (shared words, no model), embedding:NAME (tfidf, minilm, local:DIR, "
-            "or a model at an endpoint), "
-            "or the folder of a ranker",
+            "or a model at an endpoint), or the folder of a ranker",
         ),
     ]
     ranked: Annotated[

@@ -62,15 +62,14 @@ _GIVEN: dict[ModuleType, str] = {
     html: "escape unescape",
     html.parser: "HTMLParser",
     itertools: "accumulate chain combinations combinations_with_replacement compress count cycle "
-    "dropwhile filterfalse groupby "
-    "islice pairwise permutations product repeat starmap takewhile tee zip_longest",
+    "dropwhile filterfalse groupby islice pairwise permutations product repeat starmap "
+    "takewhile tee zip_longest",
     json: "JSONDecodeError dumps loads",
     math: " ".join(name for name in vars(math) if name[0] != "_"),
     re: "compile error escape findall finditer fullmatch match search split sub subn Match Pattern "
     "A ASCII DOTALL I IGNORECASE M MULTILINE S U UNICODE VERBOSE X",
     string: "ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits "
-    "printable punctuation "
-    "whitespace",
+    "printable punctuation whitespace",
 }
 
 

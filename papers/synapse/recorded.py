@@ -107,8 +107,8 @@ class RecordedSpec:
         Literal["parsed", "exact_text"] | None,
         Meta(
             description="a step is right when what it says is, or when its text is the same "
-            "(default, as in the paper: parsed "
-            "for a trained model, exact_text for others)"
+            "(default, as in the paper: parsed for a trained model, exact_text for "
+            "others)"
         ),
     ] = None
     max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 100

@@ -11,18 +11,18 @@ from prill.cli.words import Switches
 from prill.evaluators.fitted.overlap import fitted_caution
 from prill.io.outputs import words_beside
 from prill.io.store import encode
-from prill.runs import agree as agreeing
-from prill.runs import fitting
-from prill.runs.agree import AgreeConfig
 from prill.runs.annotate import AnnotateConfig, Opened
 from prill.runs.annotate import annotate as serve_annotation
 from prill.runs.base import count_trajectories
-from prill.runs.fitting import CalibrateConfig, FitConfig
-from prill.runs.rate import RateConfig
-from prill.runs.rate import rate as estimate_rate
-from prill.runs.redteam import RedteamConfig, plan_redteam, redteam_async
 from prill.runs.report import ReportConfig
 from prill.runs.report import report as write_report
+from prill.runs.trust import agree as agreeing
+from prill.runs.trust import fitting
+from prill.runs.trust.agree import AgreeConfig
+from prill.runs.trust.fitting import CalibrateConfig, FitConfig
+from prill.runs.trust.rate import RateConfig
+from prill.runs.trust.rate import rate as estimate_rate
+from prill.runs.trust.redteam import RedteamConfig, plan_redteam, redteam_async
 
 EXIT_ALL, EXIT_TURNED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
 

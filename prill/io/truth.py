@@ -27,8 +27,8 @@ TruthOption = Annotated[
     Meta(
         min_length=1,
         description="what counts where annotators differ: majority (default; a tie is undecided), "
-        "unanimous, first (line of "
-        "the file), or the NAME of the one annotator whose labels count",
+        "unanimous, first (line of the file), or the NAME of the one annotator whose "
+        "labels count",
     ),
 ]
 _MAX_NAMES = 20

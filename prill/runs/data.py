@@ -210,8 +210,7 @@ class CheckConfig(Config):
         Sequence[str | Path],
         Meta(
             description="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them "
-            "(and folders of these), other "
-            "tools' recordings, or -"
+            "(and folders of these), other tools' recordings, or -"
         ),
     ] = ()
     format: FormatOption = None

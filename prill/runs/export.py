@@ -41,8 +41,8 @@ class ExportConfig(Config):
         Target,
         Meta(
             description="atif, browser-use, inspect: a copy of the recording with the verdicts "
-            "in; openinference: OTLP JSON, "
-            "a span for each verdict; langsmith: feedback as JSON lines; csv: a table"
+            "in; openinference: OTLP JSON, a span for each verdict; langsmith: "
+            "feedback as JSON lines; csv: a table"
         ),
     ]
     recording: Annotated[

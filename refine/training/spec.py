@@ -90,8 +90,8 @@ class TrainSpec:
         Meta(
             min_length=1,
             description="where the adapter goes: attention or language (layers of the language "
-            "model), all (the eyes too), or "
-            "a regular expression over the names of layers",
+            "model), all (the eyes too), or a regular expression over the names of "
+            "layers",
         ),
     ] = "language"
     learning_rate: Annotated[float, Meta(gt=0, description="highest learning rate")] = 1e-4
@@ -142,8 +142,8 @@ class TrainSpec:
         int,
         Meta(
             ge=1,
-            description="planner: times that a step is seen in an epoch, "
-            "each with other candidates",
+            description="planner: times that a step is seen in an epoch, each with other "
+            "candidates",
         ),
     ] = 10
     held_out: Annotated[

@@ -1146,8 +1146,8 @@ def test_words_without_a_place_are_refused() -> None:
         ),
         (
             ["--judge", "modular", "--captioner", "text", "--captioner.timeout", "2"],
-            "--captioner.timeout: captioner 'text' has no such "
-            "option; captioners that have it: vlm",
+            "--captioner.timeout: captioner 'text' has no such option; captioners that have it: "
+            "vlm",
         ),
         (
             ["--judge", "vlm", "--reasoning-effort", "lots"],

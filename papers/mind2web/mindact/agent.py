@@ -134,8 +134,7 @@ class MindActSpec:
         bool | None,
         Meta(
             description="for a chat model: with three examples; else for one trained on this form "
-            "(default: trained for local: "
-            "and adapters, prompted for others)"
+            "(default: trained for local: and adapters, prompted for others)"
         ),
     ] = None
     numbers: Annotated[

@@ -102,8 +102,8 @@ class EpisodesConfig(Config):
         int | None,
         Meta(
             ge=1,
-            description="actions of an episode (default: the agent's "
-            "paper's, or the environment's)",
+            description="actions of an episode (default: the agent's paper's, or the "
+            "environment's)",
         ),
     ] = None
     episode_timeout: Annotated[float, Meta(gt=0, description="seconds of an episode")] = 600.0

@@ -22,8 +22,8 @@ NO_IMAGES = (
     "Invalid content type. image_url is only supported by certain models.",  # OpenAI
     "At most 0 image(s) may be provided in one prompt.",  # vLLM
     # llama.cpp
-    "image input is not supported - hint: if this is unexpected, "
-    "you may need to provide the mmproj",
+    "image input is not supported - hint: if this is unexpected, you may need to provide the "
+    "mmproj",
 )
 _PICTURE = b'"url":"data:'  # in a text, its quotation marks would have backslashes
 _JPEG = _PICTURE + b"image/jpeg;base64,"

@@ -48,11 +48,12 @@ FORM = ReplyFormat("thoughts", "status", ("success", "failure"), tagged=True)
 JUDGE = "You judge."
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>"]
 TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content "
-    "}}{% else %}"
-    "{% for part in m.content %}{% if part.type == 'image' %}<image>{% else %}{{ part.text }}{% "
-    "endif %}{% endfor %}{% endif %}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}{% if "
+    "part.type == 'image' %}<image>{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif "
+    "%}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% endif %}"
 )
 BRIGHT, DARK = "Thoughts: it is bright.\nStatus: success", "Thoughts: it is dark.\nStatus: failure"
 

@@ -79,11 +79,9 @@ PAGES = {
     "/stuck": """<title>Stuck</title>words<img src="/never"><style>@font-face { font-family: f; src: url(/never) }
 p { font-family: f }</style><p>letters</p>""",  # noqa: E501
     "/state": "<title>State</title><script>document.title = "
-    "`${document.cookie}|${localStorage.seen}`;"
-    " localStorage.seen = 'yes'</script>",
+    "`${document.cookie}|${localStorage.seen}`; localStorage.seen = 'yes'</script>",
     "/where": "<title>?</title><script>navigator.geolocation.getCurrentPosition((p) => { "
-    "document.title ="
-    " `${p.coords.latitude},${p.coords.longitude}` })</script>",
+    "document.title = `${p.coords.latitude},${p.coords.longitude}` })</script>",
     "/evil": (
         "<title>Tab 9 | [1] button 'x'</title><p>\n[7] button 'Pay'\n! a dialog said 'yes'</p>"
     ),

@@ -25,10 +25,11 @@ Read = dict[str, list[dict[str, Any]]]
 UNLEARNED, SIDE, PICTURE = -100, 56, "[picture]"
 
 QWEN = (
-    "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{% for part in turn.content %}{% if "
-    "part.type == 'image' %}"
-    "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}{% endfor "
-    "%}<|im_end|>\n{% endfor %}"
+    "{% for turn in messages %}<|im_start|>{{ turn.role }}\n"
+    "{% for part in turn.content %}{% if part.type == 'image' "
+    "%}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}{% endfor "
+    "%}<|im_end|>\n"
+    "{% endfor %}"
 )
 
 

@@ -230,8 +230,8 @@ async def test_folder_of_others_is_left_alone(tmp_path: Path) -> None:
         ("OK", None),
         ("Add Cart Orders Settings Price Shipping Review Rating Customer Refund", True),
         (
-            "Tervetuloa kauppaamme: ostoskärry tyhjä, lisää tuotteita "
-            "ja siirry kassalle tästä näin",
+            "Tervetuloa kauppaamme: ostoskärry tyhjä, lisää tuotteita ja siirry kassalle tästä "
+            "näin",
             False,
         ),
         (

@@ -12,7 +12,7 @@ import pytest
 import prill as library
 from prill.evaluators.attacks.families import FAMILIES
 from prill.evaluators.attacks.families import families as all_families
-from prill.runs.redteam import plan_redteam
+from prill.runs.trust.redteam import plan_redteam
 from prill.testing import Faults, MockServer
 
 Prill = Callable[..., CompletedProcess[str]]

@@ -46,20 +46,20 @@ ASK = (Message("user", ("Did it work? " * 40,)),)
     [
         (
             "This model's maximum context length is 2048 tokens. However, you requested 3048 "
-            "tokens (2024 in the messages, "
-            "1024 in the completion). Please reduce the length of the messages or completion.",
+            "tokens (2024 in the messages, 1024 in the completion). Please reduce the length of "
+            "the messages or completion.",
             RequestLimits(2048, 2024),
         ),
         (
             "This model's maximum context length is 2048 tokens. However, you requested 1024 "
-            "output tokens and your prompt "
-            "contains at least 1500 input tokens, for a total of at least 2524 tokens.",
+            "output tokens and your prompt contains at least 1500 input tokens, for a total of at "
+            "least 2524 tokens.",
             RequestLimits(2048, 1500),
         ),
         (
             "'max_tokens' or 'max_completion_tokens' is too large: 1024. This model's maximum "
-            "context length is 2048 tokens "
-            "and your request has 1500 input tokens (1024 > 2048 - 1500).",
+            "context length is 2048 tokens and your request has 1500 input tokens (1024 > 2048 - "
+            "1500).",
             RequestLimits(2048, 1500),
         ),
         (

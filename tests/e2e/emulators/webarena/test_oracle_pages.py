@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 PAGES = {
     "/": "<h1>Blue&nbsp;Band</h1><p id=n>20.0000</p><p id=m>$120</p><input id=i value='a "
-    "&amp;amp; b'>"
-    "<p id=code>&amp;lt;b&amp;gt;</p><input id=c type=checkbox checked>",
+    "&amp;amp; b'><p id=code>&amp;lt;b&amp;gt;</p><input id=c type=checkbox checked>",
     "/late": (
         "<p id=p>loading</p><script>setTimeout(() => "
         "document.querySelector('#p').textContent = 'there', 900)</script>"

@@ -342,8 +342,7 @@ class CalibrateConfig(Config):
         Literal["auto", "isotonic", "platt"],
         Meta(
             description="platt: a curve with two parameters; isotonic: any rising steps; auto: "
-            "platt, or isotonic where that "
-            "is clearly better on runs held out"
+            "platt, or isotonic where that is clearly better on runs held out"
         ),
     ] = "auto"
     source: SourceOption = None

@@ -120,8 +120,7 @@ class AgreeConfig(Config):
         Literal["verdicts", "aitw"],
         Meta(
             description="aitw: match predicted actions with recorded ones, as Android in the Wild "
-            "does; both files are "
-            "trajectories"
+            "does; both files are trajectories"
         ),
     ] = "verdicts"
     trajectories: Annotated[

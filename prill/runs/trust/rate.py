@@ -21,8 +21,8 @@ from prill.evaluators.meta.rate import RateEstimate, Unscored, estimate_rate
 from prill.io.store import read_labels, read_verdicts
 from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.runs.agree import read_runs
 from prill.runs.base import asynchronous, preformatted
+from prill.runs.trust.agree import read_runs
 from prill.types import EvaluatorInfo
 
 _MAX_ROWS = 30  # of a table by parts

@@ -1,0 +1,54 @@
+"""The table of commands, a module for each group: configuration, run and presentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prill.cli.commands import data, improve, judge, papers, play, trust
+from prill.cli.commands.base import Command
+
+__all__ = ["COMMANDS", "GROUPS", "Command", "overview"]
+
+GROUPS: Mapping[str, str] = {
+    "judge": "judge trajectories",
+    "trust": "how far judges can be trusted",
+    "improve": "make agents better by verdicts",
+    "play": "record trajectories",
+    "data": "files",
+    "papers": "agents and tables of the papers",
+}
+# In the order in which `prill --help` shows them.
+COMMANDS: Mapping[str, Command] = {
+    name: command
+    for group in (judge, trust, improve, play, data, papers)
+    for name, command in group.COMMANDS.items()
+}
+
+
+def overview() -> str:
+    """The help of `prill` itself: every command in a line, by groups."""
+    found = {name: (command.group, command.purpose) for name, command in COMMANDS.items()}
+    lines = [
+        "usage: prill COMMAND [options]",
+        "",
+        (
+            "Evaluates trajectories of digital agents, and uses the verdicts to make the agents "
+            "better."
+        ),
+    ]
+    width = max(map(len, found))
+    for group, title in GROUPS.items():
+        names = [name for name in found if found[name][0] == group]
+        lines += (
+            ["", f"{group}: {title}", *(f"  {name:<{width}}  {found[name][1]}" for name in names)]
+            if names
+            else []
+        )
+    lines += [
+        "",
+        (
+            "prill COMMAND --help tells more; prill --version prints the version, prill completion "
+            "SHELL what a shell loads."
+        ),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,199 @@
+"""Commands that make agents better by verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prill.cli.commands.base import EPISODES, JUDGE, WHOLE, Command
+from prill.cli.words import Words
+
+# Settings of a training that have a meaning for some kinds only, or that few need; they work all
+# the same.
+_TRAINING = {
+    "beta1",
+    "beta2",
+    "max_grad_norm",
+    "model_type",
+    "sample_tokens",
+    "workers",
+    "keep_checkpoints",
+    "log_every",
+}
+_OF_ROWS = frozenset(_TRAINING | {"negatives", "draws"})
+_OF_PAGES = frozenset(
+    _TRAINING
+    | {"rank", "alpha", "dropout", "targets", "max_pixels", "engine", "engine_python", "overlong"}
+)
+
+
+def _training(
+    kind: str, config: str, purpose: str, hidden: frozenset[str], *examples: str
+) -> Command:
+    return Command(
+        "improve",
+        purpose,
+        config,
+        "prill.cli.improving:train",
+        Words(
+            ("rows",),
+            hidden=hidden,
+            # policies have such options, too
+            renamed={"preset.model": "--model", "preset.seed": "--seed"},
+            metavars={"output": "DIR", "preset": "NAME|FILE.toml", "gpus": "NxNAME"},
+        ),
+        tuple(f"prill train {kind} {words}" for words in examples),
+        "Settings that are not given are the preset's. Exit codes: 0 trained, 2 it cannot be, "
+        "130 stopped with a checkpoint.",
+        dry_run=True,
+    )
+
+
+COMMANDS: Mapping[str, Command] = {
+    "reflexion": Command(
+        "improve",
+        "try tasks again while a judge says failure, each time with a lesson from the attempt "
+        "before",
+        "prill.runs.reflexion:ReflexionConfig",
+        "prill.cli.improving:reflexion",
+        Words(
+            ("environment",),
+            hidden=EPISODES
+            | JUDGE
+            | {
+                f"policy.{name}"
+                for name in ("attempts", "hint", "lessons", "model", "observation_tokens", "sites")
+            },
+            metavars={"environment": "ENVIRONMENT", "output": "DIR", "baseline": "DIR"},
+            whole=WHOLE
+            | {"judge", "second", "policy.attempts", "policy.lessons", "policy.observation_tokens"},
+        ),
+        (
+            "prill reflexion miniwob --tasks click-link --seeds 0-4 --model M --judge vlm "
+            "--judge.model J -o runs/r",
+            "prill reflexion webarena --shop --tasks all --model M --judge oracle --attempts 3 -o "
+            "runs/shop",
+            "prill reflexion retries.toml --keep-best",
+        ),
+        "ENVIRONMENT --help, --policy NAME --help and --judge NAME --help list the options of "
+        "each.\n"
+        "Exit codes: 0 every task ended in an answer, 3 some without one, 2 bad usage, 4 "
+        "something is gone, 130 interrupted.",
+        dry_run=True,
+    ),
+    "filter": Command(
+        "improve",
+        "from verdicts to training rows: keep the steps that a judge found good",
+        "prill.runs.filter:FilterConfig",
+        "prill.cli.improving:filter",
+        Words(
+            ("trajectories",),
+            renamed={"filter.seed": "--seed"},  # policies have seeds, too
+            metavars={
+                "output": "DIR",
+                "verdicts": "V",
+                "labels": "L",
+                "truth": "RULE|NAME",
+                "rows": "KINDS",
+            },
+        ),
+        (
+            "prill filter t.jsonl --verdicts v.jsonl -o rows",
+            "prill filter t.jsonl --verdicts v.jsonl -o rows --rows sft,kto --policy react "
+            "--no-policy.reasoning",
+            "prill filter filter.toml --threshold 0.7",
+        ),
+        "DIR gets a file for each kind of rows, manifest.json, and report.html: what was kept "
+        "and lost, and why.\n"
+        "Exit codes: 0 all read, 3 rows without some broken lines or images, 2 nothing is left "
+        "or bad usage.",
+    ),
+    "refine filtered-bc": Command(
+        "improve",
+        "filtered behavioural cloning: play, judge, filter, train, play on what was held out; "
+        "in rounds",
+        "prill.runs.filtered_bc:FilteredBCConfig",
+        "prill.cli.improving:filtered_bc",
+        Words(
+            hidden=frozenset({"episodes", "attempts", "evaluation", "arms", "filter", "training"}),
+            metavars={"output": "DIR", "seeds": "0,1,2", "gpus": "NxNAME"},
+        ),
+        (
+            "prill refine filtered-bc examples/filtered_bc/miniwob.toml -o runs/bc --seeds 0,1,2",
+            "prill refine filtered-bc study.toml -o runs/bc --dry-run --gpus 8xH200",
+            "prill refine filtered-bc study.toml -o runs/bc --tables-only",
+        ),
+        "FILE.toml holds the study: policy, episodes, attempts, evaluation, arms, filter, "
+        "training.\n"
+        "docs/how-to/filtered-bc.md explains it.\n"
+        "Exit codes: 0 done, 3 an arm had nothing to learn from, 2 bad usage, 4 something is "
+        "gone, 130 interrupted.",
+        dry_run=True,
+    ),
+    "watch": Command(
+        "improve",
+        "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
+        "prill.runs.watch:WatchConfig",
+        "prill.cli.improving:watch",
+        Words(
+            ("logs",),
+            metavars={"logs": "LOG", "output": "PAGE", "student": "FILE", "reference": "FILE"},
+        ),
+        (
+            "prill watch watch.jsonl -o watch.html",
+            "prill watch verdicts.jsonl --student student-verdicts.jsonl",
+            "prill watch watch.jsonl --window 100 --drift-alarm --json",
+        ),
+        "Exit codes: 0 no alarm, 1 an alarm stands at the end of a log, 3 no alarm but some "
+        "lines could not be read, 2 nothing could be read or bad usage.",
+    ),
+    "simulate-retries": Command(
+        "improve",
+        "what retries come to under a judge that errs: drawn at random, nothing is played",
+        "prill.runs.simulation:SimulationConfig",
+        "prill.cli.improving:simulation",
+        Words(metavars={"output": "DIR", "recorded": "DIR", "verdicts": "FILE"}),
+        (
+            "prill simulate-retries -o out --false-positives 0.1 --false-negatives 0.3",
+            "prill simulate-retries -o out --verdicts verdicts.jsonl --labels labels.jsonl "
+            "--recorded runs/first",
+            "prill simulate-retries -o out --calibration calibration.json --attempts 6",
+        ),
+    ),
+    "train policy": _training(
+        "policy",
+        "prill.runs.train:TrainPolicyConfig",
+        "a policy from the rows of a filter: a LoRA adapter, or all weights",
+        _OF_ROWS,
+        "rows.jsonl -o adapter --preset small-text",
+        "rows.jsonl -o adapter --preset paper --model Qwen/Qwen3-VL-8B-Instruct --dry-run "
+        "--gpus 8xH200",
+        "policy.toml --learning-rate 2e-5",
+    ),
+    "train captioner": _training(
+        "captioner",
+        "prill.runs.train:TrainCaptionerConfig",
+        "a captioner from rows of captions",
+        _OF_ROWS,
+        "data/rows.jsonl -o captioner --method lora --dry-run",
+        "data/rows.jsonl -o captioner --preset captioner-paper",
+        "captioner.toml --held-out 0.1",
+    ),
+    "train ranker": _training(
+        "ranker",
+        "prill.papers.mind2web.training.config:TrainRankerConfig",
+        "a ranker of candidates from recorded pages",
+        _OF_PAGES | {"draws"},
+        "train.jsonl -o ranker --held-out 0.1",
+        "train.jsonl -o ranker --preset small-ranker --model FOLDER",
+        "ranker.toml --negatives 9",
+    ),
+    "train planner": _training(
+        "planner",
+        "prill.papers.mind2web.training.config:TrainPlannerConfig",
+        "a planner that answers a policy, from recorded pages",
+        _OF_PAGES | {"negatives"},
+        "train.jsonl -o planner --policy self-map",
+        "train.jsonl -o planner --policy mindact --preset flan-t5-base",
+        "planner.toml --draws 5",
+    ),
+}

@@ -1,0 +1,109 @@
+"""Commands of the papers' agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prill.cli.commands.base import EPISODES, MORE_OF_MODEL, WHOLE, Command
+from prill.cli.words import Words
+
+COMMANDS: Mapping[str, Command] = {
+    "papers bench": Command(
+        "papers",
+        "tables of what an agent comes to on a benchmark, beside the figures of the papers",
+        "prill.papers.bench.run:BenchConfig",
+        "prill.cli.papers:bench",
+        Words(
+            ("environment",),
+            hidden=EPISODES
+            | {
+                "temperature",
+                "compare_text",
+                "observation_tokens",
+                "reflection_tokens",
+                "lesson_tries",
+            },
+            metavars={"environment": "BENCHMARK", "output": "DIR", "beside": "NAME,FILE"},
+            whole=WHOLE | {"policy.lessons", "policy.observation_tokens"},
+        ),
+        (
+            "prill papers bench miniwob --policy react --model M --tasks 43 --trials 5 -o "
+            "runs/bench",
+            "prill papers bench webarena --shop --policy scripted -o runs/shop",
+            "prill papers bench mind2web --recordings cross-task=test.jsonl --policy self-map "
+            "--model M -o runs/m2w",
+        ),
+        "BENCHMARK is miniwob, webarena, airline or mind2web; BENCHMARK --help and --policy "
+        "NAME --help list the options of each. An agent of a\n"
+        "paper has its tasks, seeds and trials. Exit codes: 0 every episode has an outcome, 3 "
+        "some have none, 2 bad usage, 130 interrupted.",
+        dry_run=True,
+    ),
+    "papers rank": Command(
+        "papers",
+        "which elements of recorded pages are meant: a score for each candidate, and how often "
+        "the right one comes first",
+        "prill.papers.mind2web.runs:RankConfig",
+        "prill.cli.papers:rank",
+        Words(
+            ("trajectories",),
+            metavars={
+                "trajectories": "GOLD",
+                "output": "FILE",
+                "ranked": "OUT",
+                "ranker": "NAME|DIR",
+            },
+        ),
+        (
+            "prill papers rank test.jsonl -o scores.json --ranker bm25",
+            "prill papers rank test.jsonl -o scores.json --ranker ranker/      (trained by prill "
+            "train ranker)",
+            "prill papers rank test.jsonl -o scores.json --ranker embedding:minilm --ranked "
+            "ranked.jsonl",
+        ),
+        "Exit codes: 0 all ranked, 3 without turns that cannot be read, 2 it cannot be, 130 "
+        "interrupted: the same command goes on.",
+    ),
+    "papers exemplars": Command(
+        "papers",
+        "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
+        "prill.papers.synapse.runs:ExemplarsConfig",
+        "prill.cli.papers:exemplars",
+        Words(
+            ("trajectories",),
+            metavars={
+                "trajectories": "TRAJ",
+                "verdicts": "V",
+                "output": "DIR",
+                "truth": "RULE|NAME",
+            },
+        ),
+        (
+            "prill papers exemplars t.jsonl --verdicts v.jsonl -o memory",
+            "prill papers exemplars t.jsonl --verdicts v.jsonl --calibration c.json -o memory "
+            "--shipped",
+            "prill papers exemplars t.jsonl --verdicts v.jsonl --threshold 0.8 -o memory --labels "
+            "l.jsonl --json",
+        ),
+        "Pages must have been recorded as HTML (prill rollout miniwob --text html). Exit "
+        "codes: 0 all read, 3 without some broken lines, 2 bad usage.",
+    ),
+    "papers conversations": Command(
+        "papers",
+        "conversations of several turns, from single tasks of Mind2Web",
+        "prill.papers.mind2web.runs:ConversationsConfig",
+        "prill.cli.papers:conversations",
+        Words(("source",), hidden=MORE_OF_MODEL, metavars={"source": "IN", "output": "FILE"}),
+        (
+            "prill papers conversations train_0.json -o conversations.json",
+            "prill papers conversations mind2web/ -o conversations.json --most-tasks 4",
+            "prill papers conversations train_0.json -o conversations.json --model gpt-4o "
+            "--budget-usd 5",
+        ),
+        "Tasks of one site that share words become a conversation; long ones are divided into "
+        "turns. The same command goes on where a run\n"
+        "broke off. Exit codes: 0 all made, 3 some records are broken, a rule stood in for the "
+        "model, or calls failed (FILE is then not\n"
+        "written yet), 2 nothing could be read or bad usage, 130 interrupted.",
+    ),
+}

@@ -1,0 +1,91 @@
+"""Commands that record trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prill.cli.commands.base import EPISODES, WHOLE, Command
+from prill.cli.words import Words
+
+# Of WebArena: what a check of its sites has no use for.
+_SHOWN = frozenset(
+    {
+        *(
+            "viewport",
+            "whole_page",
+            "max_tokens",
+            "pause",
+            "downloads",
+            "traces",
+            "schemes",
+            "cookies",
+            "hars",
+        ),
+        *(
+            f"oracle_model.{name.partition('.')[2]}"
+            for name in EPISODES
+            if name.startswith("model.")
+        ),
+    }
+)
+
+COMMANDS: Mapping[str, Command] = {
+    "rollout": Command(
+        "play",
+        "record trajectories: a policy in an environment",
+        "prill.runs.rollout:RolloutConfig",
+        "prill.cli.playing:rollout",
+        Words(
+            ("environment",),
+            hidden=EPISODES | {"first_play"},
+            metavars={
+                "environment": "ENVIRONMENT",
+                "output": "DIR",
+                "plan": "TOML",
+                "behaviour": "A,B",
+            },
+            whole=WHOLE,
+            renamed={"policy.trajectories": "--replay"},
+        ),
+        (
+            "prill rollout miniwob --tasks click-link,enter-text --seeds 0-4 -o runs/a",
+            "prill rollout webarena --shop --tasks all --policy react --model M --budget-usd 2 -o "
+            "runs/b",
+            "prill rollout mine.py:Shop --goal 'Find the price' --policy mine.py:Agent -o runs/c",
+        ),
+        "ENVIRONMENT --help and --policy NAME --help list the options of an environment and of "
+        "a policy: miniwob, webarena, airline, web, browsergym, mind2web, android, ios.\n"
+        "Exit codes: 0 all ended as they should, 3 some broke off or have no label, 2 bad "
+        "usage, 4 something is gone, 130 interrupted.",
+        dry_run=True,
+    ),
+    "devices": Command(
+        "play",
+        "which browsers, phones and simulators can be used here, and how to get the others",
+        "prill.runs.devices:DevicesConfig",
+        "prill.cli.playing:devices",
+        Words(("platforms",), metavars={"platforms": "PLATFORM", "appium_url": "URL"}),
+        (
+            "prill devices",
+            "prill devices android --appium-url http://10.0.0.2:4723",
+            "prill devices ios --json",
+        ),
+    ),
+    "check-sites": Command(
+        "play",
+        "whether WebArena's own sites are ready: addresses, logins, the reset and an oracle",
+        "prill.emulators.webarena.config:WebArenaConfig",
+        "prill.cli.playing:check_sites",
+        Words(
+            short={},
+            hidden=_SHOWN,
+            metavars={"configs": "FILE", "reset": "COMMAND|URL"},
+        ),
+        (
+            "prill check-sites --reset ./reset.sh",
+            "prill check-sites --shop",
+            "prill check-sites --tasks 0-99 --oracle verified --json",
+        ),
+        "Exit codes: 0 everything is there, 3 something is missing, 2 bad usage.",
+    ),
+}

@@ -1,0 +1,146 @@
+"""Commands that tell how far judges can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prill.cli.commands.base import JUDGE, LABELS, Command
+from prill.cli.words import Words
+
+_LABELLED = {
+    **LABELS,
+    **{"trajectories": "TRAJ", "verdicts": "VERDICTS", "labels": "LABELS"},
+    **dict.fromkeys(("output", "out_of_fold", "plot", "against", "disagreements"), "FILE"),
+}
+
+COMMANDS: Mapping[str, Command] = {
+    "agree": Command(
+        "trust",
+        "compare verdicts with labels",
+        "prill.runs.trust.agree:AgreeConfig",
+        "prill.cli.trusting:agree",
+        Words(("verdicts", "labels"), metavars={**_LABELLED, "corrections": "NAME", "by": "KEY,…"}),
+        (
+            "prill agree v.jsonl labels.jsonl --trajectories t.jsonl --by site,agent",
+            "prill agree v.jsonl labels.jsonl --against other.jsonl --disagreements differ.jsonl",
+            "prill agree predicted.jsonl recorded.jsonl --metric aitw",
+        ),
+    ),
+    "rate": Command(
+        "trust",
+        "success rates, corrected for the judge's errors by labels on some runs",
+        "prill.runs.trust.rate:RateConfig",
+        "prill.cli.trusting:rate",
+        Words(("verdicts", "labels"), metavars={**_LABELLED, "by": "KEY,…"}),
+        (
+            "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --by agent",
+            "prill rate v.jsonl labels.jsonl --trajectories t.jsonl --width 0.1",
+            "prill rate v.jsonl labels.jsonl --unscored left-out --json",
+        ),
+    ),
+    "calibrate": Command(
+        "trust",
+        "make a judge's scores probabilities, and choose a threshold",
+        "prill.runs.trust.fitting:CalibrateConfig",
+        "prill.cli.trusting:calibrate",
+        Words(("verdicts", "labels"), metavars=_LABELLED),
+        (
+            "prill calibrate v.jsonl labels.jsonl -o calibration.json --trajectories t.jsonl "
+            "--plot reliability.svg",
+            "prill calibrate v.jsonl labels.jsonl -o calibration.json --target-precision 0.9",
+            "prill calibrate calibrate.toml --cost-fp 1 --cost-fn 4",
+        ),
+        "Use labels that the judge has not been fitted to: on its own it is surer, and better, "
+        "than on others. For a fitted\n"
+        "judge that means the verdicts of `prill fit --out-of-fold`. `prill score "
+        "--calibration FILE` puts the file to use.",
+    ),
+    "fit": Command(
+        "trust",
+        "fit a judge to your own labelled trajectories, without a language model",
+        "prill.runs.trust.fitting:FitConfig",
+        "prill.cli.trusting:fit",
+        Words(("trajectories", "labels"), metavars=_LABELLED),
+        (
+            "prill fit t.jsonl labels.jsonl -o student.json --out-of-fold held-out.jsonl",
+            "prill fit t.jsonl labels.jsonl -o student.json --evidence-only --source human",
+            "prill fit fit.toml --harden --families stop-early,error-end",
+        ),
+        "Exit codes: 0 fitted, 3 fitted without some broken lines, 2 too few labelled runs or "
+        "bad usage.",
+    ),
+    "redteam": Command(
+        "trust",
+        "attack judges with false claims and injected text",
+        "prill.runs.trust.redteam:RedteamConfig",
+        "prill.cli.trusting:redteam",
+        Words(("trajectories", "labels"), hidden=JUDGE, metavars={**_LABELLED, "output": "FOLDER"}),
+        (
+            "prill redteam t.jsonl labels.jsonl -o red --judge vlm --model gpt-4o --attacks "
+            "claim-answer,pad-after --limit 50",
+            "prill redteam t.jsonl labels.jsonl -o red --judge student --judge.model student.json "
+            "--max-shift 2",
+            "prill redteam redteam.toml --dry-run",
+        ),
+        "Never attack a fitted judge on what it was fitted on: that flatters it.\n"
+        "docs/how-to/red-team.md explains attacks.\n"
+        "Exit codes: 0 done, 1 an attack adds more than --max-shift, 3 done and some verdicts "
+        "are unscored, 2 nothing could\n"
+        "be read or bad usage, 4 endpoint gone, 130 interrupted.",
+        dry_run=True,
+    ),
+    "annotate": Command(
+        "trust",
+        "label trajectories by hand, in a browser",
+        "prill.runs.annotate:AnnotateConfig",
+        "prill.cli.trusting:annotate",
+        Words(
+            ("trajectories",),
+            metavars={
+                "annotator": "NAME",
+                "captions": "FILE",
+                "earlier": "LABELS",
+                "order": "file|random",
+                "output": "LABELS",
+                "verdicts": "V",
+            },
+        ),
+        (
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada",
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada --order random --limit 100 "
+            "--blind",
+            "prill annotate --captions captions.jsonl --annotator ada",
+        ),
+        "The page asks for success, failure, not executable or unsure, for a label of each "
+        "step if wanted, and for a note. Every decision is on disk before the next trajectory "
+        "comes up; the same command resumes.\n"
+        "Exit codes: 0 ended, 3 ended and some lines are broken and left out, 2 nothing could "
+        "be read or bad usage.",
+    ),
+    "report": Command(
+        "trust",
+        "one HTML page with screenshots, verdicts and labels",
+        "prill.runs.report:ReportConfig",
+        "prill.cli.trusting:report",
+        Words(
+            ("trajectories",),
+            metavars={
+                "output": "PAGE",
+                "verdicts": "V",
+                "labels": "L",
+                "threshold": "T",
+                "calibration": "C",
+                "by": "KEY",
+                "title": "TEXT",
+                **LABELS,
+            },
+        ),
+        (
+            "prill report t.jsonl -o report.html --verdicts v.jsonl --labels l.jsonl",
+            "prill report t.jsonl -o report.html --verdicts vlm.jsonl steps.jsonl --embed",
+            "prill report runs/retries -o report.html",
+        ),
+        "Exit codes: 0 all shown, 3 some lines or images could not be read, 2 nothing could be "
+        "read or bad usage.",
+    ),
+}

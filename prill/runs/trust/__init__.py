@@ -1,0 +1,1 @@
+"""Runs that tell how far judges can be trusted."""
