@@ -19,9 +19,9 @@ from prill.emulators.browser.chromium import Chromium
 from prill.io.store import encode, read_labels, read_verdicts
 from prill.types import LabelRecord, StepLabel
 from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.server import serving
 from prill.ui.annotate.session import LabelSession
 from prill.ui.annotate.worklist import Worklist
+from prill.ui.serving import serving
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parents[1] / "datasets" / "samples" / "miniwob"
@@ -87,9 +87,8 @@ async def pictures(folder: Path, page: Path) -> None:
                 success = not label.success if label.id.endswith("9") else label.success
                 log.put(LabelRecord(id=label.id, success=success, annotator="Cleo"))
             verdicts = read_verdicts(folder / "student.jsonl")
-            async with serving(
-                LabelSession(worklist, log, earlier=ann(), verdicts=verdicts)
-            ) as url:
+            session = LabelSession(worklist, log, earlier=ann(), verdicts=verdicts)
+            async with serving(SessionSite(session)) as url:
                 await tab.goto(url)
                 await tab.locator("#picture").wait_for()
                 for key in ("t", "ArrowRight", "a", "f"):

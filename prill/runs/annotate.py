@@ -36,9 +36,10 @@ from prill.runs.base import (
 from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import SOURCE, LabelLog
-from prill.ui.annotate.server import serving
 from prill.ui.annotate.session import LabelSession, PairAgreement, Reveal
+from prill.ui.annotate.site import SessionSite
 from prill.ui.annotate.worklist import Worklist
+from prill.ui.serving import serving
 
 log = logging.getLogger("prill.runs")
 _MAX_PROBLEMS = 20
@@ -315,7 +316,7 @@ async def _labelled(
             session = LabelSession(
                 worklist, labels, earlier=earlier, verdicts=verdicts, reveal=reveal
             )
-            async with serving(session, config.port) as url:
+            async with serving(SessionSite(session), config.port) as url:
                 opened(Opened(url, "trajectories", len(worklist), session.done))
                 await stop.wait()
             return AnnotateResult(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,15 +14,9 @@ import msgspec
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, Choice, read_captions, read_decisions
 from prill.errors import InputError, UsageError
-from prill.ui.annotate.history import ConflictError, History
-from prill.ui.annotate.server import (
-    PLACE,
-    Handler,
-    UndoRequest,
-    change_response,
-    json_response,
-    picture_response,
-)
+from prill.ui.annotate.site import UndoRequest, page_files
+from prill.ui.history import ConflictError, History
+from prill.ui.serving import PLACE, Handler, change_response, json_response, picture_response
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -86,7 +80,7 @@ class CaptionSite:
     cannot be used.
     """
 
-    home = "captions"
+    command = "prill annotate"
 
     def __init__(
         self, captions: str | os.PathLike[str], log: CaptionLog, decisions: dict[str, Caption]
@@ -104,6 +98,10 @@ class CaptionSite:
     def done(self) -> int:
         """How many captions have a decision."""
         return sum(caption.id in self.decisions for caption in self.captions)
+
+    def files(self) -> Mapping[str, str]:
+        """The page, its style and its scripts."""
+        return page_files("captions")
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
         """Cards and pictures, by place."""

@@ -10,9 +10,9 @@ from typing import Literal, cast
 from prill.errors import InputError
 from prill.evaluators.meta.annotators import cohen_kappa
 from prill.types import Action, LabelRecord, StepLabel, Trajectory, Verdict
-from prill.ui.annotate.history import ConflictError, History
 from prill.ui.annotate.label_log import SOURCE, LabelLog
 from prill.ui.annotate.worklist import Worklist
+from prill.ui.history import ConflictError, History
 
 Choice = Literal["success", "failure", "not_executable", "unsure"]
 Reveal = Literal["before", "after", "never"]

@@ -14,9 +14,10 @@ import pytest_asyncio
 from prill.emulators.browser.chromium import Chromium
 from prill.ui.annotate.captions import CaptionSite
 from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.server import serving
 from prill.ui.annotate.session import LabelSession
+from prill.ui.annotate.site import SessionSite
 from prill.ui.annotate.worklist import Worklist
+from prill.ui.serving import serving
 from tests.support.chromium import started_chromium
 from tests.support.closing import closed
 
@@ -53,7 +54,7 @@ async def opened(
     """The page for labels with its first card."""
     with LabelLog(labels, "me") as log:
         async with (
-            serving(LabelSession(Worklist([trajectories]), log, **options)) as url,  # type: ignore[arg-type]
+            serving(SessionSite(LabelSession(Worklist([trajectories]), log, **options))) as url,  # type: ignore[arg-type]
             window(browser, url) as page,
         ):
             yield page

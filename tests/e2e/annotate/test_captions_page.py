@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from prill.ui.annotate.server import serving
+from prill.ui.serving import serving
 from tests.support.chromium import started_chromium
 from tests.unit.annotate.test_captions import HOSTILE, decided, opened, write
 

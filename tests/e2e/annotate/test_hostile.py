@@ -22,9 +22,10 @@ from prill.io.store import encode
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.server import serving
 from prill.ui.annotate.session import LabelSession
+from prill.ui.annotate.site import SessionSite
 from prill.ui.annotate.worklist import Worklist
+from prill.ui.serving import serving
 from tests.e2e.annotate.conftest import at, idle, press
 from tests.support.closing import closed
 
@@ -214,7 +215,7 @@ async def test_labels_page_shows_all_runs_nothing(browser: Chromium, tmp_path: P
     sitting = session(tmp_path, PAYLOADS[3])
     counts: list[dict[str, int]] = []
     with sitting.log:
-        async with serving(sitting) as url, watched(browser, url) as watch:
+        async with serving(SessionSite(sitting)) as url, watched(browser, url) as watch:
             page = watch.page
             for i, text in enumerate(PAYLOADS):
                 await at(page, i + 1)
@@ -283,7 +284,7 @@ async def test_policy_stops_what_gets_in(browser: Chromium, tmp_path: Path) -> N
     """
     sitting = session(tmp_path)
     with sitting.log:
-        async with serving(sitting) as url:
+        async with serving(SessionSite(sitting)) as url:
             context = await browser.context(1280, 800)
             page = await context.new_page()
             outside: list[str] = []
@@ -343,7 +344,8 @@ async def test_others_neither_read_nor_write(
     ]
     body = json.dumps({"choice": "success"}).encode()
     with site.log:
-        async with serving(site) as url, aiohttp.ClientSession() as http:
+        page = SessionSite(site) if isinstance(site, LabelSession) else site
+        async with serving(page) as url, aiohttp.ClientSession() as http:
             base, token = url.rstrip("/").rsplit("/", 1)
             port = base.rpartition(":")[2]
             own = {"Origin": base, "Content-Type": "application/json"}
@@ -395,7 +397,7 @@ async def test_other_site_neither_frames_nor_posts(browser: Chromium, tmp_path: 
     """
     sitting = session(tmp_path)
     with sitting.log:
-        async with serving(sitting) as url:
+        async with serving(SessionSite(sitting)) as url:
             context = await browser.context(800, 600)
             page = await context.new_page()
             frame = f"<iframe src='{url}'></iframe><img src='{url}pictures/21/0'>"

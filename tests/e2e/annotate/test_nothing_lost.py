@@ -27,9 +27,10 @@ from prill.io.store import encode, read_labels
 from prill.types import LabelRecord
 from prill.ui.annotate.captions import CaptionSite, open_site
 from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.server import serving
 from prill.ui.annotate.session import LabelSession
+from prill.ui.annotate.site import SessionSite
 from prill.ui.annotate.worklist import Worklist
+from prill.ui.serving import serving
 from tests.e2e.annotate.conftest import at, idle, opened, opened_captions, press, window, write
 
 if TYPE_CHECKING:
@@ -215,7 +216,7 @@ async def test_second_click_hits_the_same_control(
     """
     with LabelLog(tmp_path / "l.jsonl", "me") as log:
         async with (
-            serving(LabelSession(Worklist([runs(tmp_path, 1200)]), log)) as url,
+            serving(SessionSite(LabelSession(Worklist([runs(tmp_path, 1200)]), log))) as url,
             window(browser, url, width) as page,
         ):
             if alert:
@@ -401,7 +402,7 @@ async def test_failed_save_is_shown_and_kept(
     labels = tmp_path / "l.jsonl"
     with LabelLog(labels, "me") as log:
         async with (
-            serving(LabelSession(Worklist([runs(tmp_path, 2)]), log)) as url,
+            serving(SessionSite(LabelSession(Worklist([runs(tmp_path, 2)]), log))) as url,
             window(browser, url) as page,
         ):
 

@@ -16,7 +16,6 @@ from prill.errors import UsageError
 from prill.io.store import encode, read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
 from prill.ui.annotate.label_log import LabelLog
-from prill.ui.annotate.server import serving
 from prill.ui.annotate.session import (
     LabelDecision,
     LabelSession,
@@ -24,7 +23,9 @@ from prill.ui.annotate.session import (
     Reveal,
     pair_agreement,
 )
+from prill.ui.annotate.site import SessionSite
 from prill.ui.annotate.worklist import Worklist
+from prill.ui.serving import serving
 
 aiohttp = pytest.importorskip("aiohttp")
 
@@ -297,7 +298,7 @@ def sit(folder: Path, reveal: Reveal = "after") -> LabelSession:
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     session = sit(tmp_path)
     with session.log:
-        async with serving(session) as url, aiohttp.ClientSession() as http:
+        async with serving(SessionSite(session)) as url, aiohttp.ClientSession() as http:
             yield Site(session, url, http)
 
 
@@ -586,8 +587,8 @@ async def test_later_sitting_resumes_at_unlabelled(tmp_path: Path) -> None:
 async def test_taken_port_is_a_clear_error(site: Site, tmp_path: Path) -> None:
     port = int(site.base.rpartition(":")[2])
     with pytest.raises(UsageError, match=f"port {port} cannot be used"):
-        async with serving(site.session, port):
+        async with serving(SessionSite(site.session), port):
             pass
     with pytest.raises(UsageError, match="port 99999 cannot be used"):
-        async with serving(site.session, 99999):
+        async with serving(SessionSite(site.session), 99999):
             pass

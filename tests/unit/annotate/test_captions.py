@@ -14,7 +14,7 @@ from prill.errors import InputError, NoEvidenceError, UsageError
 from prill.io.store import encode
 from prill.types import Observation
 from prill.ui.annotate.captions import CaptionDecision, CaptionSite, open_site
-from prill.ui.annotate.server import serving
+from prill.ui.serving import serving
 
 aiohttp = pytest.importorskip("aiohttp")
 

@@ -1,8 +1,8 @@
-"""The annotation server: loopback only, protected by a token in the URL.
+"""Serves a page on this machine only, protected by a token in the URL.
 
 Every path begins with the token, so nothing depends on cookies, which browsers share between the
-ports of a machine. The `Host` header is checked against DNS rebinding; what changes labels must be
-JSON from the page itself. Pictures and page texts are named by place, never by path.
+ports of a machine. The `Host` header is checked against DNS rebinding; what changes anything must
+be JSON from the page itself. Pictures and page texts are named by place, never by path.
 """
 
 from __future__ import annotations
@@ -12,18 +12,14 @@ import contextlib
 import hmac
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.io.images import read_image
-from prill.types import Observation
-from prill.ui.annotate.history import ConflictError
-from prill.ui.annotate.session import LabelDecision, LabelSession
-from prill.ui.templates import read_part, render
+from prill.ui.history import ConflictError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -34,13 +30,15 @@ Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
 class Site(Protocol):
-    """A page and what it may ask for: `home` names its HTML file and its script; routes are a path,
-    what reads it, and what writes to it.
-    """
+    """A page with its styles and scripts, and what it may ask for."""
 
     @property
-    def home(self) -> str:
-        """The name of the page's HTML file and of its script."""
+    def command(self) -> str:
+        """The command that printed the address, for those who open another one."""
+        ...
+
+    def files(self) -> Mapping[str, str]:
+        """What the browser loads, by name; "" is the page itself."""
         ...
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
@@ -51,9 +49,7 @@ class Site(Protocol):
 PLACE = "{index:[0-9]{1,9}}"
 _LOOPBACK = "127.0.0.1"
 _MAX_BODY = 1_000_000
-_SHARED = {"look.css": "text/css", "look.js": "text/javascript"}  # with the other pages of prill
-_SCRIPTS = dict.fromkeys(("common.js", "page.js", "captions.js"), "text/javascript")
-_PAGE = {"": "text/html", "page.css": "text/css", **_SCRIPTS, **_SHARED}
+_TYPES = {"": "text/html", "css": "text/css", "js": "text/javascript"}
 # By content: an SVG or HTML file that calls itself a picture could run scripts.
 _PICTURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -74,7 +70,7 @@ _HEADERS = {
 
 
 @contextlib.asynccontextmanager
-async def serving(session: LabelSession | Site, port: int = 0) -> AsyncIterator[str]:
+async def serving(site: Site, port: int = 0) -> AsyncIterator[str]:
     """Serves the page while open; gives its address, with a token made for this time. Raises
     UsageError on a taken port.
 
@@ -97,7 +93,7 @@ async def serving(session: LabelSession | Site, port: int = 0) -> AsyncIterator[
     bound: int = listening.getsockname()[1]
     # Paths hold the token, so requests are not logged.
     runner = web.AppRunner(
-        application(session, bound, token),
+        application(site, bound, token),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=2,
@@ -111,7 +107,7 @@ async def serving(session: LabelSession | Site, port: int = 0) -> AsyncIterator[
         listening.close()
 
 
-def application(session: LabelSession | Site, port: int, token: str) -> web.Application:
+def application(site: Site, port: int, token: str) -> web.Application:
     """The routes, behind a guard that asks every request for the token and for a loopback name with
     this port.
     """
@@ -128,7 +124,7 @@ def application(session: LabelSession | Site, port: int, token: str) -> web.Appl
             request_token.encode("utf-8", "surrogateescape"), token.encode()
         ):
             raise web.HTTPForbidden(
-                text="open the address that prill annotate printed: it holds the token\n"
+                text=f"open the address that {site.command} printed: it holds the token\n"
             )
         if request.method not in ("GET", "HEAD"):
             if request.content_type != "application/json":
@@ -143,107 +139,22 @@ def application(session: LabelSession | Site, port: int, token: str) -> web.Appl
 
     app = web.Application(middlewares=[guard], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(add_headers)
-    site = SessionSite(session) if isinstance(session, LabelSession) else session
+    files = site.files()
 
-    async def page(request: web.Request) -> web.StreamResponse:
+    async def file(request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        if name:
-            text = read_part(f"ui/{name}" if name in _SHARED else f"ui/annotate/{name}")
-        else:
-            text = render(f"ui/annotate/{site.home}.html", home=site.home)
-        return web.Response(text=text, content_type=_PAGE[name], charset="utf-8")
+        if name not in files:
+            raise web.HTTPNotFound
+        kind = _TYPES[name.rpartition(".")[2]]
+        return web.Response(text=files[name], content_type=kind, charset="utf-8")
 
-    app.router.add_get(
-        "/{token}/{name:((look|common|page|captions)\\.js|(look|page)\\.css)?}", page
-    )
+    app.router.add_get(r"/{token}/{name:([a-z]+\.(js|css))?}", file)
     for path, read, write in site.routes():
         if read is not None:
             app.router.add_get(f"/{{token}}/{path}", read)
         if write is not None:
             app.router.add_post(f"/{{token}}/{path}", write)
     return app
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaveRequest(LabelDecision):
-    """A decision, and the version of the card which it was decided on; None for any."""
-
-    version: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UndoRequest:
-    """The number of the decision to take back; None for the last of the sitting."""
-
-    version: int | None = None
-
-
-class SessionSite:
-    """The page for labels of trajectories."""
-
-    home = "page"
-
-    def __init__(self, session: LabelSession) -> None:
-        self.session = session
-
-    def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
-        """Cards, pictures and page texts, by place."""
-        return (
-            ("api/overview", self.overview, None),
-            (f"api/cards/{PLACE}", self.card, self.save),
-            ("api/undo", None, self.undo),
-            (f"pictures/{PLACE}/{{state:[0-9]{{1,9}}}}", self.picture, None),
-            (f"texts/{PLACE}/{{state:[0-9]{{1,9}}}}", self.text, None),
-        )
-
-    async def overview(self, request: web.Request) -> web.StreamResponse:
-        """All trajectories with their state."""
-        return json_response(self.session.overview())
-
-    async def card(self, request: web.Request) -> web.StreamResponse:
-        """One trajectory with its label."""
-        return json_response(self.session.card(self._index(request)))
-
-    async def save(self, request: web.Request) -> web.StreamResponse:
-        """Saves the label of a trajectory."""
-        index = self._index(request)
-        return await change_response(
-            request, SaveRequest, lambda asked: self.session.save(index, asked, asked.version)
-        )
-
-    async def undo(self, request: web.Request) -> web.StreamResponse:
-        """Takes the last change back."""
-        return await change_response(
-            request, UndoRequest, lambda asked: self.session.undo(asked.version)
-        )
-
-    async def picture(self, request: web.Request) -> web.StreamResponse:
-        """The screenshot of a state."""
-        return await picture_response(self._state(request).screenshot)
-
-    async def text(self, request: web.Request) -> web.StreamResponse:
-        """The page text of a state."""
-        from aiohttp import web
-
-        body = (self._state(request).text or "").encode("utf-8", "replace")
-        return web.Response(body=body, content_type="text/plain", charset="utf-8")
-
-    def _index(self, request: web.Request) -> int:
-        from aiohttp import web
-
-        index = int(request.match_info["index"])
-        if index >= len(self.session.worklist):
-            raise web.HTTPNotFound
-        return index
-
-    def _state(self, request: web.Request) -> Observation:
-        from aiohttp import web
-
-        states = self.session.worklist[self._index(request)].observations
-        state = int(request.match_info["state"])
-        if state >= len(states):
-            raise web.HTTPNotFound
-        return states[state]
 
 
 async def picture_response(path: str | None) -> web.StreamResponse:
