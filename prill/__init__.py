@@ -151,6 +151,7 @@ if TYPE_CHECKING:
     )
     from prill.runs.trust.rate import RateConfig, RateResult, rate, rate_async
     from prill.runs.trust.redteam import RedteamConfig, RedteamResult, redteam, redteam_async
+    from prill.runs.view import ViewConfig, ViewResult, view, view_async
     from prill.runs.watch import WatchConfig, watch, watch_async
     from prill.scoring.scorer import score_files, score_stream
 
@@ -233,6 +234,8 @@ __all__ = [
     "Usage",
     "UsageError",
     "Verdict",
+    "ViewConfig",
+    "ViewResult",
     "WatchConfig",
     "WebArenaConfig",
     "WebConfig",
@@ -314,6 +317,8 @@ __all__ = [
     "to_dataset",
     "train",
     "train_async",
+    "view",
+    "view_async",
     "watch",
     "watch_async",
     "write_labels",
@@ -329,6 +334,8 @@ _HOMES = {
     "AgreeResult": "runs.trust.agree",
     "AndroidConfig": "emulators.android.config",
     "AnnotateConfig": "runs.annotate",
+    "ViewConfig": "runs.view",
+    "ViewResult": "runs.view",
     "BadLine": "io.store",
     "BatchCollectConfig": "runs.batch",
     "BatchSubmitConfig": "runs.batch",
@@ -392,6 +399,8 @@ _HOMES = {
     "agree_async": "runs.trust.agree",
     "agreement": "evaluators.meta.agreement:agreement",
     "annotate": "runs.annotate",
+    "view": "runs.view",
+    "view_async": "runs.view",
     "annotate_async": "runs.annotate",
     "as_judge": "evaluators.function",
     "batch_collect": "runs.batch",

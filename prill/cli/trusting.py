@@ -11,6 +11,7 @@ from prill.cli.words import Switches
 from prill.evaluators.fitted.overlap import fitted_caution
 from prill.io.outputs import words_beside
 from prill.io.store import encode
+from prill.io.tables import printable
 from prill.runs.annotate import AnnotateConfig, Opened
 from prill.runs.annotate import annotate as serve_annotation
 from prill.runs.base import count_trajectories
@@ -23,8 +24,11 @@ from prill.runs.trust.fitting import CalibrateConfig, FitConfig
 from prill.runs.trust.rate import RateConfig
 from prill.runs.trust.rate import rate as estimate_rate
 from prill.runs.trust.redteam import RedteamConfig, plan_redteam, redteam_async
+from prill.runs.view import OpenedView, ViewConfig
+from prill.runs.view import view as show_runs
 
 EXIT_ALL, EXIT_TURNED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
+_MAX_PROBLEMS = 10
 
 
 def report(config: ReportConfig, switches: Switches) -> int:
@@ -48,6 +52,26 @@ def report(config: ReportConfig, switches: Switches) -> int:
             file=sys.stderr,
         )
     return EXIT_SOME if result.broken else EXIT_ALL
+
+
+def view(config: ViewConfig, switches: Switches) -> int:
+    """`prill view`; 0 when it ended, 3 when it ended and some lines could not be read."""
+
+    def announce(page: OpenedView) -> None:
+        if switches.json:
+            print(json.dumps({"url": page.url}), flush=True)
+            return
+        print(f"prill view: open {page.url}", file=sys.stderr)
+        print("Ctrl-C ends it.", file=sys.stderr, flush=True)
+
+    result = show_runs(config, opened=announce)
+    if switches.json:
+        print(json.dumps(result.table()))
+    else:
+        print(result, file=sys.stderr)
+    for problem in result.problems[:_MAX_PROBLEMS]:
+        print(f"prill view: {printable(problem)}", file=sys.stderr)
+    return EXIT_SOME if result.problems else EXIT_ALL
 
 
 def annotate(config: AnnotateConfig, switches: Switches) -> int:

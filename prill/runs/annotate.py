@@ -114,7 +114,7 @@ class AnnotateConfig(Config):
         Raises:
             UsageError: They do not.
         """
-        object.__setattr__(self, "annotator", _name(self.annotator))
+        object.__setattr__(self, "annotator", annotator_name(self.annotator))
         if self.blind and self.show_verdicts:
             raise UsageError(
                 "blind hides what show_verdicts shows: give one of them",
@@ -362,7 +362,7 @@ def _choices(site: CaptionSite) -> dict[str, int]:
     return {name: choices[name] for name in get_args(Choice)}
 
 
-def _name(text: str) -> str:
+def annotator_name(text: str) -> str:
     """The name to write next to every label. Raises OptionError for what is none."""
     name = text.strip()
     if not name:

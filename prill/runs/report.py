@@ -177,7 +177,7 @@ def report(
     Raises:
         UsageError: The configuration cannot be carried out, or nothing could be read.
     """
-    config, retries = _with_retries(config)
+    config, retries = with_retries(config)
     check_output(
         config.output,
         "a report",
@@ -228,7 +228,7 @@ def _written(
     return ReportResult(str(config.output), size, len(judges), summary, config.embed)
 
 
-def _with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry] | None]:
+def with_retries(config: ReportConfig) -> tuple[ReportConfig, Mapping[str, Retry] | None]:
     """What came of each attempt in the folders of `prill reflexion`, whose verdicts and labels
     count unless others are named.
 

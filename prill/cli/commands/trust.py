@@ -89,6 +89,32 @@ COMMANDS: Mapping[str, Command] = {
         "be read or bad usage, 4 endpoint gone, 130 interrupted.",
         dry_run=True,
     ),
+    "view": Command(
+        "trust",
+        "read, search, compare and label many runs in a browser, while their files grow",
+        "prill.runs.view:ViewConfig",
+        "prill.cli.trusting:view",
+        Words(
+            ("trajectories",),
+            metavars={
+                "annotator": "NAME",
+                "by": "KEY",
+                "output": "LABELS",
+                "verdicts": "V",
+                "labels": "L",
+                "title": "TEXT",
+                **LABELS,
+            },
+        ),
+        (
+            "prill view t.jsonl --verdicts v.jsonl --labels l.jsonl",
+            "prill view t.jsonl --verdicts v.jsonl --annotator ada -o ada.jsonl --blind",
+            "prill view logs --verdicts vlm.jsonl steps.jsonl --by task",
+        ),
+        "The page is served on this machine only, and follows files that a run is writing. "
+        "`prill report` writes the same as one file.\n"
+        "Exit codes: 0 ended, 3 ended and some lines could not be read, 2 bad usage.",
+    ),
     "annotate": Command(
         "trust",
         "label trajectories by hand, in a browser",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 from prill.errors import InputError
 from prill.evaluators.meta.annotators import cohen_kappa
 from prill.types import Action, LabelRecord, StepLabel, Trajectory, Verdict
 from prill.ui.annotate.label_log import SOURCE, LabelLog
-from prill.ui.annotate.worklist import Worklist
 from prill.ui.history import ConflictError, History
 
 Choice = Literal["success", "failure", "not_executable", "unsure"]
@@ -140,6 +139,44 @@ class LabelChange:
     undone: LabelDecision | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class VersionedDecision:
+    """What this annotator decided, and the number of that decision in this sitting: 0 for one from
+    before, or none.
+    """
+
+    mine: LabelDecision | None
+    version: int
+
+
+class Runs(Protocol):
+    """Runs to label, by place; there may be more of them later."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Their ids."""
+        ...
+
+    @property
+    def places(self) -> Mapping[str, int]:
+        """The place of each id."""
+        ...
+
+    @property
+    def goals(self) -> Sequence[str]:
+        """Their goals, for a list."""
+        ...
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What could not be read."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Trajectory: ...
+
+
 class LabelSession:
     """`earlier` are labels of other files; those of other sources than people, and this annotator's
     own, are left out.
@@ -152,7 +189,7 @@ class LabelSession:
 
     def __init__(
         self,
-        worklist: Worklist,
+        worklist: Runs,
         log: LabelLog,
         *,
         earlier: Iterable[LabelRecord] = (),
@@ -163,7 +200,7 @@ class LabelSession:
         self.log = log
         self.reveal = reveal
         self.written = 0
-        self._places = {id: place for place, id in enumerate(worklist.ids)}
+        self._places = worklist.places
         self._labels_of_others: dict[str, dict[str, LabelRecord]] = {}
         for record in (*earlier, *log.others):
             if record.source == SOURCE and record.annotator != log.annotator:
@@ -213,7 +250,7 @@ class LabelSession:
             annotator=self.log.annotator,
             at=self._next(-1) or 0,
             entries=tuple(entries),
-            broken=tuple(line.message for line in self.worklist.broken),
+            broken=tuple(self.worklist.problems),
             pairs=self._visible_pairs(),
         )
 
@@ -256,12 +293,21 @@ class LabelSession:
             else None,
         )
 
-    async def save(
-        self, index: int, decision: LabelDecision, version: int | None = None
-    ) -> LabelChange:
-        """Writes a decision; `version` is that of the card which it was decided on, None for any.
+    def choice(self, id: str) -> Choice | None:
+        """What this annotator chose for a trajectory; None: nothing yet."""
+        return _choice(self.log.mine.get(id))
 
-        Raises InputError for labels of steps that are not there, ConflictError when the card has
+    def decision(self, index: int) -> VersionedDecision:
+        """The decision about a trajectory, by its place."""
+        mine = self.log.mine.get(self.worklist.ids[index])
+        return VersionedDecision(_decision(mine), self._history.version(index))
+
+    async def put(
+        self, index: int, decision: LabelDecision, version: int | None = None
+    ) -> VersionedDecision:
+        """Writes a decision; `version` is that of what it was decided on, None for any.
+
+        Raises InputError for labels of steps that are not there, ConflictError when there is
         another version by now, UsageError when the decision cannot be written.
         """
         record = _record(self.worklist[index], decision, self.log.annotator)
@@ -269,7 +315,7 @@ class LabelSession:
             before = self.log.mine.get(record.id)
             if not self._history.is_current(index, version):
                 if before == record:  # the answer to an earlier request was lost
-                    return self._change(index)
+                    return self.decision(index)
                 saved = (
                     "taken back"
                     if before is None
@@ -281,13 +327,24 @@ class LabelSession:
             self.written += 1
         if self._revealed_choices.get(record.id, decision.choice) != decision.choice:
             self._revised.add(record.id)
+        return self.decision(index)
+
+    async def save(
+        self, index: int, decision: LabelDecision, version: int | None = None
+    ) -> LabelChange:
+        """Writes a decision like `put`, and tells what comes next."""
+        await self.put(index, decision, version)
         return self._change(index)
 
-    async def undo(self, version: int | None = None) -> LabelChange | None:
-        """Takes the decision of this number back, or the last of this sitting; None when there is
-        nothing to undo.
+    async def take_back(
+        self, version: int | None = None
+    ) -> tuple[int, LabelDecision | None] | None:
+        """Takes the decision of this number back, or the last of this sitting.
 
-        Raises ConflictError when another decision has replaced it, UsageError like `save`.
+        Returns:
+            The place and what was taken back; None when there is nothing to undo.
+
+        Raises ConflictError when another decision has replaced it, UsageError like `put`.
         """
         async with self._writing:
             step = self._history.find(version)
@@ -301,7 +358,12 @@ class LabelSession:
                 await asyncio.to_thread(self.log.put, step.before)
             self._history.drop(step)
             self.written -= 1
-        return self._change(step.index, taken_back)
+        return step.index, taken_back
+
+    async def undo(self, version: int | None = None) -> LabelChange | None:
+        """Takes a decision back like `take_back`, and tells what comes next."""
+        taken_back = await self.take_back(version)
+        return self._change(*taken_back) if taken_back is not None else None
 
     def _change(self, index: int, undone: LabelDecision | None = None) -> LabelChange:
         return LabelChange(

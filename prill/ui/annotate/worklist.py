@@ -58,6 +58,13 @@ class Worklist:
         self.ids = [entries[number][0] for number in self._numbers]
         self.goals = [entries[number][1] for number in self._numbers]
 
+        self.places = {id: place for place, id in enumerate(self.ids)}
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the lines that were left out."""
+        return [line.message for line in self.broken]
+
     def __len__(self) -> int:
         return len(self._numbers)
 

@@ -7,6 +7,7 @@ function address() {
   for (const [key, value] of Object.entries(filters)) {
     if (value && !(key === "judge" && value === "0")) words.set(key, value);
   }
+  if (columnsInAddress()) words.set("columns", columnsInAddress());
   if (order.by) words.set("sort", `${order.falls ? "-" : ""}${order.by}`);
   return `#${words}`;
 }
@@ -24,11 +25,12 @@ function addAddress() {
 function fromAddress() {
   const words = new URLSearchParams(window.location.hash.slice(1));
   if (!words.has("t")) {
-    setView("summary");
+    setView(words.has("summary") ? "summary" : HOME);
     return;
   }
   const index = overview.rows.findIndex((row) => row.id === words.get("t"));
   const sort = words.get("sort") ?? "";
+  chooseColumns(words.get("columns") ?? "");
   setOrder(sort.replace(/^-/, ""), sort.startsWith("-"));
   at = Math.max(0, Number.parseInt(words.get("step") ?? "1", 10) - 1 || 0);
   if (index >= 0) current = index;

@@ -1,31 +1,30 @@
-// What a model was asked and what it answered: packed in the page, unpacked when it is wanted.
+// What a model was asked and what it answered.
 
 function callsButton(name, i) {
-  const id = `c${current}-${i}`;
-  return byId(id) ? el("button", { type: "button", class: "jump asked", "aria-haspopup": "dialog", click: () => openCalls(name, id) }, "Asked and answered") : null;
+  const index = current;
+  return hasCalls(index, i) ? el("button", { type: "button", class: "jump asked", "aria-haspopup": "dialog", click: () => openCalls(name, index, i) }, "Asked and answered") : null;
 }
 
-async function openCalls(name, id) {
+async function openCalls(name, index, judge) {
   const place = byId("calls");
   const head = el("div", { class: "viewer-head" }, el("h2", {}, `Asked and answered: ${name}`), el("button", { type: "button", click: () => place.close() }, "Close"));
   place.replaceChildren(head, el("p", { class: "hint" }, "Unpacking …"));
   place.showModal();
   let record;
   try {
-    record = await unpacked(id);
+    record = await readCalls(index, judge);
   } catch {
-    place.lastChild.textContent = "This browser cannot unpack it; prill show tells the same.";
+    place.lastChild.textContent = "It cannot be shown here; prill show tells the same.";
+    return;
+  }
+  if (record === null) {
+    place.lastChild.textContent = "Nothing was kept of it.";
     return;
   }
   place.replaceChildren(head,
     el("p", { class: "hint" }, "Messages quote pages and agents: what stands there is nobody's instruction."),
     ...record.calls.map((call, i) => callFold(call, i, record.calls.length)),
     record.left_out ? el("p", { class: "notice" }, `${record.left_out} more ${record.left_out === 1 ? "call is" : "calls are"} not in this page; prill show has them.`) : "");
-}
-
-async function unpacked(id) {
-  const bytes = Uint8Array.from(atob(block(id)), (character) => character.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 }
 
 function callFold(call, i, count) {

@@ -1,10 +1,5 @@
 // One trajectory: its screenshots and steps, and beside them what was said of it.
 
-function readDetail(index) {
-  const text = block(`t${index}`);
-  return text === null ? null : JSON.parse(text);
-}
-
 function drawDetail(index) {
   const place = byId("detail");
   entry = index === null ? null : readDetail(index);
@@ -23,6 +18,8 @@ function drawDetail(index) {
     row.broken ? el("p", { class: "notice" }, row.broken) : null,
     trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
     attemptsOf(index),
+    othersOf(index),
+    labelBar(index),
     el("div", { class: "scene" },
       el("div", { class: "seen" }, states ? stage() : null, trajectory ? film() : null),
       el("div", { class: "beside" }, labelLine(entry, row), judgeCards(entry, row), answer(trajectory))),

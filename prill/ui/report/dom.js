@@ -35,11 +35,11 @@ function plain(text) {
   return el("div", { class: "plain" }, text);
 }
 
-// A block of the page that a browser may still be reading: null until it is there.
-function block(id) {
-  const node = byId(id);
-  return node ? node.textContent : null;
+// A reason may cite steps, as [S3]: those that there are become links.
+function cited(text, shown) {
+  const states = shown.trajectory ? stateCount(shown.trajectory) : 0;
+  return text.split(/(\[S\d{1,5}\])/).map((part) => {
+    const step = /^\[S(\d+)\]$/.exec(part);
+    return step && step[1] >= 1 && step[1] <= states ? stepLink(shown, step[1] - 1) : part;
+  });
 }
-
-// The list of trajectories and what all of them share; the page's script stands behind it.
-const overview = JSON.parse(block("overview"));

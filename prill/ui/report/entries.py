@@ -31,6 +31,7 @@ from prill.ui.report.pictures import ReportPicture
 # characters of a state's text, a thought, an answer or a reason that the page keeps
 MAX_TEXT = 4000
 _MAX_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
+_REASON = 160  # characters of a reason in the list
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
 _NO_EVALUATOR = EvaluatorInfo("", "")
 
@@ -65,8 +66,8 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRow:
-    """One trajectory in the list. `truth` and `outcomes` (one for each judge, as `scores`) are ""
-    without a label or verdict.
+    """One trajectory in the list. `truth` and `outcomes` (one for each judge, as `scores` and the
+    beginnings of `reasons`) are "" without a label or verdict.
 
     `parts` are its values of the keys that the list can be filtered by, None where it has none; see
     `slice_value`. `broken` says what is wrong with a line that could not be read; nothing else is
@@ -84,6 +85,7 @@ class ReportRow:
     truth: Outcome = ""
     outcomes: tuple[Outcome, ...] = ()
     scores: tuple[float | None, ...] = ()
+    reasons: tuple[str, ...] = ()
     parts: tuple[str | None, ...] = ()
     broken: str | None = None
     series: int | None = None
@@ -120,16 +122,18 @@ def read_judges(
                 (path, encode(verdict.evaluator)), (verdict.evaluator, {})
             )
             verdicts[verdict.id] = replace(verdict, evaluator=info)
-    names = _names([(path, info) for (path, _), (info, _) in columns.items()])
+    names = judge_names([(path, info) for (path, _), (info, _) in columns.items()])
     return [
         Judge(name, info, verdicts, transcript_folder(path) if transcripts else None)
         for name, ((path, _), (info, verdicts)) in zip(names, columns.items(), strict=True)
     ]
 
 
-def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
-    """As short as tells them apart: the evaluator's name, then with its model, version, prompt,
-    file, and a number.
+def judge_names(columns: Sequence[tuple[str, EvaluatorInfo]]) -> list[str]:
+    """Names for judges, each of a verdict file.
+
+    They are as short as tells them apart: the evaluator's name, then with its model, version,
+    prompt, file, and a number.
     """
     parts = [
         (
@@ -159,39 +163,54 @@ def row(
     """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is
     then undecided.
     """
-    verdicts = [judge.verdicts.get(item.id) for judge in judges]
-    outcomes = tuple(map(_verdict_outcome, verdicts))
-    scores = tuple(
-        None if verdict is None or verdict.score is None else round(verdict.score, 3)
-        for verdict in verdicts
-    )
-    truth_outcome = _outcome(truth, "undecided") if labelled else ""
+    outcome = truth_outcome(truth) if labelled else ""
     if isinstance(item, BadLine):
-        unknown = (None,) * len(keys)
-        return ReportRow(
+        made = ReportRow(
             id=item.id,
             goal="(this line could not be read)",
-            truth=truth_outcome,
-            outcomes=outcomes,
-            scores=scores,
-            parts=unknown,
+            truth=outcome,
+            parts=(None,) * len(keys),
             broken=item.message,
         )
-    return ReportRow(
-        id=item.id,
-        goal=cut(item.task.goal, _MAX_WORDS),
-        site=item.task.site,
-        agent=item.agent,
-        platform=item.task.platform,
-        task=make_task(item),
-        steps=len(item.steps),
-        truth=truth_outcome,
-        outcomes=outcomes,
-        scores=scores,
-        parts=tuple(
-            part and cut(part, _MAX_WORDS) for part in (slice_value(item, key) for key in keys)
+    else:
+        made = ReportRow(
+            id=item.id,
+            goal=cut(item.task.goal, _MAX_WORDS),
+            site=item.task.site,
+            agent=item.agent,
+            platform=item.task.platform,
+            task=make_task(item),
+            steps=len(item.steps),
+            truth=outcome,
+            parts=tuple(
+                part and cut(part, _MAX_WORDS) for part in (slice_value(item, key) for key in keys)
+            ),
+        )
+    return judged_row(made, judges)
+
+
+def judged_row(made: ReportRow, judges: Sequence[Judge]) -> ReportRow:
+    """The row with what these judges say of its trajectory."""
+    verdicts = [judge.verdicts.get(made.id) for judge in judges]
+    return replace(
+        made,
+        outcomes=tuple(map(_verdict_outcome, verdicts)),
+        scores=tuple(
+            None if verdict is None or verdict.score is None else round(verdict.score, 3)
+            for verdict in verdicts
         ),
+        reasons=tuple("" if verdict is None else _first_words(verdict) for verdict in verdicts),
     )
+
+
+def truth_outcome(truth: bool | None) -> Outcome:
+    """The outcome that labels come to; None is undecided."""
+    return _outcome(truth, "undecided")
+
+
+def _first_words(verdict: Verdict) -> str:
+    words = " ".join((verdict.unscored or verdict.reason).split())
+    return words if len(words) <= _REASON else f"{words[: _REASON - 1]}…"
 
 
 def get_series(item: Trajectory | BadLine) -> tuple[tuple[object, ...], int] | None:

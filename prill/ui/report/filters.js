@@ -1,12 +1,10 @@
 // Which trajectories the list holds: search words, and choices that all must hold.
 
 const filters = { search: "", judge: "0", verdict: "", against: "", among: "", truth: "" };
-for (const part of overview.parts) filters[`by-${part}`] = "";
 const AGAINST = { wrong: "disagrees", FP: "false positive", FN: "false negative", unscored: "unscored", agrees: "agrees", "": "any" };
-let texts = [];
 
 function fits(row, i) {
-  if (filters.search && !filters.search.split(/\s+/).every((word) => texts[i].includes(word))) return false;
+  if (filters.search && !hasWords(i, filters.search)) return false;
   const said = row.outcomes[Number(filters.judge)] ?? "";
   if (filters.verdict && (filters.verdict === "none" ? "" : filters.verdict) !== said) return false;
   if (filters.against && !standsAgainst(against(row.truth, said))) return false;
@@ -42,12 +40,12 @@ function slice(part, i) {
   return choice(`by-${part}`, part[0].toUpperCase() + part.slice(1), [["", "any"], ...options]);
 }
 
-function drawFilters() {
-  texts = overview.rows.map((row) => `${row.goal} ${row.id}`.toLowerCase());
+function drawChoices() {
+  for (const part of overview.parts) filters[`by-${part}`] ??= "";
   const several = overview.judges.length > 1;
   const judged = overview.judges.length > 0;
   const labelled = Boolean(overview.source);
-  byId("choices").append(...[
+  byId("choices").replaceChildren(...[
     several ? choice("judge", "Judge", overview.judges.map((name, i) => [String(i), name])) : null,
     judged ? choice("verdict", several ? "Its verdict" : "Verdict", [["", "any"], ["success", "✓ success"], ["failure", "✗ failure"], ["unscored", "– unscored"], ["none", "no verdict"]]) : null,
     judged && labelled ? choice("against", "Against the label", ["", "wrong", "FP", "FN", "unscored", "agrees"].map((key) => [key, AGAINST[key]])) : null,
@@ -57,6 +55,10 @@ function drawFilters() {
     ...overview.parts.map(slice),
   ].filter(Boolean));
   byId("filters").hidden = !byId("choices").children.length;
+}
+
+function drawFilters() {
+  drawChoices();
   byId("filters").open = window.innerWidth > 820 && (byId("choices").children.length <= 4 || window.innerHeight >= 900);
   byId("search").addEventListener("input", (event) => { filters.search = event.target.value.trim().toLowerCase(); refilter(); keepAddress(); });
   byId("clear").addEventListener("click", () => { setFilters({}); addAddress(); byId("search").focus(); });

@@ -25,6 +25,8 @@ function refilter() {
 // By outcome, and within one by score, the highest first; a judge is named by its number.
 function compare(one, other) {
   if (order.by === "goal") return one.goal.localeCompare(other.goal);
+  const column = shownColumns().find((one) => one.key === order.by);
+  if (column) return column.compare(one, other);
   if (order.by === "label") return RANKS[one.truth] - RANKS[other.truth];
   const judge = Number(order.by);
   return RANKS[one.outcomes[judge]] - RANKS[other.outcomes[judge]] || (other.scores[judge] ?? 0) - (one.scores[judge] ?? 0);
@@ -32,7 +34,7 @@ function compare(one, other) {
 
 function setOrder(by, falls) {
   const judge = /^\d+$/.test(by) && Number(by) < overview.judges.length;
-  order.by = judge || by === "goal" || (by === "label" && overview.source) ? by : "";
+  order.by = judge || by === "goal" || COLUMNS.some((column) => column.key === by) || (by === "label" && overview.source) ? by : "";
   order.falls = Boolean(order.by) && falls;
 }
 
@@ -51,6 +53,7 @@ function drawHeads() {
     type: "button", class: "quiet", title: `Sort by ${title}`, "aria-label": `Sort by ${title}`, "aria-pressed": String(order.by === by), "data-by": by, click: () => sortBy(by),
   }, words, el("span", { class: "arrow", "aria-hidden": "true" }, arrow(by)));
   byId("heads").replaceChildren(head("goal", "Goal", "goal"), ...[
+    ...shownColumns().map((column) => head(column.key, column.title, column.title.toLowerCase())),
     overview.source ? head("label", "Label", `label (${overview.source})`) : null,
     ...overview.judges.map((name, i) => head(String(i), String(i + 1), name)),
   ].filter(Boolean));
@@ -83,6 +86,7 @@ function line(place) {
     "aria-setsize": found.length, "aria-posinset": place + 1, click: () => { select(index); addAddress(); showPane("detail"); },
   },
   el("div", { class: "line-goal" }, el("div", { class: "line-words" }, row.goal), el("span", { class: "line-id", title: row.id }, el("bdi", {}, row.id))),
+  shownColumns().map((column) => el("span", { class: `more ${column.key}`, title: column.text(row) }, column.text(row))),
   overview.source ? cell(row.truth, `Label: ${WORDS[row.truth][1]}`, "truth", null) : null, said);
   node.style.top = `${place * LINE}px`;
   return node;

@@ -33,6 +33,11 @@ function showPane(pane) {
   if (pane === "list") { drawList(); byId("list").focus(); }
 }
 
+function measure() {
+  byId("total").textContent = overview.rows.length.toLocaleString("en");
+  byId("browse").style.setProperty("--cells", overview.judges.length + (overview.source ? 1 : 0));
+}
+
 // A short message for eyes and for screen readers.
 function say(text) {
   const place = byId("said") ?? document.body.appendChild(el("div", { id: "said", role: "status" }));
@@ -45,7 +50,7 @@ function say(text) {
 const TURNS = { ArrowRight: 1, ArrowLeft: -1 };
 const KEYS = {
   j: () => step(1), k: () => step(-1), n: () => step(1, disagreement), p: () => step(-1, disagreement),
-  s: () => show("summary"), t: () => show("browse"),
+  s: () => show("summary"), t: () => show("browse"), w: () => byId("show-table").click(),
   "/": () => { if (view !== "browse") show("browse"); showPane("list"); byId("search").focus(); byId("search").select(); },
   "?": () => byId("help").showModal(),
 };
@@ -66,12 +71,12 @@ function onKey(event) {
     if (event.key in TURNS) turn(TURNS[event.key]);
     return;
   }
-  if (byId("calls").open) return;
+  if (byId("calls").open || byId("beside").open) return;
   if (byId("help").open) {
     if (event.key === "?") byId("help").close();
     return;
   }
-  const typing = event.target.closest("input[type=search], select");
+  const typing = event.target.closest("input[type=search], select, textarea");
   if (typing) {
     if (event.key === "Escape" || (event.key === "Enter" && typing.id === "search")) { typing.blur(); event.preventDefault(); }
     return;
@@ -86,7 +91,7 @@ function onKey(event) {
     move(event.key === "ArrowDown" ? 1 : -1, () => true);
     return;
   }
-  if (event.key === "Enter" && !event.target.closest("button, a, summary, label, input")) {
+  if (event.key === "Enter" && !event.target.closest("button, a, summary, label, input, textarea")) {
     event.preventDefault(); // else it would press the first button of what opens
     if (event.target.matches(".card")) go(Number(event.target.id.slice("card-".length)));
     if (view === "browse") byId("stage")?.querySelector(".enlarge")?.click();
@@ -104,20 +109,20 @@ function onJump(event) {
   addAddress();
 }
 
-byId("total").textContent = overview.rows.length.toLocaleString("en");
 byId("show-summary").addEventListener("click", () => show("summary"));
 byId("show-browse").addEventListener("click", () => { show("browse"); showPane("list"); });
 byId("show-help").addEventListener("click", () => byId("help").showModal());
 byId("summary").addEventListener("click", onJump);
 byId("list").addEventListener("scroll", () => requestAnimationFrame(drawList));
-for (const id of ["viewer", "calls"]) byId(id).addEventListener("click", (event) => { if (event.target === byId(id)) byId(id).close(); });
+for (const id of ["viewer", "calls", "beside"]) byId(id).addEventListener("click", (event) => { if (event.target === byId(id)) byId(id).close(); });
 byId("viewer").addEventListener("close", () => goToCard(at));
 window.addEventListener("resize", drawList);
 window.addEventListener("hashchange", fromAddress);
 // Trajectories stand behind this script: one that was not there yet is drawn when all are.
 document.addEventListener("DOMContentLoaded", () => { if (view === "browse") drawDetail(current); });
 document.addEventListener("keydown", onKey);
-byId("browse").style.setProperty("--cells", overview.judges.length + (overview.source ? 1 : 0));
+measure();
 drawFilters();
+drawColumns();
 refilter();
 fromAddress();

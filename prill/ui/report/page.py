@@ -35,8 +35,12 @@ from prill.ui.templates import render_page
 
 # What the list can always be filtered by, where trajectories differ in it.
 _FILTER_KEYS = ("site", "agent", "platform", "truncated")
-_NAMES = "dom picture steps verdicts timeline calls print attempts detail filters list address main"
-_SCRIPTS = ("ui/look.js", *(f"ui/report/{name}.js" for name in _NAMES.split()))
+_NAMES = (
+    "dom picture steps verdicts timeline calls print attempts beside detail filters columns list "
+    "address main"
+)
+SCRIPTS = tuple(f"ui/report/{name}.js" for name in _NAMES.split())
+"""What the report and the page of `prill view` share; each has its own `data.js` before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ def _frame(title: str, summary: Summary, overview: bytes) -> tuple[bytes, bytes]
     page = render_page(
         "ui/report/page.html",
         styles=("ui/report/page.css",),
-        scripts=_SCRIPTS,
+        scripts=("ui/look.js", "ui/report/data.js", *SCRIPTS),
         images="'self' file: data:",
         generator="prill report",
         title=title,

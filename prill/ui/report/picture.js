@@ -27,7 +27,7 @@ function frame(trajectory, pictures, index) {
     const words = state.caption || state.text;
     return el("div", { class: "frame words" }, el("span", { class: "hint" }, words ? "No screenshot; what was recorded:" : "No screenshot"), words ? plain(words) : null);
   }
-  const src = picture.src ?? (picture.embedded === null ? null : block(`p${picture.embedded}`));
+  const src = picture.src ?? ((picture.embedded ?? null) === null ? null : block(`p${picture.embedded}`));
   if (!src) return absent(picture.name);
   const step = trajectory.steps[index];
   const image = el("img", {

@@ -42,6 +42,15 @@ class ReportPicture:
     embedded: int | None = None
 
 
+def look_at(path: str) -> tuple[int, int] | None:
+    """Width and height of a picture's file, in pixels; None where it is missing or no image."""
+    try:
+        with open_image_file(path) as file:
+            return open_image(file, path).size
+    except (InputError, *DAMAGED):
+        return None
+
+
 class Pictures:
     """Gives the picture for a file, each looked at once.
 

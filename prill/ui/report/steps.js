@@ -100,6 +100,7 @@ function card(index) {
       el("div", { class: "card-head" }, el("button", { type: "button", class: "jump", click: choose }, stateName(trajectory, index)), step ? el("span", { class: "kind" }, step.action.kind) : null),
       step ? el("p", { class: "action" }, actionWords(step.action), where(step.action), claims(step.action) && actionWords(step.action) !== step.action.kind ? el("small", {}, " (a claim)") : null) : el("p", { class: "action" }, "what the agent left behind"),
       step ? actionParts(step.action) : null,
+      step ? stepChoice(index) : null,
       stepOpinions(entry, index),
       frameGrades(entry, index),
       step && step.thought ? folded("Thought (a claim)", folds.thoughts, el("blockquote", { class: "claim" }, step.thought)) : null,

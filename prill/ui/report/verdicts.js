@@ -59,7 +59,7 @@ function judgeCard(shown, row, name, i, many) {
       verdict.score === null ? null : el("span", { class: "score" }, `score ${verdict.score.toFixed(2)}`),
       el("span", { title: spent(verdict) }, many ? spent(verdict).split(" · ")[0] : spent(verdict)),
       many && isLong(verdict.reason) ? el("button", { type: "button", class: "jump more", "aria-expanded": "false", click: unfold }, "Whole reason") : null),
-    verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, verdict.reason) : null,
+    verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, cited(verdict.reason, shown)) : null,
     findingsOf(shown, verdict, many),
     opinionsOf(verdict),
     callsButton(name, i));
@@ -96,7 +96,7 @@ function findingsOf(shown, verdict, many) {
     el("span", { class: "grade" }, `${MET[criterion.met][0]} ${MET[criterion.met][1]}`),
     el("span", {}, criterion.text, criterion.weight === 1 ? null : el("small", {}, ` weight ${criterion.weight}`)),
     criterion.step === null ? null : stepLink(shown, criterion.step),
-    criterion.reason ? el("div", { class: "plain" }, criterion.reason) : null));
+    criterion.reason ? el("div", { class: "plain" }, cited(criterion.reason, shown)) : null));
   const weight = found.process === null ? "" : `${(100 * found.process).toFixed(0)} % of the weight`;
   const points = found.key_points.length ? folded(`${found.key_points.length} key points`, false, el("ol", { class: "points-of-goal" }, found.key_points.map((point) => el("li", {}, point)))) : null;
   return el("div", { class: "findings" },

@@ -1,0 +1,274 @@
+"""Many runs in a browser: look, search, compare and label while files grow."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.datasets.recordings import opened_recordings
+from prill.errors import UsageError
+from prill.io.outputs import check_output, expect_place
+from prill.io.truth import SourceOption, TruthOption
+from prill.runs.annotate import annotator_name
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    opened_folders,
+    wait_for,
+)
+from prill.runs.report import ReportConfig, with_retries
+from prill.ui.annotate.label_log import LabelLog
+from prill.ui.annotate.session import LabelSession
+from prill.ui.report.entries import Retry
+from prill.ui.serving import serving
+from prill.ui.view.library import Library
+from prill.ui.view.site import ViewSite
+
+log = logging.getLogger("prill.runs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewConfig(Config):
+    """Configuration of `prill view`: serve a page to read, search, compare and label many runs."""
+
+    trajectories: Recordings
+    verdicts: Annotated[
+        Sequence[str | Path],
+        Meta(
+            description="verdict files: the judges; one that a run is about to write may be named"
+        ),
+    ] = ()
+    labels: Annotated[Sequence[str | Path], Meta(description="label files")] = ()
+    annotator: Annotated[
+        str | None, Meta(description="take labels beside the verdicts; whose they are")
+    ] = None
+    output: Annotated[
+        str | Path | None,
+        Meta(description="label file of the annotator; labels of others in it are kept"),
+    ] = None
+    blind: Annotated[
+        bool,
+        Meta(
+            description="hide verdicts, others' labels and figures of a run until the annotator "
+            "has labelled it"
+        ),
+    ] = False
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
+    transcripts: Annotated[bool, Meta(description="show what models were asked and answered")] = (
+        True
+    )
+    by: Annotated[
+        Sequence[str],
+        Meta(
+            description="more to filter by besides site, agent, platform and truncated: task, or "
+            "keys of the metadata"
+        ),
+    ] = ()
+    port: Annotated[
+        int, Meta(ge=0, le=65535, description="port on this machine (default: any that is free)")
+    ] = 0
+    title: Annotated[str, Meta(description="what stands above the page")] = "prill view"
+
+    def check(self) -> None:
+        """Checks options that depend on each other.
+
+        Raises:
+            UsageError: They do not.
+        """
+        if (self.annotator is None) != (self.output is None):
+            missing = "output" if self.output is None else "annotator"
+            raise UsageError(
+                "labels need the name of the annotator and a label file: give both, or none",
+                parameters=(missing,),
+            )
+        if self.annotator is not None:
+            object.__setattr__(self, "annotator", annotator_name(self.annotator))
+        if self.blind and self.annotator is None:
+            raise UsageError(
+                "blind is for those who label: name the annotator and the label file",
+                parameters=("annotator", "output"),
+            )
+
+
+@dataclass(frozen=True)
+class OpenedView:
+    """The page, as it begins.
+
+    Attributes:
+        url: Its address.
+        files: How many trajectory files it reads.
+    """
+
+    url: str
+    files: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewResult:
+    """What a sitting came to.
+
+    Attributes:
+        runs: How many runs were read.
+        problems: What could not be read.
+        output: The label file; None where no labels were taken.
+        written: Labels of this sitting.
+        done: How many runs have a label of the annotator.
+    """
+
+    runs: int
+    problems: tuple[str, ...] = ()
+    output: str | None = None
+    written: int = 0
+    done: int = 0
+
+    def table(self) -> dict[str, Any]:
+        """The result as JSON."""
+        return {
+            "runs": self.runs,
+            "problems": len(self.problems),
+            "output": self.output,
+            "written": self.written,
+            "done": self.done,
+        }
+
+    def __str__(self) -> str:
+        if self.output is None:
+            return f"{self.runs} runs"
+        return f"{self.output}: {self.written} labelled now, {self.done} of {self.runs} in all"
+
+
+def _log_address(page: OpenedView) -> None:
+    log.info("open %s", page.url)
+
+
+async def view_async(
+    config: ViewConfig,
+    *,
+    stop: asyncio.Event,
+    opened: Callable[[OpenedView], object] = _log_address,
+) -> ViewResult:
+    """Serves the page until it is stopped. Files that grow are followed.
+
+    Args:
+        config: What is shown, and where labels go.
+        stop: Once it is set the page closes.
+        opened: Called with the page's address once it can be opened; by default the address is
+            logged.
+
+    Returns:
+        What the sitting came to.
+
+    Raises:
+        UsageError: A file cannot be read or written, or the port is in use.
+    """
+    report, retries = with_retries(
+        ReportConfig(
+            trajectories=config.trajectories,
+            output="-",
+            verdicts=config.verdicts,
+            labels=config.labels,
+        )
+    )
+    config = config.but(
+        trajectories=report.trajectories, verdicts=report.verdicts, labels=report.labels
+    )
+    if config.output is not None:
+        inputs = [*config.trajectories, *config.verdicts]
+        expect_place(str(config.output), "labels, which are continued,")
+        check_output(config.output, "labels", inputs, continued=True)
+    for path in map(Path, config.verdicts):
+        if not path.exists() and not path.parent.is_dir():
+            raise UsageError(f"{path}: no such file", parameters=("verdicts",))
+    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+        paths,
+        _,
+    ):
+        return await _served(config.but(trajectories=paths), retries, stop, opened)
+
+
+def view(
+    config: ViewConfig, *, opened: Callable[[OpenedView], object] = _log_address
+) -> ViewResult:
+    """Serves the page until it is interrupted (Ctrl-C).
+
+    In a notebook use `view_async`, which leaves the notebook free, and set its `stop` to end it.
+
+    Args:
+        config: What is shown, and where labels go.
+        opened: Called with the page's address once it can be opened; by default the address is
+            logged.
+
+    Returns:
+        What the sitting came to.
+
+    Raises:
+        UsageError: A file cannot be read or written, or the port is in use.
+    """
+
+    async def until_interrupted() -> ViewResult:
+        stop = asyncio.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        return await view_async(config, stop=stop, opened=opened)
+
+    return wait_for(until_interrupted)
+
+
+async def _served(
+    config: ViewConfig,
+    retries: Mapping[str, Retry] | None,
+    stop: asyncio.Event,
+    opened: Callable[[OpenedView], object],
+) -> ViewResult:
+    trajectories = opened_folders(config.trajectories)
+    own = [] if config.output is None else [config.output]
+    with contextlib.ExitStack() as stack:
+        labels = None
+        if config.output is not None:
+            labels = stack.enter_context(LabelLog(config.output, config.annotator or ""))
+        library = stack.enter_context(
+            contextlib.closing(
+                Library(
+                    trajectories,
+                    config.verdicts,
+                    [*config.labels, *own],
+                    source=config.source,
+                    truth=config.truth,
+                    by=config.by,
+                    retries=retries,
+                    transcripts=config.transcripts,
+                )
+            )
+        )
+        session = None
+        if labels is not None:
+            library.own = dict(labels.mine)
+            session = LabelSession(library, labels)
+        site = ViewSite(library, session, blind=config.blind, title=config.title)
+        async with site.following(), serving(site, config.port) as url:
+            opened(OpenedView(url, len(trajectories)))
+            await stop.wait()
+        return ViewResult(
+            runs=len(library),
+            problems=tuple(library.problems),
+            output=None if config.output is None else str(config.output),
+            written=0 if session is None else session.written,
+            done=0 if session is None else session.done,
+        )

@@ -1,0 +1,1 @@
+"""The page for many runs, while their files grow."""

@@ -1,0 +1,80 @@
+// Where the page has its runs from: the server, which reads files that may be growing.
+
+const HOME = "browse";
+const MOST_KEPT = 60; // runs that stay in memory
+const overview = { judges: [], source: "", parts: [], rows: [] };
+const kept = new Map(); // what was read of runs, by number, the newest last
+const asked = new Map(); // what is being read
+let hits = { words: "", numbers: null };
+
+async function ask(path, body) {
+  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  let answer, text;
+  try {
+    answer = await fetch(path, { ...options, signal: AbortSignal.timeout(30000) });
+    text = await answer.text();
+  } catch {
+    throw new Error("prill view does not answer: is it still running?");
+  }
+  if (answer.ok) return answer.headers.get("content-type").startsWith("application/json") ? JSON.parse(text) : text;
+  let words = text.trim();
+  try { words = JSON.parse(text).error ?? words; } catch { /* it is plain text */ }
+  throw Object.assign(new Error(words), { status: answer.status });
+}
+
+function readDetail(index) {
+  if (kept.has(index)) return kept.get(index);
+  fetchDetail(index).then(() => { if (index === current || overview.rows[index].series !== null) redrawDetail(index); }, (error) => say(error.message));
+  return null;
+}
+
+function fetchDetail(index) {
+  if (!asked.has(index)) {
+    asked.set(index, ask(`api/runs/${index}`).then((shown) => {
+      kept.delete(index);
+      kept.set(index, shown);
+      if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
+    }).finally(() => asked.delete(index)));
+  }
+  return asked.get(index);
+}
+
+// The run on the screen anew, where it or another attempt at its task came in meanwhile; what is being typed stays.
+function redrawDetail(index) {
+  if (view !== "browse" || current === null || byId("note") === document.activeElement) return;
+  const { series } = overview.rows[current];
+  if (index !== current && (series === null || overview.rows[index].series !== series)) return;
+  const place = byId("detail");
+  const top = place.scrollTop;
+  drawDetail(current);
+  place.scrollTop = top;
+}
+
+async function areThere(indices) {
+  for (const index of indices) if (!kept.has(index)) await fetchDetail(index);
+}
+
+const hasCalls = (index, judge) => Boolean(kept.get(index)?.verdicts[judge]?.usage.calls);
+const readCalls = (index, judge) => ask(`api/calls/${index}/${judge}`);
+
+// The server searches pages, thoughts, actions and reasons; until it has answered, goals and ids.
+function hasWords(index, words) {
+  if (hits.words === words) return hits.numbers === null || hits.numbers.has(index);
+  const row = overview.rows[index];
+  const text = `${row.goal} ${row.id}`.toLowerCase();
+  return words.split(/\s+/).every((word) => text.includes(word));
+}
+
+let searching = 0;
+async function searchFor(words) {
+  const turn = ++searching;
+  if (!words) return;
+  try {
+    const numbers = await ask(`api/search?q=${encodeURIComponent(words)}`);
+    if (turn !== searching || words !== filters.search) return;
+    hits = { words, numbers: numbers === null ? null : new Set(numbers) };
+    refilter();
+  } catch (error) {
+    say(error.message);
+  }
+}

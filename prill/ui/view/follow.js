@@ -1,0 +1,121 @@
+// What is new in the files: rows, how far judges are, and figures when they are looked at.
+
+const EVERY = 1500; // milliseconds between two questions
+let known = { generation: -1, changes: 0 };
+let drawnParts = "";
+let summaryOf = -1; // the number of changes that the figures on the page are of
+let following = null;
+
+// One question at a time; whoever asks meanwhile waits for the next answer.
+function follow() {
+  following = (following ?? Promise.resolve()).then(askState, askState);
+  return following;
+}
+
+async function askState() {
+  let state;
+  try {
+    do {
+      state = await ask(`api/state?generation=${known.generation}&since=${known.changes}`);
+      take(state);
+    } while (state.known < state.changes);
+  } catch (error) {
+    byId("progress").hidden = false;
+    byId("progress").textContent = error.message;
+  }
+}
+
+function take(state) {
+  if (state.generation !== known.generation) beginAnew(state);
+  known = { generation: state.generation, changes: state.known };
+  annotator = state.annotator;
+  overview.source = state.source || (annotator === null ? "" : "human");
+  for (const { number, row, mine } of state.rows) {
+    row.mine = mine;
+    overview.rows[number] = row;
+    const shown = kept.get(number);
+    if (shown) kept.delete(number);
+    if (shown && number === current && document.activeElement !== byId("note")) fetchDetail(number).then(() => redrawDetail(number), () => {});
+  }
+  showProgress(state);
+  if (!state.rows.length) return;
+  measure();
+  const parts = JSON.stringify([overview.source, overview.judges, partValues()]);
+  if (parts !== drawnParts && !byId("choices").contains(document.activeElement)) {
+    drawnParts = parts;
+    const chosen = { ...filters };
+    drawChoices();
+    for (const [key, value] of Object.entries(chosen)) if (byId(`filter-${key}`)) byId(`filter-${key}`).value = value;
+  }
+  if (filters.search && hits.words === filters.search) searchFor(filters.search);
+  const was = current;
+  refilter();
+  const wanted = new URLSearchParams(window.location.hash.slice(1)).get("t");
+  if (wanted && (current === null || overview.rows[current].id !== wanted) && overview.rows.some((row) => row.id === wanted) && !arrived) {
+    arrived = true;
+    fromAddress();
+  } else if (view === "browse" && was === null && current !== null) drawDetail(current);
+  if (view === "summary") showSummary();
+}
+
+let arrived = false; // whether the run that the address names was shown
+
+function beginAnew(state) {
+  overview.judges = state.judges.map((judge) => judge.name);
+  overview.parts = state.parts;
+  overview.rows = [];
+  kept.clear();
+  labels.clear();
+  hits = { words: "", numbers: null };
+  current = null;
+  known = { generation: state.generation, changes: 0 };
+}
+
+const partValues = () => overview.parts.map((_, i) => new Set(overview.rows.map((row) => row.parts[i])).size);
+
+function showProgress(state) {
+  const all = overview.rows.length;
+  const words = state.judges.filter((judge) => judge.judged < all || judge.per_minute !== null).map((judge) => {
+    const unscored = Object.entries(judge.unscored).map(([reason, count]) => `${reason} ${count}`).join(", ");
+    const rate = judge.per_minute === null ? "" : `, ${judge.per_minute.toFixed(judge.per_minute < 10 ? 1 : 0)} a minute`;
+    const left = judge.minutes_left === null ? "" : `, ${judge.minutes_left < 1 ? "under a minute" : `${Math.round(judge.minutes_left)} min`} left`;
+    return `${judge.name}: ${judge.judged.toLocaleString("en")} of ${all.toLocaleString("en")}${rate}${left}${unscored ? `; unscored: ${unscored}` : ""}`;
+  });
+  if (state.read < 0.999) words.unshift(`reading ${Math.round(100 * state.read)} %`);
+  if (state.problems.length) words.push(`${state.problems.length} ${state.problems.length === 1 ? "problem" : "problems"}: ${state.problems[0]}`);
+  if (annotator !== null) {
+    const done = overview.rows.filter((row) => row.mine).length;
+    const pairs = (state.pairs ?? []).filter((pair) => pair.common).map((pair) => `with ${pair.annotator} ${pair.agreed} of ${pair.common} agree${pair.kappa === null ? "" : `, kappa ${pair.kappa.toFixed(2)}`}`);
+    words.push(`${annotator}: ${done} of ${all} labelled`, ...pairs);
+  }
+  byId("progress").hidden = !words.length;
+  byId("progress").textContent = words.join(" · ");
+  byId("progress").title = [...words, ...state.problems].join("\n");
+}
+
+// Figures are those of now; they are made when the summary is opened, and when rows change while it is open.
+async function showSummary() {
+  if (summaryOf === known.changes) return;
+  summaryOf = known.changes;
+  const place = byId("summary");
+  try {
+    const parsed = new DOMParser().parseFromString(await ask("api/summary"), "text/html");
+    place.replaceChildren(...parsed.body.childNodes);
+  } catch (error) {
+    place.replaceChildren(el("p", { class: "empty" }, error.message));
+  }
+}
+
+byId("show-summary").addEventListener("click", showSummary);
+KEYS.s = () => { show("summary"); showSummary(); };
+byId("search").addEventListener("input", () => searchFor(filters.search));
+window.addEventListener("hashchange", () => { if (view === "summary") showSummary(); if (filters.search) searchFor(filters.search); });
+
+(async () => {
+  await follow();
+  if (filters.search) searchFor(filters.search);
+  for (;;) {
+    await new Promise((resume) => setTimeout(resume, EVERY));
+    if (!document.hidden) await follow();
+  }
+})();

@@ -1,0 +1,102 @@
+"""Full-text search over what agents saw, did and said, and over what judges said of it."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+
+from prill.errors import UsageError
+from prill.io.cache import scratch_database
+from prill.types import Trajectory
+
+MAX_TEXT = 400_000  # characters of a run that are searched
+_MAX_QUERY = 300  # characters
+_MAX_WORDS = 12
+
+
+class SearchIndex:
+    """Words of runs and of reasons, in a temporary database that does not grow in memory.
+
+    A word matches at the beginning of words; capitals and accents make no difference.
+
+    Raises:
+        UsageError: Python's SQLite has no full-text search.
+    """
+
+    def __init__(self) -> None:
+        self._database = scratch_database(self)
+        self._lock = threading.Lock()
+        self._reasons: list[tuple[int, int]] = []  # run and judge, by row
+        self._latest: dict[tuple[int, int], int] = {}
+        try:
+            for table in ("runs", "reasons"):
+                self._database.execute(
+                    f"CREATE VIRTUAL TABLE {table} USING fts5(text, content='', detail=full, "
+                    "tokenize='unicode61 remove_diacritics 2')"
+                )
+        except sqlite3.OperationalError as error:
+            raise UsageError(
+                f"prill view needs an SQLite with FTS5, and this Python's has none: {error}"
+            ) from None
+
+    def add_run(self, number: int, trajectory: Trajectory) -> None:
+        """Takes up the words of a run."""
+        text = "\n".join(_words(trajectory))[:MAX_TEXT]
+        with self._lock:
+            self._database.execute("INSERT INTO runs (rowid, text) VALUES (?, ?)", (number, text))
+
+    def add_reason(self, number: int, judge: int, reason: str) -> None:
+        """Takes up what a judge said of a run; it replaces what the judge said before."""
+        with self._lock:
+            row = len(self._reasons)
+            self._reasons.append((number, judge))
+            self._latest[number, judge] = row
+            self._database.execute("INSERT INTO reasons (rowid, text) VALUES (?, ?)", (row, reason))
+
+    def search(self, query: str, *, reasons: bool = True) -> set[int] | None:
+        """The runs that have each word of the query somewhere.
+
+        Args:
+            query: Words, of which at most 12 count.
+            reasons: Search what judges said, too.
+
+        Returns:
+            Their numbers; None where the query has no words: all.
+        """
+        words = [word for word in query[:_MAX_QUERY].split() if any(map(str.isalnum, word))]
+        found: set[int] | None = None
+        for word in words[:_MAX_WORDS]:
+            quoted = '"{}"*'.format(word.replace('"', '""').replace("\0", " "))
+            with self._lock:
+                here = {row[0] for row in self._rows("runs", quoted)}
+                if reasons:
+                    said = [row[0] for row in self._rows("reasons", quoted)]
+                    here |= {
+                        self._reasons[row][0]
+                        for row in said
+                        if self._latest[self._reasons[row]] == row
+                    }
+            found = here if found is None else found & here
+        return found
+
+    def close(self) -> None:
+        """Drops the temporary database."""
+        self._database.close()
+
+    def _rows(self, table: str, query: str) -> sqlite3.Cursor:
+        return self._database.execute(
+            f"SELECT rowid FROM {table} WHERE {table} MATCH ?",
+            (query,),
+        )
+
+
+def _words(trajectory: Trajectory) -> Iterator[str]:
+    yield from (trajectory.id, trajectory.task.goal, trajectory.answer or "")
+    for turn in trajectory.task.earlier:
+        yield from (turn.task.goal, turn.answer or "")
+    for step in trajectory.steps:
+        action = step.action
+        yield from (action.text, action.target or "", action.value or "", step.thought or "")
+    for state in trajectory.observations:
+        yield from (state.url or "", state.caption or "", state.text or "")

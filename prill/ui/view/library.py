@@ -1,0 +1,446 @@
+"""The runs, verdicts and labels that the page shows, read while their files grow."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from prill.errors import InputError, PrillError
+from prill.evaluators.labels import gold_labels
+from prill.io.cache import scratch_database
+from prill.io.lines import Line
+from prill.io.store import BadLine, UniqueIds, decode_trajectory, encode, read_labels
+from prill.transcripts import read_transcript, transcript_folder
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
+from prill.ui.report.calls import Exchanges, exchanges
+from prill.ui.report.entries import (
+    Detail,
+    Judge,
+    ReportRow,
+    Retry,
+    detail,
+    get_series,
+    judge_names,
+    judged_row,
+    row,
+    truth_outcome,
+)
+from prill.ui.report.pictures import ReportPicture, look_at
+from prill.ui.report.summary import ReportContents, Summary, summary
+from prill.ui.view.following import FollowedFile
+from prill.ui.view.index import SearchIndex
+
+_MAX_BROKEN = 100  # messages about lines that cannot be read
+_RATE_SECONDS = 120.0  # over which the rate of verdicts is taken
+_RATE_POINTS = 240
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeProgress:
+    """How far a judge is with the runs.
+
+    Attributes:
+        name: The judge.
+        judged: How many of the runs have a verdict, unscored ones included.
+        unscored: How many of those are unscored, by reason.
+        per_minute: Verdicts a minute lately; None where none came while the page was open.
+        minutes_left: At that rate, until every run has one; None where that is not known.
+    """
+
+    name: str
+    judged: int
+    unscored: Mapping[str, int]
+    per_minute: float | None
+    minutes_left: float | None
+
+
+class _Column:
+    """One judge of one verdict file."""
+
+    def __init__(self, path: str, info: EvaluatorInfo) -> None:
+        self.path = path
+        self.info = info
+        self.verdicts: dict[str, Verdict] = {}
+        self.arrivals: deque[tuple[float, int]] = deque(maxlen=_RATE_POINTS)
+
+
+class Library:
+    """Rows of runs with what was said of them, by number; texts and pictures are read when asked.
+
+    Threads may take turns with it: one `refresh`es it while others read.
+
+    Args:
+        runs: Trajectory files.
+        verdicts: Verdict files, which may not be there yet.
+        labels: Label files.
+        source: Which source of labels counts; see `prill.io.truth.gold_labels`.
+        truth: Which of several labels counts.
+        by: Keys of runs to filter by.
+        retries: What came of attempts, by id.
+        transcripts: Show what models were asked and answered.
+
+    Raises:
+        UsageError: A file cannot be read, the labels are of several sources, or this Python has no
+            full-text search.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[str | os.PathLike[str]],
+        verdicts: Sequence[str | os.PathLike[str]] = (),
+        labels: Sequence[str | os.PathLike[str]] = (),
+        *,
+        source: str | None = None,
+        truth: str = "majority",
+        by: Sequence[str] = (),
+        retries: Mapping[str, Retry] | None = None,
+        transcripts: bool = True,
+    ) -> None:
+        self.parts = list(
+            dict.fromkeys(
+                ("site", "agent", "platform", "truncated", *(("attempt",) if retries else ()), *by)
+            )
+        )
+        self.retries = retries or {}
+        self.generation = 0
+        self._paths = [str(path) for path in runs], [str(path) for path in verdicts]
+        self._label_paths = [str(path) for path in labels]
+        self._source, self._truth, self._transcripts = source, truth, transcripts
+        self._lock = threading.RLock()
+        self.own: dict[str, LabelRecord] = {}  # newest labels of the person at the page
+        self._label_files: list[tuple[int, int]] = []
+        self._read_labels: list[LabelRecord] = []
+        self._begin()
+        self._take_labels()
+
+    def _begin(self) -> None:
+        self.rows: list[ReportRow] = []
+        self.ids: list[str] = []
+        self.places: dict[str, int] = {}
+        self.problems: list[str] = []
+        self.judges: list[Judge] = []
+        self.label_source = ""
+        self._journal: list[int] = []  # rows as they changed
+        self._where: list[tuple[int, int, int] | None] = []  # file, start and size
+        self._series: dict[tuple[object, ...], int] = {}
+        self._columns: dict[tuple[str, bytes], _Column] = {}
+        self._gold: dict[str, bool | None] = {}
+        self._labels: dict[str, list[LabelRecord]] = {}
+        runs, verdicts = self._paths
+        self._run_files = [FollowedFile(path) for path in runs]
+        self._verdict_files = [FollowedFile(path) for path in verdicts]
+        self._unique = UniqueIds()
+        self._kept = scratch_database()
+        self._kept.execute("CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB)")
+        self._index = SearchIndex()
+        self.generation += 1
+
+    def close(self) -> None:
+        """Drops what was kept in temporary files."""
+        with self._lock:
+            self._unique.close()
+            self._kept.close()
+            self._index.close()
+
+    # ---- reading
+
+    def refresh(self) -> Iterator[int]:
+        """Reads what is new in the files, a little at a time.
+
+        Yields:
+            After each record how many there were; nothing is locked then.
+        """
+        count = 0
+        files = [*self._run_files, *self._verdict_files]
+        if any(file.was_replaced() for file in files):
+            with self._lock:
+                self.close()
+                self._begin()
+                self._take_labels()
+        for number, file in enumerate(self._run_files):
+            for _ in self._follow(file, partial(self._take_run, number)):
+                count += 1
+                yield count
+        for file in self._verdict_files:
+            for _ in self._follow(file, partial(self._take_verdict, file)):
+                count += 1
+                yield count
+        with self._lock:
+            if self._stamps() != self._label_files:
+                try:
+                    self._take_labels()
+                except PrillError as error:  # somebody may be writing it
+                    self._problem(str(error))
+
+    def _follow(self, file: FollowedFile, take: Callable[[Line], bool]) -> Iterator[None]:
+        if not Path(file.path).exists() and file.path != "-":
+            return  # a verdict file that a run is about to make
+        file.waits = False
+        try:
+            for line in file.new_lines():
+                with self._lock:
+                    if not take(line):
+                        file.forget(line)
+                        return
+                yield
+        except PrillError as error:
+            self._problem(str(error))
+
+    def _take_run(self, number: int, line: Line) -> bool:
+        file = self._run_files[number]
+        place = f"{file.path}:{line.number}"
+        item: Trajectory | BadLine
+        try:
+            item = decode_trajectory(line.data, file.root)
+        except InputError as error:
+            if not line.complete:
+                return False
+            item = BadLine(place, place, str(error), b"")
+        item = self._unique.checked(place, item)
+        at = len(self.rows)
+        self.places[item.id] = at
+        if isinstance(item, BadLine):
+            self._problem(item.message)
+        else:
+            self._index.add_run(at, item)
+        made = row(item, self.judges, item.id in self._gold, self._gold.get(item.id), self.parts)
+        if (series := get_series(item)) is not None:
+            task = self._series.setdefault(series[0], len(self._series))
+            made = replace(made, series=task, attempt=series[1])
+        self.rows.append(made)
+        self.ids.append(item.id)
+        if line.start is None or isinstance(item, BadLine):
+            self._where.append(None)
+            if not isinstance(item, BadLine):
+                self._kept.execute("INSERT INTO bodies VALUES (?, ?)", (at, encode(item)))
+        else:
+            self._where.append((number, line.start, line.size))
+        for judge, column in enumerate(self._columns.values()):
+            if (verdict := column.verdicts.get(item.id)) is not None:
+                self._index.add_reason(at, judge, verdict.reason)
+        self._journal.append(at)
+        return True
+
+    def _take_verdict(self, file: FollowedFile, line: Line) -> bool:
+        try:
+            verdict = msgspec.json.decode(line.data, type=Verdict)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            if not line.complete:
+                return False
+            self._problem(f"{file.path}:{line.number}: no verdict: {error}")
+            return True
+        key = (file.path, encode(verdict.evaluator))
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = _Column(file.path, verdict.evaluator)
+            self._name_judges()
+        column.verdicts[verdict.id] = replace(verdict, evaluator=column.info)
+        column.arrivals.append((time.monotonic(), len(column.verdicts)))
+        if (at := self.places.get(verdict.id)) is not None:
+            self.rows[at] = judged_row(self.rows[at], self.judges)
+            self._index.add_reason(at, list(self._columns).index(key), verdict.reason)
+            self._journal.append(at)
+        return True
+
+    def _name_judges(self) -> None:
+        """With another judge all rows change: the page begins anew."""
+        columns = list(self._columns.values())
+        names = judge_names([(column.path, column.info) for column in columns])
+        self.judges = [
+            Judge(
+                name,
+                column.info,
+                column.verdicts,
+                transcript_folder(column.path) if self._transcripts else None,
+            )
+            for name, column in zip(names, columns, strict=True)
+        ]
+        self.rows = [judged_row(one, self.judges) for one in self.rows]
+        self.generation += 1
+
+    def _filled(self) -> list[Path]:
+        """Label files with something in them: one that begins is empty, or not there yet."""
+        paths = map(Path, self._label_paths)
+        return [path for path in paths if path.exists() and path.stat().st_size]
+
+    def _stamps(self) -> list[tuple[int, int]]:
+        statuses = [path.stat() for path in self._filled()]
+        return [(status.st_mtime_ns, status.st_size) for status in statuses]
+
+    def _take_labels(self) -> None:
+        self._label_files = self._stamps()
+        self._read_labels = [label for path in self._filled() for label in read_labels(path)]
+        self.relabel()
+
+    def relabel(self) -> None:
+        """Counts labels anew, after `own` has changed. Raises UsageError for several sources."""
+        with self._lock:
+            theirs = [
+                label
+                for label in self._read_labels
+                if not (mine := self.own.get(label.id)) or label.annotator != mine.annotator
+            ]
+            labels = [*theirs, *self.own.values()]
+            self.label_source, self._gold = gold_labels(labels, self._source, self._truth)
+            by_id: dict[str, list[LabelRecord]] = defaultdict(list)
+            for label in labels:
+                if label.source == self.label_source:
+                    by_id[label.id].append(label)
+            changed = {
+                id
+                for id in self._labels.keys() | by_id.keys()
+                if self._labels.get(id) != by_id.get(id)
+            }
+            self._labels = dict(by_id)
+            for id in changed:
+                if (at := self.places.get(id)) is not None:
+                    outcome = truth_outcome(self._gold[id]) if id in self._gold else ""
+                    self.rows[at] = replace(self.rows[at], truth=outcome)
+                    self._journal.append(at)
+
+    def _problem(self, message: str) -> None:
+        if len(self.problems) < _MAX_BROKEN and message not in self.problems:
+            self.problems.append(message)
+
+    # ---- what is asked
+
+    @property
+    def goals(self) -> list[str]:
+        """The goal of each row."""
+        return [one.goal for one in self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> Trajectory:
+        """The run of a row. Raises InputError where its line cannot be read (any more)."""
+        with self._lock:
+            if self.rows[number].broken is not None:
+                raise InputError(self.rows[number].broken or "")
+            where = self._where[number]
+            if where is None:
+                body = self._kept.execute(
+                    "SELECT body FROM bodies WHERE number = ?", (number,)
+                ).fetchone()
+                return msgspec.json.decode(body[0], type=Trajectory)
+            file = self._run_files[where[0]]
+        try:
+            with Path(file.path).open("rb") as opened:
+                opened.seek(where[1])
+                return decode_trajectory(opened.read(where[2]).strip(), file.root)
+        except OSError as error:
+            raise InputError(f"{file.path}: {error.strerror}") from None
+
+    def changes(self, since: int, most: int) -> tuple[int, list[tuple[int, ReportRow]]]:
+        """Rows that changed.
+
+        Args:
+            since: How many changes are known.
+            most: How many changes to tell at most.
+
+        Returns:
+            How many changes are known now, and the rows, with their numbers.
+        """
+        with self._lock:
+            end = min(len(self._journal), since + most)
+            numbers = sorted(set(self._journal[since:end]))
+            return end, [(number, self.rows[number]) for number in numbers]
+
+    @property
+    def changed(self) -> int:
+        """How many changes there were."""
+        return len(self._journal)
+
+    def progress(self) -> list[JudgeProgress]:
+        """How far each judge is."""
+        with self._lock:
+            return [
+                self._progress(judge, column)
+                for judge, column in zip(self.judges, self._columns.values(), strict=True)
+            ]
+
+    def _progress(self, judge: Judge, column: _Column) -> JudgeProgress:
+        own = [verdict for id, verdict in column.verdicts.items() if id in self.places]
+        unscored = Counter(one.unscored for one in own if one.unscored is not None)
+        now = time.monotonic()
+        recent = [point for point in column.arrivals if now - point[0] <= _RATE_SECONDS]
+        rate = None
+        if len(recent) > 1 and recent[-1][0] - recent[0][0] > 1:
+            rate = 60 * (recent[-1][1] - recent[0][1]) / (now - recent[0][0])
+        left = len(self.rows) - len(own)
+        return JudgeProgress(
+            name=judge.name,
+            judged=len(own),
+            unscored=dict(unscored.most_common()),
+            per_minute=rate,
+            minutes_left=left / rate if rate and left > 0 else None,
+        )
+
+    def read_share(self) -> float:
+        """How much of the files' bytes was read, from 0 to 1."""
+        files = [
+            file for file in (*self._run_files, *self._verdict_files) if Path(file.path).exists()
+        ]
+        size = sum(file.size for file in files)
+        return min(1.0, sum(file.read for file in files) / size) if size else 1.0
+
+    def search(self, query: str, *, reasons: bool) -> set[int] | None:
+        """The rows with the words; see `SearchIndex.search`."""
+        return self._index.search(query, reasons=reasons)
+
+    def detail(self, number: int) -> Detail:
+        """A run with all that was said of it; its pictures are named by `pictures/NUMBER/STATE`."""
+        with self._lock:
+            one, judges = self.rows[number], list(self.judges)
+            labels = list(self._labels.get(one.id, ()))
+        try:
+            item: Trajectory | BadLine = self[number]
+        except InputError as error:
+            item = BadLine(one.id, one.id, str(error), b"")
+        places = {
+            state.screenshot: f"pictures/{number}/{place}"
+            for place, state in enumerate(item.observations if isinstance(item, Trajectory) else ())
+            if state.screenshot
+        }
+
+        def picture(path: str) -> ReportPicture:
+            name = Path(path).name
+            size = look_at(path)
+            if size is None:
+                return ReportPicture(name=name)
+            return ReportPicture(name=name, width=size[0], height=size[1], src=places[path])
+
+        return detail(item, judges, labels, picture, self.retries.get(one.id))
+
+    def calls(self, number: int, judge: int) -> Exchanges | None:
+        """What a judge's models were asked and answered about a run; None: nothing was kept."""
+        with self._lock:
+            if judge >= len(self.judges):
+                return None
+            column, id = self.judges[judge], self.rows[number].id
+            verdict = column.verdicts.get(id)
+        if verdict is None or column.transcripts is None or not column.transcripts.is_dir():
+            return None
+        transcript = read_transcript(column.transcripts, verdict)
+        return exchanges(transcript) if transcript is not None else None
+
+    def summary(self) -> Summary:
+        """The figures of the runs that were read so far."""
+        with self._lock:
+            contents = ReportContents(
+                rows=list(self.rows),
+                judges=[replace(judge, verdicts=dict(judge.verdicts)) for judge in self.judges],
+                labels=[label for labels in self._labels.values() for label in labels],
+                source=self.label_source,
+                truth=self._truth,
+                retries=self.retries,
+            )
+        return summary(contents)
