@@ -52,7 +52,7 @@ runs: list[object] = [
     ),
     prill.JudgesConfig(judge="vlm"),
     prill.ShowConfig(id="tea-1", verdicts=["v.jsonl"], trajectories=["t.jsonl"]),
-    # trust: agree, rate, calibrate, fit, redteam, annotate, report
+    # trust: agree, rate, calibrate, fit, redteam, annotate, report, view
     prill.AgreeConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", by=["site"]),
     prill.RateConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", width=0.1),
     prill.CalibrateConfig(
@@ -69,6 +69,13 @@ runs: list[object] = [
     ),
     prill.ReportConfig(
         trajectories=["t.jsonl"], output="report.html", verdicts=["v.jsonl"], labels=["l.jsonl"]
+    ),
+    prill.ViewConfig(
+        trajectories=["t.jsonl"],
+        verdicts=["v.jsonl"],
+        annotator="ada",
+        output="l.jsonl",
+        blind=True,
     ),
     # better agents: reflexion, filter, filtered_bc, train, watch, simulate_retries
     prill.ReflexionConfig(

@@ -259,7 +259,8 @@ async def _served(
         )
         session = None
         if labels is not None:
-            library.own = dict(labels.mine)
+            library.annotator, library.own = labels.annotator, dict(labels.mine)
+            library.relabel()
             session = LabelSession(library, labels)
         site = ViewSite(library, session, blind=config.blind, title=config.title)
         async with site.following(), serving(site, config.port) as url:

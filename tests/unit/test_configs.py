@@ -487,6 +487,29 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "view": [
+        Ways(
+            "t.jsonl --verdicts v.jsonl --annotator ada -o l.jsonl --blind --by task --port 8800",
+            """
+            trajectories = ["t.jsonl"]
+            verdicts = ["v.jsonl"]
+            annotator = "ada"
+            output = "l.jsonl"
+            blind = true
+            by = ["task"]
+            port = 8800
+            """,
+            lambda: prill.ViewConfig(
+                trajectories=[Path("t.jsonl")],
+                verdicts=["v.jsonl"],
+                annotator="ada",
+                output="l.jsonl",
+                blind=True,
+                by=["task"],
+                port=8800,
+            ),
+        ),
+    ],
     "annotate": [
         Ways(
             "t.jsonl -o l.jsonl --annotator ada --order random --seed 3 --blind --earlier b.jsonl",

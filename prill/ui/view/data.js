@@ -71,7 +71,7 @@ async function searchFor(words) {
   if (!words) return;
   try {
     const numbers = await ask(`api/search?q=${encodeURIComponent(words)}`);
-    if (turn !== searching || words !== filters.search) return;
+    if (turn !== searching) return;
     hits = { words, numbers: numbers === null ? null : new Set(numbers) };
     refilter();
   } catch (error) {

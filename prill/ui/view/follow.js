@@ -17,7 +17,7 @@ async function askState() {
   try {
     do {
       state = await ask(`api/state?generation=${known.generation}&since=${known.changes}`);
-      take(state);
+      await take(state);
     } while (state.known < state.changes);
   } catch (error) {
     byId("progress").hidden = false;
@@ -25,7 +25,7 @@ async function askState() {
   }
 }
 
-function take(state) {
+async function take(state) {
   if (state.generation !== known.generation) beginAnew(state);
   known = { generation: state.generation, changes: state.known };
   annotator = state.annotator;
@@ -53,6 +53,7 @@ function take(state) {
   const wanted = new URLSearchParams(window.location.hash.slice(1)).get("t");
   if (wanted && (current === null || overview.rows[current].id !== wanted) && overview.rows.some((row) => row.id === wanted) && !arrived) {
     arrived = true;
+    await searchFor(filters.search);
     fromAddress();
   } else if (view === "browse" && was === null && current !== null) drawDetail(current);
   if (view === "summary") showSummary();
@@ -113,7 +114,7 @@ window.addEventListener("hashchange", () => { if (view === "summary") showSummar
 
 (async () => {
   await follow();
-  if (filters.search) searchFor(filters.search);
+  await searchFor(filters.search);
   for (;;) {
     await new Promise((resume) => setTimeout(resume, EVERY));
     if (!document.hidden) await follow();

@@ -115,7 +115,8 @@ class Library:
         self._label_paths = [str(path) for path in labels]
         self._source, self._truth, self._transcripts = source, truth, transcripts
         self._lock = threading.RLock()
-        self.own: dict[str, LabelRecord] = {}  # newest labels of the person at the page
+        self.annotator: str | None = None  # the person at the page
+        self.own: dict[str, LabelRecord] = {}  # the newest labels of that person
         self._label_files: list[tuple[int, int]] = []
         self._read_labels: list[LabelRecord] = []
         self._begin()
@@ -286,7 +287,7 @@ class Library:
             theirs = [
                 label
                 for label in self._read_labels
-                if not (mine := self.own.get(label.id)) or label.annotator != mine.annotator
+                if self.annotator is None or label.annotator != self.annotator
             ]
             labels = [*theirs, *self.own.values()]
             self.label_source, self._gold = gold_labels(labels, self._source, self._truth)

@@ -241,7 +241,9 @@ class ViewSite:
         from aiohttp import web
 
         if self.session is None:
-            raise web.HTTPNotFound(text="this page takes no labels: start it with --annotator\n")
+            raise web.HTTPNotFound(
+                text="this page takes no labels: name an annotator and a label file\n"
+            )
         return self.session
 
     def _relabel(self) -> None:

@@ -91,6 +91,7 @@ def test_row_without_verdict_or_label(tmp_path: Path) -> None:
         "truth": "",
         "outcomes": ["", ""],
         "scores": [None, None],
+        "reasons": ["", ""],
         "parts": ["wiki", "robot", "web", None],
         "broken": None,
         "series": None,

@@ -1,0 +1,263 @@
+"""The page for many runs in the real Chromium: found, read, compared, labelled by mouse and keys,
+while its files grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from PIL import Image
+
+from prill.emulators.browser.chromium import Chromium
+from prill.io.store import read_labels
+from prill.types import EvaluatorInfo, LabelRecord, StepLabel
+from tests.e2e.annotate.test_hostile import PAYLOADS
+from tests.support.chromium import started_chromium
+from tests.support.closing import closed
+from tests.support.paths import ROOT
+from tests.unit.view.test_view import lines, run, verdict
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Chromium]:
+    async with started_chromium() as browser:
+        yield browser
+
+
+def write(folder: Path, ids: str = "abcdefgh") -> None:
+    """Runs of two agents with one picture, of which the first four are judged."""
+    Image.new("RGB", (320, 240), "navy").save(folder / "page.png")
+    runs = [{**run(id), "agent": f"agent {number % 2}"} for number, id in enumerate(ids)]
+    runs[1]["task"]["goal"] = runs[0]["task"]["goal"]
+    (folder / "t.jsonl").write_bytes(lines(runs))
+    (folder / "v.jsonl").write_bytes(
+        lines(verdict(id, id != "b", f"step [S1] shows receipt no{id}") for id in ids[:4])
+    )
+
+
+@asynccontextmanager
+async def command(folder: Path, *words: str) -> AsyncIterator[tuple[Any, str]]:
+    """The command as a process of its own, and the page's address."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "prill", "view", "t.jsonl", "--verdicts", "v.jsonl", "--json"),
+        *words,
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        yield process, json.loads(await process.stdout.readline())["url"]
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        await process.wait()
+
+
+@asynccontextmanager
+async def shown(
+    browser: Chromium, url: str, width: int = 1400, dark: bool = False
+) -> AsyncIterator[Page]:
+    """The page with its rows; fails when its code does, or when it asks another server."""
+    context = await browser.context(width, 900)
+    try:
+        page = await context.new_page()
+        if dark:
+            await page.emulate_media(color_scheme="dark")
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        base = url.partition("#")[0]
+        page.on("request", lambda one: one.url.startswith(base) or errors.append(one.url))
+        await page.goto(url)
+        await page.locator(".line").first.wait_for(state="attached")
+        yield page
+        assert not errors
+    finally:
+        await closed(context)
+
+
+async def says(page: Page, place: str, text: str) -> None:
+    """Waits until a part of the page has a text."""
+    await page.locator(place).filter(has_text=text).first.wait_for(timeout=10_000)
+
+
+async def test_found_by_words_sorted_and_sent_as_a_link(browser: Chromium, tmp_path: Path) -> None:
+    write(tmp_path)
+    async with command(tmp_path) as (_, url), shown(browser, url) as page:
+        await says(page, "#found", "8 trajectories")
+        await page.keyboard.press("/")
+        await page.keyboard.type("receipt noc")
+        await says(page, "#found", "1 of 8")
+        await page.keyboard.press("Escape")
+        await says(page, "#detail h2", "Buy bread c")
+        await page.keyboard.press("w")  # as a table
+        await page.locator(".line .more.reason", has_text="receipt noc").wait_for()
+        await page.uncheck("#columns input[value=site]")
+        address = page.url
+        async with shown(browser, address) as other:  # the link opens the same
+            await says(other, "#found", "1 of 8")
+            await other.locator(".line .more.reason", has_text="receipt noc").wait_for()
+            assert not await other.is_checked("#columns input[value=site]")
+        await page.click("#clear")
+        await page.get_by_role("button", name="Sort by agent").click()
+        first = page.locator(".line").first
+        assert await first.get_attribute("data-id") == "a"
+        await page.get_by_role("button", name="Sort by agent").click()
+        assert await page.locator(".line").first.get_attribute("data-id") == "b"
+        await page.keyboard.press("s")
+        await says(page, "#summary", "8")
+        await page.locator("#summary table.verdicts").wait_for()
+
+
+async def test_a_run_under_way_is_followed(browser: Chromium, tmp_path: Path) -> None:
+    write(tmp_path)
+    async with command(tmp_path) as (_, url), shown(browser, url) as page:
+        await says(page, "#progress", "vlm: 4 of 8")
+        await page.locator("#row-4").click()
+        await says(page, "#judges", "No verdict")
+        with (tmp_path / "v.jsonl").open("ab") as v, (tmp_path / "t.jsonl").open("ab") as t:
+            v.write(lines([verdict("e", False, "late"), verdict("f", None)]))
+            t.write(lines([run("i")]))
+        await says(page, "#progress", "vlm: 6 of 9")
+        await says(page, "#progress", "unscored: refusal 1")
+        await says(page, "#judges", "late")  # the run that is open says so at once
+        await says(page, "#total", "9")
+
+
+async def test_reasons_cite_steps_and_runs_stand_side_by_side(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    write(tmp_path)
+    async with command(tmp_path) as (_, url), shown(browser, url) as page:
+        await page.locator(".reason button.jump", has_text="step 1").click()
+        assert "t=a" in page.url
+        await page.locator("summary", has_text="1 other run with this goal").click()
+        await page.locator(".others button").click()
+        await page.locator("#beside article").nth(1).wait_for()
+        words = await page.inner_text("#beside")
+        assert "agent 0" in words and "agent 1" in words and "receipt nob" in words
+        await page.locator("#beside").get_by_role("button", name="Close").click()
+
+
+@pytest.mark.parametrize("by", ["keys", "mouse"])
+async def test_labels_are_on_disk_at_once(browser: Chromium, tmp_path: Path, by: str) -> None:
+    """A kill -9 right after the page says so loses nothing, and the next sitting goes on."""
+    write(tmp_path)
+    words = ("--annotator", "ada", "-o", "l.jsonl")
+    async with command(tmp_path, *words) as (process, url), shown(browser, url) as page:
+        await says(page, "#label-state", "No label yet")
+        if by == "keys":
+            await page.keyboard.press("2")
+        else:
+            await page.locator(".choices button.failure").click()
+        await says(page, "#label-state", "On disk")
+        await page.locator(".step-choice button.away:enabled").click()
+        await page.locator(".step-choice button.away[aria-pressed=true]").wait_for()
+        if by == "keys":
+            await page.keyboard.press("e")
+            await page.keyboard.type("no bread")
+            await page.keyboard.press("Control+Enter")
+        else:
+            await page.fill("#note", "no bread")
+            await page.click("#detail h2")
+        await says(page, ".label-line", "no bread")
+        process.kill()
+        await process.wait()
+    [record] = read_labels(tmp_path / "l.jsonl")
+    assert record == LabelRecord(
+        id="a",
+        success=False,
+        annotator="ada",
+        note="no bread",
+        steps=(StepLabel(index=0, label="away"),),
+    )
+    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+        await says(page, "#progress", "ada: 1 of 8 labelled")
+        assert await page.locator(".choices [aria-pressed=true]").inner_text() == "✗ Failure 2"
+        await page.keyboard.press("j")
+        await says(page, "#label-state", "No label yet")
+        await page.keyboard.press("1")
+        await says(page, "#progress", "ada: 2 of 8 labelled")
+        await page.keyboard.press("z")
+        await says(page, "#progress", "ada: 1 of 8 labelled")
+
+
+async def test_blind_until_decided(browser: Chromium, tmp_path: Path) -> None:
+    write(tmp_path)
+    words = ("--annotator", "ada", "-o", "l.jsonl", "--blind")
+    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+        await says(page, "#label-state", "No label yet")
+        assert "receipt" not in await page.inner_text("body")
+        await page.keyboard.press("1")
+        await says(page, "#judges", "receipt noa")
+        await page.keyboard.press("j")
+        await says(page, "#label-state", "No label yet")
+        assert "receipt nob" not in await page.inner_text("body")
+
+
+async def test_what_stands_in_files_is_text(browser: Chromium, tmp_path: Path) -> None:
+    """Nothing in a goal, page, thought, answer, reason, id or judge's name runs, or asks for
+    anything.
+    """
+    write(tmp_path)
+    runs, verdicts = [], []
+    for number, text in enumerate(PAYLOADS):
+        step = {
+            "observation": {"text": text, "caption": text, "url": text},
+            "action": {"kind": "click", "text": text, "target": text, "value": text},
+            "thought": text,
+        }
+        task = {"goal": text, "site": text}
+        runs.append(
+            {"id": f"{number} {text[:90]}", "task": task, "agent": text, "steps": [step]}
+            | {"answer": text, "metadata": {"x": text}}
+        )
+        verdicts.append(verdict(f"{number} {text[:90]}", False, text, judge=PAYLOADS[1]))
+    (tmp_path / "t.jsonl").write_bytes(lines(runs))
+    (tmp_path / "v.jsonl").write_bytes(lines(verdicts))
+    assert verdicts[0].evaluator == EvaluatorInfo(PAYLOADS[1], "1")
+    words = ("--annotator", PAYLOADS[3], "-o", "l.jsonl")
+    async with command(tmp_path, *words) as (_, url), shown(browser, url) as page:
+        await says(page, "#found", f"{len(PAYLOADS)} trajectories")
+        title = await page.title()
+        scripts = await page.evaluate("document.querySelectorAll('script, iframe, style').length")
+        await page.keyboard.press("w")
+        for _ in PAYLOADS:
+            await page.locator("#detail h2").wait_for()
+            await page.locator("#film").wait_for()
+            await page.keyboard.press("j")
+        await page.keyboard.press("s")
+        await page.locator("#summary table.verdicts").wait_for()
+        await page.fill("#search", PAYLOADS[3]) if await page.is_visible("#search") else None
+        assert await page.title() == title and await page.evaluate("window.owned") is None
+        assert scripts == await page.evaluate(
+            "document.querySelectorAll('script, iframe, style').length"
+        )
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1400, False), (1400, True), (400, False)])
+async def test_nothing_is_wider_than_the_window(
+    browser: Chromium, tmp_path: Path, width: int, dark: bool
+) -> None:
+    write(tmp_path)
+    words = ("--annotator", "ada", "-o", "l.jsonl")
+    async with command(tmp_path, *words) as (_, url), shown(browser, url, width, dark) as page:
+        await page.locator(".line").first.click()
+        await page.locator(".label-bar").wait_for()
+        for _ in range(2):
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+            await page.keyboard.press("w")
