@@ -20,6 +20,7 @@ from prill.io.store import encode, read_labels, read_verdicts
 from prill.types import LabelRecord, StepLabel
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.session import LabelSession
+from prill.ui.annotate.site import SessionSite
 from prill.ui.annotate.worklist import Worklist
 from prill.ui.serving import serving
 
