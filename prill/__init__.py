@@ -139,6 +139,7 @@ if TYPE_CHECKING:
         train_async,
     )
     from prill.runs.trust.agree import AgreeConfig, AgreeResult, agree, agree_async
+    from prill.runs.trust.compare import CompareConfig, CompareResult, compare, compare_async
     from prill.runs.trust.fitting import (
         CalibrateConfig,
         CalibrateResult,
@@ -174,6 +175,8 @@ __all__ = [
     "CaptionConfig",
     "CaptionerConfig",
     "CheckConfig",
+    "CompareConfig",
+    "CompareResult",
     "ConvertConfig",
     "DevicesConfig",
     "EndpointError",
@@ -261,6 +264,8 @@ __all__ = [
     "check_async",
     "check_sites",
     "check_sites_async",
+    "compare",
+    "compare_async",
     "convert",
     "convert_async",
     "devices",
@@ -346,6 +351,8 @@ _HOMES = {
     "CaptionConfig": "runs.caption",
     "CaptionerConfig": "captioner.registry",
     "CheckConfig": "runs.data",
+    "CompareConfig": "runs.trust.compare",
+    "CompareResult": "runs.trust.compare",
     "ConvertConfig": "runs.data",
     "DevicesConfig": "runs.devices",
     "EnvironmentConfig": "emulators.settings",
@@ -417,6 +424,8 @@ _HOMES = {
     "check_async": "runs.data",
     "check_sites": "runs.sites",
     "check_sites_async": "runs.sites",
+    "compare": "runs.trust.compare",
+    "compare_async": "runs.trust.compare",
     "convert": "runs.data",
     "convert_async": "runs.data",
     "devices": "runs.devices",

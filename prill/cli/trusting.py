@@ -20,6 +20,8 @@ from prill.runs.report import report as write_report
 from prill.runs.trust import agree as agreeing
 from prill.runs.trust import fitting
 from prill.runs.trust.agree import AgreeConfig
+from prill.runs.trust.compare import CompareConfig
+from prill.runs.trust.compare import compare as compare_runs
 from prill.runs.trust.fitting import CalibrateConfig, FitConfig
 from prill.runs.trust.rate import RateConfig
 from prill.runs.trust.rate import rate as estimate_rate
@@ -29,6 +31,7 @@ from prill.runs.view import view as show_runs
 
 EXIT_ALL, EXIT_TURNED, EXIT_SOME, EXIT_INTERRUPTED = 0, 1, 3, 130
 _MAX_PROBLEMS = 10
+_EXIT_DECISION = {None: 0, "pass": 0, "fail": 1, "inconclusive": 6}
 
 
 def report(config: ReportConfig, switches: Switches) -> int:
@@ -114,6 +117,16 @@ def rate(config: RateConfig, switches: Switches) -> int:
     result = estimate_rate(config)
     print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
     return EXIT_ALL
+
+
+def compare(config: CompareConfig, switches: Switches) -> int:
+    """`prill compare`; with a requirement 0 where B meets it, 1 where not, 6 where it is open."""
+    result = compare_runs(config)
+    print(
+        encode(result.to_dict()).decode().rstrip() if switches.json else result,
+        file=words_beside(config.junit, config.markdown, config.plot),
+    )
+    return _EXIT_DECISION[result.decision]
 
 
 def fit(config: FitConfig, switches: Switches) -> int:

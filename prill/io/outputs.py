@@ -31,7 +31,7 @@ from prill.io.lines import STREAM, is_stream, open_lines, read_lines
 Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",  # noqa: E501
     "disagreements", "red team figures", "captions", "observations", "a page of a watch",
-    "scores of candidates", "annotations",
+    "scores of candidates", "annotations", "a JUnit report", "a comparison",
 ]  # fmt: skip
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
@@ -42,6 +42,8 @@ _WATCH = b'<meta name="generator" content="prill watch">'
 # How files begin that are no JSON; tables by their first columns, as `prill.io.tables` writes them.
 _BEGINNINGS: dict[bytes, Content] = {
     b"<svg ": "a diagram",
+    b'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="prill compare"': "a JUnit report",
+    b"## prill compare": "a comparison",
     b"id,success,score,": "a table",
     b"| id | success | score |": "a table",
     b'[\n {\n  "id":': "a table",

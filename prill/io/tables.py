@@ -147,7 +147,7 @@ class Table:
         lines = [
             self.columns,
             ["---"] * len(self.columns),
-            *(map(_markdown_cell, row) for row in self.rows),
+            *(map(markdown_cell, row) for row in self.rows),
         ]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -275,7 +275,8 @@ def _csv_cell(cell: Cell) -> str:
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
-def _markdown_cell(cell: Cell) -> str:
+def markdown_cell(cell: Cell) -> str:
+    """A cell of a Markdown table, also a phrase elsewhere: line breaks and markup are escaped."""
     if isinstance(cell, float):
         return f"{cell:.4g}"
     text = re.sub(r"([\\|`\[\]*])", r"\\\1", printable(_plain(cell)))

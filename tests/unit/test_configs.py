@@ -632,6 +632,34 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "compare": [
+        Ways(
+            "old.jsonl new.jsonl --trajectories o.jsonl n.jsonl --a-again o2.jsonl --labels "
+            "l.jsonl --require 'B >= A - 0.02' --unscored bounds --junit c.xml --report r.html",
+            """
+            a = "old.jsonl"
+            b = "new.jsonl"
+            trajectories = ["o.jsonl", "n.jsonl"]
+            a_again = ["o2.jsonl"]
+            labels = ["l.jsonl"]
+            require = "B >= A - 0.02"
+            unscored = "bounds"
+            junit = "c.xml"
+            report = "r.html"
+            """,
+            lambda: prill.CompareConfig(
+                a="old.jsonl",
+                b=Path("new.jsonl"),
+                trajectories=["o.jsonl", "n.jsonl"],
+                a_again=["o2.jsonl"],
+                labels=["l.jsonl"],
+                require="B >= A - 0.02",
+                unscored="bounds",
+                junit=Path("c.xml"),
+                report="r.html",
+            ),
+        ),
+    ],
     "agree": [
         Ways(
             "v.jsonl l.jsonl --trajectories t.jsonl --by site,agent --against o.jsonl --truth "

@@ -38,6 +38,30 @@ COMMANDS: Mapping[str, Command] = {
             "prill rate v.jsonl labels.jsonl --unscored left-out --json",
         ),
     ),
+    "compare": Command(
+        "trust",
+        "two agents on the same tasks, with a gate for continuous integration",
+        "prill.runs.trust.compare:CompareConfig",
+        "prill.cli.trusting:compare",
+        Words(
+            ("a", "b"),
+            metavars={
+                **_LABELLED,
+                **dict.fromkeys(("a", "b", "a_again", "b_again"), "VERDICTS"),
+                **{"junit": "FILE", "markdown": "FILE", "report": "PAGE", "require": "RULE"},
+            },
+        ),
+        (
+            "prill compare old.jsonl new.jsonl --trajectories old-runs.jsonl new-runs.jsonl",
+            'prill compare old.jsonl new.jsonl --require "B >= A - 0.02" --junit compare.xml '
+            "--markdown compare.md",
+            "prill compare old.jsonl new.jsonl --trajectories runs.jsonl --report report.html "
+            "--plot difference.svg",
+        ),
+        "Exit codes: 0 compared, and B meets --require, 1 it does not, 6 the interval reaches both "
+        "sides of what is required,\n"
+        "2 nothing can be compared or bad usage.",
+    ),
     "calibrate": Command(
         "trust",
         "make a judge's scores probabilities, and choose a threshold",
