@@ -165,6 +165,51 @@ def test_a_judge_is_measured_and_attacked(prill: Path, tmp_path: Path) -> None:
     assert (tmp_path / "reliability.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.parametrize(
+    ("lost", "code", "word"), [(0.0, 0, "pass"), (0.1, 0, "inconclusive"), (0.5, 1, "fail")]
+)
+def test_workflow_gates_a_change_on_recorded_runs(
+    commands: Path, tmp_path: Path, lost: float, code: int, word: str
+) -> None:
+    yaml = pytest.importorskip("yaml")
+    text = (ROOT / "examples/ci/compare_agents.yml").read_text()
+    (job,) = yaml.safe_load(text)["jobs"].values()
+    for side, share in (("main", 0.0), ("new", lost)):
+        runs = [
+            Trajectory(
+                id=f"{side}-{i}",
+                task=Task(id=f"t{i}", goal="Order tea"),
+                final=Observation(text="Thank you" if i >= share * 60 else "Basket"),
+            )
+            for i in range(60)
+        ]
+        write_trajectories(tmp_path / f"agent-runs/{side}.jsonl", runs)
+    settings = {
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "JUDGE": str(ROOT / "examples/own_judge.py:PhraseJudge"),
+    }
+    result = None
+    for step in job["steps"]:
+        if "run" in step and step["name"] != "Install":
+            # As GitHub runs them.
+            result = subprocess.run(
+                ["bash", "-e", "-c", step["run"]],
+                cwd=tmp_path,
+                env={**os.environ, **settings},
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            if step["name"] != "Compare":
+                assert result.returncode == 0, result.stderr
+    assert result is not None
+    assert result.returncode == code, result.stderr
+    assert (tmp_path / "summary.md").read_text().startswith(f"## prill compare: {word}")
+    assert ("::warning::" in result.stdout) == (word == "inconclusive")
+
+
 @needs_sklearn
 def test_cascade_says_what_it_saved(prill: Path) -> None:
     command = ("examples/cascade.sh", "m")

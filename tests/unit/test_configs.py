@@ -635,14 +635,14 @@ WAYS: dict[str, list[Ways]] = {
     "compare": [
         Ways(
             "old.jsonl new.jsonl --trajectories o.jsonl n.jsonl --a-again o2.jsonl --labels "
-            "l.jsonl --require 'B >= A - 0.02' --unscored bounds --junit c.xml --report r.html",
+            "l.jsonl --require B>=A-0.02 --unscored bounds --junit c.xml --report r.html",
             """
             a = "old.jsonl"
             b = "new.jsonl"
             trajectories = ["o.jsonl", "n.jsonl"]
             a_again = ["o2.jsonl"]
             labels = ["l.jsonl"]
-            require = "B >= A - 0.02"
+            require = "B>=A-0.02"
             unscored = "bounds"
             junit = "c.xml"
             report = "r.html"
@@ -653,7 +653,7 @@ WAYS: dict[str, list[Ways]] = {
                 trajectories=["o.jsonl", "n.jsonl"],
                 a_again=["o2.jsonl"],
                 labels=["l.jsonl"],
-                require="B >= A - 0.02",
+                require="B>=A-0.02",
                 unscored="bounds",
                 junit=Path("c.xml"),
                 report="r.html",

@@ -286,7 +286,7 @@ def compare(config: CompareConfig) -> CompareResult:
     if len(config.trajectories) == 1 and (twice := a.verdicts.keys() & b.verdicts.keys()):
         raise UsageError(
             f"{min(twice)!r} and {len(twice) - 1} other runs are in both verdict files: give A's "
-            "trajectories and B's apart; `prill agree --against` compares two judges",
+            "trajectories and B's apart; agree compares two judges, by against",
             parameters=("trajectories",),
         )
     tasks = {name: (a.tasks[name], b.tasks[name]) for name in a.tasks if name in b.tasks}
@@ -524,7 +524,7 @@ def _cautions(result: CompareResult) -> Iterator[str]:
         return
     by_bounds = Requirement.parse(result.config.require).decide(main.bounds_interval)
     if by_bounds != result.decision:
-        yield f"with --unscored bounds the requirement would be: {by_bounds}"
+        yield f"with unscored = bounds the requirement would be: {by_bounds}"
 
 
 def _rows(result: CompareResult) -> Iterator[tuple[str, Figure, tuple[float, float] | None]]:
@@ -558,8 +558,9 @@ def _page(result: CompareResult) -> Iterator[str]:
     yield ""
     yield f"Intervals: t, {main.tasks} tasks, each with the same weight"
     yield (
-        f"Tests of no difference: p {main.sign_flip:.4f} by sign flips of tasks; p {main.mcnemar:.4f} by "
-        f"McNemar's exact test ({main.to_failure} tasks to failure, {main.to_success} to success)"
+        f"Tests of no difference: p {main.sign_flip:.4f} by sign flips of tasks; p "
+        f"{main.mcnemar:.4f} by McNemar's exact test ({main.to_failure} tasks to failure, "
+        f"{main.to_success} to success)"
     )
     yield from _noise(main)
     yield from _unscored(result)
