@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -23,9 +23,9 @@ from prill.evaluators.judgement import ModelJudge
 from prill.models.calls import together
 from prill.models.prompts import content_hash
 from prill.protocols import Composite, Estimator, Evaluator, SampledModel
-from prill.types import EvaluatorInfo, Opinion, Trajectory, Usage, Verdict
+from prill.types import EvaluatorInfo, Opinion, Trajectory, UnscoredReason, Usage, Verdict
 
-Rule = Literal["majority", "unanimous", "any"]
+Rule = Literal["majority", "unanimous", "any", "consensus"]
 # The band of a first judge of which nobody measured where it is sure.
 _UNMEASURED = (0.1, 0.9)
 
@@ -73,15 +73,23 @@ class _Combined:
         return sum(estimates, start=Usage())
 
     def _verdict(
-        self, verdicts: Sequence[Verdict], success: bool | None, score: float | None, reason: str
+        self,
+        verdicts: Sequence[Verdict],
+        success: bool | None,
+        score: float | None,
+        reason: str,
+        *,
+        differ: bool = False,
     ) -> Verdict:
-        """The combination's verdict; without `success`, unscored for the reason of the first that
-        abstained.
+        """The combination's verdict; without `success`, unscored: `no_evidence` where the judges
+        `differ` and may not, else for the reason of the first that abstained.
         """
         abstention = next((v for v in verdicts if v.unscored is not None), None)
-        code = abstention.unscored if success is None and abstention is not None else None
-        if success is None and abstention is not None:
-            reason = f"{abstention.evaluator.name}: {abstention.reason}"
+        code: UnscoredReason | None = None
+        if success is None and differ:
+            code = "no_evidence"
+        elif success is None and abstention is not None:
+            code, reason = abstention.unscored, f"{abstention.evaluator.name}: {abstention.reason}"
         return Verdict(
             id=verdicts[0].id,
             success=success,
@@ -119,7 +127,7 @@ class Vote(_Combined):
     Args:
         judges: The judges. All are asked at once.
         rule: `majority`: more than half of all judges say success. `unanimous`: all do (precision
-            first). `any`: one does.
+            first). `any`: one does. `consensus`: all do; failure where none does; else unscored.
 
     Raises:
         UsageError: The rule is not known.
@@ -129,23 +137,35 @@ class Vote(_Combined):
 
     def __init__(self, judges: Sequence[Evaluator], rule: Rule = "majority") -> None:
         super().__init__(judges, rule=rule)
-        if rule not in ("majority", "unanimous", "any"):
-            raise UsageError(f"unknown rule {rule!r}; there are: majority, unanimous, any")
+        if rule not in get_args(Rule):
+            raise UsageError(f"unknown rule {rule!r}; there are: {', '.join(get_args(Rule))}")
         self.rule = rule
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict of the vote; all judges are asked at once."""
         verdicts = await together([judge(trajectory) for judge in self.judges])
         count = len(verdicts)
-        needed = {"majority": count // 2 + 1, "unanimous": count, "any": 1}[self.rule]
-        yes = sum(v.success is True for v in verdicts)
-        open_votes = sum(v.success is None for v in verdicts)
-        success = True if yes >= needed else False if yes + open_votes < needed else None
+        yes, no = (sum(v.success is outcome for v in verdicts) for outcome in (True, False))
+        # The least yes and the least no that decide.
+        needed, enough = {
+            "majority": (count // 2 + 1, count - count // 2),
+            "unanimous": (count, 1),
+            "any": (1, count),
+            "consensus": (count, count),
+        }[self.rule]
+        open_votes = count - yes - no
+        success = True if yes >= needed else False if no >= enough else None
         abstained = f", {open_votes} abstained" if open_votes else ""
         reason = f"{yes} of {count} judges say success{abstained} ({self.rule})"
-        agreeing = next((v.reason for v in verdicts if v.success is success and v.reason), "")
+        agreeing = next(
+            (v.reason for v in verdicts if v.success is success is not None and v.reason), ""
+        )
         return self._verdict(
-            verdicts, success, _mean(verdicts), f"{reason}. {agreeing}".rstrip(" .")
+            verdicts,
+            success,
+            _mean(verdicts),
+            f"{reason}. {agreeing}".rstrip(" ."),
+            differ=self.rule == "consensus" and yes > 0 and no > 0,
         )
 
 

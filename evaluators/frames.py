@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from msgspec import Meta
 
@@ -27,11 +27,12 @@ from prill.evaluators.evidence import (
     without_claims,
 )
 from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
+from prill.evaluators.references import ReferencesOption, reference_block
 from prill.io.cache import DiskCache
 from prill.io.images import file_hash
 from prill.models.calls import ROOM, Room, ask, filled, planned, together
 from prill.models.prompts import quoted, shorten
-from prill.protocols import Captioner, Image, Message, RecordedCaptioner, Reply
+from prill.protocols import Captioner, Form, Image, Message, RecordedCaptioner, Reply
 from prill.types import Findings, FrameGrade, Observation, Trajectory, Usage
 
 C = TypeVar("C")
@@ -279,6 +280,10 @@ class FrameSpec(Config):
     ] = 3
     answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = False
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
+    references: ReferencesOption = None
+    frames_per_call: Annotated[
+        int, Meta(ge=1, description="frames rated in one call: fewer calls, less care for each")
+    ] = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,8 +297,12 @@ class FrameJudge(ModelJudge, Generic[C]):
     `top_k`: unscored, since some would go unseen. `goal_cache` keeps what goals ask for across
     runs; within this object each goal is asked about once in any case.
 
-    The prompts are, in this order: what the goal asks for, the rating, the verdict.
+    The prompts and forms are, in this order: what the goal asks for, the rating, the verdict.
+    `together_prompt` and `together_form` are those of the rating of several frames.
     """
+
+    together_prompt: ClassVar[str]
+    together_form: ClassVar[Form]
 
     captioner: Annotated[
         Captioner | None,
@@ -308,6 +317,25 @@ class FrameJudge(ModelJudge, Generic[C]):
             **super()._params(),
         }
 
+    def _names(self) -> tuple[str, ...]:
+        first, rating, last = self.prompt_names
+        return first, self.together_prompt if self.spec.frames_per_call > 1 else rating, last
+
+    @property
+    def _forms(self) -> tuple[Form, ...]:
+        first, rating, last = self.forms
+        return first, self.together_form if self.spec.frames_per_call > 1 else rating, last
+
+    def _form_texts(self) -> list[str]:
+        return [
+            form.instructions(as_json=as_json) for form in self._forms for as_json in (True, False)
+        ]
+
+    def _parts(self, frames: Sequence[Frame]) -> list[Sequence[Frame]]:
+        """The frames of each call that rates some."""
+        size = self.spec.frames_per_call
+        return [frames[i : i + size] for i in range(0, len(frames), size)]
+
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """All of them: each is rated."""
         return images_read(trajectory.observations, self.captioner)
@@ -320,19 +348,28 @@ class FrameJudge(ModelJudge, Generic[C]):
         if not frames:
             return Usage()
         criteria, calls = self._planned_criteria(trajectory)
-        calls += [self._rating_messages(trajectory, criteria, frame, ROOM) for frame in frames]
+        ratings = [
+            (self._rating_messages(trajectory, criteria, part, ROOM), len(part))
+            for part in self._parts(frames)
+        ]
         shortlist = frames[-1 - self.spec.top_k * self._columns(criteria) :]
         calls.append(
             self._verdict_messages(
                 trajectory, criteria, shortlist, ["x" * 500] * len(shortlist), ROOM
             )
         )
-        return sum((planned(messages, self.spec.max_tokens) for messages in calls), start=Usage())
+        most = self.spec.max_tokens
+        plans = [
+            *(planned(messages, most) for messages in calls),
+            *(planned(messages, most * count) for messages, count in ratings),
+        ]
+        return sum(plans, start=Usage())
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         frames = await distinct_frames(trajectory, self.captioner)
         criteria = await self._criteria(trajectory)
-        ratings = await together([self._rate(trajectory, criteria, frame) for frame in frames])
+        rated = [self._rate(trajectory, criteria, part) for part in self._parts(frames)]
+        ratings = [rating for part in await together(rated) for rating in part]
         failures = [rating for rating in ratings if isinstance(rating, UnparsableError)]
         if len(failures) > self.spec.top_k:
             raise UnparsableError(
@@ -364,21 +401,46 @@ class FrameJudge(ModelJudge, Generic[C]):
         )
 
     async def _rate(
-        self, trajectory: Trajectory, criteria: C, frame: Frame
-    ) -> Rating | UnparsableError:
-        """The rating; the error where the reply cannot be read."""
-        prompt = self.prompts[self.prompt_names[1]]
+        self, trajectory: Trajectory, criteria: C, frames: Sequence[Frame]
+    ) -> list[Rating | UnparsableError]:
+        """The ratings; an error where a reply, or its part about a frame, cannot be read. What a
+        request has no room for is asked about in another.
+        """
+        shown = list(frames)
+
+        def messages(room: Room) -> tuple[Message, ...]:
+            most = room.images if frames[0].image is not None else None
+            shown[:] = frames[: most or len(frames)]
+            return self._rating_messages(trajectory, criteria, shown, room.chars)
+
         try:
             reply = await ask(
                 self.model,
-                lambda room: self._rating_messages(trajectory, criteria, frame, room.chars),
-                self.forms[1],
-                prompt,
-                self.spec.max_tokens,
+                messages,
+                self._forms[1],
+                self.prompts[self._names()[1]],
+                self.spec.max_tokens * len(frames),
             )
-            return self._parse_rating(criteria, reply)
+            ratings = self._parse_ratings(criteria, reply, shown)
         except UnparsableError as error:
-            return error
+            ratings = [error] * len(shown)
+        rest = frames[len(shown) :]
+        return [*ratings, *(await self._rate(trajectory, criteria, rest) if rest else ())]
+
+    def _parse_ratings(
+        self, criteria: C, reply: Reply, frames: Sequence[Frame]
+    ) -> list[Rating | UnparsableError]:
+        """The rating of each frame that a reply holds. Raises UnparsableError."""
+        if self.spec.frames_per_call == 1:
+            return [self._parse_rating(criteria, reply)]
+        found = self._parse_several(criteria, reply)
+        return [
+            next(
+                (found[state] for state in reversed(frame.states) if state in found),
+                UnparsableError(f"the reply does not rate state {frame.states[-1]}"),
+            )
+            for frame in frames
+        ]
 
     def _places(
         self, ratings: Sequence[Rating | UnparsableError], criteria: C, room: Room
@@ -399,11 +461,12 @@ class FrameJudge(ModelJudge, Generic[C]):
         return fewer(sorted(places), room.images)
 
     def _rating_messages(
-        self, trajectory: Trajectory, criteria: C, frame: Frame, room: int
+        self, trajectory: Trajectory, criteria: C, frames: Sequence[Frame], room: int
     ) -> tuple[Message, ...]:
-        block, images = frame_block([frame], [""], trajectory, room)
-        values = {"goal": request(trajectory), "frame": block, **self._block(criteria, room)}
-        return filled(self.prompts[self.prompt_names[1]], images, **values)
+        block, images = frame_block(frames, [""] * len(frames), trajectory, room)
+        name = "frame" if self.spec.frames_per_call == 1 else "frames"
+        values = {"goal": request(trajectory), name: block, **self._block(criteria, room)}
+        return filled(self.prompts[self._names()[1]], images, **values)
 
     def _verdict_messages(
         self,
@@ -416,6 +479,7 @@ class FrameJudge(ModelJudge, Generic[C]):
         values, images = verdict_blocks(
             trajectory, frames, descriptions, room, answer=self.spec.answer
         )
+        values["goal"] += reference_block(trajectory, self._references)
         return filled(
             self.prompts[self.prompt_names[2]], images, **self._block(criteria, room), **values
         )
@@ -439,6 +503,12 @@ class FrameJudge(ModelJudge, Generic[C]):
     @abstractmethod
     def _parse_rating(self, criteria: C, reply: Reply) -> Rating:
         """The rating that a reply holds. Raises UnparsableError."""
+
+    @abstractmethod
+    def _parse_several(self, criteria: C, reply: Reply) -> Mapping[int, Rating | UnparsableError]:
+        """The ratings that a reply holds, by the number of the frame's last state. Raises
+        UnparsableError.
+        """
 
     @abstractmethod
     async def _conclude(

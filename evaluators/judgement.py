@@ -13,11 +13,13 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UnscoredError
+from prill.evaluators.references import hash_references, read_references
 from prill.models.ledger import Meter, metered
 from prill.models.prompts import Prompt, content_hash, prompt_set
 from prill.protocols import Bounded, Evaluator, Form, LanguageModel
 from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Verdict
 
+_LATER = {"references": None, "frames_per_call": 1}
 MAX_TOKENS = 1024  # of a reply, where a judge does not need more
 # A path for the judge's main prompt, or a table of prompt names and paths.
 PromptFiles = str | dict[str, str] | None
@@ -136,13 +138,15 @@ class ModelJudge(ABC):
         return True
 
     def __post_init__(self) -> None:
-        self.prompts  # noqa: B018 - a file that cannot be read is found out now, not at the first trajectory
+        # A file that cannot be read is found out now, not at the first trajectory.
+        self.prompts  # noqa: B018
+        self._references  # noqa: B018
 
     @cached_property
     def prompts(self) -> Mapping[str, Prompt]:
         """The prompts in use, by name."""
         names = self._names()
-        main = self.main_prompts if names == self.prompt_names else names
+        main = self.main_prompts if set(self.main_prompts) <= set(names) else names
         return prompt_set("prill.evaluators", names, main, self.prompt)
 
     @cached_property
@@ -178,8 +182,21 @@ class ModelJudge(ABC):
     def _names(self) -> tuple[str, ...]:
         return self.prompt_names
 
+    @cached_property
+    def _references(self) -> Mapping[str, str] | None:
+        """The known answers, for judges that have a place for them."""
+        given: str | Mapping[str, str] | None = getattr(self.spec, "references", None)
+        return read_references(given) if isinstance(given, str) else given
+
     def _params(self) -> dict[str, Any]:
-        return {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}
+        params = {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}
+        # Left out at their defaults: verdicts of before there were these options keep their keys.
+        for name, default in _LATER.items():
+            if name in params and params[name] == default:
+                del params[name]
+        if self._references is not None:
+            params["references"] = hash_references(self._references)
+        return params
 
     def _form_texts(self) -> list[str]:
         return [

@@ -35,6 +35,7 @@ from prill.evaluators.evidence import (
 )
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import MAX_TOKENS, Judgement, ModelJudge
+from prill.evaluators.references import ReferencesOption, reference_block
 from prill.models.calls import ROOM, Room, ask, planned
 from prill.models.prompts import NONCE, Prompt, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
@@ -113,9 +114,12 @@ class VLMSpec(Config):
         Meta(description="the reply: thoughts and then the verdict, or one word"),
     ] = "thoughts"
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
+    references: ReferencesOption = None
 
     def check(self) -> None:
         """Refuses what the preset or the form of the reply leaves no room for."""
+        if self.preset == "paper" and self.references is not None:
+            raise UsageError("the paper's protocol has no place for references: use preset prill")
         if self.preset == "paper" and self.frames not in (None, 1):
             raise UsageError(
                 "the paper's protocol shows one state: leave frames at 1, or use preset prill"
@@ -215,7 +219,7 @@ class OutcomeJudge(ModelJudge):
         history = without_claims(trajectory) if self.spec.answer is False else trajectory
         answer = self._preset.shows_answer(trajectory, self.spec.answer)
         return {
-            "goal": request(trajectory),
+            "goal": request(trajectory) + reference_block(trajectory, self._references),
             "actions": quoted("actions", action_history(history, room)),
             "claims": claims(trajectory, room // 4, answer=answer, thoughts=self.spec.thoughts),
             "code": NONCE,

@@ -209,6 +209,20 @@ class Relevance:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class FrameRelevance(Relevance):
+    """The same of one of several frames, by the number of its state."""
+
+    state: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRelevances:
+    """The same of several frames."""
+
+    frames: tuple[FrameRelevance, ...]
+
+
 # The forms of reply that the three kinds of calls ask for.
 RUBRIC = RecordFormat(
     Rubric, '{"criteria": [{"text": "<what must hold>", "weight": <a number above 0>}, …]}'
@@ -217,6 +231,11 @@ RELEVANCE = RecordFormat(
     Relevance,
     '{"description": "<what the state shows>", "scores": [<1 to 5 for the first criterion>, <for '
     "the second>, …]}",
+)
+RELEVANCES = RecordFormat(
+    FrameRelevances,
+    '{"frames": [{"description": "<what the state shows>", "scores": [<1 to 5 for the first '
+    'criterion>, <for the second>, …], "state": <its number>}, …]}',
 )
 ASSESSMENT = RecordFormat(
     Assessment,
@@ -362,6 +381,8 @@ class RubricJudge(FrameJudge[Rubric]):
     prompt_names: ClassVar[tuple[str, ...]] = ("rubric_criteria", "rubric_frame", "rubric_verdict")
     main_prompts: ClassVar[tuple[str, ...]] = ("rubric_verdict",)
     forms: ClassVar[tuple[Form, ...]] = (RUBRIC, RELEVANCE, ASSESSMENT)
+    together_prompt: ClassVar[str] = "rubric_frames"
+    together_form: ClassVar[Form] = RELEVANCES
 
     @property
     def reads_probabilities(self) -> bool:
@@ -391,7 +412,8 @@ class RubricJudge(FrameJudge[Rubric]):
         }
 
     def _form_texts(self) -> list[str]:
-        return [form.shape for form in (RUBRIC, RELEVANCE, ASSESSMENT)]
+        rating = RELEVANCE if self.spec.frames_per_call == 1 else RELEVANCES
+        return [form.shape for form in (RUBRIC, rating, ASSESSMENT)]
 
     def _supplied(self, trajectory: Trajectory) -> Rubric | None:
         """The rubric from `rubrics`; None: the model is to make it."""
@@ -441,12 +463,18 @@ class RubricJudge(FrameJudge[Rubric]):
         return {"criteria": quoted("criteria", "\n".join(lines))}
 
     def _parse_rating(self, criteria: Rubric, reply: Reply) -> Rating:
-        rating = RELEVANCE.read(reply)
-        if len(rating.scores) != len(criteria.criteria):
-            raise UnparsableError(
-                f"{len(rating.scores)} scores for {len(criteria.criteria)} criteria"
-            )
-        return Rating(rating.description, rating.scores)
+        return _rating(criteria, RELEVANCE.read(reply))
+
+    def _parse_several(
+        self, criteria: Rubric, reply: Reply
+    ) -> Mapping[int, Rating | UnparsableError]:
+        ratings: dict[int, Rating | UnparsableError] = {}
+        for frame in RELEVANCES.read(reply).frames:
+            try:
+                ratings[frame.state] = _rating(criteria, frame)
+            except UnparsableError as error:
+                ratings[frame.state] = error
+        return ratings
 
     async def _conclude(
         self,
@@ -458,3 +486,9 @@ class RubricJudge(FrameJudge[Rubric]):
             self.model, messages, ASSESSMENT, self.prompts["rubric_verdict"], self.spec.max_tokens
         )
         return make_judgement(criteria, ASSESSMENT.read(reply), states(), self.spec.threshold)
+
+
+def _rating(criteria: Rubric, found: Relevance) -> Rating:
+    if len(found.scores) != len(criteria.criteria):
+        raise UnparsableError(f"{len(found.scores)} scores for {len(criteria.criteria)} criteria")
+    return Rating(found.description, found.scores)

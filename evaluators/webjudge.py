@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -31,8 +31,28 @@ class KeyPoints:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class RatedFrame:
+    """The rating of one of several frames, by the number of its state."""
+
+    state: int
+    description: Annotated[str, Meta(extra_json_schema={"maxLength": 1000})]
+    score: Literal[1, 2, 3, 4, 5]
+
+
+@dataclass(frozen=True, slots=True)
+class RatedFrames:
+    """The ratings of several frames."""
+
+    frames: tuple[RatedFrame, ...]
+
+
 KEY_POINTS = RecordFormat(KeyPoints, '{"key_points": ["<the first>", "<the second>", …]}')
 RATING = ReplyFormat("description", "score", ("1", "2", "3", "4", "5"))
+RATINGS = RecordFormat(
+    RatedFrames,
+    '{"frames": [{"state": <its number>, "description": "<what it shows>", "score": <1 to 5>}, …]}',
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +84,8 @@ class WebJudge(FrameJudge[tuple[str, ...]]):
     )
     main_prompts: ClassVar[tuple[str, ...]] = ("webjudge_verdict",)
     forms: ClassVar[tuple[Form, ...]] = (KEY_POINTS, RATING, STATUS)
+    together_prompt: ClassVar[str] = "webjudge_frames"
+    together_form: ClassVar[Form] = RATINGS
 
     @cached_property
     def _key_points(self) -> PerGoal[KeyPoints]:
@@ -105,6 +127,12 @@ class WebJudge(FrameJudge[tuple[str, ...]]):
 
     def _parse_rating(self, criteria: tuple[str, ...], reply: Reply) -> Rating:
         return Rating(reply.fields[RATING.text], (int(reply.fields[RATING.verdict]),))
+
+    def _parse_several(self, criteria: tuple[str, ...], reply: Reply) -> Mapping[int, Rating]:
+        return {
+            frame.state: Rating(frame.description, (frame.score,))
+            for frame in RATINGS.read(reply).frames
+        }
 
     async def _conclude(
         self,

@@ -72,6 +72,10 @@ VOTES: list[tuple[Rule, list[float | None], bool | None]] = [
     ("any", [0.9, None], True),
     ("any", [0.1, None], None),
     ("majority", [None, None], None),
+    ("consensus", [0.9, 0.8, 0.7], True),
+    ("consensus", [0.1, 0.2], False),
+    ("consensus", [0.9, None], None),
+    ("consensus", [0.1, None], None),
 ]
 
 
@@ -88,6 +92,15 @@ async def test_vote_stands_despite_abstentions(
     if success is not None:
         known = [score for score in scores if score is not None]
         assert verdict.score == pytest.approx(sum(known) / len(known))
+
+
+@pytest.mark.parametrize("scores", [[0.9, 0.1], [0.9, 0.9, 0.1, None]])
+async def test_judges_that_differ_have_no_consensus(scores: list[float | None]) -> None:
+    verdict = await Vote([Says(score) for score in scores], "consensus")(TRAJECTORY)
+    assert (verdict.success, verdict.score, verdict.unscored) == (None, None, "no_evidence")
+    assert f"of {len(scores)} judges say success" in verdict.reason
+    assert verdict.reason.endswith("(consensus)")
+    assert verdict.opinions is not None and len(verdict.opinions) == len(scores)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ is told apart.
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -570,3 +571,28 @@ async def test_findings_in_any_order_last_counts() -> None:
     verdict = await judged(Model(json.dumps({**json.loads(assessed()), "criteria": found})))
     assert verdict.findings is not None
     assert [(c.met, c.step) for c in verdict.findings.criteria] == [("not_met", None), ("met", 2)]
+
+
+async def test_frames_can_share_a_call() -> None:
+    def answer(messages: Sequence[Message]) -> str:
+        if stage(messages) == "verdict":
+            return assessed(("met", 1), ("met", 2))
+        numbers = re.findall(r"^State (\d+)", text(messages), re.MULTILINE)
+        # One score too few for state 3.
+        frames = [
+            {"state": int(n), "description": f"sight {n}", "scores": [5, 5][: 1 + (n != "3")]}
+            for n in numbers
+        ]
+        return json.dumps({"frames": frames})
+
+    model = ScriptedModel(answer)
+    spec = RubricSpec(rubrics=GIVEN, frames_per_call=2)
+    verdict = await RubricJudge(model, GivenCaption(), spec=spec)(attempt(5))
+    assert verdict.success is True
+    assert [stage(messages) for messages in model.seen] == ["rating"] * 3 + ["verdict"]
+    assert verdict.findings is not None
+    assert [frame.scores for frame in verdict.findings.frames] == [
+        *[(5, 5)] * 3,
+        (),
+        (5, 5),
+    ]

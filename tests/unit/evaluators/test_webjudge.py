@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from prill.evaluators.frames import FrameSpec
 from prill.evaluators.webjudge import WebJudge
 from prill.io.cache import DiskCache
 from prill.models.client import OpenAIModel
-from prill.protocols import Message
+from prill.protocols import Limits, Message
 from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, FrameGrade, Observation, Step, Task, Trajectory, Usage, Verdict
 from tests.support.messages import images, text
@@ -369,3 +370,82 @@ def test_identity_holds_every_setting() -> None:
 def test_senseless_settings_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         WebJudge(ScriptedModel([]), spec=FrameSpec(**options))
+
+
+class Together(ScriptedModel):
+    """Rates each of several frames 4; leaves out the states in `without`; lists its calls."""
+
+    def __init__(self, without: Sequence[int] = (), verdict: Any = SUCCESS) -> None:
+        self.without, self.verdict = without, verdict
+        super().__init__(self._answer)
+
+    def _answer(self, messages: Sequence[Message]) -> Any:
+        if stage(messages) == "points":
+            return POINTS
+        if stage(messages) == "verdict":
+            return self.verdict
+        numbers = [
+            int(n) for n in re.findall(r"^(?:Image \d+: )?State (\d+)", text(messages), re.M)
+        ]
+        frames = [
+            {"state": n, "description": f"saw {n}", "score": 4}
+            for n in reversed(numbers)
+            if n not in self.without
+        ]
+        return json.dumps({"frames": frames})
+
+    def of(self, name: str) -> list[tuple[Message, ...]]:
+        return [messages for messages in self.seen if stage(messages) == name]
+
+
+@pytest.mark.parametrize(("count", "size", "calls"), [(7, 3, 3), (6, 3, 2), (2, 5, 1)])
+async def test_frames_can_share_a_call(tmp_path: Path, count: int, size: int, calls: int) -> None:
+    model = Together()
+    judge = WebJudge(model, spec=FrameSpec(frames_per_call=size))
+    run = attempt(pictures(tmp_path, range(count)))
+    assert judge.estimate(run).calls == calls + 2
+    verdict = await judge(run)
+    assert verdict.success is True
+    assert [len(images(m)) for m in model.of("rating")] == [
+        min(size, count - i) for i in range(0, count, size)
+    ]
+    assert len(model.of("rating")) == calls
+    assert verdict.findings is not None
+    assert [(f.states, f.scores, f.description) for f in verdict.findings.frames] == [
+        ((i,), (4,), f"saw {i}") for i in range(count)
+    ]
+
+
+async def test_a_frame_that_a_shared_reply_leaves_out_is_shown_all_the_same() -> None:
+    model = Together(without=[1])
+    spec = FrameSpec(frames_per_call=4, top_k=2)
+    verdict = await WebJudge(model, GivenCaption(), spec=spec)(
+        attempt(captioned("one", "two", "three", "four"))
+    )
+    assert verdict.success is True
+    assert "1 of 4 frames could not be rated" in verdict.reason
+    assert "two" in text(model.of("verdict")[0])
+
+
+async def test_a_shared_call_sends_no_more_images_than_the_endpoint_takes(tmp_path: Path) -> None:
+    class Limited(Together):
+        async def limits(self) -> Limits:
+            return Limits(images=2)
+
+    model = Limited()
+    judge = WebJudge(model, spec=FrameSpec(frames_per_call=5))
+    verdict = await judge(attempt(pictures(tmp_path, range(5))))
+    assert [len(images(m)) for m in model.of("rating")] == [2, 2, 1]
+    assert verdict.findings is not None
+    assert all(frame.scores == (4,) for frame in verdict.findings.frames)
+
+
+def test_sharing_calls_is_another_judge() -> None:
+    one, same, three = (
+        WebJudge(Model(), spec=FrameSpec(**spec)).info
+        for spec in ({}, {"frames_per_call": 1}, {"frames_per_call": 3})
+    )
+    assert one == same
+    assert "frames_per_call" not in one.params
+    assert three.params["frames_per_call"] == 3
+    assert three.prompt != one.prompt
