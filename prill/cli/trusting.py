@@ -107,7 +107,7 @@ def agree(config: AgreeConfig, switches: Switches) -> int:
     result = agreeing.agree(config)
     print(
         encode(result.to_dict()).decode().rstrip() if switches.json else result,
-        file=words_beside(config.disagreements),
+        file=words_beside(config.disagreements, config.suspects),
     )
     return EXIT_ALL
 

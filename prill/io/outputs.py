@@ -31,7 +31,7 @@ from prill.io.lines import STREAM, is_stream, open_lines, read_lines
 Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",  # noqa: E501
     "disagreements", "red team figures", "captions", "observations", "a page of a watch",
-    "scores of candidates", "annotations", "a JUnit report", "a comparison",
+    "scores of candidates", "annotations", "suspects", "a JUnit report", "a comparison",
 ]  # fmt: skip
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
@@ -54,6 +54,7 @@ _BEGINNINGS: dict[bytes, Content] = {
 # The keys that tell a JSON file of prill which is no trajectory, label or verdict.
 _KEYS: dict[Content, frozenset[str]] = {
     "disagreements": frozenset({"kind", "annotators", "label"}),
+    "suspects": frozenset({"label", "reasons", "judges"}),
     "red team figures": frozenset({"attacks_version", "effects"}),
     "captions": frozenset({"captioner", "caption"}),
     "observations": frozenset({"kind", "at", "verdict"}),

@@ -663,7 +663,7 @@ WAYS: dict[str, list[Ways]] = {
     "agree": [
         Ways(
             "v.jsonl l.jsonl --trajectories t.jsonl --by site,agent --against o.jsonl --truth "
-            "first --disagreements d.jsonl",
+            "first --disagreements d.jsonl --suspects s.jsonl",
             """
             verdicts = "v.jsonl"
             labels = "l.jsonl"
@@ -672,6 +672,7 @@ WAYS: dict[str, list[Ways]] = {
             against = "o.jsonl"
             truth = "first"
             disagreements = "d.jsonl"
+            suspects = "s.jsonl"
             """,
             lambda: prill.AgreeConfig(
                 verdicts=Path("v.jsonl"),
@@ -681,6 +682,7 @@ WAYS: dict[str, list[Ways]] = {
                 against="o.jsonl",
                 truth="first",
                 disagreements="d.jsonl",
+                suspects="s.jsonl",
             ),
         ),
         Ways(

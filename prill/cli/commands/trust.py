@@ -10,7 +10,9 @@ from prill.cli.words import Words
 _LABELLED = {
     **LABELS,
     **{"trajectories": "TRAJ", "verdicts": "VERDICTS", "labels": "LABELS"},
-    **dict.fromkeys(("output", "out_of_fold", "plot", "against", "disagreements"), "FILE"),
+    **dict.fromkeys(
+        ("output", "out_of_fold", "plot", "against", "disagreements", "suspects"), "FILE"
+    ),
 }
 
 COMMANDS: Mapping[str, Command] = {

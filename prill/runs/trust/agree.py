@@ -50,6 +50,7 @@ from prill.evaluators.meta.corrections import (
     success_rates,
 )
 from prill.evaluators.meta.figure import HEADING, about_intervals, figure_row, interval
+from prill.evaluators.meta.suspects import Suspect, find_suspects
 from prill.io.outputs import check_output, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.io.tables import Table
@@ -92,6 +93,7 @@ _OF_VERDICTS = (
     "against",
     "corrections",
     "disagreements",
+    "suspects",
 )
 _ACTION_FIGURES = {
     "action": "action matches",
@@ -161,6 +163,14 @@ class AgreeConfig(Config):
         Meta(description="file for what judge and labels differ on (JSON Lines); it is replaced"),
     ] = None
 
+    suspects: Annotated[
+        str | Path | None,
+        Meta(
+            description="file for labels that are probably wrong (JSON Lines): every judge "
+            "contradicts them, or no state changed before the success; it is replaced"
+        ),
+    ] = None
+
     def check(self) -> None:
         """Checks options that depend on each other.
 
@@ -178,11 +188,11 @@ class AgreeConfig(Config):
                 "by needs trajectories: the verdicts do not say where a trajectory belongs",
                 parameters=("trajectories",),
             )
-        if self.steps and self.corrections:
-            raise UsageError(
-                "corrections are of whole trajectories, not of steps",
-                parameters=("corrections", "steps"),
-            )
+        for name in ("corrections", "suspects"):
+            if self.steps and getattr(self, name):
+                raise UsageError(
+                    f"{name} are of whole trajectories, not of steps", parameters=(name, "steps")
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +210,7 @@ class AgreeResult:
         against: The comparison with another judge.
         disagreements: The trajectories that judge and labels differ on.
         output: The file of disagreements.
+        suspects: Labels that are probably wrong; None: they were not asked for.
     """
 
     compared: Agreement | ActionMatching
@@ -211,6 +222,7 @@ class AgreeResult:
     against: Comparison | None = None
     disagreements: tuple[Disagreement, ...] = ()
     output: str | None = None
+    suspects: tuple[Suspect, ...] | None = None
 
     @property
     def agreement(self) -> Agreement:
@@ -265,7 +277,7 @@ class AgreeResult:
         return self.table(by).to_pandas()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON; disagreements by number."""
+        """Everything as JSON; disagreements and suspects by number."""
         figures: dict[str, Any] = msgspec.to_builtins(self.compared)
         if not isinstance(self.compared, Agreement):
             return figures
@@ -273,6 +285,8 @@ class AgreeResult:
         sections = {name: msgspec.to_builtins(getattr(self, name)) for name in names}
         if sections["corrections"]:
             del sections["corrections"]["labels"]
+        if self.suspects is not None:
+            sections["suspects"] = len(self.suspects)
         return {**figures, **sections, "disagreements": self.differing()}
 
     def differing(self) -> dict[str, int]:
@@ -312,6 +326,10 @@ def agree(config: AgreeConfig) -> AgreeResult:
     inputs = [config.verdicts, config.labels, config.trajectories, config.against]
     if config.disagreements:
         check_output(config.disagreements, "disagreements", inputs, parameter="disagreements")
+    if config.suspects:
+        check_output(
+            config.suspects, "suspects", [*inputs, config.disagreements], parameter="suspects"
+        )
     runs = read_runs(config.trajectories, config.by) if config.trajectories else None
     original_labels = tuple(read_labels(config.labels))
     corrected = None
@@ -329,11 +347,18 @@ def agree(config: AgreeConfig) -> AgreeResult:
     pairing = pair(verdicts, labels, config.source, config.truth)
     # Ties too: without them people would seem to agree better than they do.
     compared = {*pairing.undecided_ids, *(p.verdict.id for p in pairing.pairs)}
-    against = None
+    against = other = None
     if config.against:
         others: Iterable[Verdict] = read_verdicts(config.against)
         others = by_step(others, whole)[0] if config.steps else others
-        against = compare(pairing, pair(others, labels, pairing.source, config.truth), tasks)
+        other = pair(others, labels, pairing.source, config.truth)
+        against = compare(pairing, other, tasks)
+    suspects = None
+    if config.suspects:
+        suspects = find_suspects(
+            [pairing, other] if other else [pairing],
+            read_trajectories(config.trajectories, on_error="skip") if config.trajectories else (),
+        )
     result = AgreeResult(
         compared=measure_agreement(pairing, tasks),
         corrections=corrected,
@@ -348,7 +373,10 @@ def agree(config: AgreeConfig) -> AgreeResult:
         against=against,
         disagreements=disagreements(pairing, runs.goals if runs else None),
         output=str(config.disagreements) if config.disagreements else None,
+        suspects=suspects,
     )
+    if config.suspects and suspects is not None:
+        write_output(config.suspects, b"".join(map(encode, suspects)))
     if config.disagreements:
         write_output(config.disagreements, b"".join(map(encode, result.disagreements)))
     return result
@@ -455,6 +483,9 @@ def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
         counts = ", ".join(f"{count} {kind}" for kind, count in result.differing().items())
         yield ""
         yield f"Disagreements, in {result.output}: {counts}"
+    if result.suspects is not None:
+        yield ""
+        yield f"Labels that are probably wrong: {len(result.suspects)}"
 
 
 def _judge(evaluator: EvaluatorInfo) -> str:
