@@ -139,6 +139,7 @@ if TYPE_CHECKING:
         train_async,
     )
     from prill.runs.trust.agree import AgreeConfig, AgreeResult, agree, agree_async
+    from prill.runs.trust.best import BestConfig, BestResult, best, best_async
     from prill.runs.trust.compare import CompareConfig, CompareResult, compare, compare_async
     from prill.runs.trust.fitting import (
         CalibrateConfig,
@@ -169,6 +170,8 @@ __all__ = [
     "BatchCollectConfig",
     "BatchSubmitConfig",
     "BatchWriteConfig",
+    "BestConfig",
+    "BestResult",
     "BrowserGymConfig",
     "CalibrateConfig",
     "CalibrateResult",
@@ -256,6 +259,8 @@ __all__ = [
     "batch_submit_async",
     "batch_write",
     "batch_write_async",
+    "best",
+    "best_async",
     "calibrate",
     "calibrate_async",
     "caption",
@@ -345,6 +350,8 @@ _HOMES = {
     "BatchCollectConfig": "runs.batch",
     "BatchSubmitConfig": "runs.batch",
     "BatchWriteConfig": "runs.batch",
+    "BestConfig": "runs.trust.best",
+    "BestResult": "runs.trust.best",
     "BrowserGymConfig": "emulators.browsergym.config",
     "CalibrateConfig": "runs.trust.fitting",
     "CalibrateResult": "runs.trust.fitting",
@@ -416,6 +423,8 @@ _HOMES = {
     "batch_submit_async": "runs.batch",
     "batch_write": "runs.batch",
     "batch_write_async": "runs.batch",
+    "best": "runs.trust.best",
+    "best_async": "runs.trust.best",
     "calibrate": "runs.trust.fitting",
     "calibrate_async": "runs.trust.fitting",
     "caption": "runs.caption:caption",

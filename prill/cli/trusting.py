@@ -20,6 +20,8 @@ from prill.runs.report import report as write_report
 from prill.runs.trust import agree as agreeing
 from prill.runs.trust import fitting
 from prill.runs.trust.agree import AgreeConfig
+from prill.runs.trust.best import BestConfig
+from prill.runs.trust.best import best as pick_best
 from prill.runs.trust.compare import CompareConfig
 from prill.runs.trust.compare import compare as compare_runs
 from prill.runs.trust.fitting import CalibrateConfig, FitConfig
@@ -116,6 +118,16 @@ def rate(config: RateConfig, switches: Switches) -> int:
     """`prill rate`; 0."""
     result = estimate_rate(config)
     print(encode(result.to_dict()).decode().rstrip() if switches.json else result)
+    return EXIT_ALL
+
+
+def best(config: BestConfig, switches: Switches) -> int:
+    """`prill best`; 0."""
+    result = pick_best(config)
+    print(
+        encode(result.to_dict()).decode().rstrip() if switches.json else result,
+        file=words_beside(config.output),
+    )
     return EXIT_ALL
 
 

@@ -632,6 +632,27 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "best": [
+        Ways(
+            "v.jsonl t.jsonl -o best.jsonl --labels l.jsonl --source human --attempts 4",
+            """
+            verdicts = "v.jsonl"
+            trajectories = "t.jsonl"
+            output = "best.jsonl"
+            labels = "l.jsonl"
+            source = "human"
+            attempts = 4
+            """,
+            lambda: prill.BestConfig(
+                verdicts=Path("v.jsonl"),
+                trajectories="t.jsonl",
+                output="best.jsonl",
+                labels="l.jsonl",
+                source="human",
+                attempts=4,
+            ),
+        ),
+    ],
     "compare": [
         Ways(
             "old.jsonl new.jsonl --trajectories o.jsonl n.jsonl --a-again o2.jsonl --labels "

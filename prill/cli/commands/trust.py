@@ -64,6 +64,18 @@ COMMANDS: Mapping[str, Command] = {
         "sides of what is required,\n"
         "2 nothing can be compared or bad usage.",
     ),
+    "best": Command(
+        "trust",
+        "the best of several attempts at a task, and what such picks are worth",
+        "prill.runs.trust.best:BestConfig",
+        "prill.cli.trusting:best",
+        Words(("verdicts", "trajectories"), metavars={**_LABELLED, "attempts": "N"}),
+        (
+            "prill best v.jsonl t.jsonl -o best.jsonl",
+            "prill best v.jsonl t.jsonl --labels labels.jsonl",
+            "prill best v.jsonl t.jsonl --labels labels.jsonl --attempts 8 --json",
+        ),
+    ),
     "calibrate": Command(
         "trust",
         "make a judge's scores probabilities, and choose a threshold",

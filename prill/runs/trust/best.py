@@ -1,0 +1,209 @@
+"""Of several attempts at a task the best by a judge, and what such picks are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from prill.config.values import Config
+from prill.errors import UsageError
+from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
+from prill.evaluators.labels import cluster, latest_verdicts
+from prill.evaluators.meta.best import BestPoint, Pick, best_of_n, pick_best, rank
+from prill.evaluators.meta.figure import about_intervals, interval
+from prill.io.outputs import check_output
+from prill.io.store import read_labels, read_trajectories, read_verdicts, write_trajectories
+from prill.io.tables import Table, Tabular, printable
+from prill.io.truth import SourceOption, TruthOption, gold_labels
+from prill.runs.base import asynchronous, preformatted
+from prill.runs.trust.agree import read_runs
+from prill.types import EvaluatorInfo
+
+_COLUMNS: dict[str, type] = {
+    **{"task": str, "id": str, "value": float, "success": bool},
+    **{"tied": int, "attempts": int, "unscored": int},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestConfig(Config):
+    """Configuration of `prill best`: the best of several attempts at a task by a judge."""
+
+    verdicts: Annotated[str | Path, Meta(description="verdict file: one judge on all attempts")]
+    trajectories: Annotated[
+        str | Path, Meta(description="the judged file: it says which attempts share a task")
+    ]
+    output: Annotated[
+        str | Path | None, Meta(description="file for the best attempt at each task")
+    ] = None
+    labels: Annotated[
+        str | Path | None,
+        Meta(description="label file: tells what the best of N attempts is worth, for each N"),
+    ] = None
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    attempts: Annotated[
+        int | None,
+        Meta(
+            ge=1,
+            description="largest N, of the tasks with so many labelled attempts (default: the "
+            "fewest of any task)",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Checks options that depend on each other.
+
+        Raises:
+            UsageError: They do not.
+        """
+        if self.attempts is not None and self.labels is None:
+            raise UsageError("attempts needs labels", parameters=("labels",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestResult(Tabular):
+    """The picks; printing it shows what `prill best` prints.
+
+    Args:
+        evaluator: The judge.
+        picks: The pick of each task, in the order of the file.
+        curve: The true success of the best of N attempts; empty without labels.
+        tasks: How many tasks the curve is of.
+        unlabelled: How many attempts have no decided label; the curve leaves them out.
+        fitted: On how many of the labelled attempts the judge was fitted.
+        output: The file of the picked attempts.
+    """
+
+    evaluator: EvaluatorInfo
+    picks: tuple[Pick, ...]
+    curve: tuple[BestPoint, ...] = ()
+    tasks: int = 0
+    unlabelled: int = 0
+    fitted: Overlap | None = None
+    output: str | None = None
+
+    def table(self) -> Table:
+        """One row a task."""
+        rows = tuple(
+            (p.task, p.id, p.value, p.success, len(p.tied), p.attempts, p.unscored)
+            for p in self.picks
+        )
+        return Table(tuple(_COLUMNS), rows, _COLUMNS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        return {part.name: msgspec.to_builtins(getattr(self, part.name)) for part in fields(self)}
+
+    def __str__(self) -> str:
+        return "\n".join(_page(self))
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+
+def best(config: BestConfig) -> BestResult:
+    """Picks the best attempt at each task by a judge's verdicts.
+
+    Args:
+        config: The files, and how far the curve goes.
+
+    Returns:
+        The picks, and with labels the true success of the best of N attempts.
+
+    Raises:
+        UsageError: No attempt has a verdict, none has a label, or a file cannot be read or written.
+        InputError: A verdict or a label is broken; the message names its line.
+    """
+    if config.output is not None:
+        check_output(
+            config.output, "trajectories", [config.verdicts, config.trajectories, config.labels]
+        )
+    evaluator, latest = latest_verdicts(read_verdicts(config.verdicts))
+    names = read_runs(config.trajectories, ()).tasks
+    if not latest.keys() & names.keys():
+        raise UsageError(
+            f"the trajectories are others than those judged: none has id {next(iter(latest))!r}"
+        )
+    tasks: dict[tuple[bool, str], list[str]] = {}
+    for id in names:
+        tasks.setdefault(cluster(id, names), []).append(id)
+    picks = tuple(
+        pick_best(name.removeprefix("/"), {id: latest.get(id) for id in ids})
+        for (_, name), ids in tasks.items()
+    )
+    curve: tuple[BestPoint, ...] = ()
+    labelled: list[list[tuple[float | None, bool]]] = []
+    fitted, unlabelled = None, 0
+    if config.labels is not None:
+        _, truths = gold_labels(read_labels(config.labels), config.source, config.truth)
+        known = {id: truth for id in names if (truth := truths.get(id)) is not None}
+        labelled = [
+            attempts
+            for ids in tasks.values()
+            if (attempts := [(rank(latest.get(id)), known[id]) for id in ids if id in known])
+        ]
+        if not labelled:
+            raise UsageError("no attempt has a decided label", parameters=("labels",))
+        curve = best_of_n(labelled, config.attempts)
+        labelled = [attempts for attempts in labelled if len(attempts) >= len(curve)]
+        unlabelled = len(names) - len(known)
+        fitted = find_overlap(latest[id] for id in known if id in latest)
+    if config.output is not None:
+        chosen = {pick.id for pick in picks}
+        runs = read_trajectories(config.trajectories, on_error="skip")
+        write_trajectories(config.output, (run for run in runs if run.id in chosen))
+    return BestResult(
+        evaluator=evaluator,
+        picks=picks,
+        curve=curve,
+        tasks=len(labelled),
+        unlabelled=unlabelled,
+        fitted=fitted,
+        output=str(config.output) if config.output is not None else None,
+    )
+
+
+best_async = asynchronous(best)
+"""`best` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+
+
+def _page(result: BestResult) -> Iterator[str]:
+    judge, picks = result.evaluator, result.picks
+    names = (f"{judge.name} {judge.version}", judge.model)
+    yield f"Judge: {printable(', '.join(name for name in names if name))}"
+    if caution := fitted_caution(judge.name, result.fitted):
+        yield f"Warning: {caution}"
+    picked = [pick for pick in picks if pick.id is not None]
+    yield (
+        f"Picked: {len(picked)} of {len(picks)} tasks, of {sum(p.attempts for p in picks)} "
+        f"attempts; {sum(bool(pick.success) for pick in picked)} picks are successes by the judge"
+    )
+    yield (
+        f"Ties: {sum(bool(pick.tied) for pick in picks)} tasks, where the first attempt is taken; "
+        f"unscored: {sum(pick.unscored for pick in picks)} attempts, never picked"
+    )
+    if result.output is not None:
+        yield f"Written: {result.output}"
+    if not result.curve:
+        return
+    yield ""
+    yield f"{'N':>4}{'best of N':>11}   {'95 % interval':<18}{'pass@N':>8}   {'95 % interval':<18}"
+    for point in result.curve:
+        cells = [f"{point.n:>4}"]
+        for figure, width in ((point.pick, 11), (point.passed, 8)):
+            value = "-" if figure.undefined else f"{figure.value:.3f}"
+            ends = None if figure.low is None else (figure.low, figure.high or 0.0)
+            cells.append(f"{value:>{width}}   {interval(ends):<18}")
+        yield "".join(cells).rstrip() + ("" if point.picked > 1 - 1e-9 else " !")
+    yield ""
+    yield from about_intervals([], result.tasks, "task")
+    if any(point.picked <= 1 - 1e-9 for point in result.curve):
+        yield "! without draws in which every attempt is unscored"
+    if result.unlabelled:
+        yield f"Not used: {result.unlabelled} attempts without a decided label"
