@@ -5,12 +5,9 @@ scenario.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from html import escape
-from importlib import resources
-from urllib.parse import quote, urlencode
 
 from prill.papers.step.airline.desk.progress import DeskState, Draft
 from prill.papers.step.airline.desk.world import (
@@ -24,8 +21,28 @@ from prill.papers.step.airline.desk.world import (
     changed,
     flights,
 )
+from prill.ui.templates import render
 
-_DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4})")
+_DATE, _DAY = re.compile(r"(\d\d)/(\d\d)/(\d{4})"), "MM/DD/YYYY"
+_SAID = {
+    "saved": "The changes are saved.",
+    "cancelled": "The booking is cancelled.",
+    "booked": "The flight is booked.",
+}
+_PASSENGER = {
+    "title": "Title",
+    "firstname": "First name",
+    "lastname": "Last name",
+    "gender": "Gender",
+    "dob": "Date of birth",
+    "email": "Email",
+}
+_CARD = {
+    "card_number": "Card number",
+    "expiry": "Expiry",
+    "security_code": "Security code",
+    "name_on_card": "Name on card",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,79 +65,76 @@ class DeskPage:
     location: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """One field of a form; with `choices` it is a menu."""
+
+    label: str
+    name: str
+    value: str = ""
+    hint: str = ""
+    choices: tuple[str, ...] = ()
+
+
 class DeskError(Exception):
     """What was sent cannot be taken; the message says why, and stands above the form."""
 
 
 def home(request: DeskRequest) -> DeskPage:
     """The first page."""
-    return _page("AirlineCRM", "<p>Choose what the caller wants from the menu above.</p>")
+    return _page("AirlineCRM", text="Choose what the caller wants from the menu above.")
 
 
 def help_page(request: DeskRequest) -> DeskPage:
     """What the desk can do."""
-    return _page(
-        "Help",
-        "<p>A booking is opened by its confirmation code. Tickets are changed and cancelled "
-        "there.</p>",
-    )
+    text = "A booking is opened by its confirmation code. Tickets are changed and cancelled there."
+    return _page("Help", text=text)
 
 
-def find_form(request: DeskRequest, wrong: str = "") -> DeskPage:
+def find_form(request: DeskRequest) -> DeskPage:
     """The form that opens a booking; with a code in it, the booking."""
     code = request.form.get("code", "").strip().upper()
     if code in request.state.bookings:
         return DeskPage(location=f"/bookings/{code}")
     request.state.seen.add(("find", ""))
-    if code:
-        wrong = f"There is no booking {code}."
-    return _page(
-        "Find booking",
-        _form("/find", _field("Confirmation code", "code", code), "Search", "get"),
-        wrong,
-    )
+    wrong = f"There is no booking {code}." if code else ""
+    fields = [FormField("Confirmation code", "code", code)]
+    return _form("Find booking", "/find", "Search", fields, wrong, method="get")
 
 
-def booking(request: DeskRequest, dialog: bool = False, wrong: str = "") -> DeskPage:
-    """One booking, and what can be done with it."""
+def booking(request: DeskRequest, dialog: bool = False, problem: str = "") -> DeskPage:
+    """One booking, and what can be done with it; `problem` stands in the dialog."""
     held = _booking(request)
     request.state.seen.add(("booking", held.code))
-    said = {
-        "saved": "The changes are saved.",
-        "cancelled": "The booking is cancelled.",
-        "booked": "The flight is booked.",
+    who = held.passenger
+    facts = {
+        "Status": "Cancelled" if held.cancelled else "Confirmed",
+        "Outbound": f"{held.outward.day} {held.outward.row}",
+        "Return": f"{held.back.day} {held.back.row}",
+        "Passenger": f"{who.title} {who.firstname} {who.lastname}",
+        "Gender": who.gender,
+        "Date of birth": who.dob,
+        "Email": who.email,
     }
-    message = said.get(request.form.get("said", ""), "")
-    facts = [
-        ("Status", "Cancelled" if held.cancelled else "Confirmed"),
-        ("Outbound", f"{held.outward.day} {held.outward.row}"),
-        ("Return", f"{held.back.day} {held.back.row}"),
-        (
-            "Passenger",
-            f"{held.passenger.title} {held.passenger.firstname} {held.passenger.lastname}",
-        ),
-        ("Gender", held.passenger.gender),
-        ("Date of birth", held.passenger.dob),
-        ("Email", held.passenger.email),
-    ]
-    rows = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in facts)
-    acts = "" if held.cancelled else "".join(
-        f'<form action="/bookings/{held.code}/{path}"><button>{name} booking</button></form>'
-        for path, name in (("modify", "Modify"), ("cancel", "Cancel"))
-    )  # fmt: skip
-    body = f'<table aria-label="Booking">{rows}</table><div class="row">{acts}</div>'
     return _page(
-        f"Booking {held.code}", body + (_dialog(held, wrong) if dialog else ""), said=message
+        f"Booking {held.code}",
+        template="booking.html",
+        said=_SAID.get(request.form.get("said", ""), ""),
+        held=held,
+        facts=facts,
+        dialog=dialog,
+        problem=problem,
+        fields=[FormField("Confirmation code", "code")],
     )
 
 
-def cancel_dialog(request: DeskRequest, wrong: str = "") -> DeskPage:
+def cancel_dialog(request: DeskRequest, problem: str = "") -> DeskPage:
     """The booking with the question whether it shall really be cancelled."""
     held = _booking(request)
     if held.cancelled:
         return DeskPage(location=f"/bookings/{held.code}")
     request.state.seen.add(("cancel", held.code))
-    return booking(request, dialog=True, wrong=wrong)
+    return booking(request, dialog=True, problem=problem)
 
 
 def cancel(request: DeskRequest) -> DeskPage:
@@ -135,17 +149,13 @@ def cancel(request: DeskRequest) -> DeskPage:
 def modify_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     """The passenger's details of a booking, to be changed."""
     held = _booking(request)
+    address = f"/bookings/{held.code}"
     if held.cancelled:
-        return DeskPage(location=f"/bookings/{held.code}")
+        return DeskPage(location=address)
     request.state.seen.add(("passenger", held.code))
-    shown = {name: getattr(held.passenger, name) for name in Passenger.__slots__} | dict(
-        request.form
-    )
-    return _page(
-        f"Modify booking {held.code}",
-        _form(f"/bookings/{held.code}/modify", _passenger(shown), "Save changes"),
-        wrong,
-    )
+    fields = _passenger_fields(held.passenger, request.form)
+    title = f"Modify booking {held.code}"
+    return _form(title, f"{address}/modify", "Save changes", fields, wrong)
 
 
 def modify(request: DeskRequest) -> DeskPage:
@@ -163,14 +173,12 @@ def modify(request: DeskRequest) -> DeskPage:
 
 def flight_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     """The form for a trip."""
-    day = "MM/DD/YYYY"
-    fields = (
-        _field("From", "from", request.form.get("from", ""))
-        + _field("To", "to", request.form.get("to", ""))
-        + _field("Departure date", "departure", request.form.get("departure", ""), hint=day)
-        + _field("Return date", "return", request.form.get("return", ""), hint=day)
-    )
-    return _page("Find flights", _form("/flights/results", fields, "Search flights", "get"), wrong)
+    names = {"from": "From", "to": "To", "departure": "Departure date", "return": "Return date"}
+    fields = [
+        FormField(label, name, request.form.get(name, ""), _DAY if "date" in label else "")
+        for name, label in names.items()
+    ]
+    return _form("Find flights", "/flights/results", "Search flights", fields, wrong, method="get")
 
 
 def results(request: DeskRequest) -> DeskPage:
@@ -195,16 +203,16 @@ def results(request: DeskRequest) -> DeskPage:
 
 def choice(request: DeskRequest, wrong: str = "") -> DeskPage:
     """Both lists, with what was chosen."""
-    if (trip := request.state.draft.trip) is None:
-        return DeskPage(location="/flights")
-    out, back = _listed(request.state)
     draft = request.state.draft
-    body = (
-        _flights("outward", f"Outbound: {trip[0]} to {trip[1]}, {trip[2]}", out, draft.outward)
-        + _flights("back", f"Return: {trip[1]} to {trip[0]}, {trip[3]}", back, draft.back)
-        + _form("/checkout", "", "Checkout")
-    )
-    return _page("Choose flights", body, wrong)
+    if draft.trip is None:
+        return DeskPage(location="/flights")
+    origin, destination, there, return_day = draft.trip
+    out, back = _listed(request.state)
+    directions = [
+        ("outward", f"Outbound: {origin} to {destination}, {there}", out, draft.outward),
+        ("back", f"Return: {destination} to {origin}, {return_day}", back, draft.back),
+    ]
+    return _page("Choose flights", wrong, template="choice.html", directions=directions)
 
 
 def choose(request: DeskRequest) -> DeskPage:
@@ -230,13 +238,11 @@ def begin_checkout(request: DeskRequest) -> DeskPage:
 
 def passenger_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     """Who flies."""
-    if not request.state.draft.begun:
+    draft = request.state.draft
+    if not draft.begun:
         return DeskPage(location="/flights")
-    held = request.state.draft.passenger
-    shown = {name: getattr(held, name, "") for name in Passenger.__slots__} | dict(request.form)
-    return _page(
-        "Passenger details", _form("/checkout/passenger", _passenger(shown), "Save changes"), wrong
-    )
+    fields = _passenger_fields(draft.passenger, request.form)
+    return _form("Passenger details", "/checkout/passenger", "Save changes", fields, wrong)
 
 
 def take_passenger(request: DeskRequest) -> DeskPage:
@@ -251,28 +257,18 @@ def take_passenger(request: DeskRequest) -> DeskPage:
     return DeskPage(location="/checkout/payment")
 
 
-_CARD = {
-    "card_number": "Card number",
-    "expiry": "Expiry",
-    "security_code": "Security code",
-    "name_on_card": "Name on card",
-}
-
-
 def payment_form(request: DeskRequest, wrong: str = "") -> DeskPage:
     """The card that pays."""
     draft = request.state.draft
     if draft.passenger is None or draft.outward is None or draft.back is None:
         return DeskPage(location="/checkout/passenger")
-    hints = {"expiry": "MM/YY"}
-    fields = "".join(
-        _field(label, name, request.form.get(name, ""), hint=hints.get(name, ""))
+    fields = [
+        FormField(label, name, request.form.get(name, ""), "MM/YY" if name == "expiry" else "")
         for name, label in _CARD.items()
-    )
-    total = f"<p>Total ${draft.outward.price + draft.back.price}</p>"
-    return _page(
-        "Payment details", total + _form("/checkout/payment", fields, "Pay and book"), wrong
-    )
+    ]
+    total = f"Total ${draft.outward.price + draft.back.price}"
+    address = "/checkout/payment"
+    return _form("Payment details", address, "Pay and book", fields, wrong, text=total)
 
 
 def pay(request: DeskRequest) -> DeskPage:
@@ -294,7 +290,7 @@ def pay(request: DeskRequest) -> DeskPage:
 
 def not_found(request: DeskRequest) -> DeskPage:
     """For addresses that lead nowhere."""
-    return replace(_page("There is no such page", '<p><a href="/">Home</a></p>'), status=404)
+    return replace(_page("There is no such page", home=True), status=404)
 
 
 # Method, path, and who answers; `{code}` stands for a confirmation code.
@@ -364,24 +360,19 @@ def _sorts(day: str) -> str:
     return day[6:] + day[:5]
 
 
-_PASSENGER = {
-    "title": "Title",
-    "firstname": "First name",
-    "lastname": "Last name",
-    "gender": "Gender",
-    "dob": "Date of birth",
-    "email": "Email",
-}
-
-
-def _passenger(shown: Mapping[str, str]) -> str:
+def _passenger_fields(held: Passenger | None, form: Mapping[str, str]) -> list[FormField]:
+    """The passenger's fields with what was sent, else what is held."""
     choices = {"title": TITLES, "gender": GENDERS}
-    return "".join(
-        _menu(label, name, choices[name], shown.get(name, ""))
-        if name in choices
-        else _field(label, name, shown.get(name, ""), hint="MM/DD/YYYY" if name == "dob" else "")
+    return [
+        FormField(
+            label,
+            name,
+            form.get(name, getattr(held, name, "")),
+            _DAY if name == "dob" else "",
+            choices.get(name, ()),
+        )
         for name, label in _PASSENGER.items()
-    )
+    ]
 
 
 def _read_passenger(form: Mapping[str, str]) -> dict[str, str]:
@@ -396,79 +387,29 @@ def _read_passenger(form: Mapping[str, str]) -> dict[str, str]:
     return values
 
 
-def _page(title: str, body: str, wrong: str = "", said: str = "") -> DeskPage:
-    notice = f'<p role="alert" class="wrong">{escape(wrong)}</p>' if wrong else ""
-    notice += f'<p role="status" class="said">{escape(said)}</p>' if said else ""
-    links = (
-        ("Home", "/"),
-        ("Find booking", "/find"),
-        ("Find flights", "/flights"),
-        ("Help", "/help"),
-    )
-    menu = "".join(f'<a href="{address}">{name}</a>' for name, address in links)
-    style = (
-        resources.files("prill.papers.step.airline.desk")
-        .joinpath("airline.css")
-        .read_text(encoding="utf-8")
-    )
-    return DeskPage(
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<link rel="icon" href="data:,"><style>{style}</style></head><body>'
-        f'<nav aria-label="Menu">{menu}</nav><main><h1>{escape(title)}</h1>{notice}{body}</main></body></html>'  # noqa: E501
+def _form(
+    title: str,
+    address: str,
+    button: str,
+    fields: Sequence[FormField],
+    wrong: str,
+    *,
+    method: str = "post",
+    text: str = "",
+) -> DeskPage:
+    return _page(
+        title, wrong, text=text, address=address, button=button, fields=fields, method=method
     )
 
 
-def _form(address: str, fields: str, button: str, method: str = "post") -> str:
-    return (
-        f'<form method="{method}" action="{address}" '
-        f"novalidate>{fields}<button>{button}</button></form>"
-    )
-
-
-def _field(label: str, name: str, value: str = "", hint: str = "") -> str:
-    # A click selects what is there, so that typing replaces it, as in many forms of this kind.
-    return (
-        f'<label class="field"><span>{label}</span><input name="{name}" value="{escape(value)}" '
-        'autocomplete="off"'
-        f' placeholder="{hint}" onclick="this.select()"></label>'
-    )
-
-
-def _menu(label: str, name: str, choices: Iterable[str], chosen: str) -> str:
-    options = "".join(
-        f"<option{' selected' if each == chosen else ''}>{each}</option>"
-        for each in ("", *choices)
-        if each or not chosen
-    )
-    return (
-        f'<label class="field"><span>{label}</span><select name="{name}">{options}</select></label>'
-    )
-
-
-def _flights(name: str, title: str, listed: Iterable[Flight], chosen: Flight | None) -> str:
-    rows = "".join(
-        f'<li><button name="{name}" value="{each.departure}" '
-        f'aria-pressed="{"true" if each == chosen else "false"}">'
-        f"{each.row}</button></li>"
-        for each in listed
-    )
-    form = f'<form method="post" action="/flights/choice"><ul>{rows}</ul></form>'
-    return f'<section aria-label="{escape(title)}"><h2>{escape(title)}</h2>{form}</section>'
-
-
-def _dialog(held: FlightBooking, wrong: str) -> str:
-    notice = f'<p role="alert" class="wrong">{escape(wrong)}</p>' if wrong else ""
-    ask = _form(
-        f"/bookings/{held.code}/cancel", _field("Confirmation code", "code"), "Confirm cancellation"
-    )
-    close = f'<form action="/bookings/{held.code}"><button>Close</button></form>'
-    return (
-        '<div role="dialog" aria-label="Cancel booking" class="dialog"><h2>Cancel booking</h2>'
-        f"{notice}<p>Enter the confirmation code again to cancel this "
-        f"booking.</p>{ask}{close}</div>"
-    )
-
-
-def start_address(scenario: str) -> str:
-    """Where a scenario begins."""
-    return f"/?{urlencode({'scenario': scenario}, quote_via=quote)}"
+def _page(
+    title: str,
+    wrong: str = "",
+    *,
+    template: str = "page.html",
+    text: str = "",
+    said: str = "",
+    **values: object,
+) -> DeskPage:
+    known = {"title": title, "wrong": wrong, "text": text, "said": said}
+    return DeskPage(render(f"papers/step/airline/desk/{template}", **known, **values))
