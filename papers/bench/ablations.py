@@ -33,15 +33,12 @@ from prill.papers.bench.tables import (
     figure_cell,
     share_cell,
     table_text,
+    wording,
 )
 from prill.policies.registry import PolicyConfig
 from prill.refine.reflexion import ReflexionProgress
 from prill.runs.base import synchronous
 from prill.runs.rollout.episodes import settings_text
-
-_THEIRS = (
-    "Rows with **theirs** are figures of the publication, copied from it and not measured here."
-)
 
 
 @dataclass(frozen=True)
@@ -181,7 +178,8 @@ def ablation_text(result: AblationResult) -> str:
     for split in dict.fromkeys(split.name for _, figures in steps for split in figures.splits):
         parts += [f"## {cell_text(split)}", _split_table(split, steps, result.paper)]
     if any("**theirs**" in part for part in parts):
-        parts += [_THEIRS, f"* theirs: {result.paper.paper}. From {result.paper.source}."]
+        source = f"* theirs: {result.paper.paper}. From {result.paper.source}."
+        parts += [wording()["theirs_ablation"], source]
     return "\n\n".join(parts) + "\n"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,105 +22,18 @@ from prill.papers.bench.figures import (
 )
 from prill.papers.bench.mind2web import METRICS, Counting, Figures, RecordedBench, Split, StepFigure
 from prill.papers.bench.papers import Column, Theirs
+from prill.papers.files import read_toml
 from prill.papers.replies import ReplyFigures
 from prill.runs.rollout.episodes import settings_text
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
-_SUCCESS = {
-    "miniwob": (
-        "Success is a raw reward of the page above 0; the column `reward 1` leaves out "
-        "what had only a part of it."
-    ),
-    "webarena": "Success is what the oracle of the task says of the state that the agent left.",
-    "airline": (
-        "Success is that the desk is as the caller wanted it, with nothing else changed; progress "
-        "is the share of checkpoints that were reached."
-    ),
-}
 # Columns of some benchmarks alone; a share of rewards is told since pages that give part of one
 # would hide it in success.
 _SHARES: Mapping[str, Callable[[BenchRow], float | None]] = {
     "reward 1": lambda row: row.full,
     "progress": lambda row: row.progress,
 }
-_CLUSTERS = {"miniwob": "tasks", "webarena": "templates", "airline": "tasks"}
-_HOW = (
-    "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: of "
-    "one task Wilson's, over its seeds; of several, {clusters} are redrawn, all seeds of one being "
-    "one cluster (bootstrap; with fewer than 20 clusters Student's t on log odds, leaving out one "
-    "cluster at a time; where all are alike, Wilson's with a trial a cluster). Unreadable are "
-    "replies of the model that hold no action, or two that differ, of all that were read. Actions, "
-    "calls, tokens and US dollars are means of an attempt, lessons included; the `stop` that ends "
-    "an episode is no action."
-)
-_TRIALS = (
-    "After T trials, some attempt among the first T succeeded; an attempt that failed may "
-    "have given a lesson."
-)
-_TESTS = (
-    "Pairs are tasks and seeds with an outcome after all these trials; gained are those that only "
-    "the later trials solved. McNemar's exact test is one-tailed, Student's t of pairs two-sided; "
-    "both take pairs for independent. Tasks without a gain are left out."
-)
-_PLANNING = (
-    "Of the attempts that succeeded within so many trials: their actions (an agent that plans one "
-    "at a time makes a call for each), and the calls that planned them."
-)
-_THEIRS = (
-    "Columns with **theirs** are figures of the publication named there, copied from it and not "
-    "measured here: another model, other seeds, other times. They are means over the tasks that "
-    "have an outcome here, too, where the publication has them by task; in brackets stands over "
-    "how many, where that is another number than ours."
-)
-
-_COUNTED = {
-    "mt-mind2web": (
-        "Ele. Acc and Op. F1 are means over turns of the mean over a turn's steps; SSR is the mean "
-        "over conversations of the share of steps that are right, and TSR that of the share of "
-        "turns whose steps are all right (MT-Mind2Web)."
-    ),
-    "mind2web": (
-        "All figures are means over tasks: of the mean over a task's steps, and SR of whether all "
-        "its steps are right (Mind2Web)."
-    ),
-}
-_MARKED = {
-    "generation": (
-        "Any positive is the right element; words of the operation that are a single "
-        "punctuation mark do not count."
-    ),
-    "multi-choice": (
-        "Any positive is the right element; words of the operation that are a single "
-        "punctuation mark count."
-    ),
-    "synapse": (
-        "Only the first positive is the right element, and actions are read from their text."
-    ),
-}
-_MATCHED = {
-    "parsed": (
-        "A step is right when operation, element and value are, as in the paper for trained models."
-    ),
-    "exact_text": (
-        "A step is right when its text is the recorded one to the letter, as in the "
-        "paper for GPT models."
-    ),
-}
-_HOW_MARKED = (
-    "A step without a positive among the best {top} candidates is wrong, whatever was done. Every "
-    "step is asked for as if those before it had been right. Intervals are 95 %: conversations are "
-    "redrawn (bootstrap; with fewer than 20 Student's t on log odds, leaving out one at a time; "
-    "where all are alike, Wilson's with a trial a conversation)."
-)
-_LENGTHS = (
-    "Theirs are of the whole split; the units of their lengths are not told, and pages here are "
-    "the cleaned ones."
-)
-_THEIR_ROWS = (
-    "Rows with **theirs** are figures of the publication named below, copied from it "
-    "and not measured here."
-)
 
 
 def write_bench(folder: Path, bench: Bench | RecordedBench) -> None:
@@ -150,16 +64,17 @@ def bench_text(bench: Bench | RecordedBench) -> str:
     """
     if isinstance(bench, RecordedBench):
         return _recorded_text(bench)
+    words = wording()
     parts = [
         f"# {cell_text(bench.agent)} on {bench.benchmark}",
         played_text(bench),
         *_settings(bench),
         *_unreadable(bench),
     ]
-    parts.append(_SUCCESS[bench.benchmark])
-    parts.append(_HOW.format(clusters=_CLUSTERS[bench.benchmark]))
-    parts += [_TRIALS] if bench.trials[-1] > 1 else []
-    parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
+    parts.append(words["success"][bench.benchmark])
+    parts.append(words["how"].format(clusters=words["clusters"][bench.benchmark]))
+    parts += [words["trials"]] if bench.trials[-1] > 1 else []
+    parts += [words["theirs"]] if any(section.columns for section in bench.sections) else []
     for section in bench.sections:
         parts += [f"## {_heading(section)}", _categories(bench, section), *_about(section)]
     told, listed = _told(bench), set[str]()
@@ -186,7 +101,7 @@ def _tests(bench: Bench) -> Iterator[str]:
     if bench.tests:
         head = ["tasks", "trials", "pairs", "gained", "McNemar, p", "t", "p", "**theirs**: p"]
         yield "## Do more trials solve more?"
-        yield _TESTS
+        yield wording()["tests"]
         yield table_text(head, map(_test_cells, bench.tests))
 
 
@@ -209,7 +124,7 @@ def _planning(bench: Bench) -> Iterator[str]:
         )
         head = ["task", "within trials", "solved", "actions", "planning calls"]
         yield "## Planning calls"
-        yield _PLANNING
+        yield wording()["planning"]
         yield table_text([*head, *(f"**theirs**: {name}" for name in head[3:])], rows)
 
 
@@ -471,14 +386,20 @@ def _count(number: int | None, word: str) -> str:
 
 def _recorded_text(bench: RecordedBench) -> str:
     """How to read the figures on recorded steps, and tables by split, turn and website."""
+    words = wording()
     parts = [
         f"# {cell_text(bench.agent)} on recorded steps",
         _recorded_summary(bench),
-        _COUNTED[bench.counting],
+        words["counted"][bench.counting],
     ]
-    parts += [_MATCHED[bench.marking.step_match]] if bench.marking.scheme == "synapse" else []
-    parts += [_MARKED[bench.marking.scheme], _HOW_MARKED.format(top=bench.marking.top)]
-    parts += [_THEIR_ROWS] if any(split.theirs for split in bench.splits) else []
+    parts += (
+        [words["matched"][bench.marking.step_match]] if bench.marking.scheme == "synapse" else []
+    )
+    parts += [
+        words["marked"][bench.marking.scheme],
+        words["how_marked"].format(top=bench.marking.top),
+    ]
+    parts += [words["their_rows"]] if any(split.theirs for split in bench.splits) else []
     for split in bench.splits:
         recall = ", ".join(f"{share:.1%} at {k}" for k, share in split.ranking.recall.items())
         parts += [
@@ -509,7 +430,7 @@ def _data(split: Split) -> Iterator[str]:
         head = ["data", "conversations", "turns", "turns each", "actions a turn", "elements a page"]
         yield table_text([*head, "instruction, characters", "page, characters"], rows)
         if found.theirs:
-            yield _LENGTHS
+            yield wording()["lengths"]
     seconds = [(row, row.seconds) for row in split.theirs if row.seconds is not None]
     if seconds:
         rows = [
@@ -621,3 +542,8 @@ def table_text(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
 def cell_text(text: str) -> str:
     """A name in a table: whoever gave it, it cannot leave its cell."""
     return " ".join(text.replace("|", "\\|").split())
+
+
+def wording() -> dict[str, Any]:
+    """What stands around the tables: how to read their figures."""
+    return read_toml("prill.papers.bench", "wording.toml")

@@ -40,36 +40,31 @@ _T = TypeVar("_T")
 ACTIONS_A_TURN = 4  # MT-Mind2Web: the number of steps grows with the actions, about n/4 rounded up
 MAX_TASKS = 3  # of one conversation, so that it has about five turns, as there
 _TRIES, _MAX_TOKENS = 2, 700
-_NO_ANSWER = (
-    TransportError,
-    CallTimeoutError,
-    BudgetSpentError,
-)  # no reply: asked again later, never the rule's turn
+# no reply: asked again later, never the rule's turn
+_NO_ANSWER = (TransportError, CallTimeoutError, BudgetSpentError)
 _WORD = re.compile(r"[a-z]{4,}|\d{4,}")
-_COMMON = frozenset(
-    [
-        "find",
-        "show",
-        "with",
-        "from",
-        "that",
-        "this",
-        "what",
-        "which",
-        "your",
-        "have",
-        "page",
-        "search",
-        "look",
-        "open",
-        "browse",
-        "check",
-        "first",
-        "into",
-        "them",
-        "then",
-    ]
-)
+_COMMON = {
+    "find",
+    "show",
+    "with",
+    "from",
+    "that",
+    "this",
+    "what",
+    "which",
+    "your",
+    "have",
+    "page",
+    "search",
+    "look",
+    "open",
+    "browse",
+    "check",
+    "first",
+    "into",
+    "them",
+    "then",
+}
 _ACTION = re.compile(
     r"\[(?P<role>[^\]]*)\]\s*(?P<label>.*?)\s*->\s*(?P<op>[A-Z]+)(?::\s*(?P<value>.*))?$", re.DOTALL
 )

@@ -22,9 +22,9 @@ from prill.config.registry import nearest
 from prill.errors import NoEvidenceError, TruncatedError, UsageError
 from prill.models.prompts import content_hash
 from prill.models.replies import excerpt
+from prill.papers.files import settings_for
 from prill.papers.page_text import PageText, is_html
 from prill.papers.replies import ReplyCounts, repair_messages
-from prill.papers.settings import settings_for
 from prill.papers.step.asking import ChatPolicy, ReplyTurn, prompt_text
 from prill.papers.step.grammar import (
     PolicyCall,

@@ -5,14 +5,12 @@ history as the turn.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from urllib.parse import urlsplit
 
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
+from prill.papers.files import read_toml
 from prill.papers.step.library import Library, Template, WorkedExample
 from prill.protocols import Message
 
@@ -114,11 +112,8 @@ def prompt_text() -> str:
     return load_prompt(_PACKAGE, _PROMPT).text + repr(_wording())
 
 
-@cache
 def _wording() -> dict[str, str]:
-    return tomllib.loads(
-        resources.files(_PACKAGE).joinpath("wording.toml").read_text(encoding="utf-8")
-    )
+    return read_toml(_PACKAGE, "wording.toml")
 
 
 def _origin(url: str) -> str:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -23,6 +21,7 @@ from msgspec import Meta
 from prill.actions.webarena import UnreadableActionError
 from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
+from prill.papers.files import read_text, read_toml, settings_for
 from prill.papers.page_text import PageText
 from prill.papers.replies import (
     ReplyCounts,
@@ -33,7 +32,6 @@ from prill.papers.replies import (
     plain_line,
     visible_text,
 )
-from prill.papers.settings import settings_for
 from prill.papers.structured_reflection.actions import (
     PlannedOrder,
     clicked,
@@ -609,11 +607,9 @@ def _filled(name: str, **values: str) -> Sequence[Message]:
     return Message("system", (turns["system"],)), Message("user", (turns["user"],))
 
 
-@cache
 def _source() -> str:
-    return resources.files(_PACKAGE).joinpath("wording.toml").read_text(encoding="utf-8")
+    return read_text(_PACKAGE, "wording.toml")
 
 
-@cache
 def _wording() -> dict[str, dict[str, str]]:
-    return tomllib.loads(_source())
+    return read_toml(_PACKAGE, "wording.toml")

@@ -24,9 +24,9 @@ from prill.models.calls import get_limits
 from prill.models.prompts import content_hash
 from prill.papers.answers import said_by
 from prill.papers.embedders import make_embedder
+from prill.papers.files import settings_for
 from prill.papers.page_text import PageText, is_html
 from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
-from prill.papers.settings import settings_for
 from prill.papers.synapse.abstraction import abstract
 from prill.papers.synapse.calls import Call, read_block
 from prill.papers.synapse.html import Page, get_text

@@ -4,17 +4,16 @@ has for a task.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from typing import Literal
 
 import msgspec
 
 from prill.errors import ContextTooLongError
 from prill.models.prompts import Prompt, clean, estimate_tokens, load_prompt, quoted
+from prill.papers.files import read_toml
 from prill.papers.synapse.memory import Exemplar, ExemplarTurn, MemoryEntry
 from prill.protocols import Message
 
@@ -44,8 +43,7 @@ class TaskTable:
 @cache
 def task_table() -> TaskTable:
     """The table as it is shipped."""
-    text = (resources.files("prill.papers.synapse") / "tasks.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), TaskTable)
+    return msgspec.convert(read_toml("prill.papers.synapse", "tasks.toml"), TaskTable)
 
 
 def system_prompt() -> Prompt:

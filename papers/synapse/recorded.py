@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import random
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +27,7 @@ from prill.models.calls import get_limits
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
 from prill.papers.answers import is_trained, said_by
 from prill.papers.embedders import Embedder, make_embedder
+from prill.papers.files import read_text, read_toml
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.papers.mind2web.pages.steps import Marking, describe_step, said
 from prill.papers.mind2web.pages.tree import RecordedPage
@@ -170,8 +169,9 @@ class RecordedSynapse:
 
     def fingerprint(self, platform: Platform) -> str:
         """Differs when the prompts do, or the memory."""
+        shipped = read_text("prill.papers.synapse", "recorded.toml")
         shows = self.spec.mode != "no_trajectory" and self.spec.exemplars > 0
-        return content_hash(_system().hash, _examples_text(), self.memory.hash if shows else "")
+        return content_hash(_system().hash, shipped, self.memory.hash if shows else "")
 
     def reset(self, task: Task) -> None:
         """Begin a new episode."""
@@ -452,15 +452,7 @@ class _Example(msgspec.Struct, frozen=True):
     action: str
 
 
-class _Examples(msgspec.Struct, frozen=True):
-    examples: tuple[_Example, ...]
-
-
-@cache
-def _examples_text() -> str:
-    return (resources.files("prill.papers.synapse") / "recorded.toml").read_text(encoding="utf-8")
-
-
 @cache
 def _examples() -> tuple[_Example, ...]:
-    return msgspec.convert(tomllib.loads(_examples_text()), _Examples).examples
+    table = read_toml("prill.papers.synapse", "recorded.toml")
+    return msgspec.convert(table["examples"], tuple[_Example, ...])

@@ -8,18 +8,17 @@ prompted begins with `Answer: C.`. Answers in one line are read, too: T5 writes 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
-from importlib import resources
 from typing import Literal
 
 import msgspec
 
 from prill.models.prompts import clean, load_prompt, quoted
 from prill.models.replies import excerpt
+from prill.papers.files import read_text, read_toml
 from prill.papers.mind2web.mindact.chat import letter_in, read_chat, says_none
 from prill.papers.mind2web.pages.tree import CandidateChoice
 from prill.papers.replies import UnreadableReplyError, one_answer, visible_text
@@ -297,30 +296,22 @@ def _plain(text: str) -> str:
     return clean(text).replace(_MARK, "# # #").replace(_FENCE, "' ' '")
 
 
-@cache
 def wording() -> dict[str, str]:
     """What is said in some cases only; see wording.toml."""
-    return tomllib.loads(_source("wording.toml"))
+    return read_toml(PACKAGE, "wording.toml")
 
 
 @cache
 def examples() -> tuple[FormExample, ...]:
     """The worked steps; see examples.toml."""
-    return msgspec.convert(
-        tomllib.loads(_source("examples.toml"))["example"], tuple[FormExample, ...]
-    )
+    table = read_toml(PACKAGE, "examples.toml")
+    return msgspec.convert(table["example"], tuple[FormExample, ...])
 
 
-@cache
 def prompt_texts() -> tuple[str, ...]:
     """Everything that this policy says to models."""
-    names = ("system", "prompted", "question", "rationale", "rewrite")
+    prompts = ("system", "prompted", "question", "rationale", "rewrite")
     return (
-        *(load_prompt(PACKAGE, name).text for name in names),
-        _source("wording.toml"),
-        _source("examples.toml"),
+        *(load_prompt(PACKAGE, name).text for name in prompts),
+        *(read_text(PACKAGE, name) for name in ("wording.toml", "examples.toml")),
     )
-
-
-def _source(name: str) -> str:
-    return resources.files(PACKAGE).joinpath(name).read_text(encoding="utf-8")

@@ -35,36 +35,39 @@ _DEPTH, _DESCENDANTS, _SIBLINGS = 6, 50, 3  # kept around a candidate: MindAct's
 # of an attribute, and of all of an element's or of a text
 _LONG_WORD, _VALUE_WORDS, _WORDS = 15, 5, 20
 _CHOICE_WORDS, _ANCESTOR_WORDS, _TARGET_WORDS, _QUERY_ACTIONS = 10, 50, 100, 3
+# in this order, as MindAct reads them
 _ATTRIBUTES = (
-    *(
-        "role",
-        "aria_role",
-        "type",
-        "alt",
-        "aria_description",
-        "aria_label",
-        "label",
-        "title",
-        "name",
-        "text_value",
-        "value",
-    ),
-    *("placeholder", "input_checked", "input_value", "option_selected", "class"),
-)  # in this order, as MindAct reads them
+    "role",
+    "aria_role",
+    "type",
+    "alt",
+    "aria_description",
+    "aria_label",
+    "label",
+    "title",
+    "name",
+    "text_value",
+    "value",
+    "placeholder",
+    "input_checked",
+    "input_value",
+    "option_selected",
+    "class",
+)
 _EMPTY_VALUES = frozenset({"hidden", "none", "presentation", "null", "undefined"})
 _ENTITIES = {
-    **{
-        "amp": "&",
-        "lt": "<",
-        "gt": ">",
-        "nbsp": " ",
-        "ndash": "-",
-        "rsquo": "'",
-        "lsquo": "'",
-        "ldquo": '"',
-        "rdquo": '"',
-    },
-    **{"#39": "'", "#40": "(", "#41": ")"},
+    "amp": "&",
+    "lt": "<",
+    "gt": ">",
+    "nbsp": " ",
+    "ndash": "-",
+    "rsquo": "'",
+    "lsquo": "'",
+    "ldquo": '"',
+    "rdquo": '"',
+    "#39": "'",
+    "#40": "(",
+    "#41": ")",
 }
 _OPEN = "\x00"  # in no page, as XML has none: a slash of the page's own is left alone
 _ENTITY = re.compile("&(" + "|".join(_ENTITIES) + ");")

@@ -12,7 +12,7 @@ from prill.config.values import config_options
 from prill.emulators.settings import EnvironmentConfig
 from prill.papers.bench.figures import BenchRun, BenchTrial, make_bench
 from prill.papers.bench.tables import bench_text, summary_text
-from prill.papers.settings import read_settings
+from prill.papers.files import read_toml
 from prill.papers.structured_reflection import StructuredSpec
 from prill.runs.rollout.episodes import EpisodePlan, EpisodesConfig, RolloutSession, session
 from prill.testing import ScriptedModel
@@ -31,7 +31,7 @@ async def made(tmp_path: Path, environment: Any, policy: str, **given: Any) -> R
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_settings_are_fields_of_run_or_environment(paper: str) -> None:
-    for name, settings in read_settings(f"prill.papers.{paper}").items():
+    for name, settings in read_toml(f"prill.papers.{paper}", "settings.toml").items():
         environment = EnvironmentConfig.chosen(name)
         own = {field.name for field in fields(EpisodesConfig)} | config_options(environment).keys()
         assert settings.keys() <= own, (paper, name)
