@@ -11,11 +11,12 @@ the rules do it all, and no turn refers back.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -28,18 +29,27 @@ from prill.errors import (
     UnscoredError,
     UsageError,
 )
-from prill.io.outputs import expect_place, failures, make_folder, writing
+from prill.io.append_log import AppendLog
+from prill.io.outputs import expect_place, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
+from prill.papers.answers import said_by
 from prill.papers.mind2web.format import records
+from prill.papers.replies import (
+    ReplyCounts,
+    UnreadableReplyError,
+    ask_readable,
+    json_values,
+    visible_text,
+)
 from prill.protocols import LanguageModel, Message
 from prill.types import Usage
 
 _T = TypeVar("_T")
 ACTIONS_A_TURN = 4  # MT-Mind2Web: the number of steps grows with the actions, about n/4 rounded up
 MAX_TASKS = 3  # of one conversation, so that it has about five turns, as there
-_TRIES, _MAX_TOKENS = 2, 700
+_MAX_TOKENS = 700
 # no reply: asked again later, never the rule's turn
 _NO_ANSWER = (TransportError, CallTimeoutError, BudgetSpentError)
 _WORD = re.compile(r"[a-z]{4,}|\d{4,}")
@@ -70,7 +80,8 @@ _ACTION = re.compile(
 )
 
 
-class ConversationTurn(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ConversationTurn:
     """A turn to be: the actions of a task from `first` up to `end`, not included, and the
     instruction.
     """
@@ -81,7 +92,8 @@ class ConversationTurn(msgspec.Struct, frozen=True):
     instruction: str
 
 
-class ConversationPlan(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ConversationPlan:
     """A conversation to be. `by_rule`: tasks that no proposal of the model divided; `rewritten`:
     whether it wrote the words.
     """
@@ -211,16 +223,15 @@ def even_runs(count: int) -> list[tuple[int, int]]:
     return [(count * k // runs, count * (k + 1) // runs) for k in range(runs)]
 
 
-def read_runs(reply: str, count: int) -> list[tuple[int, int]] | None:
-    """The runs that a reply proposes; None unless they are all the actions, each once, in order."""
-    steps = _object(reply)
-    if steps is None or not all(
-        isinstance(numbers, list) and numbers for numbers in steps.values()
-    ):
-        return None
-    if [number for numbers in steps.values() for number in numbers] != list(range(1, count + 1)):
-        return None
-    return [(numbers[0] - 1, numbers[-1]) for numbers in steps.values()]
+def read_runs(reply: str, count: int) -> list[tuple[int, int]]:
+    """The runs that a reply proposes. Raises UnreadableReplyError unless they are all the actions,
+    each once, in order.
+    """
+    runs = list(_object(reply).values())
+    whole = all(isinstance(numbers, list) and numbers for numbers in runs)
+    if not whole or list(chain.from_iterable(runs)) != list(range(1, count + 1)):
+        raise UnreadableReplyError(f"the steps are not the actions 1 to {count}, each once")
+    return [(numbers[0] - 1, numbers[-1]) for numbers in runs]
 
 
 def in_words(action: str) -> str:
@@ -303,22 +314,19 @@ async def _planned(
     stop: asyncio.Event | None,
     progress: Callable[[ConversationTally], object],
 ) -> dict[str, ConversationPlan]:
-    with failures(path):
-        lines = path.read_bytes().splitlines() if path.exists() else []
-    kept = {plan.id: plan for plan in map(_kept, lines) if plan is not None}
-    plans = {
-        key: kept[key]
-        for group in groups
-        if (key := _key(group, model)) in kept and _fits(kept[key], group)
-    }
-    open_groups = [group for group in groups if _key(group, model) not in plans]
-    tally.kept = len(groups) - len(open_groups)
-    room = asyncio.Semaphore(at_once)
+    by_key = {_key(group, model): group for group in groups}
+    plans: dict[str, ConversationPlan] = {}
 
-    with failures(path):
-        plan_file = path.open("ab")
-    with plan_file as file:
-        file.write(b"\n")  # a line that was cut off ends here
+    def keep(plan: ConversationPlan, start: int) -> None:
+        if plan.id in by_key and _fits(plan, by_key[plan.id]):
+            plans[plan.id] = plan
+
+    def pass_over(problem: str) -> None:
+        """What is no plan is planned again."""
+
+    room = asyncio.Semaphore(at_once)
+    with AppendLog(path, ConversationPlan, keep, what="plan", broken=pass_over) as log:
+        tally.kept = len(plans)
 
         async def plan_one(group: Sequence[_Task]) -> None:
             async with room:
@@ -335,26 +343,18 @@ async def _planned(
                     finally:
                         tally.usage += meter.usage
             plans[plan.id] = plan
-            with failures(path):
-                file.write(msgspec.json.encode(plan) + b"\n")
-                file.flush()
+            log.append(plan)
             tally.planned += 1
             progress(tally)
 
         try:
             async with asyncio.TaskGroup() as all_of:
-                for group in open_groups:
-                    all_of.create_task(plan_one(group))
+                for key, group in by_key.items():
+                    if key not in plans:
+                        all_of.create_task(plan_one(group))
         except ExceptionGroup as ended:
             raise ended.exceptions[0] from None  # the first to fail has ended the rest
     return plans
-
-
-def _kept(line: bytes) -> ConversationPlan | None:
-    try:
-        return msgspec.json.decode(line, type=ConversationPlan)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _fits(plan: ConversationPlan, group: Sequence[_Task]) -> bool:
@@ -392,8 +392,7 @@ async def _plan(
     )
     if written is not None:
         turns = [
-            msgspec.structs.replace(turn, instruction=words)
-            for turn, words in zip(turns, written, strict=True)
+            replace(turn, instruction=words) for turn, words in zip(turns, written, strict=True)
         ]
     return ConversationPlan(
         _key(group, model), turns, by_rule, written is not None or len(turns) == 1
@@ -434,11 +433,13 @@ async def _rewritten(
             f"Turn {k}:\n{quoted('turn', f'Task: {tasks[turn.task].goal}{chr(10)}{actions}')}"
         )
 
-    def read(reply: str) -> list[str] | None:
-        words = _object(reply) or {}
+    def read(reply: str) -> list[str]:
+        words = _object(reply)
         texts = [words.get(f"turn {k}") for k in range(1, len(turns) + 1)]
         good = [" ".join(text.split()) for text in texts if isinstance(text, str) and text.strip()]
-        return good if len(good) == len(turns) else None
+        if len(good) < len(turns):
+            raise UnreadableReplyError(f"it has no words for each of the {len(turns)} turns")
+        return good
 
     return await _asked(
         model,
@@ -454,7 +455,7 @@ async def _asked(
     model: LanguageModel,
     name: str,
     values: dict[str, str],
-    read: Callable[[str], _T | None],
+    read: Callable[[str], _T],
     id: str,
     tally: ConversationTally,
 ) -> _T | None:
@@ -464,35 +465,22 @@ async def _asked(
     prompt = load_prompt("prill.papers.mind2web", name)
     turns = prompt.fill({**values, "code": NONCE})
     messages = [Message("system", (turns["system"],)), Message("user", (turns["user"],))]
-    why = ""
-    for _ in range(_TRIES):
-        try:
-            reply = await model.complete(messages, max_tokens=_MAX_TOKENS, prompt=prompt.hash)
-        except _NO_ANSWER:
-            raise
-        except UnscoredError as error:
-            why = str(error)
-            continue
-        if (found := read(reply.text)) is not None:
-            return found
-        why = "the reply is not what was asked for"
-        wish = (
-            "Your answer could not be used: give the JSON object described above, complete and "
-            "in order."
-        )
-        messages = [*messages[:2], Message("assistant", (reply.text,)), Message("user", (wish,))]
-    tally.problems.append(f"{id}: {name}: {why}; the rule stands in")
-    return None
-
-
-def _object(reply: str) -> dict[str, Any] | None:
-    """The JSON object in a reply, whatever stands around it."""
-    begin, end = reply.find("{"), reply.rfind("}")
+    ask = partial(said_by, model, max_tokens=_MAX_TOKENS, prompt=prompt.hash)
     try:
-        value = json.loads(reply[begin : end + 1]) if 0 <= begin < end else None
-    except (ValueError, RecursionError):
+        return (await ask_readable(ask, messages, read, ReplyCounts(), repair=True))[1]
+    except _NO_ANSWER:
+        raise
+    except (UnscoredError, UnreadableReplyError) as error:
+        tally.problems.append(f"{id}: {name}: {error}; the rule stands in")
         return None
-    return value if isinstance(value, dict) and value else None
+
+
+def _object(reply: str) -> dict[str, Any]:
+    """The JSON object in a reply, whatever stands around it. Raises UnreadableReplyError."""
+    found = (value for value in json_values(visible_text(reply)) if isinstance(value, dict))
+    if value := next(found, None):
+        return value
+    raise UnreadableReplyError("the reply has no JSON object")
 
 
 def _record(plan: ConversationPlan, tasks: dict[str, _Task], spool: IO[bytes]) -> dict[str, Any]:

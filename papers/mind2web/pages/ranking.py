@@ -12,15 +12,16 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from prill.errors import InputError, UsageError
+from prill.io.append_log import AppendLog
 from prill.io.lines import is_stream, read_lines
-from prill.io.outputs import check_output, expect_place, failures, write_output, writing
+from prill.io.outputs import check_output, expect_place, failures, writing
 from prill.io.store import BadLine, read_trajectories, write_trajectories
 from prill.papers.mind2web.pages.scores import sample_ids, with_scores
 from prill.papers.mind2web.pages.state import read_state
@@ -32,6 +33,7 @@ RECALLS = (3, 5, 10, 20, 50, 100)
 # Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), section
 # 3.2: usual values.
 _K1, _B = 1.2, 0.75
+_FORMAT = "prill ranking 1"
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -244,11 +246,24 @@ class RankTally:
     stopped: bool = False
 
 
-class _Line(msgspec.Struct):
+@dataclass(frozen=True, slots=True)
+class _Line:
     """A step that was ranked, in the file of what is done."""
 
     sample: str
     scores: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """The first line of that file: whose scores follow, and of which trajectories."""
+
+    format: str
+    ranker: str
+    trajectories: str
+
+
+_Log = AppendLog[_Line | _About]
 
 
 async def rank_file(
@@ -284,24 +299,17 @@ async def rank_file(
     check_output(output, "scores of candidates", [gold])
     if reordered is not None:
         check_output(reordered, "trajectories", [gold, output], parameter="ranked")
-    about = msgspec.json.encode(
-        {"format": "prill ranking 1", "ranker": ranker.name, "trajectories": _digest(gold)}
-    )
-    size = _taken_up(place, about, resume)
-    with failures(place):
-        file = place.open("ab")
-    with file:
-        async for line in _ranked_lines(gold, read or _read, ranker, tally, _done(place, size)):
-            with failures(place):
-                file.write(line)
-                file.flush()
+    read = read or _read
+    with _open_log(place, _About(_FORMAT, ranker.name, _digest(gold)), resume) as log:
+        async for line in _ranked_lines(gold, read, ranker, tally, _done(log)):
+            log.append(line)
             progress(tally)
             if stop is not None and stop.is_set():
                 tally.stopped = True
                 return tally
-    _write_scores(output, place)
-    if reordered is not None:
-        write_trajectories(reordered, _reordered((read or _read)(gold), place))
+        _write_scores(output, log)
+        if reordered is not None:
+            write_trajectories(reordered, _reordered(read(gold), log))
     place.unlink()
     return tally
 
@@ -312,7 +320,7 @@ async def _ranked_lines(
     ranker: Ranker,
     tally: RankTally,
     done: Iterator[_Line],
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[_Line]:
     """A line for each step that is not done; `done` are the first ones, in their order."""
     before = next(done, None)
     for turn in read(gold):
@@ -329,57 +337,60 @@ async def _ranked_lines(
                     continue
                 found = await rank_step(turn, index, ranker)
                 tally.ranked.add(found)
-                yield msgspec.json.encode(_Line(sample, dict(found.scores))) + b"\n"
+                yield _Line(sample, dict(found.scores))
         except InputError as error:
             tally.problems.append(f"{gold}: {error}")
 
 
-def _taken_up(place: Path, about: bytes, resume: bool) -> int:
-    """Makes the file of what is done ready, without a line that a crash cut; the bytes that are
-    there.
+def _open_log(path: Path, about: _About, resume: bool) -> _Log:
+    """Opens the file of what is done. Raises UsageError where it is of another ranker or of other
+    trajectories.
     """
-    with failures(place):
-        there = place.read_bytes() if resume and place.exists() else b""
-    whole = there[: there.rfind(b"\n") + 1]
-    if not whole:
-        write_output(place, about + b"\n")
-        return len(about) + 1
-    if whole.split(b"\n", 1)[0] != about:
-        raise UsageError(
-            f"{place}: is of another ranker or of other trajectories; choose another output, or "
-            "begin again",
-            parameters=("output", "resume"),
-        )
-    if len(whole) < len(there):
-        write_output(place, whole)
-    return len(whole)
+
+    def check(record: _Line | _About, start: int) -> None:
+        if start == 0 and record != about:
+            raise UsageError(
+                f"{path}: is of another ranker or of other trajectories; choose another output, or "
+                "begin again",
+                parameters=("output", "resume"),
+            )
+
+    if not resume:
+        with failures(path):
+            path.unlink(missing_ok=True)
+    log = _Log(
+        path,
+        _Line,
+        check,
+        what="ranked step",
+        decode=_decode,
+        parameter="resume",
+        advice="mend the line, or begin again",
+    )
+    if not any(log.lines()):
+        log.append(about)
+    return log
 
 
-def _done(place: Path, most: int | None = None) -> Iterator[_Line]:
-    """The steps that are done, as far as the file went when it was so long."""
-    decoder = msgspec.json.Decoder(_Line)
-    with place.open("rb") as file:
-        file.readline()
-        for number in count(2):
-            if (most is not None and file.tell() >= most) or not (line := file.readline()):
-                return
-            try:
-                done = decoder.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                words = (
-                    f"{place}:{number}: no scores of a step ({error}); mend the line, or "
-                    "begin again"
-                )
-                raise UsageError(words, parameters=("resume",)) from None
-            yield done
+def _decode(line: bytes) -> _Line | _About:
+    if line.startswith(b'{"format"'):
+        return msgspec.json.decode(line, type=_About)
+    return msgspec.json.decode(line, type=_Line)
 
 
-def _write_scores(output: str | os.PathLike[str], place: Path) -> None:
+def _done(log: _Log) -> Iterator[_Line]:
+    """The steps that are done, as far as the file goes when this begins: it grows meanwhile."""
+    steps = sum(start > 0 for start, _ in log.lines())
+    for _, line in islice(log.lines(), 1, steps + 1):
+        yield msgspec.json.decode(line, type=_Line)
+
+
+def _write_scores(output: str | os.PathLike[str], log: _Log) -> None:
     """The score file, a step at a time: it may be larger than memory."""
     with writing(output) as file:
         for name, opening in (("scores", b'{"scores":{'), ("ranks", b'},"ranks":{')):
             file.write(opening)
-            for number, line in enumerate(_done(place)):
+            for number, line in enumerate(_done(log)):
                 found = line.scores if name == "scores" else Ranked(line.scores, frozenset()).ranks
                 file.write(
                     b",\n" * (number > 0)
@@ -394,9 +405,9 @@ def _read(gold: str | os.PathLike[str]) -> Iterator[Trajectory | BadLine]:
     return read_trajectories(gold, on_error="yield")
 
 
-def _reordered(gold: Iterable[Trajectory | BadLine], place: Path) -> Iterator[Trajectory]:
+def _reordered(gold: Iterable[Trajectory | BadLine], log: _Log) -> Iterator[Trajectory]:
     """The turns with their candidates by the scores, the best first."""
-    lines = _done(place)
+    lines = _done(log)
     line = next(lines, None)
     for turn in gold:
         if isinstance(turn, BadLine):

@@ -23,7 +23,7 @@ from prill.models.local.weights import check_adapter
 from prill.papers.bench.papers import read_paper
 from prill.papers.embedders import TfidfEmbedder
 from prill.papers.mind2web.mindact.sentences import Sentences
-from prill.papers.mind2web.pages.ranking import _done
+from prill.papers.mind2web.pages.ranking import _About, _done, _open_log
 from prill.papers.mind2web.pages.scores import read_scores
 from prill.papers.mind2web.training.pages import GoldTurns
 from prill.papers.synapse.memory import ABSTRACTIONS, EXEMPLARS, ExemplarMemory
@@ -77,6 +77,11 @@ def adapter(folder: Path) -> None:
     check_adapter(folder)
 
 
+def ranked_steps(path: Path) -> object:
+    with _open_log(path, _About("prill ranking 1", "r", "t"), resume=True) as log:
+        return list(_done(log))
+
+
 # Name of the file, what is in it (a text, a value, or the lines of a file of lines), and who reads
 # it.
 FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
@@ -96,10 +101,10 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "steps that were ranked": (
         "s.steps.jsonl",
         [
-            {"format": "prill ranking 1"},
+            {"format": "prill ranking 1", "ranker": "r", "trajectories": "t"},
             *({"sample": f"a_{n}", "scores": {"1": 0.5}} for n in range(2)),
         ],
-        lambda path: list(_done(path)),
+        ranked_steps,
     ),
     "service": (
         "s.toml",

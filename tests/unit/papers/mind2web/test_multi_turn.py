@@ -22,6 +22,7 @@ from prill.papers.mind2web.multi_turn import (
 )
 from prill.papers.mind2web.pages.state import read_state
 from prill.papers.mind2web.runs import ConversationsConfig, conversations
+from prill.papers.replies import UnreadableReplyError
 from prill.protocols import LanguageModel
 from prill.testing import MockServer
 from prill.testing.scripted import ScriptedModel
@@ -88,7 +89,8 @@ def test_rule_divides_one_turn_for_four(count: int, runs: list[tuple[int, int]])
     ],
 )
 def test_proposal_that_is_no_division_is_refused(reply: str) -> None:
-    assert read_runs(reply, 3) is None
+    with pytest.raises(UnreadableReplyError):
+        read_runs(reply, 3)
 
 
 def test_proposal_may_stand_in_a_fence() -> None:
@@ -158,7 +160,7 @@ def test_model_divides_and_writes(tmp_path: Path) -> None:
 
 def test_refused_proposals_end_in_the_rule(tmp_path: Path) -> None:
     model = ScriptedModel(
-        ["no", '{"step 1": [2]}', UnparsableError("silence"), '{"turn 1": "only one"}']
+        ["no", '{"step 1": [2]}', '{"turn 1": "only one"}', UnparsableError("silence")]
     )
     tally, (made,) = make(tmp_path, [task("a", "Rent a truck", 5)], model)
     assert len(made["turns"]) == 2 and len(model.seen) == 4
@@ -186,7 +188,7 @@ def test_resume_asks_nothing_twice(tmp_path: Path) -> None:
     asyncio.run(make_conversations(tmp_path / "in.json", tmp_path / "out.json", first, stop=stop))
     (tmp_path / "out.json").unlink()
     with (tmp_path / "out.json.plans.jsonl").open("a") as file:
-        file.write('{"id": "cut o')  # killed while it wrote
+        file.write('{"id":"cut o')  # killed while it wrote
     tally, made = make(tmp_path, tasks, second)
     assert (len(first.seen), len(second.seen), tally.kept, len(made)) == (2, 2, 1, 2)
     assert "truck" not in str(second.seen)
