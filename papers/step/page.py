@@ -6,15 +6,11 @@ from __future__ import annotations
 
 import re
 from calendar import month_name
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
+from dataclasses import dataclass
 
-from prill.papers.page_text import is_html
+from prill.papers.page_text import REF, HtmlElement, HtmlText, is_html, read_html
 from prill.policies.react import NumberedText, numbered
 
-_REF = "data-wob_ref"
-_VOID = {"area", "br", "col", "hr", "img", "input", "wbr"}
 # Table rows and cells say nothing that what is inside them does not.
 _LEFT_OUT = {"tr", "td"}
 # The instruction is the objective.
@@ -65,22 +61,19 @@ def html_lines(html: str) -> list[ScreenLine]:
     """Every element of the page in order, with its text, else what it holds, else its id; days of a
     calendar are dates.
     """
-    reader = _Reader()
-    reader.feed(html)
-    reader.close()
     lines: list[ScreenLine] = []
     pieces = 0
-    for element in reader.top.walk():
-        if isinstance(element, str):
-            pieces += 1
-            lines.append(ScreenLine("t", -pieces, element))
-        elif element.tag not in _LEFT_OUT:
-            kind = (
-                f"_{element.attributes['type']}"
-                if element.tag == "input" and element.attributes.get("type")
-                else ""
-            )
-            lines.append(ScreenLine(element.tag + kind, element.ref, element.value()))
+    for node in read_html(html):
+        if isinstance(node, HtmlText):
+            words = " ".join(node.words.split())
+            if words and node.parent.children and not node.parent.is_in(_INSTRUCTION):
+                pieces += 1
+                lines.append(ScreenLine("t", -pieces, words))
+        elif node.tag not in _LEFT_OUT and not node.is_in(_INSTRUCTION):
+            kind = node.attributes.get("type") if node.tag == "input" else ""
+            number = node.attributes.get(REF, "")
+            ref = int(number) if number.isdecimal() else 0
+            lines.append(ScreenLine(f"{node.tag}_{kind}" if kind else node.tag, ref, _value(node)))
     return _dated(lines) if f'id="{_PICKER}"' in html else lines
 
 
@@ -100,74 +93,25 @@ def _dated(lines: list[ScreenLine]) -> list[ScreenLine]:
     return [dated(line) for line in lines]
 
 
-@dataclass
-class _Element:
-    tag: str
-    attributes: dict[str, str]
-    inside: list[_Element | str] = field(default_factory=list)
-
-    @property
-    def ref(self) -> int:
-        number = self.attributes.get(_REF, "")
-        return int(number) if number.isdecimal() else 0
-
-    def value(self) -> str:
-        """What the element says, else what it holds, else its id."""
-        return self._text() or self._held() or self.attributes.get("id", "")
-
-    def walk(self) -> Iterator[_Element | str]:
-        """What is inside, in order; the pieces of text of elements that hold others, too."""
-        elements = [child for child in self.inside if isinstance(child, _Element)]
-        for child in self.inside:
-            if isinstance(child, _Element):
-                if child.attributes.get("id") != _INSTRUCTION:
-                    yield child
-                    yield from child.walk()
-            elif elements and (words := " ".join(child.split())):
-                yield words
-
-    def _text(self) -> str:
-        words = [child for child in self.inside if isinstance(child, str)]
-        if len(words) < len(self.inside):
-            return ""
-        # What a field holds may have to be copied with every blank.
-        return (
-            one_line("".join(words)) if self.tag == "textarea" else " ".join("".join(words).split())
-        )
-
-    def _held(self) -> str:
-        if self.attributes.get("type") in ("checkbox", "radio"):
-            return "True" if "checked" in self.attributes else ""
-        if self.tag == "select":
-            options = [child for child in self.inside if isinstance(child, _Element)]
-            return next(
-                (option.value() for option in options if "selected" in option.attributes), ""
-            )
-        return one_line(self.attributes.get("value", ""))
+def _value(element: HtmlElement) -> str:
+    """What the element says, else what it holds, else its id."""
+    return _text(element) or _held(element) or element.attributes.get("id", "")
 
 
-class _Reader(HTMLParser):
-    """The tree of a page as the environment writes it: every tag is closed, but for those that hold
-    nothing.
-    """
+def _text(element: HtmlElement) -> str:
+    if element.children:
+        return ""
+    # What a field holds may have to be copied with every blank.
+    return one_line(element.words) if element.tag == "textarea" else " ".join(element.words.split())
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.top = _Element("", {})
-        self._open = [self.top]
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        element = _Element(tag, {name: value or "" for name, value in attrs})
-        self._open[-1].inside.append(element)
-        if tag not in _VOID:
-            self._open.append(element)
-
-    def handle_endtag(self, tag: str) -> None:
-        if len(self._open) > 1 and tag not in _VOID:
-            self._open.pop()
-
-    def handle_data(self, data: str) -> None:
-        self._open[-1].inside.append(data)
+def _held(element: HtmlElement) -> str:
+    if element.attributes.get("type") in ("checkbox", "radio"):
+        return "True" if "checked" in element.attributes else ""
+    if element.tag == "select":
+        chosen = (option for option in element.children if "selected" in option.attributes)
+        return next(map(_value, chosen), "")
+    return one_line(element.attributes.get("value", ""))
 
 
 def one_line(text: str) -> str:

@@ -12,17 +12,18 @@ icons, for its words are the goal.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from html.parser import HTMLParser
 
 from prill.errors import NoEvidenceError
 from prill.models.prompts import clean
+from prill.papers.page_text import REF, HtmlElement, HtmlText, read_html
 
 WIDTH, HEIGHT = 160, 210
-_REF, _BOX = "data-wob_ref", "data-wob_box"
-_VOID = {"area", "br", "col", "hr", "img", "input", "wbr"}
+_BOX = "data-wob_box"
+_PLACED = (REF, _BOX)
+_QUERY = "query"  # the id of the instruction
 _WITHOUT_CONTENT = {"br", "wbr"}
 _NO_CLASS = "NO_CLASS"
 _BOXES = ("checkbox", "radio")
@@ -105,15 +106,14 @@ def read_screen(text: str | None) -> ElementScreen:
     """The screen of an observation's text. Raises NoEvidenceError where its elements have no
     numbers.
     """
-    if text is None or _REF not in text:
+    if text is None or REF not in text:
         raise NoEvidenceError(
             "structured-reflection reads a page as HTML with numbers: MiniWoB++ gives it with "
             "text = 'html'"
         )
-    reader = _Reader()
-    reader.feed(text)
-    reader.close()
-    return ElementScreen(tuple(reader.leaves), frozenset(reader.refs))
+    nodes = read_html(text)
+    refs = (node.attributes.get(REF) for node in nodes if isinstance(node, HtmlElement))
+    return ElementScreen(tuple(_leaves(nodes)), frozenset(ref for ref in refs if ref is not None))
 
 
 def cell(x: float, y: float, width: float = WIDTH, height: float = HEIGHT) -> str:
@@ -124,85 +124,34 @@ def cell(x: float, y: float, width: float = WIDTH, height: float = HEIGHT) -> st
     return _PLACES[row][column]
 
 
-@dataclass
-class _Open:
-    """An element whose end has not come yet."""
-
-    tag: str
-    attributes: dict[str, str]
-    words: str = ""
-    children: int = 0
-
-
-class _Reader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.leaves: list[Leaf] = []
-        self.refs: set[str] = set()
-        self._open: list[_Open] = []
-        self._query: _Open | None = None  # the instruction, while we are in it
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = {name: value or "" for name, value in attrs}
-        if self._open:
-            self._flush(self._open[-1])
-            self._open[-1].children += 1
-        if (ref := attributes.get(_REF)) is not None:
-            self.refs.add(ref)
-        element = _Open(tag, attributes)
-        if tag not in _VOID:
-            self._open.append(element)
-            if self._query is None and attributes.get("id") == "query":
-                self._query = element
-        elif tag not in _WITHOUT_CONTENT:
-            self._add(element, "")
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._open and self._open[-1].tag == tag:
-            element = self._open.pop()
-            if element.children:
-                self._flush(element)
-            else:
-                self._add(element, element.words)
-            if element is self._query:
-                self._query = None
-
-    def handle_data(self, data: str) -> None:
-        if self._open:
-            self._open[-1].words += data
-
-    def _flush(self, element: _Open) -> None:
-        """What an element says between its children is a leaf of its own."""
-        if element.words.strip():
-            box = {
-                name: element.attributes[name]
-                for name in (_REF, _BOX)
-                if name in element.attributes
-            }
-            self._add(_Open("t", box), element.words)
-        element.words = ""
-
-    def _add(self, element: _Open, words: str) -> None:
-        attributes = element.attributes
-        if self._query is not None and (words.strip() or not attributes.get("class")):
-            return
-        named = attributes.get("class", "").strip()
-        shown = {
-            "type": kind if (kind := attributes.get("type", "")) in _BOXES else "",
-            "class": attributes.get("id", "") if named in ("", _NO_CLASS) else named,
-            "placeholder": attributes.get("placeholder", ""),
-            "value": _value(element.tag, attributes),
-            "pos": _place(attributes.get(_BOX, "")),
-        }
-        kept = tuple(
-            (name, " ".join(value.split())) for name, value in shown.items() if value.strip()
-        )
-        self.leaves.append(
-            Leaf(attributes.get(_REF), element.tag or "div", " ".join(words.split()), kept)
-        )
+def _leaves(nodes: Iterable[HtmlElement | HtmlText]) -> Iterator[Leaf]:
+    """The lines: elements without others in them, and what stands between elements."""
+    for node in nodes:
+        if isinstance(node, HtmlElement):
+            if not node.children and node.tag not in _WITHOUT_CONTENT:
+                yield from _leaf(node.tag, node.attributes, node.words, node.is_in(_QUERY))
+        elif node.parent.parent and node.parent.children and node.words.strip():
+            box = {name: value for name, value in node.parent.attributes.items() if name in _PLACED}
+            yield from _leaf("t", box, node.words, node.parent.is_in(_QUERY))
 
 
-def _value(tag: str, attributes: dict[str, str]) -> str:
+def _leaf(tag: str, attributes: Mapping[str, str], words: str, in_query: bool) -> Iterator[Leaf]:
+    """One line; none of the instruction but its icons."""
+    if in_query and (words.strip() or not attributes.get("class")):
+        return
+    named = attributes.get("class", "").strip()
+    shown = {
+        "type": kind if (kind := attributes.get("type", "")) in _BOXES else "",
+        "class": attributes.get("id", "") if named in ("", _NO_CLASS) else named,
+        "placeholder": attributes.get("placeholder", ""),
+        "value": _value(tag, attributes),
+        "pos": _place(attributes.get(_BOX, "")),
+    }
+    kept = tuple((name, " ".join(value.split())) for name, value in shown.items() if value.strip())
+    yield Leaf(attributes.get(REF), tag, " ".join(words.split()), kept)
+
+
+def _value(tag: str, attributes: Mapping[str, str]) -> str:
     if tag == "option":
         return "selected" if "selected" in attributes else ""
     if attributes.get("type") in _BOXES:

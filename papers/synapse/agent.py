@@ -25,7 +25,7 @@ from prill.models.prompts import content_hash
 from prill.papers.answers import said_by
 from prill.papers.embedders import make_embedder
 from prill.papers.files import settings_for
-from prill.papers.page_text import PageText, is_html
+from prill.papers.page_text import REF, PageText, is_html
 from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
 from prill.papers.synapse.abstraction import abstract
 from prill.papers.synapse.calls import Call, read_block
@@ -49,7 +49,6 @@ from prill.types import Action, Observation, Platform, Step, Task
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
-REF = "data-wob_ref"
 KEYS = (
     "enter",
     "space",

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from prill.errors import UnparsableError
 from prill.models.replies import excerpt
-from prill.papers.synapse.agent import KEYS, REF
+from prill.papers.page_text import REF
+from prill.papers.synapse.agent import KEYS
 from prill.papers.synapse.calls import Call, recorded_call
 from prill.papers.synapse.html import Page, get_text
 from prill.papers.synapse.memory import Exemplar, ExemplarMemory, ExemplarTurn, key_text
