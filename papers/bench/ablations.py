@@ -30,9 +30,10 @@ from prill.papers.bench.tables import (
     TABLES,
     cell_text,
     count_cell,
-    figure_cell,
+    printed_cells,
     share_cell,
     table_text,
+    theirs_name,
     wording,
 )
 from prill.policies.registry import PolicyConfig
@@ -204,7 +205,7 @@ def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
                 found[n].theirs[at] if n in found and found[n].theirs else None for n in names
             ]
             cells = ["-" if one is None else f"{one.success:.1%}" for one in printed]
-            theirs.append([f"**theirs**: {cell_text(row.name)}", "", *cells, "", "", ""])
+            theirs.append([theirs_name(row.name, ""), "", *cells, "", "", ""])
     head = ["row", "options", *names, "episodes", "without outcome", "unreadable"]
     return table_text(head, [*lines, *theirs])
 
@@ -219,7 +220,7 @@ def _split_table(
         for one in figures.splits:
             if one.name != split:
                 continue
-            cells = map(figure_cell, one.all.figures[counting].values())
+            cells = map(share_cell, one.all.figures[counting].values())
             counts = [str(one.all.turns), str(one.all.missing), count_cell(one.all.replies)]
             lines.append([cell_text(row.name), _options(row), *counts, *cells])
             theirs += list(_their_rows(row, paper, one.theirs, METRICS[counting]))
@@ -232,9 +233,8 @@ def _their_rows(
 ) -> Iterator[list[str]]:
     for one in printed:
         if row.theirs is not None and one.name == their_name(paper, row.theirs):
-            cells = [f"{one.figures[m]:.1%}" if m in one.figures else "-" for m in metrics]
-            name = f"**theirs**: {cell_text(row.name)} ({cell_text(one.model)})"
-            yield [name, "", "", "", "", *cells]
+            name = theirs_name(row.name, one.model)
+            yield [name, "", "", "", "", *printed_cells(one, metrics)]
 
 
 def _options(row: AblationRow) -> str:

@@ -27,7 +27,7 @@ from prill.papers.replies import ReplyFigures
 from prill.papers.structured_reflection.agent import planning_calls
 from prill.refine.outcomes import TaskResult, read_results
 from prill.refine.trials import more_than_lost, paired_t
-from prill.types import Usage
+from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -250,29 +250,14 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Ben
         UsageError: The folder holds no such run.
         InputError: A line of a file is broken.
     """
-    rewards, progress = dict[str, float](), dict[str, float]()
-    for label in read_labels(folder / LABELS) if (folder / LABELS).exists() else ():
-        for pattern, figures in ((_REWARD, rewards), (_PROGRESS, progress)):
-            if found := pattern.fullmatch(label.note or ""):
-                figures[label.id] = float(found[1])
-    recorded: dict[str, tuple[int, str, str]] = {}
-    replies: dict[str, ReplyFigures] = {}
-    planned: dict[str, int] = {}
-    for item in (
-        read_trajectories(folder / TRAJECTORIES, on_error="skip")
-        if (folder / TRAJECTORIES).exists()
-        else ()
-    ):
-        # The word that ends an episode changes nothing in the environment.
-        actions = sum(not step.action.is_final for step in item.steps)
-        recorded[item.id] = actions, item.task.site or "none", get_template(item)
-        replies[item.id] = ReplyFigures.recorded(item.metadata)
-        if calls := planning_calls(item):
-            planned[item.id] = calls
-    return [
-        _run(result, recorded, rewards, progress, replies, planned, groups or {})
-        for result in read_results(folder).tasks
-    ]
+    labels, path = folder / LABELS, folder / TRAJECTORIES
+    notes = {label.id: label.note or "" for label in read_labels(labels)} if labels.exists() else {}
+    recorded = (
+        {item.id: _Recorded.of(item) for item in read_trajectories(path, on_error="skip")}
+        if path.exists()
+        else {}
+    )
+    return [_run(result, recorded, notes, groups or {}) for result in read_results(folder).tasks]
 
 
 def make_bench(
@@ -309,7 +294,14 @@ def make_bench(
     if papers:
         sections = [_section_of_paper(runs, paper, counts) for paper in papers]
     else:
-        sections = [_section(runs, None, _by_site(runs) if benchmark == "webarena" else {}, counts)]
+        sections = [
+            _section(
+                runs,
+                None,
+                _by(runs, lambda run: run.group) if benchmark == "webarena" else {},
+                counts,
+            )
+        ]
     return Bench(
         benchmark=benchmark,
         agent=agent,
@@ -398,12 +390,8 @@ def _planning(
     printed = {name: row for paper in papers for name, row in paper.planning.items()}
     for task, of_task in _by(runs, lambda run: run.task).items():
         for count in counts:
-            good = [
-                trial
-                for run in of_task
-                for trial in [next((t for t in run.trials[:count] if t.success), None)]
-                if trial is not None and trial.planned is not None
-            ]
+            first = (next((t for t in run.trials[:count] if t.success), None) for run in of_task)
+            good = [trial for trial in first if trial is not None and trial.planned is not None]
             if good:
                 yield Planning(
                     task=task,
@@ -532,37 +520,58 @@ def _mean_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
     return means
 
 
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What the recording of an attempt says of it."""
+
+    cluster: str
+    site: str = "none"
+    actions: int = 0
+    replies: ReplyFigures = _NO_REPLIES
+    planned: int | None = None
+
+    @classmethod
+    def of(cls, item: Trajectory) -> _Recorded:
+        # The word that ends an episode changes nothing in the environment.
+        actions = sum(not step.action.is_final for step in item.steps)
+        replies = ReplyFigures.recorded(item.metadata)
+        site, planned = item.task.site or "none", planning_calls(item) or None
+        return cls(get_template(item), site, actions, replies, planned)
+
+
 def _run(
     result: TaskResult,
-    recorded: Mapping[str, tuple[int, str, str]],
-    rewards: Mapping[str, float],
-    progress: Mapping[str, float],
-    replies: Mapping[str, ReplyFigures],
-    planned: Mapping[str, int],
+    recorded: Mapping[str, _Recorded],
+    notes: Mapping[str, str],
     groups: Mapping[str, str],
 ) -> BenchRun:
     task, _, seed = result.name.rpartition("-s")
-    nothing = (0, "none", task)
-    _, site, cluster = recorded.get(result.attempts[0].id, nothing) if result.attempts else nothing
+    found = [recorded.get(attempt.id, _Recorded(task)) for attempt in result.attempts]
+    first = found[0] if found else _Recorded(task)
     return BenchRun(
         task=task,
         seed=int(seed),
-        group=groups.get(task, site),
-        cluster=cluster,
+        group=groups.get(task, first.site),
+        cluster=first.cluster,
         trials=tuple(
             BenchTrial(
                 success=None if attempt.status == "broken" else attempt.truth,
-                reward=rewards.get(attempt.id),
-                progress=progress.get(attempt.id),
-                actions=recorded.get(attempt.id, nothing)[0],
+                reward=_noted(_REWARD, notes.get(attempt.id, "")),
+                progress=_noted(_PROGRESS, notes.get(attempt.id, "")),
+                actions=seen.actions,
                 usage=attempt.actor + attempt.reflector,
-                replies=replies.get(attempt.id, _NO_REPLIES),
-                planned=planned.get(attempt.id),
+                replies=seen.replies,
+                planned=seen.planned,
             )
-            for attempt in result.attempts
+            for attempt, seen in zip(result.attempts, found, strict=True)
         ),
         missing=_MISSING.get(result.ended),
     )
+
+
+def _noted(pattern: re.Pattern[str], note: str) -> float | None:
+    found = pattern.fullmatch(note)
+    return float(found[1]) if found else None
 
 
 def _section_of_paper(runs: Sequence[BenchRun], paper: Paper, counts: Sequence[int]) -> Section:
@@ -579,7 +588,7 @@ def _section_of_paper(runs: Sequence[BenchRun], paper: Paper, counts: Sequence[i
             for category in paper.categories
         }
         return _section(listed, paper, by_category, counts)
-    by_site = _by_site(runs) if paper.sizes else {}
+    by_site = _by(runs, lambda run: run.group) if paper.sizes else {}
     order = {name: by_site[name] for name in (*paper.sizes, *by_site) if name in by_site}
     return _section(runs, paper, order, counts)
 
@@ -596,14 +605,11 @@ def _section(
         if of_category
     ]
     rows += [_row(ALL, runs, counts, paper)] if runs else []
-    of_task: dict[str, list[BenchRun]] = defaultdict(list)
     home = {run.task: name for name, of_category in categories.items() for run in of_category}
-    for run in runs:
-        of_task[run.task].append(run)
     by_task = paper if paper is not None and paper.tasks else None
     tasks = tuple(
         _row(task, several, counts, by_task, home.get(task, ""))
-        for task, several in of_task.items()
+        for task, several in _by(runs, lambda run: run.task).items()
     )
     if paper is None:
         return Section(title="sites" if categories else "all", categories=tuple(rows), tasks=tasks)
@@ -646,10 +652,6 @@ def _row(
         replies=sum((trial.replies for trial in trials), start=_NO_REPLIES),
         theirs=() if paper is None else theirs(paper, category or name, tasks),
     )
-
-
-def _by_site(runs: Iterable[BenchRun]) -> dict[str, list[BenchRun]]:
-    return _by(runs, lambda run: run.group)
 
 
 def _by(runs: Iterable[BenchRun], key: Callable[[BenchRun], str]) -> dict[str, list[BenchRun]]:

@@ -20,7 +20,15 @@ from prill.papers.bench.figures import (
     Section,
     TrialTest,
 )
-from prill.papers.bench.mind2web import METRICS, Counting, Figures, RecordedBench, Split, StepFigure
+from prill.papers.bench.mind2web import (
+    METRICS,
+    Counting,
+    Figures,
+    RecordedBench,
+    Split,
+    StepFigure,
+    TheirRow,
+)
 from prill.papers.bench.papers import Column, Theirs
 from prill.papers.files import read_toml
 from prill.papers.replies import ReplyFigures
@@ -131,7 +139,7 @@ def _planning(bench: Bench) -> Iterator[str]:
 def _success_tokens(bench: Bench) -> Iterator[str]:
     """Beside those of a paper; nothing where it has none."""
     theirs = [
-        [f"**theirs**: {cell_text(_named(section, column))}", "", f"{column.tokens:.0f}"]
+        [theirs_name(_named(section, column), ""), "", f"{column.tokens:.0f}"]
         for section in bench.sections
         for column in section.columns
         if column.tokens is not None
@@ -266,7 +274,7 @@ def _categories(bench: Bench, section: Section) -> str:
     told = _told(bench)
     for column in section.columns:
         run = ", ".join(part for part in (column.model, column.over) if part)
-        head.append(f"**theirs**: {cell_text(_named(section, column))} ({cell_text(run)})")
+        head.append(theirs_name(_named(section, column), run))
     return table_text(head, (_category_cells(row, told) for row in section.categories))
 
 
@@ -280,18 +288,9 @@ def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
     success = (
         ["success"] if bench.trials == (1,) else [f"success, T={trials}" for trials in bench.trials]
     )
-    ours = [
-        *first,
-        *success,
-        *_told(bench),
-        "without outcome",
-        "unreadable",
-        "actions",
-        "calls",
-        "tokens",
-        "USD",
-    ]
-    return [*ours, *(f"**theirs**: {cell_text(column.name)}" for column in columns)]
+    spent = ["without outcome", "unreadable", "actions", "calls", "tokens", "USD"]
+    theirs = (theirs_name(column.name, "") for column in columns)
+    return [*first, *success, *_told(bench), *spent, *theirs]
 
 
 def _told(bench: Bench) -> list[str]:
@@ -347,13 +346,10 @@ def _spent(row: BenchRow) -> Iterator[str]:
         yield "-" if mean is None else format(mean, form)
 
 
-def share_cell(share: BenchShare) -> str:
+def share_cell(share: BenchShare | StepFigure) -> str:
     """`80.0% (70.1% to 88.2%)`; a dash where nothing is decided."""
-    return (
-        "-"
-        if share.success is None
-        else f"{share.success:.1%} ({share.low:.1%} to {share.high:.1%})"
-    )
+    mean = share.success if isinstance(share, BenchShare) else share.share
+    return "-" if mean is None else f"{mean:.1%} ({share.low:.1%} to {share.high:.1%})"
 
 
 def _theirs_cell(figure: Theirs | None, tasks: int) -> str:
@@ -433,10 +429,7 @@ def _data(split: Split) -> Iterator[str]:
             yield wording()["lengths"]
     seconds = [(row, row.seconds) for row in split.theirs if row.seconds is not None]
     if seconds:
-        rows = [
-            [f"**theirs**: {cell_text(row.name)} ({cell_text(row.model)})", f"{took:.2f}"]
-            for row, took in seconds
-        ]
+        rows = [[theirs_name(row.name, row.model), f"{took:.2f}"] for row, took in seconds]
         yield table_text(["agent", "seconds a step (over all splits; not measured here)"], rows)
 
 
@@ -485,29 +478,16 @@ def _point(row: Figures) -> PlotPoint | None:
 def _split_table(split: Split, bench: RecordedBench) -> str:
     """Ours, the candidates alone, and theirs."""
     metrics, best = METRICS[bench.counting], split.ranking.first
-    best_element = figure_cell(best.figures[bench.counting]["Ele. Acc"])
+    best_element = share_cell(best.figures[bench.counting]["Ele. Acc"])
+    counts = [str(split.all.turns), str(split.all.missing), count_cell(split.all.replies)]
+    nothing = ["-"] * (len(metrics) - 1)
     rows = [
-        [
-            *(
-                cell_text(bench.agent),
-                str(split.all.turns),
-                str(split.all.missing),
-                count_cell(split.all.replies),
-            ),
-            *_figure_cells(split.all, bench.counting),
-        ],
-        [
-            "the best candidate",
-            str(best.turns),
-            "0",
-            "-",
-            best_element,
-            *["-"] * (len(metrics) - 1),
-        ],
+        [cell_text(bench.agent), *counts, *_figure_cells(split.all, bench.counting)],
+        ["the best candidate", str(best.turns), "0", "-", best_element, *nothing],
     ]
     for row in split.theirs:
-        name = f"**theirs**: {cell_text(row.name)} ({cell_text(row.model)})"
-        rows.append([name, "", "", "", *(_printed(row.figures, metric) for metric in metrics)])
+        name = theirs_name(row.name, row.model)
+        rows.append([name, "", "", "", *printed_cells(row, metrics)])
     return table_text(["agent", "turns", "broke off", "unreadable", *metrics], rows)
 
 
@@ -517,20 +497,18 @@ def _recorded_row(row: Figures, bench: RecordedBench) -> Sequence[str]:
 
 
 def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
-    yield from (figure_cell(figure) for figure in row.figures[counting].values())
+    yield from (share_cell(figure) for figure in row.figures[counting].values())
 
 
-def figure_cell(figure: StepFigure) -> str:
-    """`80.0% (70.1% to 88.2%)`; a dash where nothing is known."""
-    return (
-        "-"
-        if figure.share is None
-        else f"{figure.share:.1%} ({figure.low:.1%} to {figure.high:.1%})"
-    )
+def theirs_name(name: str, where: str) -> str:
+    """The head of a row or column with figures of a publication."""
+    return f"**theirs**: {cell_text(name)}" + (f" ({cell_text(where)})" if where else "")
 
 
-def _printed(figures: Mapping[str, float], metric: str) -> str:
-    return f"{figures[metric]:.1%}" if metric in figures else "-"
+def printed_cells(row: TheirRow, metrics: Iterable[str]) -> Iterator[str]:
+    """The figures of a publication; a dash where it has none."""
+    for metric in metrics:
+        yield f"{row.figures[metric]:.1%}" if metric in row.figures else "-"
 
 
 def table_text(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
