@@ -15,7 +15,6 @@ import msgspec
 
 from prill.errors import InputError
 from prill.io.lines import open_lines
-from prill.io.outputs import write_output
 from prill.papers.mind2web.pages.state import read_state
 from prill.types import Step, Trajectory
 
@@ -73,15 +72,6 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
         raise InputError(
             f'{path}: no score file, which is {{"scores": {{sample: {{node: score}}}}}}: {error}'
         ) from None
-
-
-def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
-    """Writes the scores, and the ranks that follow from them, as JSON that `read_scores` reads."""
-    ranks = {
-        sample: {id: rank for rank, id in enumerate(by_score(tuple(of), of))}
-        for sample, of in scores.items()
-    }
-    write_output(path, msgspec.json.encode({"scores": scores, "ranks": ranks}))
 
 
 def _ordered(step: Step, scores: Mapping[str, float] | None) -> Step:

@@ -14,7 +14,6 @@ from prill.cli import main
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, read_trajectories
 from prill.papers.mind2web.format import load
-from prill.papers.mind2web.pages.scores import write_scores
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.types import Trajectory
 
@@ -180,9 +179,8 @@ def test_scores_of_other_data_are_refused(tmp_path: Path) -> None:
 
 def test_convert_orders_by_a_score_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.json").write_text(json.dumps([task("t1")]))
-    write_scores(
-        tmp_path / "s.json", {f"t1_t1-{k}": {"4": 3.5, "30": 1.5, "7": -2.0} for k in "ab"}
-    )
+    scores = {f"t1_t1-{k}": {"4": 3.5, "30": 1.5, "7": -2.0} for k in "ab"}
+    (tmp_path / "s.json").write_text(json.dumps({"scores": scores}))
     source, out = str(tmp_path / "in.json"), tmp_path / "out"
     assert (
         main(["convert", "mind2web", source, "--scores", str(tmp_path / "s.json"), "-o", str(out)])

@@ -8,7 +8,7 @@ import pytest
 
 from prill.errors import InputError
 from prill.papers.mind2web.pages.conversations import rejoined, without_pages
-from prill.papers.mind2web.pages.scores import read_scores, with_scores, write_scores
+from prill.papers.mind2web.pages.scores import read_scores, with_scores
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -29,13 +29,6 @@ def test_scores_order_the_candidates() -> None:
 
 def test_turn_without_scores_stays_as_it_is() -> None:
     assert with_scores(turn("t"), {"other_u": {"3": 1.0}}) == turn("t")
-
-
-def test_score_file_comes_back_with_ranks(tmp_path: Path) -> None:
-    scores = {"t_u": {"1": 0.25, "2": 3.0}}
-    write_scores(tmp_path / "s.json", scores)
-    assert read_scores(tmp_path / "s.json") == scores
-    assert '"ranks":{"t_u":{"2":0,"1":1}}' in (tmp_path / "s.json").read_text()
 
 
 def test_broken_score_file_is_named(tmp_path: Path) -> None:
