@@ -5,9 +5,11 @@ answer is a failed call.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prill.errors import TruncatedError, UnparsableError
+from prill.models.calls import get_limits
+from prill.models.prompts import load_prompt
 from prill.protocols import LanguageModel, Message
 
 _TRAINED = re.compile(r"local/|(?:vllm|embedded)/.*\+")
@@ -21,6 +23,19 @@ def is_trained(model: LanguageModel) -> bool:
     answer.
     """
     return _TRAINED.match(model.name) is not None
+
+
+def fill_prompt(package: str, name: str, values: Mapping[str, str]) -> tuple[Message, Message]:
+    """The request that a prompt of the package is with these values."""
+    turns = load_prompt(package, name).fill(values)
+    return Message("system", (turns["system"],)), Message("user", (turns["user"],))
+
+
+async def token_window(model: LanguageModel, wanted: int | None) -> int | None:
+    """The tokens that a request may have: as many as wanted, else the model's window; None: that is
+    not known.
+    """
+    return (await get_limits(model)).window if wanted is None else wanted
 
 
 async def said_by(

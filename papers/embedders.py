@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import msgspec
+from msgspec import Meta
 
 from prill.errors import MissingExtraError, TransportError, UsageError
 
@@ -29,6 +30,18 @@ _PATH = "/embeddings"
 _BATCH = 32
 _MAX_TOKENS = 10**9  # of one call
 MAX_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, MiniLM 512
+
+
+EmbedderName = Annotated[
+    str,
+    Meta(
+        description="how texts are compared: tfidf, minilm, local:DIR, or a model's name at an "
+        "endpoint"
+    ),
+]
+EmbedderUrl = Annotated[
+    str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
+]
 
 
 class Embedder(Protocol):

@@ -20,10 +20,9 @@ from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLongError, NoEvidenceError, UsageError
-from prill.models.calls import get_limits
 from prill.models.prompts import content_hash
-from prill.papers.answers import said_by
-from prill.papers.embedders import make_embedder
+from prill.papers.answers import said_by, token_window
+from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.files import settings_for
 from prill.papers.page_text import REF, PageText, is_html
 from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
@@ -72,16 +71,8 @@ class SynapseSpec:
     memory: Annotated[
         Path | None, Meta(description="folder with exemplars (default: those that come with prill)")
     ] = None
-    embedder: Annotated[
-        str,
-        Meta(
-            description="how keys are compared: tfidf, minilm, local:DIR, or a model's name at an "
-            "endpoint"
-        ),
-    ] = "tfidf"
-    embedder_url: Annotated[
-        str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
-    ] = None
+    embedder: EmbedderName = "tfidf"
+    embedder_url: EmbedderUrl = None
     retrieval: Annotated[
         bool,
         Meta(description="exemplars are looked up; else those of the task's own name are shown"),
@@ -266,7 +257,8 @@ class Synapse:
     async def _ask(self, state: str) -> None:
         """One turn of the model: the page, in few words if so, and the block that it writes."""
         assert self._entry is not None
-        window, prompt = await self._window(), system_prompt().hash
+        window = await token_window(self.model, self.spec.context)
+        prompt = system_prompt().hash
         page = state
         if self._abstracts:
             page, problem = await abstract(
@@ -316,11 +308,6 @@ class Synapse:
             self._notes.append(
                 f"The block failed, and what it had not called was left out: {done.problem}."
             )
-
-    async def _window(self) -> int | None:
-        if self.spec.context is not None:
-            return self.spec.context
-        return (await get_limits(self.model)).window
 
     async def _prepare(self, call: Call, page: Page) -> None:
         """The actions of a call on the page as it is now; a call that finds nothing is noted."""

@@ -23,10 +23,9 @@ from msgspec import Meta
 
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.io.store import read_trajectories
-from prill.models.calls import get_limits
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
-from prill.papers.answers import is_trained, said_by
-from prill.papers.embedders import Embedder, make_embedder
+from prill.papers.answers import is_trained, said_by, token_window
+from prill.papers.embedders import Embedder, EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.files import read_text, read_toml
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.papers.mind2web.pages.steps import Marking, describe_step, said
@@ -73,16 +72,8 @@ class RecordedSpec:
             "them"
         ),
     ] = None
-    embedder: Annotated[
-        str,
-        Meta(
-            description="how tasks are compared: tfidf, minilm, local:DIR, or a model's name at "
-            "an endpoint"
-        ),
-    ] = "tfidf"
-    embedder_url: Annotated[
-        str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
-    ] = None
+    embedder: EmbedderName = "tfidf"
+    embedder_url: EmbedderUrl = None
     exemplars: Annotated[int, Meta(ge=0, description="most trajectories that are shown")] = 3
     order: Annotated[
         Literal["nearest_first", "nearest_last"],
@@ -194,7 +185,7 @@ class RecordedSynapse:
         if not state.candidates:
             return Step(observation, Action("none"))
         current = self._current(self._task.goal, state)
-        window = await self._window()
+        window = await token_window(self.model, self.spec.context)
         if (
             window is not None
             and count_tokens([_system_message(), *current]) + self.spec.max_tokens > window
@@ -288,11 +279,6 @@ class RecordedSynapse:
         return [exemplar for _, exemplar in near if exemplar.name != self._task.id][
             : self.spec.exemplars
         ]
-
-    async def _window(self) -> int | None:
-        if self.spec.context is not None:
-            return self.spec.context
-        return (await get_limits(self.model)).window
 
 
 def parse_action(reply: str) -> Action:

@@ -15,7 +15,7 @@ from prill.evaluators.fitted.calibration import comparable, read_calibration
 from prill.io.outputs import expect_place
 from prill.io.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.io.truth import SourceOption, TruthOption, gold_labels
-from prill.papers.embedders import make_embedder
+from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.synapse.growth import PER_TASK, Growth, grow
 from prill.papers.synapse.memory import EXEMPLARS, ExemplarMemory
 from prill.runs.base import synchronous
@@ -41,12 +41,8 @@ class ExemplarsConfig(Config):
     threshold: Annotated[
         float | None, Meta(ge=0, le=1, description="accept what has this score at least")
     ] = None
-    embedder: Annotated[str, Meta(description="tfidf, minilm, local:DIR, or a model's name")] = (
-        "tfidf"
-    )
-    embedder_url: Annotated[
-        str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
-    ] = None
+    embedder: EmbedderName = "tfidf"
+    embedder_url: EmbedderUrl = None
     per_task: Annotated[int, Meta(ge=1, description="most of one task")] = PER_TASK
     shipped: Annotated[
         bool, Meta(description="a new memory begins with the exemplars that come with prill")

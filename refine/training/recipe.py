@@ -14,11 +14,11 @@ from prill.refine.training.preflight import Devices, Preflight, Say, TrainingPla
 from prill.refine.training.spec import Trained, TrainSpec
 from prill.refine.training.trainer import TrainingWatch, make_trainer
 
-_ON_PAGES = "prill.papers.mind2web.training.recipes"
+_ON_PAGES = "prill.papers.mind2web.training"
 # Where the recipes are that other packages have, looked up when one is first used.
 _RECIPES: Mapping[Trained, str] = {
-    "ranker": f"{_ON_PAGES}:RankerRecipe",
-    "planner": f"{_ON_PAGES}:PlannerRecipe",
+    "ranker": f"{_ON_PAGES}.ranker:RankerRecipe",
+    "planner": f"{_ON_PAGES}.planner:PlannerRecipe",
 }
 
 

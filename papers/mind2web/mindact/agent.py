@@ -18,7 +18,7 @@ import logging
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Literal, TypeVar
@@ -28,7 +28,7 @@ from msgspec import Meta
 from prill.errors import UnparsableError, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
 from prill.papers.answers import is_trained, said_by
-from prill.papers.embedders import make_embedder
+from prill.papers.embedders import EmbedderName, EmbedderUrl, make_embedder
 from prill.papers.mind2web.mindact.forms import (
     PACKAGE,
     Form,
@@ -58,6 +58,7 @@ from prill.papers.mind2web.pages.tree import (
     CandidateView,
     Ids,
     RecordedPage,
+    read_page,
 )
 from prill.papers.replies import ReplyCounts, UnreadableReplyError, ask_readable
 from prill.protocols import LanguageModel, Message
@@ -66,8 +67,21 @@ from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 log = logging.getLogger("prill.papers")
 _PART_TOKENS = 512  # of a trained model (Self-MAP's code)
 _TRAINED_TOKENS, _PROMPTED_TOKENS = 50, 256  # of an answer; chat models give a reason first
-_MAX_PAGES = 32  # kept parsed: those of a conversation
+_MAX_VIEWS = 32  # kept: those of a conversation
 _T = TypeVar("_T")
+FormOption = Annotated[
+    Form, Meta(description="the model answers with a letter, or writes the element")
+]
+HistoryOption = Annotated[
+    History,
+    Meta(
+        description="earlier steps shown: none, all, those of the first 3 turns, of the most "
+        "similar turns, or the matched"
+    ),
+]
+SimplificationOption = Annotated[
+    bool, Meta(description="earlier pages are cut around a few candidates, not all")
+]
 RationaleModel = Annotated[
     LanguageModel | None,
     Meta(description="writes why an earlier answer was right (memory refinement)"),
@@ -84,16 +98,8 @@ class MindActSpec:
     those of Self-MAP's code.
     """
 
-    form: Annotated[
-        Form, Meta(description="the model answers with a letter, or writes the element")
-    ] = "choice"
-    history: Annotated[
-        History,
-        Meta(
-            description="earlier steps shown: none, all, those of the first 3 turns, of the most "
-            "similar turns, or the matched"
-        ),
-    ] = "all"
+    form: FormOption = "choice"
+    history: HistoryOption = "all"
     snippets: Annotated[
         int, Meta(ge=1, description="most turns, or groups of like steps, that are matched")
     ] = 3
@@ -104,19 +110,9 @@ class MindActSpec:
     match_pages: Annotated[
         bool, Meta(description="pages count when steps are matched (the paper: worse)")
     ] = False
-    embedder: Annotated[
-        str,
-        Meta(
-            description="how texts are compared: tfidf, minilm, local:DIR, or a model's name at "
-            "an endpoint"
-        ),
-    ] = "tfidf"
-    embedder_url: Annotated[
-        str | None, Meta(description="the endpoint of the embedder (default $OPENAI_BASE_URL)")
-    ] = None
-    simplification: Annotated[
-        bool, Meta(description="earlier pages are cut around a few candidates, not all")
-    ] = False
+    embedder: EmbedderName = "tfidf"
+    embedder_url: EmbedderUrl = None
+    simplification: SimplificationOption = False
     refinement: Annotated[
         bool | None,
         Meta(
@@ -195,19 +191,9 @@ class SelfMAPSpec(MindActSpec):
     match, on short pages.
     """
 
-    form: Annotated[
-        Form, Meta(description="the model answers with a letter, or writes the element")
-    ] = "generation"
-    history: Annotated[
-        History,
-        Meta(
-            description="earlier steps shown: none, all, those of the first 3 turns, of the most "
-            "similar turns, or the matched"
-        ),
-    ] = "matched"
-    simplification: Annotated[
-        bool, Meta(description="earlier pages are cut around a few candidates, not all")
-    ] = True
+    form: FormOption = "generation"
+    history: HistoryOption = "matched"
+    simplification: SimplificationOption = True
 
 
 class MindAct:
@@ -260,8 +246,6 @@ class MindAct:
             self._describe if spec.match_pages else None,
         )
         self._prompt = content_hash(*prompt_texts())
-        self._pages: dict[str, RecordedPage] = {}
-        self._views: dict[tuple[str, str | None, tuple[str, ...]], CandidateView] = {}
         self.reset(Task(goal=""))
 
     def _put(self, prompted: bool) -> None:
@@ -302,7 +286,7 @@ class MindAct:
                 candidates.
         """
         state = build_state(observation.text)
-        page, place = self._page(state.page), self._step
+        page, place = read_page(state.page), self._step
         self._step += 1
         pool = list(dict.fromkeys(state.candidates[: self.spec.pool]))
         if len(pool) < 2:  # nobody to choose among, and so nothing is asked of anyone
@@ -362,7 +346,7 @@ class MindAct:
             return self._taught.demonstrate(trajectory, index, draw=draw)
         step, spec = trajectory.steps[index], self.spec
         state = build_state(step.observation.text)
-        page = self._page(state.page)
+        page = read_page(state.page)
         random = self._random(trajectory.task, index, f"draw {spec.draw if draw is None else draw}")
         positives, others = _told_apart(page, state, (step.action.target or "").split())
         without = random.random() < spec.neg_ratio
@@ -414,7 +398,7 @@ class MindAct:
     async def _remembered(self, snippet: Snippet, random: Random, taught: bool) -> Passage:
         """An earlier step: its page around candidates, and the recorded answer."""
         spec, state = self.spec, snippet.state()
-        page = self._page(state.page)
+        page = read_page(state.page)
         positives, others = _told_apart(page, state, snippet.positives)
         chosen = random.choice(positives) if positives else None
         # In training, candidates of any rank are drawn: no cut was set there (Self-MAP's code).
@@ -482,31 +466,17 @@ class MindAct:
 
     def _describe(self, state: PageState) -> str:
         """A page in the words that count when steps are matched by their pages, too."""
-        return self._page(state.page).view(state.candidates[: self.spec.group]).text
+        return read_page(state.page).view(state.candidates[: self.spec.group]).text
 
     def _cut(self, page: RecordedPage, around: Sequence[str]) -> CandidateView:
         return page.view(around, brackets=self._brackets, ids=self._ids)
-
-    def _page(self, html: str) -> RecordedPage:
-        page = self._pages.pop(html, None) or RecordedPage(html)
-        self._pages[html] = page
-        if len(self._pages) > _MAX_PAGES:
-            del self._pages[next(iter(self._pages))]
-        return page
 
     def _whole(self, state: PageState, chosen: str | None, others: Sequence[str]) -> CandidateView:
         """The page around all candidates, the right one and the others: the same at every step, and
         long.
         """
-        key = state.page, chosen, tuple(others)
-        view = self._views.pop(key, None)
-        if view is None:
-            around = [*([] if chosen is None else [chosen]), *others]
-            view = self._cut(self._page(state.page), around)
-        self._views[key] = view
-        if len(self._views) > _MAX_PAGES:
-            del self._views[next(iter(self._views))]
-        return view
+        around = (*([] if chosen is None else [chosen]), *others)
+        return _view(state.page, around, self._brackets, self._ids)
 
     def _random(self, task: Task, place: int, *more: str) -> Random:
         """Draws for one step: the same in every run, whatever else is played at the same time."""
@@ -548,6 +518,11 @@ def _warn(model: str, prompted: bool) -> None:
             "to answer: its prose is unreadable",
             model,
         )
+
+
+@lru_cache(_MAX_VIEWS)
+def _view(page: str, around: tuple[str, ...], brackets: Brackets, ids: Ids) -> CandidateView:
+    return read_page(page).view(around, brackets=brackets, ids=ids)
 
 
 def _told_apart(

@@ -20,6 +20,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import InputError, MissingExtraError
@@ -31,6 +32,7 @@ Brackets = Literal["round", "angle"]
 Ids = Literal["short", "original", "none"]
 
 _ID, _TEXT = "backend_node_id", "text"
+_MAX_PAGES = 32  # kept parsed: those of a conversation
 _DEPTH, _DESCENDANTS, _SIBLINGS = 6, 50, 3  # kept around a candidate: MindAct's settings
 # of an attribute, and of all of an element's or of a text
 _LONG_WORD, _VALUE_WORDS, _WORDS = 15, 5, 20
@@ -310,6 +312,12 @@ class RecordedPage:
         if brackets == "slashes":
             text = text.replace(f" {_OPEN}", _OPEN).replace(_OPEN, "/")
         return " ".join(_decoded(text).split())
+
+
+@lru_cache(_MAX_PAGES)
+def read_page(html: str) -> RecordedPage:
+    """The page of that HTML; the last ones stay parsed. Raises InputError."""
+    return RecordedPage(html)
 
 
 def ranker_query(goal: str, past: Sequence[str]) -> str:

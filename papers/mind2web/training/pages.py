@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from random import Random
+from typing import Any, ClassVar
 
 from prill.errors import InputError, UsageError
 from prill.io.checksums import expect_unchanged
@@ -24,8 +28,11 @@ from prill.io.lines import is_stream, read_lines, resolve_folder
 from prill.io.store import decode_trajectory
 from prill.papers.mind2web.pages.conversations import format_conversation, rejoined
 from prill.papers.mind2web.pages.state import read_state
-from prill.refine.training.preflight import Preflight
-from prill.refine.training.weights import Base
+from prill.refine.demonstration import Teacher
+from prill.refine.training.preflight import Preflight, Say
+from prill.refine.training.spec import TrainSpec
+from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
+from prill.refine.training.weights import Base, load_model
 from prill.types import Trajectory
 
 _KEPT_BYTES = 256 << 20  # of turns in memory
@@ -218,3 +225,107 @@ class Draws:
 def evenly(steps: Sequence[GoldStep], most: int) -> list[GoldStep]:
     """At most so many of the steps, from all over the file."""
     return list(islice(steps[:: max(1, len(steps) // most)], most))
+
+
+class PageRecipe(ABC):
+    """What a ranker and a planner share: a trainer of transformers' over the steps of a plan, whose
+    rows are made as they are due, and the words of the model card.
+    """
+
+    caution: ClassVar[str] = "Its pages are recordings, which no action changed."
+    heading: ClassVar[str]
+    kind: ClassVar[str] = ""  # of transformers' trainer: `Seq2Seq`
+    arguments: ClassVar[Mapping[str, Any]] = {}  # what else it is given
+
+    @abstractmethod
+    def each(self, spec: TrainSpec) -> tuple[int, int]:
+        """How many rows a step has in a pass, and how many one that is kept apart."""
+
+    @abstractmethod
+    def rows(self, plan: PagePlan, draws: Draws, teacher: Teacher | None) -> Any:
+        """The rows as Trainer asks for them."""
+
+    @abstractmethod
+    def collator(self, plan: PagePlan, model: Any) -> Any:
+        """What makes a batch of rows."""
+
+    @abstractmethod
+    def loss(self, outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
+        """The mean over a batch, however it is divided: the model's own would be added up over the
+        parts.
+        """
+
+    def samples(
+        self, spec: TrainSpec, plan: PagePlan, teacher: Teacher | None
+    ) -> Callable[[Any, int], list[bytes]] | None:
+        """What gives lines for people at each evaluation; None: there are none."""
+        return None
+
+    def trainer(
+        self,
+        spec: TrainSpec,
+        plan: PagePlan,
+        folder: Path,
+        watch: TrainingWatch,
+        *,
+        on_gpu: bool,
+        teacher: Teacher | None,
+    ) -> Any:
+        """The trainer over the plan's steps, with the model loaded."""
+        transformers = import_module("transformers")
+        transformers.set_seed(spec.seed)  # the first numbers of a new head are drawn from it
+        settings = training_arguments(
+            spec, plan.facts, folder, evaluates=bool(plan.held_out), on_gpu=on_gpu
+        )
+        model = load_model(plan.base, spec, on_gpu=on_gpu)
+        each, each_apart = self.each(spec)
+        passes = ceil(plan.facts.steps * spec.batch / (len(plan.learnt) * each))
+        draws = Draws(plan.learnt, each, passes, spec.seed)
+        apart = Draws(plan.held_out, each_apart, 1, spec.seed)
+        made = getattr(transformers, f"{self.kind}Trainer")
+        trainer = saving_whole(made, spec.keep_checkpoints)(
+            model=model,
+            args=getattr(transformers, f"{self.kind}TrainingArguments")(
+                **settings,
+                train_sampling_strategy="sequential",
+                dataloader_num_workers=spec.workers,
+                **self.arguments,
+            ),
+            data_collator=self.collator(plan, model),
+            compute_loss_func=self.loss,
+            train_dataset=self.rows(plan, draws, teacher),
+            eval_dataset=self.rows(plan, apart, teacher) if plan.held_out else None,
+            processing_class=plan.base.reader,
+        )
+        watched(trainer, folder, watch, self.samples(spec, plan, teacher))
+        return trainer
+
+    def figures(self, trainer: Any, plan: PagePlan, say: Say) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def title(self, spec: TrainSpec) -> str:
+        """What it does."""
+        return self.heading
+
+    def tags(self, spec: TrainSpec) -> str:
+        """What it is."""
+        return f"prill, {spec.trains}"
+
+    def learnt_from(self, plan: PagePlan) -> str:
+        """How many steps of how many turns."""
+        facts = plan.facts
+        left_out = (
+            f"{plan.gold.without:,} steps have no right candidate, and {facts.overlong:,} "
+            "are too long or cannot be said"
+        )
+        drawn = f"{facts.learnt // max(1, len(plan.learnt))} rows a pass, redrawn each time"
+        return (
+            f"on {len(plan.learnt):,} steps of {len(plan.gold):,} turns, {drawn}. {left_out}: "
+            "those\nwere left out; "
+            f"{len(plan.held_out):,} steps of other conversations were kept apart."
+        )
+
+    def table(self, figures: Mapping[str, Any]) -> str:
+        """Nothing."""
+        return ""

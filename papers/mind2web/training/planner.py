@@ -10,151 +10,145 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from prill.errors import InputError, UnscoredError, UsageError
 from prill.models.local.weights import one_text
 from prill.models.request import worded
-from prill.papers.mind2web.training.pages import Draw, Draws, GoldStep, GoldTurns, PagePlan
-from prill.papers.mind2web.training.ranker import plan_draws
+from prill.papers.mind2web.training.pages import (
+    Draw,
+    Draws,
+    GoldStep,
+    GoldTurns,
+    PagePlan,
+    PageRecipe,
+)
 from prill.protocols import Image
 from prill.refine.demonstration import Teacher
-from prill.refine.training.preflight import Say, estimate_run
+from prill.refine.training.preflight import Devices, Say, estimate_run
 from prill.refine.training.samples import split
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.trainer import TrainingWatch, saving_whole, training_arguments, watched
-from prill.refine.training.weights import load_model, model_failures, open_page_base
+from prill.refine.training.weights import model_failures, open_page_base
 
 # what quotations are marked with: a fine-tuned model has its own form, and equal rows are equal
 _CODE = "0" * 8
 
 
-def plan_planner(
-    spec: TrainSpec,
-    gold: str | os.PathLike[str],
-    output: str | os.PathLike[str],
-    say: Say = lambda *_: None,
-    *,
-    teacher: Teacher | None,
-    taught: Mapping[str, Any] | None = None,
-) -> PagePlan:
-    """Reads everything, has each step put once, and measures it.
+class PlannerRecipe(PageRecipe):
+    """A planner that answers a policy, from recorded pages; only the answer's tokens are learnt."""
 
-    Steps that the teacher has no words for, or whose row is longer than `max_length`, are left out
-    and counted. Raises UsageError for turns or settings with which the training would fail.
-    """
-    if teacher is None:
-        raise UsageError(
-            "a planner learns to answer a policy; name the policy", parameters=("policy",)
+    heading: ClassVar[str] = "A planner: what to do next on a recorded page"
+    kind: ClassVar[str] = "Seq2Seq"
+
+    def plan(
+        self,
+        spec: TrainSpec,
+        rows: str | os.PathLike[str],
+        folder: Path,
+        say: Say,
+        *,
+        teacher: Teacher | None,
+        taught: Mapping[str, Any] | None,
+        devices: Devices | None,
+    ) -> PagePlan:
+        """Reads everything, has the policy put each step once, and measures it.
+
+        Steps that it has no words for, or whose row is longer than `max_length`, are left out and
+        counted. Raises UsageError for turns or settings with which the training would fail.
+        """
+        if teacher is None:
+            raise UsageError(
+                "a planner learns to answer a policy; name the policy", parameters=("policy",)
+            )
+        base = open_page_base(spec)
+        turns = GoldTurns(rows, lambda done: say("turns", done, done))
+        lengths: dict[GoldStep, tuple[int, int]] = {}
+        reason = ""
+        limit = min(filter(None, (spec.max_length, base.window)), default=None)
+        for done, step in enumerate(turns.steps, 1):
+            try:
+                with model_failures(base.name):
+                    row = encoded(base.tokenizer, *lesson(turns, step, teacher, 0))
+                lengths[step] = len(row["input_ids"]), len(row["labels"])
+            except (UnscoredError, InputError) as error:
+                reason = reason or f"{turns.place(step)}: {error}"
+            say("steps", done, len(turns.steps))
+        if not lengths:
+            raise UsageError(
+                f"the policy has no words for any step; {reason}", parameters=("policy",)
+            )
+        fitting = [step for step, (asked, _) in lengths.items() if limit is None or asked <= limit]
+        if not fitting or (spec.overlong == "error" and len(fitting) < len(lengths)):
+            longest = max(lengths, key=lambda step: lengths[step])
+            raise UsageError(
+                f"{turns.place(longest)}: {len(lengths) - len(fitting)} of {len(lengths)} steps "
+                f"are longer than {limit} tokens, this one has {lengths[longest][0]}; raise "
+                "max_length, or have the policy show less",
+                parameters=("max_length", "overlong"),
+            )
+        learnt, held_out = split(fitting, spec.held_out)
+        facts = estimate_run(
+            spec,
+            base,
+            folder,
+            [lengths[step] for step in learnt],
+            rows=len(turns.steps) + turns.without,
+            learnt=len(learnt) * spec.draws,
+            held_out=len(held_out),
+            overlong=len(turns.steps) - len(fitting),
+            limit=limit,
         )
-    base = open_page_base(spec)
-    turns = GoldTurns(gold, lambda done: say("turns", done, done))
-    lengths: dict[GoldStep, tuple[int, int]] = {}
-    reason = ""
-    limit = min(filter(None, (spec.max_length, base.window)), default=None)
-    for done, step in enumerate(turns.steps, 1):
-        try:
-            with model_failures(base.name):
-                row = encoded(base.tokenizer, *lesson(turns, step, teacher, 0))
-            lengths[step] = len(row["input_ids"]), len(row["labels"])
-        except (UnscoredError, InputError) as error:
-            reason = reason or f"{turns.place(step)}: {error}"
-        say("steps", done, len(turns.steps))
-    if not lengths:
-        raise UsageError(f"the policy has no words for any step; {reason}", parameters=("policy",))
-    fitting = [step for step, (asked, _) in lengths.items() if limit is None or asked <= limit]
-    if not fitting or (spec.overlong == "error" and len(fitting) < len(lengths)):
-        longest = max(lengths, key=lambda step: lengths[step])
-        raise UsageError(
-            f"{turns.place(longest)}: {len(lengths) - len(fitting)} of {len(lengths)} steps are "
-            f"longer than {limit} tokens, "
-            f"this one has {lengths[longest][0]}; raise max_length, or have the policy show less",
-            parameters=("max_length", "overlong"),
+        return PagePlan(
+            base,
+            turns,
+            tuple(learnt),
+            tuple(held_out),
+            facts,
+            {"policy": taught or type(teacher).__name__},
         )
-    learnt, held_out = split(fitting, spec.held_out)
-    facts = estimate_run(
-        spec,
-        base,
-        Path(output),
-        [lengths[step] for step in learnt],
-        rows=len(turns.steps) + turns.without,
-        learnt=len(learnt) * spec.draws,
-        held_out=len(held_out),
-        overlong=len(turns.steps) - len(fitting),
-        limit=limit,
-    )
-    return PagePlan(
-        base,
-        turns,
-        tuple(learnt),
-        tuple(held_out),
-        facts,
-        {"policy": taught or type(teacher).__name__},
-    )
 
+    def each(self, spec: TrainSpec) -> tuple[int, int]:
+        """As many draws of candidates as the settings say."""
+        return spec.draws, 1
 
-def make_planner_trainer(
-    spec: TrainSpec,
-    plan: PagePlan,
-    output: Path,
-    watch: TrainingWatch,
-    *,
-    on_gpu: bool,
-    teacher: Teacher,
-) -> Any:
-    """A Seq2SeqTrainer over the plan's steps, with the model loaded; only the answer's tokens are
-    learnt.
-    """
-    transformers = import_module("transformers")
-    transformers.set_seed(spec.seed)
-    settings = training_arguments(
-        spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu
-    )
-    model, tokenizer, limit = (
-        load_model(plan.base, spec, on_gpu=on_gpu),
-        plan.base.tokenizer,
-        plan.facts.limit,
-    )
-    apart = Draws(plan.held_out, 1, 1, spec.seed)
-    trainer = saving_whole(transformers.Seq2SeqTrainer, spec.keep_checkpoints)(
-        model=model,
-        args=transformers.Seq2SeqTrainingArguments(
-            **settings, train_sampling_strategy="sequential", dataloader_num_workers=spec.workers
-        ),
-        data_collator=transformers.DataCollatorForSeq2Seq(
-            tokenizer, model=model, label_pad_token_id=-100
-        ),
-        compute_loss_func=_loss,
-        train_dataset=PlannerRows(plan.gold, plan_draws(spec, plan), teacher, tokenizer, limit),
-        eval_dataset=PlannerRows(plan.gold, apart, teacher, tokenizer, limit)
-        if plan.held_out
-        else None,
-        processing_class=plan.base.reader,
-    )
-    shown = (plan.held_out or plan.learnt)[: spec.samples]
+    def rows(self, plan: PagePlan, draws: Draws, teacher: Teacher | None) -> PlannerRows:
+        """What the policy asks."""
+        assert teacher is not None, "a plan of a planner has one"
+        return PlannerRows(plan.gold, draws, teacher, plan.base.tokenizer, plan.facts.limit)
 
-    def said(model: Any, number: int) -> list[bytes]:
-        return [
-            _sample(model, tokenizer, plan.gold, step, teacher, number, spec.sample_tokens)
-            for step in shown
-        ]
+    def collator(self, plan: PagePlan, model: Any) -> Any:
+        """Pads questions and answers."""
+        return import_module("transformers").DataCollatorForSeq2Seq(
+            plan.base.tokenizer, model=model, label_pad_token_id=-100
+        )
 
-    watched(trainer, output, watch, said if shown else None)
-    return trainer
+    def loss(self, outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
+        """The mean over the tokens of a batch's answers."""
+        entropy = import_module("torch").nn.functional.cross_entropy
+        logits = outputs.logits.flatten(0, 1).float()
+        total = entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum")
+        return total / num_items_in_batch
 
+    def samples(
+        self, spec: TrainSpec, plan: PagePlan, teacher: Teacher | None
+    ) -> Callable[[Any, int], list[bytes]] | None:
+        """What the model says at a few steps."""
+        shown = (plan.held_out or plan.learnt)[: spec.samples]
+        if teacher is None or not shown:
+            return None
 
-def _loss(outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
-    """The mean over the tokens of a batch's answers, however it is divided: T5's own would be added
-    up over the parts.
-    """
-    entropy = import_module("torch").nn.functional.cross_entropy
-    logits = outputs.logits.flatten(0, 1).float()
-    return (
-        entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum") / num_items_in_batch
-    )
+        def said(model: Any, number: int) -> list[bytes]:
+            return [
+                _sample(
+                    model, plan.base.tokenizer, plan.gold, step, teacher, number, spec.sample_tokens
+                )
+                for step in shown
+            ]
+
+        return said
 
 
 class PlannerRows:

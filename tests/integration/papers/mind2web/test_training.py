@@ -26,7 +26,7 @@ from prill.papers.mind2web.pages.conversations import without_pages
 from prill.papers.mind2web.pages.ranking import rank_step
 from prill.papers.mind2web.pages.state import PageState, read_state
 from prill.papers.mind2web.training.pages import Draws, GoldTurns
-from prill.papers.mind2web.training.planner import PlannerRows, plan_planner
+from prill.papers.mind2web.training.planner import PlannerRecipe
 from prill.policies.registry import make_policy
 from prill.protocols import Message
 from prill.refine.training.spec import TrainSpec, training_spec
@@ -243,7 +243,10 @@ def test_samples_stand_beside_the_gold(planner: Path) -> None:
 
 def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) -> None:
     spec = planner_spec(t5, draws=3)
-    plan = plan_planner(spec, gold, tmp_path, teacher=Teacher())
+    recipe = PlannerRecipe()
+    plan = recipe.plan(
+        spec, gold, tmp_path, lambda *_: None, teacher=Teacher(), taught=None, devices=None
+    )
     rows = Draws(plan.learnt, 3, 2, 1)
     assert len(rows) == 48 * 3 * 2
     first = [rows[number] for number in range(144)]
@@ -251,7 +254,7 @@ def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) 
         (turn, step, row) for turn in range(24) for step in range(2) for row in range(3)
     ]
     assert [one.step for one in first] != [rows[number].step for number in range(144, 288)]
-    tokens = PlannerRows(plan.gold, rows, Teacher(), plan.base.tokenizer, None)
+    tokens = recipe.rows(plan, rows, Teacher())
     same = [number for number in range(288) if rows[number].step == rows[0].step]
     said = {plan.base.tokenizer.decode(tokens[number]["input_ids"]) for number in same}
     assert len(same) == 6
