@@ -83,6 +83,19 @@ _INSIDE = (
     "plan",
     "steps",
 )
+# What an element is called among the arguments.
+ELEMENT_NAMES = (
+    "id",
+    "element_id",
+    "element",
+    "ref",
+    "target",
+    "number",
+    "index",
+    "bid",
+    "node_id",
+    "element_number",
+)
 # What explains, and is no argument.
 _WHY = (
     "reason",
@@ -341,6 +354,13 @@ def json_values(text: str) -> Iterator[Any]:
             yield value
 
 
+def lower_keys(value: Any) -> dict[str, Any]:
+    """An object with its keys in lower case; empty for any other value."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {str(key).lower(): one for key, one in value.items()}
+
+
 def python_call(text: str) -> ToolCall | None:
     """The call that a text is, as Python has it: `click(5)`, `click(id=5)`; None for anything
     else.
@@ -370,7 +390,7 @@ def _calls_in(value: Any, depth: int = 0) -> Iterator[ToolCall]:
         return
     if not isinstance(value, dict):
         return
-    table = {str(key).lower(): one for key, one in value.items()}
+    table = lower_keys(value)
     for key in _INSIDE:
         if isinstance(table.get(key), dict | list):
             yield from _calls_in(table[key], depth + 1)
@@ -398,9 +418,7 @@ def _calls_in(value: Any, depth: int = 0) -> Iterator[ToolCall]:
 
 def _call(name: str, given: Mapping[str, Any]) -> ToolCall:
     """A name that is a whole action, such as `click [5]`, stays as it is written."""
-    kept = tuple(
-        (str(key).lower(), one) for key, one in given.items() if str(key).lower() not in _WHY
-    )
+    kept = tuple((key, one) for key, one in lower_keys(given).items() if key not in _WHY)
     name = name.strip()
     return ToolCall(name if re.search(r"\W", name) else name.lower(), kept)
 
@@ -417,9 +435,7 @@ def _xml_arguments(body: str) -> Iterator[tuple[str, Any]]:
     if parameters:
         yield from ((key.lower(), value) for key, value in parameters)
         return
-    value = _decoded(body.strip())
-    if isinstance(value, Mapping):
-        yield from ((str(key).lower(), one) for key, one in value.items())
+    yield from lower_keys(_decoded(body.strip())).items()
 
 
 def _as_text(value: Any) -> str:

@@ -34,7 +34,7 @@ from prill.io.outputs import expect_place, make_folder, writing
 from prill.io.store import BadLine
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
-from prill.papers.answers import said_by
+from prill.papers.answers import fill_prompt, said_by
 from prill.papers.mind2web.format import records
 from prill.papers.replies import (
     ReplyCounts,
@@ -43,13 +43,13 @@ from prill.papers.replies import (
     json_values,
     visible_text,
 )
-from prill.protocols import LanguageModel, Message
+from prill.protocols import LanguageModel
 from prill.types import Usage
 
 _T = TypeVar("_T")
 ACTIONS_A_TURN = 4  # MT-Mind2Web: the number of steps grows with the actions, about n/4 rounded up
 MAX_TASKS = 3  # of one conversation, so that it has about five turns, as there
-_MAX_TOKENS = 700
+_PACKAGE, _MAX_TOKENS = "prill.papers.mind2web", 700
 # no reply: asked again later, never the rule's turn
 _NO_ANSWER = (TransportError, CallTimeoutError, BudgetSpentError)
 _WORD = re.compile(r"[a-z]{4,}|\d{4,}")
@@ -297,7 +297,7 @@ def _key(group: Sequence[_Task], model: LanguageModel | None) -> str:
     asked = (
         []
         if model is None
-        else [load_prompt("prill.papers.mind2web", name).text for name in ("decompose", "rewrite")]
+        else [load_prompt(_PACKAGE, name).text for name in ("decompose", "rewrite")]
     )
     made_of = content_hash(
         *asked, *(part for task in group for part in (task.id, task.goal, "\n".join(task.actions)))
@@ -462,10 +462,9 @@ async def _asked(
     """What `read` finds in the reply; asked for once more where it finds nothing, then None, which
     the tally says.
     """
-    prompt = load_prompt("prill.papers.mind2web", name)
-    turns = prompt.fill({**values, "code": NONCE})
-    messages = [Message("system", (turns["system"],)), Message("user", (turns["user"],))]
-    ask = partial(said_by, model, max_tokens=_MAX_TOKENS, prompt=prompt.hash)
+    messages = fill_prompt(_PACKAGE, name, {**values, "code": NONCE})
+    prompt = load_prompt(_PACKAGE, name).hash
+    ask = partial(said_by, model, max_tokens=_MAX_TOKENS, prompt=prompt)
     try:
         return (await ask_readable(ask, messages, read, ReplyCounts(), repair=True))[1]
     except _NO_ANSWER:

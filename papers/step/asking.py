@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
+from prill.papers.answers import fill_prompt
 from prill.papers.files import read_toml
 from prill.papers.step.library import Library, Template, WorkedExample
 from prill.protocols import Message
@@ -46,8 +47,7 @@ class ChatPolicy:
         """
         values = {**self._fixed(template, turn.url, called=called), **self._shown(template, turn)}
         values["memory_note"] = _wording()["memory_note"] if turn.lessons else ""
-        filled = load_prompt(_PACKAGE, _PROMPT).fill(values)
-        return Message("system", (filled["system"],)), Message("user", (filled["user"],))
+        return fill_prompt(_PACKAGE, _PROMPT, values)
 
     def tokens(self, template: Template) -> int:
         """About how many tokens the rules and examples of a policy take with all that stands around

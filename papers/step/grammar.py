@@ -11,6 +11,7 @@ from itertools import islice
 from prill.actions.webarena import UnreadableActionError, read_action
 from prill.models.replies import excerpt
 from prill.papers.replies import (
+    ELEMENT_NAMES,
     ToolCall,
     asserted_text,
     one_answer,
@@ -51,18 +52,6 @@ _STRICT = re.compile(
     re.DOTALL,
 )
 _MAX_IN_PROSE = 50
-_ELEMENT = (
-    "id",
-    "element_id",
-    "element",
-    "ref",
-    "target",
-    "number",
-    "index",
-    "bid",
-    "node_id",
-    "element_number",
-)
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
 _QUOTED_END = re.compile(r"\"([^\"]*)\"\s*\Z")
 _PLAIN_QUOTED = re.compile(r"\"([^\"\[\]]*)\"|'([^'\[\]]*)'")
@@ -142,7 +131,7 @@ def _called(call: ToolCall) -> str:
     """A tool call as an action: the element first, then the other arguments."""
     if re.search(r"\W", call.name):
         return call.name
-    given = sorted(call.arguments, key=lambda one: one[0] not in _ELEMENT)
+    given = sorted(call.arguments, key=lambda one: one[0] not in ELEMENT_NAMES)
     return str(PolicyCall(call.name, tuple(ToolCall(call.name, tuple(given)).values())))
 
 

@@ -13,6 +13,7 @@ from prill.actions.keys import key_names
 from prill.actions.webarena import UnreadableActionError
 from prill.models.replies import excerpt
 from prill.papers.replies import (
+    ELEMENT_NAMES,
     ToolCall,
     UnreadableReplyError,
     asserted_text,
@@ -70,7 +71,6 @@ _GREETING = re.compile(
     r"(?:sure|okay|ok|certainly|of course|here|notes?|explanation|reasoning|plan|actions?|thought)\b",  # noqa: E501
     re.IGNORECASE,
 )
-_ELEMENT = ("id", "element_id", "element", "ref", "target", "number", "index", "bid", "node_id")
 _TARGET = re.compile(r'^<[^>]*data-wob_ref="(\d+)"')
 _MAX_TIMES = 100
 _MAX_UNQUOTED = 4  # words to type that stand without quotes: more are a sentence
@@ -143,7 +143,7 @@ def _called(call: ToolCall) -> str:
     unnamed = [
         value for (key, _), value in zip(call.arguments, call.values(), strict=False) if not key
     ]
-    ref = call.get(*_ELEMENT) if kind in ("click", "type") else None
+    ref = call.get(*ELEMENT_NAMES) if kind in ("click", "type") else None
     text = call.get("text", "value", "content", "string", "input", "key", "keys", "characters")
     if kind == "click":
         ref = unnamed[0] if ref is None and unnamed else ref

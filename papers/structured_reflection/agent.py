@@ -21,6 +21,7 @@ from msgspec import Meta
 from prill.actions.webarena import UnreadableActionError
 from prill.errors import NoEvidenceError, TruncatedError, UnparsableError, UsageError
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
+from prill.papers.answers import fill_prompt
 from prill.papers.files import read_text, read_toml, settings_for
 from prill.papers.page_text import PageText
 from prill.papers.replies import (
@@ -28,6 +29,7 @@ from prill.papers.replies import (
     UnreadableReplyError,
     ask_readable,
     json_values,
+    lower_keys,
     one_answer,
     plain_line,
     visible_text,
@@ -557,9 +559,7 @@ def _answers(reply: str) -> Iterator[tuple[int, str]]:
     """The indices that a reflection names, from 1, each with the action that should stand there."""
     text = visible_text(reply)
     for value in json_values(text):
-        table = (
-            {str(key).lower(): one for key, one in value.items()} if isinstance(value, dict) else {}
-        )
+        table = lower_keys(value)
         index = next(
             (table[key] for key in ("index", "action_index", "step") if key in table), None
         )
@@ -603,8 +603,7 @@ def _bullets(known: Sequence[str]) -> str:
 
 
 def _filled(name: str, **values: str) -> Sequence[Message]:
-    turns = load_prompt(_PACKAGE, name).fill({**values, "code": NONCE})
-    return Message("system", (turns["system"],)), Message("user", (turns["user"],))
+    return fill_prompt(_PACKAGE, name, {**values, "code": NONCE})
 
 
 def _source() -> str:

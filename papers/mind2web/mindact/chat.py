@@ -16,6 +16,7 @@ from prill.papers.replies import (
     UnreadableReplyError,
     asserted_text,
     json_values,
+    lower_keys,
     plain_line,
     without_fences,
 )
@@ -110,13 +111,9 @@ def says_none(said: str) -> bool:
 
 def _flat(value: Any) -> dict[str, Any]:
     """The keys of an object in lower case, with those of what a call is given."""
-    if not isinstance(value, dict):
-        return {}
-    table = {str(key).lower(): one for key, one in value.items()}
-    inner: dict[Any, Any] = next(
-        (table[key] for key in _INNER if isinstance(table.get(key), dict)), {}
-    )
-    return table | {str(key).lower(): one for key, one in inner.items()}
+    table = lower_keys(value)
+    inner = (table[key] for key in _INNER if isinstance(table.get(key), dict))
+    return table | lower_keys(next(inner, {}))
 
 
 def _said(operation: re.Match[str] | None, value: str) -> tuple[str, str]:

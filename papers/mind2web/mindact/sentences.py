@@ -5,18 +5,18 @@ action was right (memory refinement), and instructions that stand alone (the bas
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from prill.errors import NoEvidenceError, UnparsableError, UsageError
-from prill.models.prompts import clean, content_hash, load_prompt, quoted
-from prill.papers.answers import said_by
+from prill.models.prompts import clean, content_hash, quoted
+from prill.papers.answers import fill_prompt, said_by
 from prill.papers.mind2web.mindact.forms import PACKAGE, Wording, operation_lines, to_operation
 from prill.papers.mind2web.mindact.memory import Snippet
-from prill.protocols import LanguageModel, Message
+from prill.protocols import LanguageModel
 from prill.types import Task
 
 _MAX_TOKENS = 100  # Self-MAP's code: gpt-3.5-turbo-1106 at temperature 0
@@ -146,11 +146,7 @@ async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, pr
 
 
 async def _said(model: LanguageModel, name: str, values: dict[str, str], prompt: str) -> str:
-    turns = load_prompt(PACKAGE, name).fill(values)
-    messages: Sequence[Message] = (
-        Message("system", (turns["system"],)),
-        Message("user", (turns["user"],)),
-    )
+    messages = fill_prompt(PACKAGE, name, values)
     said = await said_by(model, messages, max_tokens=_MAX_TOKENS, prompt=prompt)
     if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
         raise UnparsableError(
