@@ -13,6 +13,7 @@ from prill.papers.step.airline.desk.progress import DeskState, Draft
 from prill.papers.step.airline.desk.world import (
     CITIES,
     GENDERS,
+    PASSENGER_LABELS,
     TITLES,
     Flight,
     FlightBooking,
@@ -28,14 +29,6 @@ _SAID = {
     "saved": "The changes are saved.",
     "cancelled": "The booking is cancelled.",
     "booked": "The flight is booked.",
-}
-_PASSENGER = {
-    "title": "Title",
-    "firstname": "First name",
-    "lastname": "Last name",
-    "gender": "Gender",
-    "dob": "Date of birth",
-    "email": "Email",
 }
 _CARD = {
     "card_number": "Card number",
@@ -371,13 +364,13 @@ def _passenger_fields(held: Passenger | None, form: Mapping[str, str]) -> list[F
             _DAY if name == "dob" else "",
             choices.get(name, ()),
         )
-        for name, label in _PASSENGER.items()
+        for name, label in PASSENGER_LABELS.items()
     ]
 
 
 def _read_passenger(form: Mapping[str, str]) -> dict[str, str]:
-    values = {name: form.get(name, "").strip() for name in _PASSENGER}
-    for name, label in _PASSENGER.items():
+    values = {name: form.get(name, "").strip() for name in PASSENGER_LABELS}
+    for name, label in PASSENGER_LABELS.items():
         if not values[name]:
             raise DeskError(f"{label} is missing.")
     if _date(values["dob"]) is None:

@@ -6,15 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from prill.papers.step.airline.desk.world import flights, scenario
+from prill.papers.step.airline.desk.world import PASSENGER_LABELS, scenario, wanted_flights
 
-_BOXES = {
-    "firstname": "First name",
-    "lastname": "Last name",
-    "dob": "Date of birth",
-    "email": "Email",
-}
-_MENUS = {"title": "Title", "gender": "Gender"}
+_MENUS = ("title", "gender")
 
 
 def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
@@ -68,12 +62,6 @@ def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
 
 
 def _trip(trip: dict[str, str], seed: int) -> list[str]:
-    out = flights(trip["from"], trip["to"], trip["departure"], seed)
-    home = flights(trip["to"], trip["from"], trip["return"], seed)
-    chosen = (
-        next(each for each in out if each.departure == trip["outward-departure-time"]),
-        next(each for each in home if each.arrival == trip["return-arrival-time"]),
-    )
     return [
         "click [link 'Find flights']",
         _typed("From", trip["from"]),
@@ -81,20 +69,17 @@ def _trip(trip: dict[str, str], seed: int) -> list[str]:
         _typed("Departure date", trip["departure"]),
         _typed("Return date", trip["return"]),
         "click [button 'Search flights']",
-        *(f"click [button '{flight.row}']" for flight in chosen),
+        *(f"click [button '{flight.row}']" for flight in wanted_flights(trip, seed)),
     ]
 
 
 def _passenger(fields: dict[str, Any]) -> list[str]:
-    boxes = [_typed(label, fields[name]) for name, label in _BOXES.items() if name in fields]
-    return [
-        *(
-            f"type [combobox '{label}'] [{fields[name]}] [0]"
-            for name, label in _MENUS.items()
-            if name in fields
-        ),
-        *boxes,
+    given = {name: label for name, label in PASSENGER_LABELS.items() if name in fields}
+    menus = [
+        f"type [combobox '{given[name]}'] [{fields[name]}] [0]" for name in _MENUS if name in given
     ]
+    boxes = [_typed(label, fields[name]) for name, label in given.items() if name not in _MENUS]
+    return [*menus, *boxes]
 
 
 def _typed(box: str, words: str) -> str:

@@ -36,6 +36,15 @@ CITIES = {
     "Seattle": "SEA",
     "Tampa": "TPA",
 }
+# What the forms call a passenger's fields.
+PASSENGER_LABELS = {
+    "title": "Title",
+    "firstname": "First name",
+    "lastname": "Last name",
+    "gender": "Gender",
+    "dob": "Date of birth",
+    "email": "Email",
+}
 TITLES = ("Mr", "Ms", "Mx", "Dr")
 GENDERS = ("female", "male", "other")
 _BOOKINGS = 40
@@ -190,15 +199,22 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
 
 def wanted_booking(details: dict[str, Any], code: str, seed: int = 0) -> FlightBooking:
     """The booking that the details of TASK_BOOK_FLIGHT ask for."""
-    flight, card = details["flight"], details["payment-details"]
-    out = flights(flight["from"], flight["to"], flight["departure"], seed)
-    home = flights(flight["to"], flight["from"], flight["return"], seed)
+    card = details["payment-details"]
     return FlightBooking(
         code,
-        next(each for each in out if each.departure == flight["outward-departure-time"]),
-        next(each for each in home if each.arrival == flight["return-arrival-time"]),
+        *wanted_flights(details["flight"], seed),
         Passenger(**details["passenger"]),
         Payment(card["card-number"], card["expiry"], card["security_code"], card["name-on-card"]),
+    )
+
+
+def wanted_flights(trip: dict[str, str], seed: int = 0) -> tuple[Flight, Flight]:
+    """The flights there and back that the details of a scenario ask for."""
+    out = flights(trip["from"], trip["to"], trip["departure"], seed)
+    home = flights(trip["to"], trip["from"], trip["return"], seed)
+    return (
+        next(each for each in out if each.departure == trip["outward-departure-time"]),
+        next(each for each in home if each.arrival == trip["return-arrival-time"]),
     )
 
 
