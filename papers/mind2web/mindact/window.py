@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from prill.errors import MissingExtraError, UsageError
 from prill.papers.mind2web.mindact.forms import Passage
@@ -22,38 +22,15 @@ _PIECE = re.compile(r"\w{1,4}|[^\w\s]")
 _HUMAN, _ASSISTANT = "### Human:\n", "### Assistant:\n"
 _FILES = ("tokenizer.json", "tokenizer_config.json")
 Span = tuple[int, int]
+Tokens = Callable[[str], Sequence[Span]]  # the beginning and the end of each token, in order
 _T = TypeVar("_T")
 
 
-class Tokens(Protocol):
-    """Where the tokens of a text are."""
-
-    def spans(self, text: str) -> Sequence[Span]:
-        """The beginning and the end of each, in order."""
-        ...
-
-
-class RoughTokens:
+def rough_tokens(text: str) -> Sequence[Span]:
     """Without a tokenizer: each sign is a token, and so are four letters of a word. Markup has
     hardly more of them.
     """
-
-    def spans(self, text: str) -> Sequence[Span]:
-        """The pieces, without what is between them."""
-        return [match.span() for match in _PIECE.finditer(text)]
-
-
-class ModelTokens:
-    """By a fast tokenizer: `encode` gives the places of the tokens of a text, without those that
-    begin or end it.
-    """
-
-    def __init__(self, encode: Callable[[str], Sequence[Span]]) -> None:
-        self._encode = encode
-
-    def spans(self, text: str) -> Sequence[Span]:
-        """The tokens that stand for something."""
-        return [(start, end) for start, end in self._encode(text) if end > start]
+    return [match.span() for match in _PIECE.finditer(text)]
 
 
 def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
@@ -68,13 +45,13 @@ def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
         and any((folder / one).is_file() for one in _FILES)
     ):
         name = str(folder)
-    return RoughTokens() if name is None else _tokenizer(name)
+    return rough_tokens if name is None else _tokenizer(name)
 
 
 @cache
-def _tokenizer(name: str) -> ModelTokens:
+def _tokenizer(name: str) -> Tokens:
     if (file := Path(name) / _FILES[0]).is_file():
-        return ModelTokens(_from_file(file))
+        return _from_file(file)
     try:
         from transformers import AutoTokenizer
     except ImportError:
@@ -94,12 +71,12 @@ def _tokenizer(name: str) -> ModelTokens:
         found = tokenizer(
             text, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )
-        return found["offset_mapping"]  # type: ignore[no-any-return]
+        return _not_empty(found["offset_mapping"])
 
-    return ModelTokens(encode)
+    return encode
 
 
-def _from_file(file: Path) -> Callable[[str], Sequence[Span]]:
+def _from_file(file: Path) -> Tokens:
     """Without transformers, which takes seconds to import."""
     try:
         from tokenizers import Tokenizer
@@ -111,12 +88,17 @@ def _from_file(file: Path) -> Callable[[str], Sequence[Span]]:
         raise UsageError(f"tokenizer: {file} cannot be read: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return lambda text: tokenizer.encode(text, add_special_tokens=False).offsets
+    return lambda text: _not_empty(tokenizer.encode(text, add_special_tokens=False).offsets)
+
+
+def _not_empty(spans: Sequence[Span]) -> Sequence[Span]:
+    """The tokens that stand for something."""
+    return [(start, end) for start, end in spans if end > start]
 
 
 def first(tokens: Tokens, text: str, count: int) -> str:
     """The text up to its token of that number."""
-    spans = tokens.spans(text)
+    spans = tokens(text)
     if len(spans) <= count:
         return text
     return text[: spans[count - 1][1]] if count > 0 else ""
@@ -124,7 +106,7 @@ def first(tokens: Tokens, text: str, count: int) -> str:
 
 def last(tokens: Tokens, text: str, count: int) -> str:
     """The text from where so many tokens are left."""
-    spans = tokens.spans(text)
+    spans = tokens(text)
     if len(spans) <= count:
         return text
     return text[spans[-count][0] :] if count > 0 else ""
@@ -200,7 +182,7 @@ class Window:
         return f"{before}{text}{after}"
 
     def _count(self, text: str) -> int:
-        return len(self.tokens.spans(text))
+        return len(self.tokens(text))
 
     def _latest(self, steps: Sequence[_T], sizes: Sequence[int], room: int) -> Sequence[_T]:
         """The last steps that have room together."""

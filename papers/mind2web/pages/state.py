@@ -89,22 +89,17 @@ def read_state(text: str) -> PageState:
         )
     candidates, _, page = rest.partition("\n")
     lines = head.split("\n")[1:]
-    subdomain = (
-        lines.pop().removeprefix(_SUBDOMAIN).strip()
-        if lines and lines[-1].startswith(_SUBDOMAIN)
-        else ""
+    # from the end, as `PageState.text` writes them
+    subdomain, domain, withheld, targets = (
+        lines.pop().removeprefix(name).split() if lines and lines[-1].startswith(name) else []
+        for name in (_SUBDOMAIN, _DOMAIN, _WITHHELD, _TARGETS)
     )
-    domain = (
-        lines.pop().removeprefix(_DOMAIN).strip() if lines and lines[-1].startswith(_DOMAIN) else ""
-    )
-    withheld = lines.pop().split()[1:] if lines and lines[-1].startswith(_WITHHELD) else []
-    targets = lines.pop().split()[2:] if lines and lines[-1].startswith(_TARGETS) else []
     return PageState(
         page,
         tuple(candidates.split()),
         tuple(line.removeprefix(_INDENT) for line in lines),
         tuple("" if target == _LOST else target for target in targets),
         tuple(withheld),
-        domain,
-        subdomain,
+        " ".join(domain),
+        " ".join(subdomain),
     )

@@ -106,7 +106,7 @@ def canary(
 
 def tokenizer(folder: Path) -> None:
     window._tokenizer.cache_clear()
-    window._tokenizer(str(folder)).spans("a")
+    window._tokenizer(str(folder))("a")
 
 
 WAYS: dict[str, Callable[[Path], object]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prill.errors import UsageError
-from prill.papers.mind2web.mindact.window import RoughTokens, first, last, tokens_for
+from prill.papers.mind2web.mindact.window import first, last, rough_tokens, tokens_for
 from prill.testing.scripted import ScriptedModel
 
 
@@ -26,13 +26,13 @@ def test_the_model_s_tokenizer_is_taken(tmp_path: Path) -> None:
 
     text = "### Human: (button id=3 Search )"
     tokens = tokens_for(None, InThisFolder([]))
-    assert len(tokens.spans(text)) == 12
+    assert len(tokens(text)) == 12
     assert (first(tokens, text, 4), last(tokens, text, 2)) == ("### Human", "Search )")
 
 
 def test_a_tokenizer_is_named_or_refused(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
-    assert isinstance(tokens_for(None, ScriptedModel([])), RoughTokens)
+    assert tokens_for(None, ScriptedModel([])) is rough_tokens
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UsageError, match="tokenizer: .* cannot be read"):
         tokens_for(str(tmp_path), ScriptedModel([]))

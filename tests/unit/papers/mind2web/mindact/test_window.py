@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 
 from prill.papers.mind2web.mindact.forms import Passage
-from prill.papers.mind2web.mindact.window import RoughTokens, Window
+from prill.papers.mind2web.mindact.window import Window, rough_tokens
 from tests.support.papers.conversations import request
 
-TOKENS = RoughTokens()
+TOKENS = rough_tokens
 
 
 def words(count: int, mark: str) -> str:
@@ -27,8 +27,8 @@ def test_each_part_is_cut_to_its_length() -> None:
     window = Window(TOKENS, 512, 100_000, "token")
     text = request(window.trained(words(900, "s"), [passage], step("x", answer=None)))
     parts = {mark: sum(word.startswith(mark) for word in text.split()) for mark in "pqa"}
-    frame = len(TOKENS.spans("### Human:\n'''\n\n'''\n"))
-    assert parts == {"p": 512 - frame, "q": 512 - len(TOKENS.spans("### Assistant:")), "a": 512}
+    frame = len(TOKENS("### Human:\n'''\n\n'''\n"))
+    assert parts == {"p": 512 - frame, "q": 512 - len(TOKENS("### Assistant:")), "a": 512}
     assert "'''\nq000" in text  # a cut page is closed, and a cut question still asks for an answer
     assert str(window.trained(words(900, "s"), [], passage)[0].parts[0]).split()[-1] == "s511"
 
@@ -37,10 +37,10 @@ def test_history_is_cut_from_the_left() -> None:
     history, current = [step(mark) for mark in "abc"], step("x", answer=None)
     whole = request(Window(TOKENS, 512, 100_000, "token").trained("role", history, current))
     now = request(Window(TOKENS, 512, 100_000, "token").trained("role", [], current))
-    size = len(TOKENS.spans("role")) + len(TOKENS.spans(now))
+    size = len(TOKENS("role")) + len(TOKENS(now))
     cut = request(Window(TOKENS, 512, size + 30, "token").trained("role", history, current))
     assert whole.endswith(cut) and cut.endswith(now)
-    assert len(TOKENS.spans(cut)) == len(TOKENS.spans(now)) + 30
+    assert len(TOKENS(cut)) == len(TOKENS(now)) + 30
     assert "c019" in cut and "a019" not in cut
 
 
@@ -48,11 +48,11 @@ def test_whole_snippets_go_when_so_asked() -> None:
     history, current = [step(mark) for mark in "abc"], step("x", answer=None)
     now = request(Window(TOKENS, 512, 100_000, "snippet").trained("role", [], current))
     one = len(
-        TOKENS.spans(
+        TOKENS(
             request(Window(TOKENS, 512, 100_000, "snippet").trained("role", history[2:], current))
         )
     )
-    total = len(TOKENS.spans("role")) + 2 * one - len(TOKENS.spans(now))
+    total = len(TOKENS("role")) + 2 * one - len(TOKENS(now))
     cut = request(Window(TOKENS, 512, total, "snippet").trained("role", history, current))
     assert "b000" in cut and "a0" not in cut and cut.startswith("### Human:")
     tight = request(Window(TOKENS, 512, total - 1, "snippet").trained("role", history, current))
