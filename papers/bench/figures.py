@@ -451,7 +451,7 @@ def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
     missing = len(runs) - decided
     if not decided:
         return BenchShare(trials=trials, success=None, missing=missing)
-    mean = fmean(fmean(of_task) for of_task in outcomes.values())
+    mean = _mean_of_tasks(outcomes)
     low, high, method = _interval(mean, outcomes)
     return BenchShare(
         trials=trials,
@@ -476,7 +476,7 @@ def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
                 return None
             outcomes[run.task].append(any(trial.reward == 1 for trial in good))
     known = any(trial.reward is not None for run in runs for trial in run.trials)
-    return fmean(fmean(of_task) for of_task in outcomes.values()) if outcomes and known else None
+    return _mean_of_tasks(outcomes) if outcomes and known else None
 
 
 def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
@@ -490,7 +490,12 @@ def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
             if not known:
                 return None
             best[run.task].append(max(known))
-    return fmean(fmean(of_task) for of_task in best.values()) if best else None
+    return _mean_of_tasks(best) if best else None
+
+
+def _mean_of_tasks(by_task: Mapping[Any, Sequence[float]]) -> float:
+    """Every task counts the same."""
+    return fmean(map(fmean, by_task.values()))
 
 
 def _interval(

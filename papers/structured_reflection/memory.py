@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 # Which clicks a later lesson for the same step rules out: what the lesson before it had asked for
 # (arXiv 2310.08740), or what was done in that attempt (its code).
 Disabling = Literal["both", "paper", "reference"]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,25 +162,19 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
         # What was learned of later steps holds for a way that is no longer taken.
         return step_of_it < step or (not rules.expiry and step_of_it > step)
 
+    def left(by_step: Mapping[int, _T]) -> dict[int, _T]:
+        return {one: value for one, value in by_step.items() if kept(one)}
+
     forced = {one for one in memory.forced if kept(one)}
     if rules.forcing and new not in ruled_out:
         forced.add(step)
-    disabled = {one: ids for one, ids in memory.disabled.items() if kept(one)}
+    disabled = {step: frozenset(ruled_out)} if ruled_out else {}
     return AttemptMemory(
-        lessons={
-            **{one: text for one, text in memory.lessons.items() if kept(one)},
-            step: note.answer,
-        },
-        actions={
-            **{one: line for one, line in memory.actions.items() if kept(one)},
-            step: note.replacement,
-        },
-        keys={
-            **{one: key for one, key in memory.keys.items() if kept(one)},
-            step: note.replacement_key,
-        },
+        lessons={**left(memory.lessons), step: note.answer},
+        actions={**left(memory.actions), step: note.replacement},
+        keys={**left(memory.keys), step: note.replacement_key},
         forced=frozenset(forced),
-        disabled={**disabled, step: frozenset(ruled_out)} if ruled_out else disabled,
+        disabled={**left(memory.disabled), **disabled},
         raw=raw,
         unread=memory.unread,
         prefix=note.before,

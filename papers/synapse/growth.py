@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prill.errors import UnparsableError
@@ -53,17 +53,6 @@ class Growth:
     unlabelled: int = 0
 
 
-@dataclass
-class _Count:
-    left_out: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-
-    def skip(self, why: str, problem: str | None = None) -> None:
-        self.left_out[why] += 1
-        if problem:
-            self.problems.append(problem)
-
-
 async def grow(
     memory: ExemplarMemory,
     trajectories: Iterable[Trajectory],
@@ -90,26 +79,27 @@ async def grow(
     Returns:
         The new memory, what was added, and what was left out, by reason.
     """
-    count, found = _Count(), list[Exemplar]()
+    left_out, problems, found = Counter[str](), list[str](), list[Exemplar]()
     for trajectory in trajectories:
         verdict = verdicts.get(trajectory.id)
         if verdict is None or verdict.unscored is not None:
-            count.skip("no verdict" if verdict is None else "unscored")
+            left_out["no verdict" if verdict is None else "unscored"] += 1
         elif not accepted(verdict, threshold):
-            count.skip("judged a failure" if threshold is None else "below the threshold")
+            left_out["judged a failure" if threshold is None else "below the threshold"] += 1
         else:
             try:
                 found.append(make_exemplar(trajectory, verdict.evaluator.name))
             except UnparsableError as problem:
-                count.skip("cannot be an exemplar", f"{trajectory.id}: {problem}")
-    grown = await _extended(memory, found, per_task, count)
+                left_out["cannot be an exemplar"] += 1
+                problems.append(f"{trajectory.id}: {problem}")
+    grown = await _extended(memory, found, per_task, left_out)
     added = grown.exemplars[len(memory.exemplars) :]
     truths = None if labels is None else [labels.get(exemplar.source) for exemplar in added]
     return Growth(
         memory=grown,
         added=added,
-        left_out=dict(count.left_out),
-        problems=tuple(count.problems),
+        left_out=dict(left_out),
+        problems=tuple(problems),
         wrong=None if truths is None else truths.count(False),
         unlabelled=0 if truths is None else truths.count(None),
     )
@@ -123,7 +113,7 @@ def accepted(verdict: Verdict, threshold: float | None) -> bool:
 
 
 async def _extended(
-    memory: ExemplarMemory, found: Sequence[Exemplar], per_task: int, count: _Count
+    memory: ExemplarMemory, found: Sequence[Exemplar], per_task: int, left_out: Counter[str]
 ) -> ExemplarMemory:
     """The memory with those of the exemplars that say something new."""
     everything = memory.with_more(found)
@@ -135,11 +125,11 @@ async def _extended(
     for i, exemplar in enumerate(found, len(memory.exemplars)):
         twins = (j for j in kept if _first(everything.exemplars[j]) == _first(exemplar))
         if exemplar.source in sources:
-            count.skip("already there")
+            left_out["already there"] += 1
         elif any(float(rows[i] @ rows[j]) > SAME for j in twins):
-            count.skip("nearly the same as another")
+            left_out["nearly the same as another"] += 1
         elif of_task[exemplar.name] >= per_task:
-            count.skip("beyond the most of its task")
+            left_out["beyond the most of its task"] += 1
         else:
             added.append(i)
             kept.add(i)

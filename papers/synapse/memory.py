@@ -92,12 +92,16 @@ class MemoryEntry(msgspec.Struct, frozen=True):
         return any(len(exemplar.steps) > 1 for exemplar in self.exemplars)
 
     @property
+    def has_words(self) -> bool:
+        """Whether some of its solutions have a page in few words."""
+        steps = (step for exemplar in self.exemplars for step in exemplar.steps)
+        return any(step.observation is not None for step in steps)
+
+    @property
     def abstracts(self) -> bool:
         """Whether it says how pages are put into few words: by examples, instructions or code."""
-        seen = any(
-            step.observation is not None for exemplar in self.exemplars for step in exemplar.steps
-        )
-        return seen or any(self.abstraction.instructions) or any(self.abstraction.code)
+        way = self.abstraction
+        return self.has_words or any(way.instructions) or any(way.code)
 
 
 class _Header(msgspec.Struct):

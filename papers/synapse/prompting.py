@@ -57,10 +57,7 @@ def prompt_type(entry: MemoryEntry, abstracted: bool) -> PromptType:
     """
     if entry.has_turns:
         return "multi_obs_act" if abstracted else "multi_state_act"
-    seen = any(
-        step.observation is not None for exemplar in entry.exemplars for step in exemplar.steps
-    )
-    return "obs_act" if abstracted and seen else "state_act"
+    return "obs_act" if abstracted and entry.has_words else "state_act"
 
 
 def shown(entry: MemoryEntry, kind: PromptType, task_name: str) -> tuple[Exemplar, ...]:
