@@ -48,7 +48,7 @@ _THEIRS = (
 class AblationResult:
     """What each row of the table came to.
 
-    Attributes:
+    Args:
         name: The name of the table.
         paper: The paper that prints it.
         rows: The rows, and what each came to.
