@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 from prill.errors import UsageError
 from prill.io.append_log import AppendLog
@@ -18,6 +17,7 @@ from prill.io.kinds import parse_object
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import check_output, failures, is_stdout, writing
 from prill.io.store import encode, read_verdicts
+from prill.locks import Closing
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
 # Not asked, or cheap to find again: a plain resume takes these up.
@@ -261,12 +261,12 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
     return read
 
 
-class VerdictStream:
+class VerdictStream(Closing):
     """Verdicts to standard output or a pipe, written at once; earlier output is unknown."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `__exit__`
+        self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `close`
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
         """False: nothing can be resumed."""
@@ -281,15 +281,8 @@ class VerdictStream:
     def drop(self, id: str) -> None:
         """Does nothing: written verdicts stay."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Closes the pipe; standard output stays open."""
         if self._file is not sys.stdout.buffer:
             with failures(self.path):
                 self._file.close()
