@@ -39,7 +39,7 @@ from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.devices import expect_room, fit_together, hold, note_made
 from prill.models.ledger import Booking, Price, queued
-from prill.models.local.trained import expect_trained
+from prill.models.local.trained import expect_model, expect_trained
 from prill.models.replies import Completion
 from prill.models.request import ImageFormat, RepetitionPenalty, Temperature, TopK, TopP
 from prill.models.transport import Endpoint, RequestStats
@@ -429,9 +429,7 @@ def _model_folder(model: str) -> Path | None:
     folder = Path(model).expanduser().resolve()
     if not folder.is_dir() and not model.startswith(("/", ".", "~")):
         return None
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"{model}: no folder with a model in it (a config.json and weights)")
-    expect_trained(folder)
+    expect_model(folder, model)
     return folder
 
 
