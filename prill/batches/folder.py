@@ -30,6 +30,7 @@ from prill.io.outputs import (
     write_output,
     writing,
 )
+from prill.io.verdict_log import list_differences
 from prill.locks import Closing
 from prill.types import EvaluatorInfo
 
@@ -166,12 +167,7 @@ class BatchFolder(LockedFolder):
         Raises:
             UsageError: They are those of another judge or other settings.
         """
-        ours = self.manifest.evaluator
-        names = ("name", "version", "model", "prompt", "params")
-        pairs = [(name, getattr(ours, name), getattr(evaluator, name)) for name in names]
-        if changes := "; ".join(
-            f"{name} {theirs} there, {now} now" for name, theirs, now in pairs if theirs != now
-        ):
+        if changes := list_differences(self.manifest.evaluator, evaluator):
             raise UsageError(
                 f"{self.path}: its requests are those of another judge ({changes}); write a new "
                 "batch"

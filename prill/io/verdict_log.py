@@ -127,7 +127,7 @@ class VerdictLog(AppendLog[Any]):
 
     def _take(self, record: Any, start: int) -> None:
         if record.evaluator != self.evaluator:
-            differences = _differences(record.evaluator, self.evaluator, ("there", "now"))
+            differences = list_differences(record.evaluator, self.evaluator)
             raise UsageError(
                 f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose "
                 "another file, or begin again",
@@ -146,9 +146,10 @@ class VerdictLog(AppendLog[Any]):
             )
 
 
-def _differences(
-    other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str]
+def list_differences(
+    other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str] = ("there", "now")
 ) -> str:
+    """In what one judge differs from another, in words; empty where they are the same."""
     names = (
         ("name", "version", "model", "prompt", "params")
         if isinstance(other, EvaluatorInfo)
@@ -239,7 +240,9 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
         for place, verdict in enumerate(read_verdicts(path)):
             read, first = read + 1, first or verdict.evaluator
             if verdict.evaluator != first:
-                differences = _differences(verdict.evaluator, first, ("there", f"in {paths[0]}"))
+                differences = list_differences(
+                    verdict.evaluator, first, ("there", f"in {paths[0]}")
+                )
                 raise UsageError(
                     f"{path}: verdicts of another evaluator than in {paths[0]} ({differences}); "
                     "merge each apart"
