@@ -30,18 +30,4 @@ __all__ = [
     "read_captions",
     "training_data",
 ]
-_HOMES = {
-    "CachedCaptioner": "cache",
-    "FileCaptioner": "files",
-    "GivenCaption": "recorded",
-    "OCRCaptioner": "ocr",
-    "TextState": "recorded",
-    "TrainingSpec": "training",
-    "VLMCaptioner": "vision",
-    "caption_files": "bulk",
-    "captioner_for": "registry",
-    "make_captioner": "registry",
-    "read_captions": "files",
-    "training_data": "training",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

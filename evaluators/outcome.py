@@ -263,6 +263,7 @@ class VLMJudge(OutcomeJudge):
 
     Args:
         model: A model that takes images.
+        spec: The settings.
     """
 
     name: ClassVar[str] = "vlm"
@@ -336,6 +337,7 @@ class CaptionJudge(OutcomeJudge):
 
     Args:
         model: The model that judges.
+        spec: The settings.
     """
 
     captioner: Annotated[Captioner, Meta(description="what reads states")]

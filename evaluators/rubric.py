@@ -370,6 +370,7 @@ class RubricJudge(FrameJudge[Rubric]):
 
     Args:
         model: The model that judges.
+        spec: The settings.
         goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each
             goal once.
     """

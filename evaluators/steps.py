@@ -73,6 +73,7 @@ class StepJudge(ModelJudge):
 
     Args:
         model: The model that judges.
+        spec: The settings.
     """
 
     captioner: Annotated[Captioner, Meta(description="what reads states")]

@@ -71,6 +71,7 @@ class WebJudge(FrameJudge[tuple[str, ...]]):
 
     Args:
         model: The model that judges.
+        spec: The settings.
         goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each
             goal once.
     """

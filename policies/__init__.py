@@ -29,18 +29,4 @@ __all__ = [
     "SmallTextSpec",
     "make_policy",
 ]
-_HOMES = {
-    "AutoUI": "autoui",
-    "CogAgent": "cogagent",
-    "Fingerprinted": "registry",
-    "HumanReplay": "replay",
-    "POLICIES": "registry",
-    "React": "react",
-    "ReactSpec": "react",
-    "ReplayPolicy": "replay",
-    "ScriptedPolicy": "scripted.policy",
-    "SmallText": "small_text",
-    "SmallTextSpec": "small_text",
-    "make_policy": "registry",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

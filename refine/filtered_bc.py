@@ -10,7 +10,6 @@ whatever plays, judges or trains has it to itself.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import re
@@ -39,6 +38,7 @@ from prill.io.kinds import TRAJECTORIES
 from prill.io.lines import read_lines
 from prill.io.outputs import failures, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
+from prill.locks import lock_file, lock_if_free
 from prill.models.devices import free_devices
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
@@ -707,16 +707,14 @@ def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[b
     """
     with failures(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not wait:
-                yield False
-                return
+        path = folder.with_name(f".{folder.name}.lock")
+        if (lock := lock_if_free(path)) is None and wait:
             audience.say(f"another process is at work in {folder}; waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock = lock_file(path)
+    if lock is None:
+        yield False
+        return
+    try:
         yield True
     finally:
         os.close(lock)

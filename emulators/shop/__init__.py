@@ -13,5 +13,4 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Shop", "ShopPlay", "shop_configs", "shop_solutions"]
-_HOMES = {"ShopPlay": "play", "Shop": "server", "shop_configs": "tasks", "shop_solutions": "tasks"}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

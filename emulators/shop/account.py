@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from prill.emulators.shop.pages import (
     PageError,
     Response,
     Route,
     ShopRequest,
-    button_form,
-    field,
+    SignIn,
+    draw,
     redirect,
     shop_page,
-    table,
     whole_number,
 )
-from prill.emulators.shop.store import SHIPPING, Address, Product, ShopOrder, Store, money
+from prill.emulators.shop.store import Address, Product, ShopOrder
 
 _ADDRESS = {
     "street": "Street Address",
@@ -28,71 +25,37 @@ _ADDRESS = {
 }
 
 
-def login_page(request: ShopRequest, message: str = "") -> Response:
-    """The form, or the account of who is signed in already."""
-    if request.user is not None:
-        return redirect("/customer/account/")
-    wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
-    fields = field("Email", "login[username]", kind="email") + field(
-        "Password", "login[password]", kind="password"
-    )
-    return shop_page(
-        request,
-        "Customer Login",
-        wrong + button_form("/customer/account/login/", "Sign In", fields),
-    )
-
-
-def login(request: ShopRequest) -> Response:
-    """Signs in, or says that it cannot."""
-    token = request.store.sign_in(
-        "shopping", request.form.get("login[username]", ""), request.form.get("login[password]", "")
-    )
-    if token is None:
-        return login_page(
-            request, "The account sign-in was incorrect. Please wait and try again later."
-        )
-    return redirect("/customer/account/", token)
-
-
-def logout(request: ShopRequest) -> Response:
-    """Signs out."""
-    request.store.sign_out(request.session)
-    return redirect("/", "")
+SIGN_IN = SignIn(
+    site="shopping",
+    path="/customer/account/login/",
+    leave_path="/customer/account/logout",
+    home="/customer/account/",
+    left="/",
+    page=shop_page,
+    title="Customer Login",
+    button="Sign In",
+    wrong="The account sign-in was incorrect. Please wait and try again later.",
+    user="login[username]",
+    password="login[password]",
+    look={"label": "Email", "kind": "email"},
+    is_skipped=True,
+)
 
 
 def account(request: ShopRequest) -> Response:
     """The account page."""
-    who = request.customer
-    body = (
-        '<section class="box"><h2>Contact '
-        f"Information</h2><p>{escape(who.name)}<br>{escape(who.email)}</p></section>"
-        f'{_address(who.address)}<p><a href="/customer/address/edit/">Edit Address</a></p>'
-    )
-    return shop_page(request, "My Account", body)
+    return _page(request, "My Account", "account", request.customer)
 
 
 def address(request: ShopRequest) -> Response:
     """The address page."""
-    body = (
-        f'{_address(request.customer.address)}<p><a href="/customer/address/edit/">Edit '
-        "Address</a></p>"
-    )
-    return shop_page(
-        request,
-        "Address Book",
-        body,
-        message="You saved the address." if "said" in request.query else "",
-    )
+    message = "You saved the address." if "said" in request.query else ""
+    return _page(request, "Address Book", "address", request.customer, message=message)
 
 
 def edit_address(request: ShopRequest) -> Response:
     """The form for it."""
-    now = request.customer.address
-    fields = "".join(field(label, name, getattr(now, name)) for name, label in _ADDRESS.items())
-    return shop_page(
-        request, "Edit Address", button_form("/customer/address/edit/", "Save Address", fields)
-    )
+    return _page(request, "Edit Address", "edit_address", request.customer.address, _ADDRESS)
 
 
 def save_address(request: ShopRequest) -> Response:
@@ -109,13 +72,7 @@ def save_address(request: ShopRequest) -> Response:
 def wishes(request: ShopRequest) -> Response:
     """The wish list."""
     items = [request.store.products[sku] for sku in request.customer.wishes]
-    if not items:
-        return shop_page(request, "My Wish List", "<p>You have no items in your wish list.</p>")
-    rows = (
-        (_link(product), money(product.price), _remove(product, "/wishlist/remove"))
-        for product in items
-    )
-    return shop_page(request, "My Wish List", table(("Product", "Price", ""), rows, "Wish list"))
+    return _page(request, "My Wish List", "wishes", items)
 
 
 def add_wish(request: ShopRequest) -> Response:
@@ -136,24 +93,7 @@ def drop_wish(request: ShopRequest) -> Response:
 def cart(request: ShopRequest) -> Response:
     """The shopping cart."""
     items = _cart(request)
-    if not items:
-        return shop_page(
-            request, "Shopping Cart", "<p>You have no items in your shopping cart.</p>"
-        )
-    rows = (
-        (
-            _link(product),
-            money(product.price),
-            str(quantity),
-            money(product.price * quantity),
-            _remove(product, "/checkout/cart/remove"),
-        )
-        for product, quantity in items
-    )
-    total = sum(product.price * quantity for product, quantity in items)
-    body = table(("Item", "Price", "Qty", "Subtotal", ""), rows, "Shopping cart")
-    body += f'<p>Subtotal: {money(total)}</p><p><a href="/checkout/">Proceed to Checkout</a></p>'
-    return shop_page(request, "Shopping Cart", body)
+    return _page(request, "Shopping Cart", "cart", items, _total(items))
 
 
 def add_to_cart(request: ShopRequest) -> Response:
@@ -179,15 +119,7 @@ def checkout(request: ShopRequest) -> Response:
     items = _cart(request)
     if not items:
         return redirect("/checkout/cart/")
-    total = sum(product.price * quantity for product, quantity in items) + SHIPPING
-    lines = "".join(f"<li>{quantity} × {escape(product.name)}</li>" for product, quantity in items)
-    body = (
-        f"{_address(request.customer.address)}<ul>{lines}</ul><p>Flat rate shipping: "
-        f"{money(SHIPPING)}</p>"
-        '<p class="price">Order Total: '
-        f"{money(total)}</p>{button_form('/checkout/', 'Place Order')}"
-    )
-    return shop_page(request, "Checkout", body)
+    return _page(request, "Checkout", "checkout", request.customer, items, _total(items))
 
 
 def place_order(request: ShopRequest) -> Response:
@@ -206,10 +138,7 @@ def place_order(request: ShopRequest) -> Response:
 def bought(request: ShopRequest) -> Response:
     """Thanks, and the number of the order."""
     order = _order(request, request.query.get("order", ""))
-    link = f'<a href="/sales/order/view/order_id/{order.number}/">{order.label}</a>'
-    return shop_page(
-        request, "Thank you for your purchase!", f"<p>Your order number is: {link}.</p>"
-    )
+    return _page(request, "Thank you for your purchase!", "bought", order)
 
 
 def orders(request: ShopRequest) -> Response:
@@ -219,51 +148,19 @@ def orders(request: ShopRequest) -> Response:
         key=lambda o: o.date,
         reverse=True,
     )
-    rows = (
-        (
-            o.label,
-            o.date[:10],
-            money(o.total),
-            escape(o.status),
-            f'<a href="/sales/order/view/order_id/{o.number}/">View Order {o.label}</a>',
-        )
-        for o in own
-    )
-    return shop_page(
-        request,
-        "My Orders",
-        table(("Order #", "Date", "Order Total", "Status", "Action"), rows, "Orders"),
-    )
+    return _page(request, "My Orders", "orders", own)
 
 
 def order(request: ShopRequest) -> Response:
     """One order."""
     order = _order(request, request.parts["number"])
-    note = f'<p class="box">{escape(order.note)}</p>' if order.note else ""
-    body = (
-        f"<p>Status: {escape(order.status)} · "
-        f"{order.date[:10]}</p>{note}{order_lines(request.store, order)}"
-    )
-    return shop_page(request, f"Order # {order.label}", body)
+    return _page(request, f"Order # {order.label}", "order", order, request.store.products)
 
 
-def order_lines(store: Store, order: ShopOrder) -> str:
-    """The items of an order, as customers and administrators see them."""
-    rows = (
-        (
-            escape(store.products[sku].name),
-            escape(sku),
-            money(price),
-            f"Ordered {quantity}",
-            money(price * quantity),
-        )
-        for sku, quantity, price in order.lines
-    )
-    head = ("Product Name", "SKU", "Price", "Qty", "Subtotal")
-    return (
-        f'<div class="order-details-items ordered">{table(head, rows, "Items ordered")}'
-        f"<p>Shipping: {money(SHIPPING)}</p><p>Grand Total: {money(order.total)}</p></div>"
-    )
+def _page(
+    request: ShopRequest, title: str, part: str, *values: object, message: str = ""
+) -> Response:
+    return shop_page(request, title, draw("account.html", part, *values), message=message)
 
 
 def _product(request: ShopRequest) -> Product:
@@ -286,37 +183,12 @@ def _cart(request: ShopRequest) -> list[tuple[Product, int]]:
     ]
 
 
-def _link(product: Product) -> str:
-    return f'<a href="/{product.slug}.html">{escape(product.name)}</a>'
-
-
-def _remove(product: Product, address: str) -> str:
-    name = escape(f"Remove {product.name}")
-    return (
-        f'<form method="post" action="{address}/{product.sku}"><button '
-        f'aria-label="{name}">Remove</button></form>'
-    )
-
-
-def _address(where: Address) -> str:
-    lines = (
-        where.street,
-        where.street2,
-        f"{where.city}, {where.state}, {where.zip}",
-        where.country,
-    )
-    text = "<br>".join(escape(line) for line in lines if line)
-    return "".join(
-        f'<section class="box box-address-{use}"><h2>Default {use.capitalize()} Address</h2>'
-        f'<address class="box-content">{text}</address></section>'
-        for use in ("billing", "shipping")
-    )
+def _total(items: list[tuple[Product, int]]) -> int:
+    return sum(product.price * quantity for product, quantity in items)
 
 
 ROUTES = (
-    Route("GET", "/customer/account/login", login_page),
-    Route("POST", "/customer/account/login", login),
-    Route("GET", "/customer/account/logout", logout),
+    *SIGN_IN.routes,
     Route("GET", "/customer/account", account, private=True),
     Route("GET", "/customer/address", address, private=True),
     Route("GET", "/customer/address/edit", edit_address, private=True),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from html import escape
 from urllib.parse import urlencode
 
 from prill.emulators.shop.pages import (
@@ -11,26 +9,21 @@ from prill.emulators.shop.pages import (
     Response,
     Route,
     ShopRequest,
-    button_form,
-    card,
-    field,
-    picture,
+    draw,
     redirect,
     shop_page,
-    stars,
     whole_number,
 )
-from prill.emulators.shop.store import Product, Review, money
+from prill.emulators.shop.store import Product, Review
 
 _ORDERS = {"position": "Position", "name": "Name", "price": "Price", "rating": "Rating"}
 
 
 def home(request: ShopRequest) -> Response:
     """The first page: a few products."""
+    first = list(request.store.products.values())[:10]
     return shop_page(
-        request,
-        "One shop for desks and kitchens",
-        _cards(list(request.store.products.values())[:10]),
+        request, "One shop for desks and kitchens", draw("catalog.html", "cards", first)
     )
 
 
@@ -45,9 +38,8 @@ def category(request: ShopRequest) -> Response:
     below = sorted(
         {p.category for p in request.store.products.values() if p.category.startswith(f"{name}/")}
     )
-    links = "".join(f'<a href="/{each}.html">{_title(each)}</a>' for each in below)
-    narrow = f'<nav class="inline" aria-label="Narrow down">{links}</nav>' if links else ""
-    return shop_page(request, _title(name), narrow + _listing(request, products, f"/{name}.html"))
+    narrow = [(each, _title(each)) for each in below]
+    return shop_page(request, _title(name), _listing(request, products, f"/{name}.html", narrow))
 
 
 def search(request: ShopRequest) -> Response:
@@ -60,40 +52,15 @@ def search(request: ShopRequest) -> Response:
     ]
     title = f"Search results for: '{request.query.get('q', '')}'"
     if not hits:
-        return shop_page(request, title, '<p class="wrong">Your search returned no results.</p>')
+        return shop_page(request, title, draw("catalog.html", "nothing"))
     return shop_page(request, title, _listing(request, hits, "/catalogsearch/result/"))
 
 
 def product(request: ShopRequest) -> Response:
     """One product, with its reviews and the form for another."""
     product = _product(request)
-    stock = "In stock" if product.stock > 0 else "Out of stock"
-    buy = (
-        '<label>Qty <input class="small" name="qty" value="1" autocomplete="off"></label> '
-        "<button>Add to Cart</button>"
-        if product.stock > 0
-        else ""
-    )
-    facts = (
-        f'<p class="price">{money(product.price)}</p><p>{stock} · SKU {escape(product.sku)} · '
-        f"{stars(product)}</p>"
-        f"<p>{escape(product.text)}</p>"
-        f'<form class="inline" method="post" action="/checkout/cart/add/{product.sku}">{buy}</form>'
-        + button_form(f"/wishlist/add/{product.sku}", "Add to Wish List")
-    )
-    reviews = "".join(
-        f'<article class="review"><h3>{escape(r.title)}</h3><p>{r.rating} of 5 stars. '
-        f"{escape(r.text)}</p>"
-        f"<p>Review by {escape(r.author)}, {r.date[:10]}</p></article>"
-        for r in product.reviews
-    )
-    body = (
-        f'<div class="two">{picture(product)}<div>{facts}</div></div><div class="columns">'
-        "<section><h2>Customer "
-        f"Reviews</h2>{reviews or '<p>Nobody has reviewed this yet.</p>'}</section>"
-        f"<section><h2>Write a review</h2>{_review_form(product)}</section></div>"
-    )
     note = "You submitted your review." if request.query.get("said") == "review" else ""
+    body = draw("catalog.html", "product", product)
     return shop_page(request, product.name, body, message=note)
 
 
@@ -111,15 +78,9 @@ def review(request: ShopRequest) -> Response:
 
 
 def contact(request: ShopRequest) -> Response:
-    """The form for questions; a telephone number is not given."""
-    fields = (
-        field("Your Name", "name")
-        + field("Your Email", "email")
-        + field("What is on your mind?", "comment")
-    )
+    """The form for questions."""
     message = "Thank you. We answer within two days." if "said" in request.query else ""
-    body = "<p>We answer by e-mail only.</p>" + button_form("/contact/", "Submit", fields)
-    return shop_page(request, "Contact Us", body, message=message)
+    return shop_page(request, "Contact Us", draw("catalog.html", "contact"), message=message)
 
 
 def message(request: ShopRequest) -> Response:
@@ -138,14 +99,12 @@ def _product(request: ShopRequest) -> Product:
     raise PageError(404, "There is no such page.")
 
 
-def _cards(products: Iterable[Product]) -> str:
-    return (
-        '<ul class="cards" '
-        f'aria-label="Products">{"".join(card(product) for product in products)}</ul>'
-    )
-
-
-def _listing(request: ShopRequest, products: list[Product], address: str) -> str:
+def _listing(
+    request: ShopRequest,
+    products: list[Product],
+    address: str,
+    below: list[tuple[str, str]] | None = None,
+) -> str:
     order = request.query.get("product_list_order", "position")
     if order == "price":
         products = sorted(products, key=lambda p: p.price)
@@ -154,31 +113,15 @@ def _listing(request: ShopRequest, products: list[Product], address: str) -> str
     elif order == "rating":
         products = sorted(products, key=lambda p: -p.rating)
     query = {"q": request.query["q"]} if "q" in request.query else {}
-    links = "".join(
-        f'<a href="{escape(address)}?{escape(urlencode(query | {"product_list_order": order}))}">Sort by {name}</a>'  # noqa: E501
+    orders = [
+        (name, f"{address}?{urlencode(query | {'product_list_order': order})}")
         for order, name in _ORDERS.items()
-    )
-    return (
-        f'<p>{len(products)} items</p><nav class="inline" '
-        f'aria-label="Sorting">{links}</nav>{_cards(products)}'
-    )
+    ]
+    return draw("catalog.html", "listing", products, orders, below or ())
 
 
 def _title(name: str) -> str:
     return name.rpartition("/")[2].replace("-", " ").title()
-
-
-def _review_form(product: Product) -> str:
-    radios = "".join(
-        f'<label><input type="radio" name="rating" value="{n}"> {n} '
-        f"star{'s' if n > 1 else ''}</label>"
-        for n in range(1, 6)
-    )
-    fields = (
-        f'<fieldset class="inline"><legend>Your Rating</legend>{radios}</fieldset>'
-        f"{field('Nickname', 'nickname')}{field('Summary', 'title')}{field('Review', 'detail')}"
-    )
-    return button_form(f"/review/{product.slug}", "Submit Review", fields)
 
 
 ROUTES = (

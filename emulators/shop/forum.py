@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from html import escape
-
 from prill.emulators.shop.pages import (
     PageError,
     Response,
     Route,
     ShopRequest,
-    button_form,
-    field,
+    SignIn,
+    draw,
     redirect,
     site_page,
 )
@@ -20,57 +17,26 @@ from prill.emulators.shop.store import Comment, Submission
 
 def home(request: ShopRequest) -> Response:
     """All forums, and what was posted."""
-    forums = "".join(
-        f'<li><a href="/f/{name}">{name}</a> {escape(title)}</li>'
-        for name, title in request.store.forums.items()
-    )
-    return _page(
-        request,
-        "Forums",
-        f"<ul>{forums}</ul><h2>Submissions</h2>{_list(request, request.store.submissions)}",
-    )
+    store = request.store
+    return _draw(request, "Forums", "home", store.forums, store.submissions, request.user)
 
 
 def forum(request: ShopRequest) -> Response:
     """One forum."""
     name = _forum(request)
     posts = [post for post in request.store.submissions if post.forum == name]
-    submit = (
-        f'<p>{escape(request.store.forums[name])}</p><p><a href="/submit/{name}">Submit to '
-        f"{name}</a></p>"
-    )
-    return _page(request, name, submit + _list(request, posts))
+    return _draw(request, name, "forum", name, request.store.forums[name], posts, request.user)
 
 
 def submission(request: ShopRequest) -> Response:
     """One post with its comments."""
     post = _post(request)
-    message = "".join(
-        f'<article class="review comment__inner"><p>{escape(c.text)}</p><p>{escape(c.author)}, '
-        f"{c.date[:10]}</p></article>"
-        for c in post.comments
-    )
-    write = (
-        button_form(f"/f/{post.forum}/{post.id}/comment", "Post comment", field("Comment", "text"))
-        if request.user
-        else ""
-    )
-    return _page(
-        request,
-        post.title,
-        f"{_submission(request, post, whole_number=True)}<h2>Comments</h2>{message}{write}",
-    )
+    return _draw(request, post.title, "submission", post, request.user)
 
 
 def submit_page(request: ShopRequest) -> Response:
     """The form for a post."""
-    name = _forum(request)
-    fields = field("Title", "title") + field("Body", "body")
-    return _page(
-        request,
-        "Create submission",
-        f"<p>Forum: {name}</p>{button_form(f'/submit/{name}', 'Create submission', fields)}",
-    )
+    return _draw(request, "Create submission", "submit", _forum(request))
 
 
 def submit(request: ShopRequest) -> Response:
@@ -102,36 +68,15 @@ def comment(request: ShopRequest) -> Response:
     return redirect(post.path)
 
 
-def login_page(request: ShopRequest, message: str = "") -> Response:
-    """The form."""
-    wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
-    fields = field("Username", "_username") + field("Password", "_password", kind="password")
-    return _page(request, "Log in", wrong + button_form("/login", "Log in", fields))
-
-
-def login(request: ShopRequest) -> Response:
-    """Signs in, or says that it cannot."""
-    token = request.store.sign_in(
-        "reddit", request.form.get("_username", ""), request.form.get("_password", "")
-    )
-    return login_page(request, "Invalid credentials.") if token is None else redirect("/", token)
-
-
-def logout(request: ShopRequest) -> Response:
-    """Signs out."""
-    request.store.sign_out(request.session)
-    return redirect("/", "")
-
-
 def account(request: ShopRequest) -> Response:
     """The user's account page."""
     if request.parts["name"] != request.user:
         raise PageError(403, "This is somebody else's account.")
-    return _page(
-        request,
-        f"Account of {request.user}",
-        "<p>Delete account: write to the people who run this.</p>",
-    )
+    return _draw(request, f"Account of {request.user}", "account")
+
+
+def _draw(request: ShopRequest, title: str, part: str, *values: object) -> Response:
+    return _page(request, title, draw("forum.html", part, *values))
 
 
 def _page(request: ShopRequest, title: str, body: str) -> Response:
@@ -144,33 +89,20 @@ def _page(request: ShopRequest, title: str, body: str) -> Response:
     return site_page("reddit", title, links, body)
 
 
-def _list(request: ShopRequest, posts: Iterable[Submission]) -> str:
-    return "".join(
-        _submission(request, post, whole_number=False)
-        for post in sorted(posts, key=lambda p: p.date, reverse=True)
-    )
-
-
-def _submission(request: ShopRequest, post: Submission, *, whole_number: bool) -> str:
-    own = post.votes.get(request.user or "", 0)
-    mark = {1: " vote--user-upvoted", -1: " vote--user-downvoted", 0: ""}[own]
-    name = escape(post.title)
-    score = post.score + sum(post.votes.values())
-    votes = (
-        f'<div class="submission__vote"><form class="vote{mark} inline" method="post" '
-        f'action="/sv/{post.id}">'
-        f'<button name="choice" value="1" aria-label="Upvote {name}">+</button><span>{score}</span>'
-        f'<button name="choice" value="-1" aria-label="Downvote {name}">−</button></form></div>'
-    )
-    body = f"<p>{escape(post.body)}</p>" if whole_number else ""
-    facts = (
-        f"Submitted by {escape(post.author)} to {post.forum}, {post.date[:10]}, "
-        f"{len(post.comments)} comments"
-    )
-    inner = f'<a href="{post.path}">{name}</a>{body}<p>{facts}</p>'
-    return (
-        f'<article class="submission"><div class="submission__inner">{inner}</div>{votes}</article>'
-    )
+SIGN_IN = SignIn(
+    site="reddit",
+    path="/login",
+    leave_path="/logout",
+    home="/",
+    left="/",
+    page=_page,
+    title="Log in",
+    button="Log in",
+    wrong="Invalid credentials.",
+    user="_username",
+    password="_password",
+    look={},
+)
 
 
 def _forum(request: ShopRequest) -> str:
@@ -191,9 +123,7 @@ def _post(request: ShopRequest) -> Submission:
 
 ROUTES = (
     Route("GET", "/", home),
-    Route("GET", "/login", login_page),
-    Route("POST", "/login", login),
-    Route("GET", "/logout", logout),
+    *SIGN_IN.routes,
     Route("GET", "/user/{name}/account", account, private=True),
     Route("GET", "/submit/{forum}", submit_page, private=True),
     Route("POST", "/submit/{forum}", submit, private=True),

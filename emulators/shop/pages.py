@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from html import escape
+from functools import cache, partial
 from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from prill.emulators.shop.store import Customer, Product, Site, Store, money
+from prill.emulators.shop.store import SHIPPING, Customer, Site, Store, money
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+# Templates are laid out in lines. What stands between two elements is text if it is one blank.
+_LAYOUT = re.compile(r">(?:\n|\s{2,})<")
+_NAMES = {"shopping_admin": "Lantern Admin", "reddit": "Forum", "gitlab": "Projects"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,41 +93,51 @@ def redirect(location: str, session: str | None = None) -> Response:
     return Response(status=303, location=location, session=session)
 
 
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters["money"] = money
+    environment.globals["shipping"] = SHIPPING
+    return environment
+
+
+def draw(template: str, part: str, *values: object, **named: object) -> str:
+    """A part of a page: a macro of a template, called with these values."""
+    made: str = getattr(_templates().get_template(template).module, part)(*values, **named)
+    return made
+
+
+def _page(template: str, status: int, **values: object) -> Response:
+    from markupsafe import Markup
+
+    text = _templates().get_template(template).render(style=Markup(style()), **values)
+    return Response(_LAYOUT.sub("><", text), status)
+
+
 def shop_page(
     request: ShopRequest, title: str, body: str, *, status: int = 200, message: str = ""
 ) -> Response:
-    """A page of the shop with its head, categories and foot. `said` is a message above the page."""
-    if request.user is None:
-        account, welcome = (
-            '<a href="/customer/account/login/">Sign In</a>',
-            "Welcome to Larch &amp; Lantern",
-        )
-    else:
-        count = sum(request.customer.cart.values())
-        account = (
-            '<a href="/customer/account/">My Account</a><a href="/sales/order/history/">My '
-            "Orders</a>"
-            f'<a href="/wishlist/">My Wish List</a><a href="/checkout/cart/">My Cart ({count})</a>'
-            '<a href="/customer/account/logout/">Sign Out</a>'
-        )
-        welcome = f"Welcome, {escape(request.customer.name)}!"
-    tops = sorted({product.category.split("/")[0] for product in request.store.products.values()})
-    links = "".join(f'<a href="/{top}.html">{top.capitalize()}</a>' for top in tops)
-    head = (
-        f'<header class="top"><span>{welcome}</span><nav '
-        f'aria-label="Account">{account}</nav></header>'
-        '<div class="bar"><a class="logo" href="/">Larch &amp; Lantern</a>'
-        '<form role="search" action="/catalogsearch/result/"><input type="search" name="q" '
-        'aria-label="Search entire store"'
-        ' placeholder="Search entire store" '
-        f'value="{escape(request.query.get("q", ""))}"><button>Search</button></form></div>'
-        f'<nav class="menu" aria-label="Categories">{links}</nav>'
+    """A page of the shop with its head, categories and foot; `message` stands above the page.
+    `body` is what `draw` makes.
+    """
+    return _page(
+        "shop.html",
+        status,
+        title=title,
+        body=body,
+        message=message,
+        customer=None if request.user is None else request.customer,
+        categories=sorted({p.category.split("/")[0] for p in request.store.products.values()}),
+        sought=request.query.get("q", ""),
     )
-    foot = (
-        '<footer><a href="/contact/">Contact Us</a><span>Larch &amp; Lantern, things for desks '
-        "and kitchens</span></footer>"
-    )
-    return Response(_frame(title, head, body, foot, message, "shop"), status)
 
 
 def site_page(
@@ -130,22 +150,16 @@ def site_page(
     message: str = "",
 ) -> Response:
     """A page of one of the other sites; `links` are names and addresses of its menu."""
-    menu = "".join(f'<a href="{escape(address)}">{escape(name)}</a>' for name, address in links)
-    names = {"shopping_admin": "Lantern Admin", "reddit": "Forum", "gitlab": "Projects"}
-    home = "/admin/dashboard" if site == "shopping_admin" else "/"
-    head = (
-        f'<div class="bar"><a class="logo" href="{home}">{names[site]}</a><nav '
-        f'aria-label="Menu">{menu}</nav></div>'
-    )
-    return Response(_frame(title, head, body, "", message, site), status)
-
-
-def _frame(title: str, head: str, body: str, foot: str, message: str, look: str) -> str:
-    notice = f'<p role="status" class="said">{escape(message)}</p>' if message else ""
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<link rel="icon" href="data:,"><style>{style()}</style></head><body class="{look}">{head}'
-        f"<main>{notice}<h1>{escape(title)}</h1>{body}</main>{foot}</body></html>"
+    return _page(
+        "site.html",
+        status,
+        title=title,
+        body=body,
+        message=message,
+        site=site,
+        name=_NAMES[site],
+        home="/admin/dashboard" if site == "shopping_admin" else "/",
+        links=links,
     )
 
 
@@ -154,62 +168,52 @@ def style() -> str:
     return resources.files("prill.emulators.shop").joinpath("shop.css").read_text(encoding="utf-8")
 
 
-def field(label: str, name: str, value: str = "", *, kind: str = "text", hint: str = "") -> str:
-    """A labelled input."""
-    more = f' placeholder="{escape(hint)}"' if hint else ""
-    return (
-        f'<label class="field"><span>{escape(label)}</span>'
-        f'<input type="{kind}" name="{escape(name)}" value="{escape(value)}" '
-        f'autocomplete="off"{more}></label>'
-    )
+@dataclass(frozen=True, kw_only=True)
+class SignIn:
+    """How a site is signed in to and out of.
 
+    `path` is the form's, `page` makes a page of a title and a body, `user` and `password` are the
+    fields of the form, `look` what else the template takes; `is_skipped`: who is signed in already
+    is led to `home`.
+    """
 
-def button_form(address: str, button: str, fields: str = "") -> str:
-    """A form that is sent with one button."""
-    return (
-        '<form method="post" '
-        f'action="{escape(address)}">{fields}<button>{escape(button)}</button></form>'
-    )
+    site: Site
+    path: str
+    leave_path: str
+    home: str
+    left: str
+    page: Callable[[ShopRequest, str, str], Response]
+    title: str
+    button: str
+    wrong: str
+    user: str
+    password: str
+    look: Mapping[str, Any]
+    is_skipped: bool = False
 
+    def show(self, request: ShopRequest, message: str = "") -> Response:
+        """The form, below what was wrong with the one before."""
+        if self.is_skipped and request.user is not None:
+            return redirect(self.home)
+        form = partial(draw, "parts.html", "sign_in", message, self.path, self.button)
+        return self.page(request, self.title, form(self.user, self.password, **self.look))
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]], name: str = "") -> str:
-    """A table; the cells are HTML, the head is text."""
-    tops = "".join(f"<th>{escape(top)}</th>" for top in head)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    label = f' aria-label="{escape(name)}"' if name else ""
-    return f"<table{label}><thead><tr>{tops}</tr></thead><tbody>{body}</tbody></table>"
+    def enter(self, request: ShopRequest) -> Response:
+        """Signs in, or says that it cannot."""
+        names = request.form.get(self.user, ""), request.form.get(self.password, "")
+        token = request.store.sign_in(self.site, *names)
+        return self.show(request, self.wrong) if token is None else redirect(self.home, token)
 
+    def leave(self, request: ShopRequest) -> Response:
+        """Signs out."""
+        request.store.sign_out(request.session)
+        return redirect(self.left, "")
 
-def stars(product: Product) -> str:
-    """The rating as text."""
-    count = len(product.reviews)
-    many = f"{count} review{'s' if count != 1 else ''}"
-    return f"Rating {product.rating:.1f} of 5 ({many})" if count else "Not yet rated"
-
-
-def picture(product: Product) -> str:
-    """A decorative drawing in place of a photograph, without an accessible name."""
-    colour = {
-        "lighting": "#e8b04b",
-        "stationery": "#6b8f71",
-        "kitchen": "#c0685a",
-        "audio": "#5b7aa6",
-    }
-    tint = colour.get(product.category.split("/")[0], "#888")
-    letters = escape("".join(word[0] for word in product.name.split()[:2]))
-    return (
-        '<svg class="picture" viewBox="0 0 100 100" aria-hidden="true"><rect width="100" '
-        f'height="100" rx="6" fill="{tint}"/>'
-        f'<circle cx="50" cy="46" r="26" fill="#fff" opacity=".35"/>'
-        '<text x="50" y="56" font-size="26" text-anchor="middle" '
-        f'fill="#fff">{letters}</text></svg>'
-    )
-
-
-def card(product: Product) -> str:
-    """A product in a list."""
-    return (
-        f'<li class="card">{picture(product)}<a '
-        f'href="/{product.slug}.html">{escape(product.name)}</a>'
-        f'<span class="price">{money(product.price)}</span><span>{stars(product)}</span></li>'
-    )
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The form, what it sends, and the way out."""
+        return (
+            Route("GET", self.path.rstrip("/"), self.show),
+            Route("POST", self.path.rstrip("/"), self.enter),
+            Route("GET", self.leave_path, self.leave),
+        )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from prill.emulators.shop.pages import (
     PageError,
     Response,
     Route,
     ShopRequest,
-    button_form,
-    field,
+    SignIn,
+    draw,
     redirect,
     site_page,
 )
@@ -21,50 +19,18 @@ _ROLES = ("Guest", "Reporter", "Developer", "Maintainer", "Owner")
 
 def home(request: ShopRequest) -> Response:
     """All projects."""
-    items = "".join(
-        f'<li><a href="/{project.path}">{escape(project.path.partition("/")[2])}</a> '
-        f"{escape(project.text)}</li>"
-        for project in request.store.projects.values()
-    )
-    return _page(request, "Projects", f"<ul>{items}</ul>")
+    return _draw(request, "Projects", "home", request.store.projects.values())
 
 
 def project(request: ShopRequest) -> Response:
     """A project page: its issues and a link to its members."""
     project = _project(request)
-    issues = "".join(f"<li>{escape(title)}</li>" for title in project.issues)
-    links = f'<p><a href="/{project.path}/-/project_members">Members</a></p>'
-    return _page(
-        request,
-        project.path,
-        f"<p>{escape(project.text)}</p>{links}<h2>Open issues "
-        f"({len(project.issues)})</h2><ul>{issues}</ul>",
-    )
+    return _draw(request, project.path, "project", project)
 
 
 def members(request: ShopRequest) -> Response:
     """Members and their roles, and the invitation form."""
-    project = _project(request)
-    account = '<td data-label="Account">{} <span class="gl-avatar-labeled-sublabel">@{}</span></td>'
-    role = '<td class="col-max-role"><span>{}</span></td>'
-    rows = "".join(
-        f"<tr>{account.format(escape(m.name), escape(m.account))}{role.format(m.role)}</tr>"
-        for m in project.members
-    )
-    listed = f'<table aria-label="Members"><tr><th>Account</th><th>Max role</th></tr>{rows}</table>'
-    radios = "".join(
-        f'<label><input type="radio" name="role" value="{role}"> {role}</label>'
-        for role in _ROLES[:-1]
-    )
-    fields = (
-        f"{field('Username', 'account')}<fieldset "
-        f'class="inline"><legend>Role</legend>{radios}</fieldset>'
-    )
-    invite = (
-        "<h2>Invite a "
-        f"member</h2>{button_form(f'/{project.path}/-/project_members', 'Invite', fields)}"
-    )
-    return _page(request, "Project members", listed + invite)
+    return _draw(request, "Project members", "members", _project(request), _ROLES[:-1])
 
 
 def invite(request: ShopRequest) -> Response:
@@ -79,46 +45,14 @@ def invite(request: ShopRequest) -> Response:
     return redirect(f"/{project.path}/-/project_members")
 
 
-def login_page(request: ShopRequest, message: str = "") -> Response:
-    """The form."""
-    wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
-    fields = field("Username or email", "user[login]") + field(
-        "Password", "user[password]", kind="password"
-    )
-    form = button_form("/users/sign_in", "Sign in", fields)
-    # WebArena's login finds the three parts of the form by test ids.
-    form = form.replace('<input type="text"', '<input data-testid="username-field" type="text"')
-    form = form.replace(
-        '<input type="password"', '<input data-testid="password-field" type="password"'
-    )
-    form = form.replace("<button>", '<button data-testid="sign-in-button">')
-    return _page(request, "Sign in", wrong + form)
-
-
-def login(request: ShopRequest) -> Response:
-    """Signs in, or says that it cannot."""
-    token = request.store.sign_in(
-        "gitlab", request.form.get("user[login]", ""), request.form.get("user[password]", "")
-    )
-    return (
-        login_page(request, "Invalid login or password.") if token is None else redirect("/", token)
-    )
-
-
-def logout(request: ShopRequest) -> Response:
-    """Signs out."""
-    request.store.sign_out(request.session)
-    return redirect("/users/sign_in", "")
-
-
 def profile(request: ShopRequest) -> Response:
     """The user's profile page."""
-    return _page(
-        request,
-        "User Settings",
-        f"<p>{escape(request.store.full_names[str(request.user)])} "
-        f"@{escape(str(request.user))}</p>",
-    )
+    name = request.store.full_names[str(request.user)]
+    return _draw(request, "User Settings", "profile", name, request.user)
+
+
+def _draw(request: ShopRequest, title: str, part: str, *values: object) -> Response:
+    return _page(request, title, draw("projects.html", part, *values))
 
 
 def _page(request: ShopRequest, title: str, body: str) -> Response:
@@ -137,11 +71,26 @@ def _project(request: ShopRequest) -> Project:
     return project
 
 
+SIGN_IN = SignIn(
+    site="gitlab",
+    path="/users/sign_in",
+    leave_path="/users/sign_out",
+    home="/",
+    left="/users/sign_in",
+    page=_page,
+    title="Sign in",
+    button="Sign in",
+    wrong="Invalid login or password.",
+    user="user[login]",
+    password="user[password]",
+    look={
+        "label": "Username or email",
+        "tests": ("username-field", "password-field", "sign-in-button"),
+    },
+)
 ROUTES = (
     Route("GET", "/", home, private=True),
-    Route("GET", "/users/sign_in", login_page),
-    Route("POST", "/users/sign_in", login),
-    Route("GET", "/users/sign_out", logout),
+    *SIGN_IN.routes,
     Route("GET", "/-/profile", profile, private=True),
     Route("GET", "/{owner}/{name}", project, private=True),
     Route("GET", "/{owner}/{name}/-/project_members", members, private=True),

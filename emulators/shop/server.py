@@ -13,6 +13,7 @@ from prill.emulators.shop.pages import (
     Response,
     Route,
     ShopRequest,
+    draw,
     redirect,
     shop_page,
     site_page,
@@ -173,7 +174,7 @@ async def _form(http: web.Request) -> dict[str, str]:
 
 def _error_page(site: Site, request: ShopRequest, status: int, message: str) -> Response:
     title = "Whoops, our bad..." if status == 404 else "This did not work"
-    body = '<p><a href="/">Go to the first page</a></p>'
+    body = draw("parts.html", "way_back")
     if site == "shopping":
         answer = shop_page(request, title, body, status=status, message=message)
     else:

@@ -17,7 +17,6 @@ from prill.emulators.webarena.oracle_answers import check_answer, check_url, hos
 from prill.emulators.webarena.oracle_pages import SETTLE, ShopAccess, check_pages, shop_access
 from prill.emulators.webarena.tasks import Check, Mode, TaskConfig, make_task, note, product
 from prill.errors import UsageError
-from prill.models.calls import together
 from prill.protocols import LanguageModel
 from prill.types import LabelRecord, Trajectory
 
@@ -118,26 +117,6 @@ class WebArenaOracle:
         return LabelRecord(
             id=trajectory.id, success=success, source="oracle", annotator=who, note=reason
         )
-
-
-async def grade_offline(
-    trajectories: Iterable[Trajectory],
-    configs: Iterable[TaskConfig],
-    *,
-    mode: Mode = "paper",
-    model: LanguageModel | None = None,
-) -> list[LabelRecord]:
-    """Labels for recorded episodes, in order, without a browser: answers and last addresses are
-    compared, and tasks that need a look at a site stay undecided unless one of those already
-    failed.
-
-    The tasks must name the sites as the records do. Records of `prill rollout` have WebArena's
-    public hosts: `load_configs({name: f"http://{host}" for name, host in PUBLIC.items()})`, with
-    PUBLIC of `prill.emulators.webarena.sites`. An address on a host that no task names decides
-    nothing.
-    """
-    oracle = WebArenaOracle(configs, mode=mode, model=model)
-    return await together([oracle.grade(trajectory) for trajectory in trajectories])
 
 
 def extract_answer(trajectory: Trajectory, mode: Mode) -> str:

@@ -125,11 +125,6 @@ def read_configs(data: bytes, environ: Mapping[str, str] | None = None) -> tuple
         raise UsageError(f"not a task file of WebArena: {error}") from None
 
 
-def load_tasks(environ: Mapping[str, str] | None = None) -> tuple[Task, ...]:
-    """All tasks as agents and judges may see them; see `load_configs`."""
-    return tuple(make_task(config) for config in load_configs(environ))
-
-
 def make_task(config: TaskConfig) -> Task:
     """The task without its checks. The id is `webarena.<number>`; `site` is `multi` where a task
     has two.

@@ -11,10 +11,4 @@ if TYPE_CHECKING:
     from prill.evaluators.attacks.families import families as attack_families
 
 __all__ = ["FAMILIES", "Family", "Variant", "attack_families"]
-_HOMES = {
-    "FAMILIES": "families",
-    "Family": "families",
-    "Variant": "families",
-    "attack_families": "families:families",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

@@ -31,20 +31,4 @@ __all__ = [
     "reference_verdict",
     "slices",
 ]
-_HOMES = {
-    "Agreement": "agreement",
-    "Figure": "figure",
-    "measure_agreement": "agreement",
-    "annotator_agreement": "annotators",
-    "by_step": "agreement",
-    "calibrate": "calibration_fit",
-    "compare": "comparison",
-    "correct": "corrections",
-    "load_corrections": "corrections",
-    "pair": "agreement",
-    "rank_agents": "comparison",
-    "reference_action": "reference",
-    "reference_verdict": "reference",
-    "slices": "comparison",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

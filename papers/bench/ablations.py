@@ -46,7 +46,7 @@ from prill.runs.rollout.episodes import settings_text
 class AblationResult:
     """What each row of the table came to.
 
-    Attributes:
+    Args:
         name: The name of the table.
         paper: The paper that prints it.
         rows: The rows, and what each came to.

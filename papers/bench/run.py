@@ -141,7 +141,7 @@ class BenchConfig(EpisodesConfig):
 class BenchResult:
     """What an agent came to.
 
-    Attributes:
+    Args:
         figures: All figures, as `results.json` has them.
         output: The folder with tables, figures, picture and episodes.
         lost: Episodes that could not begin.

@@ -36,16 +36,4 @@ __all__ = [
     "read_note",
     "write_note",
 ]
-_HOMES = {
-    "AttemptMemory": "memory",
-    "Note": "memory",
-    "Rules": "memory",
-    "StructuredReflection": "agent",
-    "StructuredSpec": "agent",
-    "clicked": "actions",
-    "build_memory": "memory",
-    "planning_calls": "agent",
-    "read_note": "memory",
-    "write_note": "memory",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

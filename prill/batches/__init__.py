@@ -17,11 +17,4 @@ if TYPE_CHECKING:
     from prill.batches.replay import collect, write
 
 __all__ = ["BatchFolder", "collect", "fetch", "submit", "write"]
-_HOMES = {
-    "BatchFolder": "folder",
-    "collect": "replay",
-    "fetch": "jobs",
-    "submit": "jobs",
-    "write": "replay",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Literal
 
 import msgspec
 
@@ -31,6 +30,8 @@ from prill.io.outputs import (
     write_output,
     writing,
 )
+from prill.io.verdict_log import list_differences
+from prill.locks import Closing
 from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"
@@ -166,12 +167,7 @@ class BatchFolder(LockedFolder):
         Raises:
             UsageError: They are those of another judge or other settings.
         """
-        ours = self.manifest.evaluator
-        names = ("name", "version", "model", "prompt", "params")
-        pairs = [(name, getattr(ours, name), getattr(evaluator, name)) for name in names]
-        if changes := "; ".join(
-            f"{name} {theirs} there, {now} now" for name, theirs, now in pairs if theirs != now
-        ):
+        if changes := list_differences(self.manifest.evaluator, evaluator):
             raise UsageError(
                 f"{self.path}: its requests are those of another judge ({changes}); write a new "
                 "batch"
@@ -313,7 +309,7 @@ def _read_manifest(file: Path) -> Manifest:
     return manifest
 
 
-class StageWriter:
+class StageWriter(Closing):
     """The requests of the next stage, in as many files as models and the limits of batch APIs want;
     whole, or not there.
     """
@@ -354,15 +350,8 @@ class StageWriter:
         if self._parts:
             self._folder.update(*(part.described(self.stage) for part in self._parts))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Drops the files that are not in place."""
         for part in self._parts:
             part.file.close()
             part.path.unlink(missing_ok=True)

@@ -157,8 +157,14 @@ class PartConfig(ABC):
 
     @classmethod
     def knows(cls, name: str) -> bool:
-        """Whether a word can be a name. On a command line, one that cannot stands for what comes
-        next.
+        """Tells whether a word can be a name. On a command line, one that cannot stands for what
+        comes next.
+
+        Args:
+            name: The word.
+
+        Returns:
+            Whether it can.
         """
         return True
 

@@ -64,7 +64,13 @@ class Pool(Generic[E]):
 
     @contextlib.asynccontextmanager
     async def lend(self, *, but: E | None = None) -> AsyncIterator[E]:
-        """Waits for a free environment, preferably not `but`.
+        """Waits for a free environment.
+
+        Args:
+            but: One to pass over while others are free. None: any will do.
+
+        Returns:
+            The environment, as a context manager that gives it back.
 
         Raises:
             EnvironmentFailedError: All have been set aside.
@@ -85,7 +91,12 @@ class Pool(Generic[E]):
                 self._change.notify_all()
 
     async def report(self, environment: E, failure: str | None) -> None:
-        """Reports why a lent environment could not begin its episode; None when it did."""
+        """Notes how a lent environment began its episode.
+
+        Args:
+            environment: The environment.
+            failure: Why it could not begin. None: it did.
+        """
         key = id(environment)
         self._failures[key] = 0 if failure is None else self._failures[key] + 1
         if failure is None or self._failures[key] < self._patience:

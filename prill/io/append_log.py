@@ -16,7 +16,6 @@ What an `AppendLog` guarantees, whichever records it holds:
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import os
 import shutil
 import zlib
@@ -24,8 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -35,13 +33,14 @@ from prill.io.kinds import parse_object
 from prill.io.lines import Line, whole_records
 from prill.io.outputs import append_whole, failures, is_there, locked, make_folder
 from prill.io.store import encode
+from prill.locks import Closing, lock_file
 
 T = TypeVar("T")
 _BROKEN = (msgspec.MsgspecError, ValueError, RecursionError, InputError)
 _MAX_NAME = 250  # bytes: file systems allow 255
 
 
-class AppendLog(Generic[T]):
+class AppendLog(Closing, Generic[T]):
     """The file while it is written.
 
     Args:
@@ -149,11 +148,11 @@ class AppendLog(Generic[T]):
         part = _new(self._target)
         with failures(self.path), ExitStack() as on_failure:
             # Only who holds the lock of the file gets here, so that one name is enough.
-            new = os.open(part, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
+            # Locked before the name appears: nobody can slip in between.
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
+            new = lock_file(part, flags, 0o600)
             on_failure.callback(part.unlink, missing_ok=True)
             on_failure.callback(os.close, new)
-            # held before the name appears: nobody can slip in between
-            fcntl.flock(new, fcntl.LOCK_EX)
             with open(new, "wb", closefd=False) as file:
                 file.writelines(lines)
             os.fsync(new)
@@ -189,17 +188,6 @@ class AppendLog(Generic[T]):
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def saved(self) -> Path:
         """Copies the current content to another file and returns its path."""

@@ -1,4 +1,4 @@
-"""A small on-disk cache, safe for several processes, threads and event loops."""
+"""Caches: one on disk, safe for several processes, threads and event loops; one in memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 from weakref import finalize
 
 import msgspec
@@ -19,6 +20,8 @@ import msgspec
 from prill.errors import UsageError
 
 _T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
 _ask_again: ContextVar[bool] = ContextVar("ask_again", default=False)
 _TRIES, _PAUSE = 600, 0.05  # together 30 seconds, as long as SQLite waits elsewhere
 
@@ -178,3 +181,36 @@ def _share(connection: sqlite3.Connection) -> None:
                 raise
             time.sleep(_PAUSE)
     connection.execute("PRAGMA journal_mode = WAL")
+
+
+class BoundedCache(Generic[_K, _V]):
+    """A cache in memory with limits on entries and bytes: what was used longest ago goes first."""
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        self.max_entries, self.max_bytes, self.bytes = max_entries, max_bytes, 0
+        self._entries: OrderedDict[_K, tuple[_V, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: _K) -> _V | None:
+        """The value, which counts as used now; None where it is not kept."""
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        return self._entries[key][0]
+
+    def put(self, key: _K, value: _V, size: int) -> None:
+        """Keeps a value of so many bytes; one that is larger than all that may be kept is not."""
+        self.remove(key)
+        if size > self.max_bytes:
+            return
+        self._entries[key] = value, size
+        self.bytes += size
+        while len(self._entries) > self.max_entries or self.bytes > self.max_bytes:
+            self.remove(next(iter(self._entries)))
+
+    def remove(self, key: _K) -> None:
+        """Forgets a value; nothing happens where it is not kept."""
+        _, size = self._entries.pop(key, (None, 0))
+        self.bytes -= size

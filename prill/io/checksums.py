@@ -10,7 +10,6 @@ on in it begins the record.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
@@ -24,6 +23,7 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.io.atomic import append_whole, failures
+from prill.locks import lock_file
 
 CHECKSUMS = "checksums.jsonl"
 _FORMAT = "prill checksums 1"
@@ -205,9 +205,9 @@ class Checksums:
         if not lines and self.exists:
             return
         with failures(self.path):
-            file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            file = lock_file(self.path, flags)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX)
                 if (size := os.fstat(file).st_size) and os.pread(file, 1, size - 1) != b"\n":
                     with open(self.path, "rb") as whole:
                         size = sum(len(raw) for raw in whole if raw.endswith(b"\n"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -38,21 +38,30 @@ def line_fault(data: bytes, error: Exception, type_: type) -> str:
     return text
 
 
-def unknown_keys(record: object, type_: type, at: str = "") -> Iterator[str]:
-    """The path of every key in a decoded record that the type does not have, such as
-    `steps[0].action.raw`.
+def take_unknown(record: object, type_: type, extras: dict[str, Any], at: str = "") -> None:
+    """Moves the keys of a decoded record that the type does not have into `extras`, by their path,
+    such as `steps[0].action.raw`.
     """
     if not isinstance(record, dict):
         return
-    inner = _fields(type_)
-    for key, value in record.items():
-        if key not in inner:
-            yield f"{at}{key}"
-        elif (part := inner[key]) is not None and isinstance(value, list):
+    known = _fields(type_)
+    if not record.keys() <= known.keys():
+        for key in [key for key in record if key not in known]:
+            extras[f"{at}{key}"] = record.pop(key)
+    for key, part in _parts(type_):
+        value = record.get(key)
+        if isinstance(value, list):
             for i, one in enumerate(value):
-                yield from unknown_keys(one, part, f"{at}{key}[{i}].")
-        elif part is not None:
-            yield from unknown_keys(value, part, f"{at}{key}.")
+                take_unknown(one, part, extras, f"{at}{key}[{i}].")
+        else:
+            take_unknown(value, part, extras, f"{at}{key}.")
+
+
+def unknown_keys(record: object, type_: type) -> list[str]:
+    """The paths of the keys that `take_unknown` takes out."""
+    extras: dict[str, Any] = {}
+    take_unknown(record, type_, extras)
+    return list(extras)
 
 
 def duplicate(id: str, first: str) -> str:
@@ -115,6 +124,14 @@ def _fields(type_: type) -> dict[str, type | None]:
     return {field.name: next(_records(hints[field.name]), None) for field in fields(type_)}
 
 
+@cache
+def _parts(type_: type) -> tuple[tuple[str, type], ...]:
+    """The fields that hold records, and behind them those that hold several."""
+    hints = get_type_hints(type_)
+    parts = ((name, part) for name, part in _fields(type_).items() if part is not None)
+    return tuple(sorted(parts, key=lambda pair: get_origin(hints[pair[0]]) is tuple))
+
+
 def _records(hint: Any) -> Iterator[type]:
     if isinstance(hint, type) and is_dataclass(hint):
         yield hint
@@ -129,7 +146,7 @@ def _types() -> tuple[type, ...]:
     while waiting:
         if (type_ := waiting.pop()) not in seen:
             seen[type_] = None
-            waiting += [part for part in _fields(type_).values() if part is not None]
+            waiting += [part for _, part in _parts(type_)]
     return tuple(seen)
 
 

@@ -15,7 +15,8 @@ from msgspec import UnsetType
 
 from prill.checks import check_record
 from prill.errors import InputError, MissingExtraError, UsageError
-from prill.io.store import move_extras, with_screenshots
+from prill.io.faults import take_unknown
+from prill.io.store import with_screenshots
 from prill.temporary.images import in_memory
 from prill.types import LabelRecord, Observation, Task, Trajectory, Verdict
 
@@ -234,7 +235,7 @@ def _record(row: Mapping[str, Any], kind: type) -> Any:
     if kind is not Trajectory:
         return msgspec.convert(record, kind)
     extras: dict[str, Any] = {}
-    move_extras(record, Trajectory, "", extras)
+    take_unknown(record, Trajectory, extras)
     record["metadata"] = {**extras, **(record.get("metadata") or {})}
     trajectory = msgspec.convert(record, Trajectory)
     # An observation is given the bytes: it keeps their file.

@@ -5,21 +5,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from errno import EACCES, EISDIR, ENOTDIR
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Literal, Protocol, Self, TextIO
+from typing import IO, Literal, Protocol, TextIO
 
 from prill.errors import InputError, UsageError
-
-# here, too: other rooms take what writing needs from this module
 from prill.io.atomic import append_whole as append_whole
 from prill.io.atomic import failures as failures
 from prill.io.atomic import is_there as is_there
@@ -27,6 +23,9 @@ from prill.io.atomic import part_path as part_path
 from prill.io.checksums import replaced
 from prill.io.kinds import detect_kind, parse_object
 from prill.io.lines import STREAM, is_stream, open_lines, read_lines
+
+# here, too: other rooms take what writing needs from this module
+from prill.locks import Closing, lock_if_free
 
 Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",  # noqa: E501
@@ -284,21 +283,19 @@ def locked(path: _Path) -> int:
 
 
 def held(path: _Path, refusal: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """A file or folder, opened, that nobody else gets so until it is closed. Raises UsageError
+    """A file or folder, opened, that nobody else gets so until it is closed. Raises InUseError
     where somebody has it, and OSError.
     """
-    file = os.open(path, flags, 0o644)
-    with ExitStack() as on_failure:
-        on_failure.callback(os.close, file)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UsageError(refusal) from None
-        on_failure.pop_all()
-        return file
+    if (file := lock_if_free(path, flags)) is None:
+        raise InUseError(refusal)
+    return file
 
 
-class LockedFolder:
+class InUseError(UsageError):
+    """Another process has what only one may have."""
+
+
+class LockedFolder(Closing):
     """A folder that one process at a time may use; `_lock` is its lock file, open until close."""
 
     _lock = -1
@@ -308,17 +305,6 @@ class LockedFolder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _expect_writable(target: Path, *, continued: bool = False) -> None:

@@ -77,8 +77,13 @@ class Shard:
         return int.from_bytes(digest[:8]) % self.count == self.number - 1
 
     def takes_turn(self, position: int) -> bool:
-        """Tells whether this shard takes what comes at a position, from 0, where shards take
-        turns.
+        """Tells whether this shard takes what comes at a position, where shards take turns.
+
+        Args:
+            position: The position, from 0.
+
+        Returns:
+            Whether it does.
         """
         return position % self.count == self.number - 1
 

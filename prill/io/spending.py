@@ -20,7 +20,7 @@ import msgspec
 from prill.errors import InputError, UsageError
 from prill.io.kinds import parse_object
 from prill.io.lines import read_lines
-from prill.io.outputs import failures, locked, make_folder, write_output
+from prill.io.outputs import InUseError, failures, locked, make_folder, write_output
 
 SPENDING = "spending.json"
 _FORMAT = "prill spending 1"
@@ -74,7 +74,7 @@ class SpendingFile:
             except UsageError as error:
                 if not self._needed:
                     self._lock = _NOT_MINE
-                elif isinstance(error.__context__, BlockingIOError):
+                elif isinstance(error, InUseError):
                     raise UsageError(
                         f"{self.path}: another process is spending the budget of this run"
                     ) from None

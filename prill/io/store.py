@@ -11,7 +11,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, overload
 
@@ -21,7 +21,7 @@ from prill.checks import check_record, expect_several, missing_image, unwritable
 from prill.errors import InputError, UsageError
 from prill.io.cache import scratch_database
 from prill.io.checksums import expect_unchanged
-from prill.io.faults import duplicate, line_fault
+from prill.io.faults import duplicate, line_fault, take_unknown
 from prill.io.images import open_image_file
 from prill.io.kinds import Kind, trajectory_files
 from prill.io.lines import get_name, resolve_folder
@@ -32,12 +32,8 @@ from prill.io.lines import read_lines as read_lines
 from prill.io.outputs import Writer, check_output, content_of_line, part_path, writing
 from prill.io.shards import Shard
 from prill.temporary.images import in_memory
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
+from prill.types import LabelRecord, Observation, Trajectory, Verdict
 
-_FIELDS: dict[type, frozenset[str]] = {
-    cls: frozenset(f.name for f in fields(cls))
-    for cls in (Trajectory, Task, Observation, Action, Step)
-}
 _encoder = msgspec.json.Encoder()
 _log = logging.getLogger("prill.io.store")
 # of a line that stands for a record of another format: why that could not be read
@@ -180,7 +176,7 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
     if isinstance(problem := record.get(_UNREADABLE), str) and "task" not in record:
         raise InputError(problem)
     extras: dict[str, Any] = {}
-    move_extras(record, Trajectory, "", extras)
+    take_unknown(record, Trajectory, extras)
     try:
         trajectory = msgspec.convert(record, Trajectory)
     except msgspec.ValidationError as error:
@@ -342,30 +338,6 @@ def _read_id(data: bytes) -> str | None:
         return None
     id = record.get("id") if isinstance(record, dict) else None
     return id if isinstance(id, str) and id else None
-
-
-def move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
-    """Takes keys that a record does not have out of its plain types, into `extras`, by their
-    path.
-    """
-    if not isinstance(record, dict):
-        return
-    if not record.keys() <= _FIELDS[cls]:
-        for key in [k for k in record if k not in _FIELDS[cls]]:
-            extras[f"{at}{key}"] = record.pop(key)
-    if cls is Trajectory:
-        move_extras(record.get("task"), Task, f"{at}task.", extras)
-        move_extras(record.get("final"), Observation, f"{at}final.", extras)
-        steps = record.get("steps")
-        for i, step in enumerate(steps if isinstance(steps, list) else ()):
-            move_extras(step, Step, f"{at}steps[{i}].", extras)
-    elif cls is Task:
-        earlier = record.get("earlier")
-        for i, turn in enumerate(earlier if isinstance(earlier, list) else ()):
-            move_extras(turn, Trajectory, f"{at}earlier[{i}].", extras)
-    elif cls is Step:
-        move_extras(record.get("observation"), Observation, f"{at}observation.", extras)
-        move_extras(record.get("action"), Action, f"{at}action.", extras)
 
 
 def with_screenshots(

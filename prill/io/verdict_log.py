@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 from prill.errors import UsageError
 from prill.io.append_log import AppendLog
@@ -18,6 +17,7 @@ from prill.io.kinds import parse_object
 from prill.io.lines import is_stream, read_lines
 from prill.io.outputs import check_output, failures, is_stdout, writing
 from prill.io.store import encode, read_verdicts
+from prill.locks import Closing
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
 # Not asked, or cheap to find again: a plain resume takes these up.
@@ -127,7 +127,7 @@ class VerdictLog(AppendLog[Any]):
 
     def _take(self, record: Any, start: int) -> None:
         if record.evaluator != self.evaluator:
-            differences = _differences(record.evaluator, self.evaluator, ("there", "now"))
+            differences = list_differences(record.evaluator, self.evaluator)
             raise UsageError(
                 f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose "
                 "another file, or begin again",
@@ -146,9 +146,10 @@ class VerdictLog(AppendLog[Any]):
             )
 
 
-def _differences(
-    other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str]
+def list_differences(
+    other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str] = ("there", "now")
 ) -> str:
+    """In what one judge differs from another, in words; empty where they are the same."""
     names = (
         ("name", "version", "model", "prompt", "params")
         if isinstance(other, EvaluatorInfo)
@@ -239,7 +240,9 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
         for place, verdict in enumerate(read_verdicts(path)):
             read, first = read + 1, first or verdict.evaluator
             if verdict.evaluator != first:
-                differences = _differences(verdict.evaluator, first, ("there", f"in {paths[0]}"))
+                differences = list_differences(
+                    verdict.evaluator, first, ("there", f"in {paths[0]}")
+                )
                 raise UsageError(
                     f"{path}: verdicts of another evaluator than in {paths[0]} ({differences}); "
                     "merge each apart"
@@ -261,12 +264,12 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
     return read
 
 
-class VerdictStream:
+class VerdictStream(Closing):
     """Verdicts to standard output or a pipe, written at once; earlier output is unknown."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
-        self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `__exit__`
+        self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `close`
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
         """False: nothing can be resumed."""
@@ -281,15 +284,8 @@ class VerdictStream:
     def drop(self, id: str) -> None:
         """Does nothing: written verdicts stay."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Closes the pipe; standard output stays open."""
         if self._file is not sys.stdout.buffer:
             with failures(self.path):
                 self._file.close()

@@ -27,13 +27,4 @@ __all__ = [
     "make_model",
     "mend_torchvision",
 ]
-_HOMES = {
-    "EmbeddedModel": "embedded",
-    "LocalModel": "local.model",
-    "OpenAIModel": "client",
-    "VLLMModel": "vllm",
-    "WordFormat": "replies",
-    "make_model": "registry",
-    "mend_torchvision": "local.torchvision",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

@@ -4,7 +4,8 @@
 
 Standard input is a pipe that the owner holds open: it ends with the owner, also by kill -9. A file
 of its own without prill's other modules, so that it stays small; in a session of its own, a Ctrl-C
-in the terminal does not reach it.
+in the terminal does not reach it. The owner begins it by `begin`, and shows what the command said
+last by `last_words`.
 """
 
 from __future__ import annotations
@@ -12,16 +13,56 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from types import FrameType
+from typing import IO
 
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 GLANCE = 0.5  # seconds between two looks at the command
 GENTLE = 15.0  # seconds between asking to end and ending
+_LINES, _LINE, _TAIL = 15, 300, 64_000  # lines, characters and bytes of a log that are shown
+
+
+def begin(
+    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Starts a keeper of the command, which writes to the log. Both end when its standard input is
+    closed.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-I", __file__, *command],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def last_lines(
+    log: IO[bytes], most: int = _LINES, *, since: int = 0, secret: str = ""
+) -> list[str]:
+    """The last lines of a log from the byte `since` on, fit to be shown."""
+    size = os.fstat(log.fileno()).st_size
+    data = os.pread(log.fileno(), _TAIL, max(since, size - _TAIL))
+    text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", data.decode("utf-8", "replace"))
+    text = text.replace(secret, "***") if secret else text
+    lines = [
+        "".join(c if c.isprintable() else " " for c in line).rstrip()[:_LINE]
+        for line in text.splitlines()
+    ]
+    return [line for line in lines if line][-most:]
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """The end of a message with these lines."""
+    return "; its last lines:\n  " + "\n  ".join(lines) if lines else "; it said nothing"
 
 
 def keep(command: list[str]) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -26,6 +25,7 @@ from prill.errors import (
     UnscoredError,
     UsageError,
 )
+from prill.io.cache import BoundedCache
 from prill.io.images import (
     DAMAGED,
     Version,
@@ -589,7 +589,7 @@ ImageFormat = Annotated[
         "nothing else"
     ),
 ]
-_CACHE_BYTES = 32_000_000
+_CACHED, _CACHE_BYTES = 10_000, 32_000_000  # images, and their bytes
 _SMALL_BYTES = 1_000_000  # of a file that is encoded in less than a millisecond
 
 
@@ -698,8 +698,7 @@ class ImageEncoder:
             raise UsageError(f"unknown image_format {image_format!r}; give jpeg, or leave it out")
         self.max_pixels = max_pixels
         self.image_format = image_format
-        self._cache: OrderedDict[tuple[str, int, int], EncodedImage] = OrderedDict()
-        self._bytes = 0
+        self._cache: BoundedCache[Version, EncodedImage] = BoundedCache(_CACHED, _CACHE_BYTES)
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[ImageEncoder], tuple[int, ImageFormat]]:
@@ -736,18 +735,12 @@ class ImageEncoder:
 
     def _kept(self, key: Version) -> EncodedImage | None:
         with self._lock:
-            if (entry := self._cache.get(key)) is not None:
-                self._cache.move_to_end(key)
-        return entry
+            return self._cache.get(key)
 
     def _keep(self, key: Version, image: EncodedImage) -> EncodedImage:
         remember_hash(key, image.sha256)
         with self._lock:
-            if key not in self._cache:
-                self._cache[key] = image
-                self._bytes += len(image.literal)
-            while self._bytes > _CACHE_BYTES and len(self._cache) > 1:
-                self._bytes -= len(self._cache.popitem(last=False)[1].literal)
+            self._cache.put(key, image, len(image.literal))
         return image
 
 

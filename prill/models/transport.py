@@ -12,8 +12,8 @@ import sys
 import time
 import urllib.request
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -139,19 +139,22 @@ class CircuitBreaker:
         self._open: set[asyncio.Timeout] = set()
         self.why = ""
 
-    def call(self) -> WatchedCall:
-        """Around one call with all its attempts; what it gives stands for the call. All others
-        raise EndpointGoneError too.
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[asyncio.Timeout]:
+        """Around one call with all its attempts; what it gives stands for the call. Raises
+        EndpointGoneError once the circuit breaker opens.
         """
-        return WatchedCall(self)
-
-    def begin(self, call: asyncio.Timeout) -> None:
-        """Notes the start of a call."""
+        call = asyncio.timeout(None)
         self._open.add(call)
-
-    def end(self, call: asyncio.Timeout) -> None:
-        """Notes the end of a call."""
-        self._open.discard(call)
+        try:
+            async with call:
+                yield call
+        except TimeoutError:
+            if not call.expired():
+                raise
+            raise EndpointGoneError(self.why) from None
+        finally:
+            self._open.discard(call)
 
     def answered(self) -> None:
         """Notes an answer, including an error: the endpoint is reachable."""
@@ -198,32 +201,6 @@ class CircuitBreaker:
             not self.left()
             or _now() - self._failing.get(call, _now()) >= self.patience / LEAST_CALLS
         )
-
-
-class WatchedCall:
-    """What a circuit breaker is around one call: `async with` it."""
-
-    __slots__ = ("_breaker", "_call")
-
-    def __init__(self, breaker: CircuitBreaker) -> None:
-        self._breaker = breaker
-        self._call = asyncio.timeout(None)
-
-    async def __aenter__(self) -> asyncio.Timeout:
-        self._breaker.begin(self._call)
-        return await self._call.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._breaker.end(self._call)
-        try:
-            await self._call.__aexit__(kind, error, trace)
-        except TimeoutError:
-            raise EndpointGoneError(self._breaker.why) from None
 
 
 def _now() -> float:

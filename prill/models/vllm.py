@@ -39,14 +39,13 @@ from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.devices import expect_room, fit_together, hold, note_made
 from prill.models.ledger import Booking, Price, queued
-from prill.models.local.trained import expect_trained
+from prill.models.local.trained import expect_model, expect_trained
 from prill.models.replies import Completion
 from prill.models.request import ImageFormat, RepetitionPenalty, Temperature, TopK, TopP
 from prill.models.transport import Endpoint, RequestStats
 
 _HOST = "127.0.0.1"
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")
-_LINES, _LINE = 15, 300  # what is shown of the server's log
 _POLL = 0.25
 _MAX_HEADER = 100_000_000  # bytes; the limit of safetensors itself
 # Parts of the vision encoder and its connector, as transformers' vision-language models name them.
@@ -308,13 +307,8 @@ class _Run:
             **os.environ,
             "VLLM_API_KEY": server.key,
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", keeper.__file__, *server.command, *_flags({"port": port})],
-            stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=self._log,
-            env=environment,
-            start_new_session=True,
+        self._process = keeper.begin(
+            (*server.command, *_flags({"port": port})), self._log, environment
         )
         self.end = weakref.finalize(self, _end, self._process, self._log, os.getpid())
         # A daemon: an interrupted run does not wait for the start.
@@ -327,7 +321,7 @@ class _Run:
         if not self.end.alive and not self._failure:
             self._failure = "the server was closed"
         if not self._failure and (code := self._process.poll()) is not None:
-            self._failure = f"vLLM has ended (status {code}){self._last_lines()}"
+            self._failure = f"vLLM has ended (status {code}){self._last_words()}"
         if self._failure:
             raise EndpointError(f"{self.name}: {self._failure}")
 
@@ -338,7 +332,7 @@ class _Run:
                 return False
             self._failure = (
                 f"vLLM was not ready after {self.timeout:g} s (start_timeout gives it "
-                f"longer){self._last_lines()}"
+                f"longer){self._last_words()}"
             )
             self.end()
         self.is_settled.set()
@@ -358,25 +352,15 @@ class _Run:
         except (OSError, ValueError, http.client.HTTPException):
             return False
 
-    def last_words(self, most: int) -> list[str]:
-        """The last lines of the server's log, fit to be shown."""
+    def last_lines(self, *most: int) -> list[str]:
+        """The last lines of the server's log, fit to be shown; none once it is closed."""
         try:
-            size = os.fstat(self._log.fileno()).st_size
-            text = os.pread(self._log.fileno(), 64_000, max(0, size - 64_000)).decode(
-                "utf-8", "replace"
-            )
+            return keeper.last_lines(self._log, *most, secret=self._key)
         except (OSError, ValueError):  # closed by another thread
             return []
-        text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace(self._key, "***")
-        lines = [
-            "".join(c if c.isprintable() else " " for c in line).strip()[:_LINE]
-            for line in text.splitlines()
-        ]
-        return [line for line in lines if line][-most:]
 
-    def _last_lines(self) -> str:
-        lines = self.last_words(_LINES)
-        return "; its last lines:\n  " + "\n  ".join(lines) if lines else "; it said nothing"
+    def _last_words(self) -> str:
+        return keeper.last_words(self.last_lines())
 
 
 def _watch_start(run_of: Callable[[], _Run | None]) -> None:
@@ -397,7 +381,7 @@ def _watch_start(run_of: Callable[[], _Run | None]) -> None:
         delay=1.0,
     ) as bar:
         while (run := run_of()) is not None and not run.look(time.monotonic() - start):
-            bar.set_postfix_str(" ".join(run.last_words(1)), refresh=False)
+            bar.set_postfix_str(" ".join(run.last_lines(1)).strip(), refresh=False)
             bar.update(1)
             del run
             time.sleep(_POLL)
@@ -445,9 +429,7 @@ def _model_folder(model: str) -> Path | None:
     folder = Path(model).expanduser().resolve()
     if not folder.is_dir() and not model.startswith(("/", ".", "~")):
         return None
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"{model}: no folder with a model in it (a config.json and weights)")
-    expect_trained(folder)
+    expect_model(folder, model)
     return folder
 
 

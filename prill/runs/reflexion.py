@@ -240,7 +240,17 @@ reflexion = synchronous(reflexion_async)
 
 
 async def plan_reflexion_async(config: ReflexionConfig) -> RunPlan:
-    """What the run would do at most; every part is made, nothing is played. Raises UsageError."""
+    """What the run would do at most; every part is made, nothing is played.
+
+    Args:
+        config: The settings of the run.
+
+    Returns:
+        The plan.
+
+    Raises:
+        UsageError: The run could not begin.
+    """
     _check_output(config)
     async with session(config, config.output, planned=True) as made:
         if made.setting.oracle is None:

@@ -123,7 +123,7 @@ class OpenedView:
 class ViewResult:
     """What a sitting came to.
 
-    Attributes:
+    Args:
         runs: How many runs were read.
         problems: What could not be read.
         output: The label file; None where no labels were taken.

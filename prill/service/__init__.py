@@ -12,11 +12,4 @@ if TYPE_CHECKING:
     from prill.service.spec import ServiceSpec
 
 __all__ = ["Service", "ServiceSpec", "make_service", "serve", "serve_async"]
-_HOMES = {
-    "Service": "app",
-    "ServiceSpec": "spec",
-    "make_service": "app",
-    "serve": "server",
-    "serve_async": "server",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

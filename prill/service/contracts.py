@@ -18,7 +18,7 @@ import msgspec
 from prill.errors import InputError
 from prill.io.images import open_image
 from prill.refine.rewards import RewardResult
-from prill.refine.rewards.serialization import compute_digest
+from prill.refine.rewards.serialization import compute_digest, get_text
 from prill.service.request_parsing import RequestParser, decoded_image
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -151,7 +151,7 @@ class _Responses:
             (
                 text
                 for turn in reversed(turns)
-                if turn.get("role", "user") == "user" and (text := _text(turn))
+                if turn.get("role", "user") == "user" and (text := get_text(turn))
             ),
             None,
         )
@@ -180,7 +180,7 @@ class _Responses:
                     thoughts, seen = [], Observation()
             elif kind in ("computer_call_output", "function_call_output"):
                 seen = self._seen(item.get("output"), seen)
-            elif kind == "message" and (text := _text(item)):
+            elif kind == "message" and (text := get_text(item)):
                 answer.append(text)
         words = answer[-1] if answer else None
         if words is not None or not steps:
@@ -275,12 +275,3 @@ def _point(place: dict[str, Any], size: tuple[int, int] | None) -> tuple[float, 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
     return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
-
-
-def _text(turn: dict[str, Any]) -> str:
-    content = turn.get("content")
-    if isinstance(content, str):
-        return content
-    return "\n".join(
-        text for part in _objects(content) if isinstance(text := part.get("text"), str) and text
-    )

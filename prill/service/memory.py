@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from prill.errors import InputError
 from prill.types import Trajectory
 
-_K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 # Measured with msgspec 0.22 and Python 3.11: `{"":0}` takes 101 bytes for each of the characters
 # counted here, `[]` 36.
@@ -107,39 +106,6 @@ class Reservation:
     def release(self) -> None:
         """Holds nothing any more; safe to call twice."""
         self.resize(0)
-
-
-class BoundedCache(Generic[_K, _V]):
-    """A least-recently-used cache with limits on entries and bytes."""
-
-    def __init__(self, max_entries: int, max_bytes: int) -> None:
-        self.max_entries, self.max_bytes, self.bytes = max_entries, max_bytes, 0
-        self._entries: OrderedDict[_K, tuple[_V, int]] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: _K) -> _V | None:
-        """The value, which counts as used now; None where it is not kept."""
-        if key not in self._entries:
-            return None
-        self._entries.move_to_end(key)
-        return self._entries[key][0]
-
-    def put(self, key: _K, value: _V, size: int) -> None:
-        """Keeps a value of so many bytes; one that is larger than all that may be kept is not."""
-        self.remove(key)
-        if size > self.max_bytes:
-            return
-        self._entries[key] = value, size
-        self.bytes += size
-        while len(self._entries) > self.max_entries or self.bytes > self.max_bytes:
-            self.remove(next(iter(self._entries)))
-
-    def remove(self, key: _K) -> None:
-        """Forgets a value; nothing happens where it is not kept."""
-        _, size = self._entries.pop(key, (None, 0))
-        self.bytes -= size
 
 
 @cache

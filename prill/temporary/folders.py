@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from prill.locks import lock_file, lock_if_free
 
 
 class TempFolder:
@@ -20,8 +21,7 @@ class TempFolder:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         # Locked before it has its name: nobody ever finds it free while the owner lives, nor longer
         # than that.
-        self._lock = os.open(self.path / "lock.new", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = lock_file(self.path / "lock.new", mode=0o600)
         (self.path / "lock.new").rename(self.path / "lock")
 
     def close(self) -> None:
@@ -45,15 +45,13 @@ def taken_over(folder: Path) -> Iterator[bool]:
     block.
     """
     try:
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+        lock = lock_if_free(folder / "lock", os.O_RDWR)
     except OSError:
+        lock = None
+    if lock is None:
         yield False
         return
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        yield False
-    else:
         yield True
     finally:
         os.close(lock)

@@ -13,11 +13,4 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Faults", "MockServer", "ReplayEnvironment", "ScriptedModel", "marked_truth"]
-_HOMES = {
-    "Faults": "endpoint.faults",
-    "marked_truth": "endpoint.faults",
-    "MockServer": "endpoint.mock",
-    "ReplayEnvironment": "scripted",
-    "ScriptedModel": "scripted",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

@@ -26,15 +26,4 @@ __all__ = [
     "transcribed",
     "transcript_folder",
 ]
-_HOMES = {
-    "Call": "prill.models.calls",
-    "ImageFile": "prill.models.calls",
-    "Transcript": "prill.models.calls",
-    "TranscriptLog": "files",
-    "Turn": "prill.models.calls",
-    "read_transcripts": "files",
-    "transcribed": "prill.models.calls",
-    "transcript_folder": "files",
-    "read_transcript": "files",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

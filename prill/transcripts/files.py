@@ -14,14 +14,13 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.io.outputs import append_whole
+from prill.io.atomic import append_whole
 from prill.io.store import encode, read_lines
+from prill.locks import Closing
 from prill.models.calls import Call, ImageFile, Transcript, Turn
 from prill.types import Verdict
 
@@ -77,7 +76,7 @@ def read_transcript(folder: str | os.PathLike[str], verdict: Verdict) -> Transcr
     return latest
 
 
-class TranscriptLog:
+class TranscriptLog(Closing):
     """Writes transcripts. The folder and the file appear with the first one. `lost` counts those
     that could not be written.
 
@@ -128,17 +127,6 @@ class TranscriptLog:
             os.write(self._file, self._packer.flush())
             os.fsync(self._file)
         self._end_part()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self, line: bytes) -> None:
         if self._file < 0:

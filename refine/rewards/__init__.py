@@ -61,30 +61,4 @@ __all__ = [
     "single_step",
     "to_json",
 ]
-_HOMES = {
-    "IndexedTrajectories": "serialization",
-    "Reward": "reward",
-    "RewardConfig": "reward",
-    "RewardResult": "reward",
-    "RewardSpec": "reward",
-    "TRLReward": "trl",
-    "Watch": "watch.live",
-    "WatchRecord": "watch.records",
-    "WatchReport": "watch.signs",
-    "WatchSpec": "watch.spec",
-    "chat_trajectory": "chat",
-    "get_column": "serialization",
-    "make_compute_score": "verl",
-    "group_scorer": "art",
-    "from_value": "serialization",
-    "judge_episodes": "gymnasium",
-    "judge_rubric": "openenv",
-    "judge_scorer": "inspect_ai",
-    "make_reward": "reward",
-    "to_json": "serialization",
-    "read_watch": "watch.records",
-    "reference": "serialization",
-    "run_blocking": "loops",
-    "single_step": "serialization",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

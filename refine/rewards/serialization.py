@@ -187,6 +187,20 @@ def single_step(
     )
 
 
+def single_item(
+    prompt: str | Sequence[Mapping[str, Any]],
+    completion: str | Sequence[Mapping[str, Any]],
+    images: Sequence[Picture] = (),
+    *,
+    place: str,
+) -> Item:
+    """As `single_step`; a BadLine that says what is wrong where there is no trajectory."""
+    try:
+        return single_step(prompt, completion, images)
+    except InputError as error:
+        return BadLine(place, place, str(error), b"")
+
+
 def compute_digest(record: object) -> str:
     """The beginning of a hash, for an id. Raises InputError for text with an unpaired surrogate, as
     broken emoji have it.

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from prill.errors import InputError, UsageError
-from prill.io.store import BadLine, Item
+from prill.errors import UsageError
+from prill.io.store import Item
 from prill.refine.rewards.reward import Reward, RewardResult
-from prill.refine.rewards.serialization import COLUMN, from_value, get_column, single_step
+from prill.refine.rewards.serialization import COLUMN, from_value, get_column, single_item
 
 _log = logging.getLogger("prill.rewards")
 
@@ -122,10 +122,7 @@ class TRLReward:
             several = (
                 shown if isinstance(shown, list | tuple) else [shown] if shown is not None else []
             )
-            try:
-                items.append(single_step(prompt, completion, several))
-            except InputError as error:
-                items.append(BadLine(f"row {i}", f"row {i}", str(error), b""))
+            items.append(single_item(prompt, completion, several, place=f"row {i}"))
         return items
 
     def _tell(

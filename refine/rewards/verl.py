@@ -15,10 +15,9 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from prill.errors import InputError
-from prill.io.store import BadLine, Item
+from prill.io.store import Item
 from prill.refine.rewards.reward import Reward
-from prill.refine.rewards.serialization import COLUMN, from_value, get_column, single_step
+from prill.refine.rewards.serialization import COLUMN, from_value, get_column, single_item
 
 ComputeScore = Callable[..., Coroutine[Any, Any, dict[str, float]]]
 
@@ -66,10 +65,6 @@ def make_compute_score(
         place = f"extra_info {extra.get('index', '')}".rstrip()
         if key is not None:
             return from_value(get_column(extra, key), root=root, place=place)
-        asked = str(get_column(extra, goal))
-        try:
-            return single_step(asked, solution)
-        except InputError as error:
-            return BadLine(place, place, str(error), b"")
+        return single_item(str(get_column(extra, goal)), solution, place=place)
 
     return compute_score

@@ -37,7 +37,6 @@ from prill.refine.training.weights import ATTENTION, EYES, KINDS_OF_TARGETS
 # Rows in the words of ms-swift, removed at the end.
 LEARNT, HELD_OUT = f"{CHECKPOINTS}/learnt.jsonl", f"{CHECKPOINTS}/held-out.jsonl"
 ENGINE_LOG = "swift.log"
-_LINES, _LINE, _TAIL = 15, 300, 64_000  # what is shown of a log
 _POLL = 0.2
 _PACKAGES = ("ms-swift", "torch", "transformers", "peft", "trl", "accelerate")
 _NEEDED = "name the python of an environment with ms-swift (docs/how-to/cogagent.md)"
@@ -129,14 +128,7 @@ def fit_swift(
     command = [plan.python, "-m", "swift.cli.main", "sft", *swift_options(spec, plan, folder, last)]
     with failures(folder), (folder / ENGINE_LOG).open("ab") as log:
         start = log.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-I", keeper.__file__, *command],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env=_environment(spec),
-            start_new_session=True,
-        )
+        process = keeper.begin(command, log, _environment(spec))
     try:
         _follow(process, folder, plan.steps, watch)
     finally:
@@ -154,7 +146,7 @@ def fit_swift(
         raise EndpointError(
             f"ms-swift {plan.versions['ms-swift']} failed (status {process.returncode}; all of it "
             f"is in {folder / ENGINE_LOG})"
-            f"{_last_lines(folder / ENGINE_LOG, start)}"
+            f"{_last_words(folder / ENGINE_LOG, start)}"
         )
     _bring_back(made, folder)
     for name in parts:
@@ -355,17 +347,9 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def _last_lines(log: Path, start: int) -> str:
-    """The last lines of this run in a log, fit to be shown."""
+def _last_words(log: Path, start: int) -> str:
     with log.open("rb") as file:
-        file.seek(max(start, log.stat().st_size - _TAIL))
-        text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", file.read().decode("utf-8", "replace"))
-    lines = [
-        "".join(c if c.isprintable() else " " for c in line).rstrip()[:_LINE]
-        for line in text.splitlines()
-    ]
-    shown = [line for line in lines if line.strip()][-_LINES:]
-    return "; its last lines:\n  " + "\n  ".join(shown) if shown else "; it said nothing"
+        return keeper.last_words(keeper.last_lines(file, since=start))
 
 
 def _bring_back(checkpoint: Path, folder: Path) -> None:

@@ -22,6 +22,7 @@ from prill.cli.words import Switches, Words
 from prill.config.registry import load_object
 from prill.config.values import Config, config_options
 from prill.errors import UsageError
+from prill.lazy import homes
 from prill.refine import StudyArm
 from tests.support.paths import ROOT
 
@@ -1341,12 +1342,14 @@ def test_every_run_has_both_forms() -> None:
     `prill.papers.bench`.
     """
     faces = {
-        prill: ("runs.",),
-        prill.papers: ("mind2web.runs", "synapse.runs"),
-        prill.papers.bench: ("run",),
+        prill: "prill.runs.",
+        prill.papers: ("prill.papers.mind2web.runs", "prill.papers.synapse.runs"),
+        prill.papers.bench: "prill.papers.bench.run",
     }
-    for face, homes in faces.items():
-        found = {name for name, home in face._HOMES.items() if home.startswith(homes)}
+    for face, places in faces.items():
+        found = {
+            name for name, (module, _) in homes(face.__name__).items() if module.startswith(places)
+        }
         runs = {name for name in found if name.islower() and name[:5] != "plan_"}
         plain = {name for name in runs if not name.endswith("_async")}
         assert plain and plain == {name.removesuffix("_async") for name in runs - plain}

@@ -8,7 +8,6 @@ import builtins
 import inspect
 import re
 import sys
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -20,7 +19,7 @@ import pytest
 import prill.config.registry
 import prill.errors
 import prill.protocols
-from tests.support.paths import ROOT
+from tests.unit.test_structure import MODULES, ROOT
 
 SECTION = re.compile(r"^(Args|Returns|Yields|Raises):\n((?: {4}.*\n|\n)+)", re.MULTILINE)
 ITEM = re.compile(r"^ {4}(?! )\*{0,2}(.*?)(?:: \S.*)?$", re.MULTILINE)
@@ -62,16 +61,12 @@ def gives(function: Any) -> bool:
 @cache
 def faces() -> list[str]:
     """The packages with names for users."""
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
-        "setuptools"
-    ]["packages"]
-    # one package has none
-    files = {name: ROOT / name.replace(".", "/") / "__init__.py" for name in packages}
-    return [
+    found = [
         name
-        for name, file in files.items()
-        if file.exists() and "__all__" in file.read_text(encoding="utf-8")
+        for name, path in MODULES.items()
+        if path.name == "__init__.py" and "__all__" in path.read_text(encoding="utf-8")
     ]
+    return [name for name in found if not name.startswith("prill.cli")]
 
 
 @cache

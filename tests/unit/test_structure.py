@@ -159,6 +159,7 @@ def test_io_imports_core_files_alone() -> None:
         "prill.protocols",
         "prill.errors",
         "prill.checks",
+        "prill.locks",
         "prill.config.",
         "prill.io.",
         "prill.temporary.",

@@ -24,14 +24,4 @@ __all__ = [
     "read_state",
     "rejoined",
 ]
-_HOMES = {
-    "Marking": "steps",
-    "RecordedPage": "tree",
-    "PageState": "state",
-    "StepScore": "steps",
-    "CandidateView": "tree",
-    "describe_step": "steps",
-    "read_state": "state",
-    "rejoined": "conversations",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

@@ -19,16 +19,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from prill.errors import ContextTooLongError, EndpointError, MissingExtraError, UsageError
+from prill.errors import ContextTooLongError, EndpointError, UsageError
 from prill.models.devices import hold
 from prill.models.local.embedded_weights import folder_of_embedded
-from prill.models.local.torchvision import mend_torchvision
-from prill.models.local.trained import expect_trained
-from prill.models.local.weights import check_adapter, error_cause, library_errors
+from prill.models.local.trained import expect_model
+from prill.models.local.weights import DTYPES, check_adapter, libraries, load
 from prill.models.replies import excerpt
 from prill.protocols import Message
 
-DTYPES = ("float32", "bfloat16", "float16")
 _loading = threading.Lock()  # who comes second waits, and loads nothing
 
 
@@ -197,46 +195,30 @@ def _loaded(
     threads: int | None,
     batch: int,
 ) -> Chooser:
-    try:
-        torch = importlib.import_module("torch")
-        mend_torchvision()
-        transformers = importlib.import_module("transformers")
-        peft = None if adapter is None else importlib.import_module("peft")
-    except ImportError as error:
-        raise MissingExtraError(error.name or "transformers", "train") from None
     if dtype not in (None, *DTYPES):
         raise UsageError(
             f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}", parameters=("dtype",)
         )
-    folder = folder_of_embedded() if model == "embedded" else _folder(model)
+    torch, transformers = libraries("train")
+    folder = folder_of_embedded() if model == "embedded" else Path(model)
+    expect_model(folder)
     if adapter is not None:
         check_adapter(Path(adapter))
     if threads is not None:
         torch.set_num_threads(threads)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    kind = getattr(torch, dtype or ("float32" if device == "cpu" else "bfloat16"))
     transformers.utils.logging.disable_progress_bar()
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
-        loaded = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=kind, local_files_only=True, trust_remote_code=False
-        )
-        if peft is not None and adapter is not None:
-            with warnings.catch_warnings():
-                # what peft and transformers say of each other
-                warnings.simplefilter("ignore", FutureWarning)
-                adapted = peft.PeftModel.from_pretrained(loaded, str(adapter))
-            loaded = adapted.merge_and_unload()
-        loaded = loaded.to(device)
-    except library_errors() as error:
-        raise EndpointError(
-            f"{adapter or folder}: cannot be loaded: {error_cause(error)}"
-        ) from error
-    if not hasattr(loaded, "lm_head") or not tokenizer.chat_template:
+    with warnings.catch_warnings():
+        # what peft and transformers say of each other
+        warnings.simplefilter("ignore", FutureWarning)
+        loaded = load(folder, device, dtype, None if adapter is None else Path(adapter))
+    if (
+        loaded.sees
+        or loaded.has_encoder
+        or not hasattr(loaded.model, "lm_head")
+        or not loaded.tokenizer.chat_template
+    ):
         raise UsageError(f"{folder}: no chat model: it needs a language head and a chat template")
-    return Chooser(loaded, tokenizer, batch=batch)
+    return Chooser(loaded.model, loaded.tokenizer, batch=batch)
 
 
 class _Choosers:
@@ -261,11 +243,3 @@ def weights_hash(folder: str | os.PathLike[str]) -> str:
     for file in files:
         digest.update(os.fsencode(file.name) + file.read_bytes())
     return f"sha256:{digest.hexdigest()}" if files else "missing"
-
-
-def _folder(path: str | os.PathLike[str]) -> Path:
-    folder = Path(path)
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"{folder}: no folder with a model in it (config.json is missing)")
-    expect_trained(folder)
-    return folder

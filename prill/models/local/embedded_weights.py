@@ -7,7 +7,6 @@ fast with eight bits: 145 MB, made in five seconds.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib
 import logging
@@ -21,6 +20,7 @@ from typing import Any
 
 from prill.errors import EndpointError, MissingExtraError, UsageError, install_command
 from prill.io.cache import cache_folder
+from prill.locks import lock_file
 from prill.logs import FOR_USERS
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.replies import excerpt
@@ -85,11 +85,10 @@ def _alone(place: Path) -> Iterator[None]:
     """Nobody else makes it within this; a process that dies lets go of it."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        lock = lock_file(place.with_suffix(".lock"))
     except OSError as error:
         raise _unwritable(place, error) from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)

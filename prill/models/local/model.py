@@ -28,8 +28,9 @@ from prill.models.client import PIXEL_BUDGET
 from prill.models.devices import hold
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import folder_of_embedded
-from prill.models.local.trained import expect_trained
+from prill.models.local.trained import expect_model
 from prill.models.local.weights import (
+    DTYPES,
     Generation,
     Prepared,
     Weights,
@@ -56,7 +57,6 @@ from prill.types import Usage
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-_DTYPES = ("float32", "bfloat16", "float16")
 # Tokens of a batch, prompts and answers, filled up to one length: 4 GB of keys and values for a
 # model of Qwen2.5-VL-7B's shape (28 layers x 4 heads x 128 numbers x 2, two bytes each: 57 kB a
 # token).
@@ -222,13 +222,9 @@ class LocalModel:
         repetition_penalty: RepetitionPenalty = None,
     ) -> None:
         self.path = folder_of_embedded() if os.fspath(path) == "embedded" else Path(path)
-        if not (self.path / "config.json").is_file():
-            raise UsageError(
-                f"{self.path}: no folder with a model in it (a config.json and weights)"
-            )
-        expect_trained(self.path)
-        if dtype not in (None, *_DTYPES):
-            raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(_DTYPES)}")
+        expect_model(self.path)
+        if dtype not in (None, *DTYPES):
+            raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}")
         self.adapter = None if adapter is None else Path(adapter)
         if self.adapter is not None:
             check_adapter(self.adapter)

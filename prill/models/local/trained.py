@@ -1,4 +1,4 @@
-"""Reads from a `prill train` folder whether its training has finished."""
+"""Checks that a folder holds a model, and one whose training has finished."""
 
 from __future__ import annotations
 
@@ -31,6 +31,17 @@ def read_record(folder: Path) -> dict[str, Any] | None:
             f"{path}: damaged, it is not a JSON object; without it, the training cannot be resumed"
         )
     return record
+
+
+def expect_model(folder: Path, name: object = None) -> None:
+    """Raises UsageError where the folder, shown as `name`, holds no model, or one whose training
+    has not ended.
+    """
+    if not (folder / "config.json").is_file():
+        raise UsageError(
+            f"{name or folder}: no folder with a model in it (a config.json and weights)"
+        )
+    expect_trained(folder)
 
 
 def expect_trained(folder: Path) -> None:

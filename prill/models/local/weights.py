@@ -38,6 +38,7 @@ from prill.models.replies import excerpt
 from prill.models.request import Sampling
 from prill.protocols import Token
 
+DTYPES = ("float32", "bfloat16", "float16")
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 
@@ -326,7 +327,7 @@ class _Draw:
 
 def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None = None) -> Weights:
     """The model in a folder, ready to answer. Raises MissingExtraError, EndpointError."""
-    torch, transformers = _libraries()
+    torch, transformers = libraries()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
     with model_failures(f"{path}: the model cannot be loaded"):
@@ -352,12 +353,13 @@ def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None
         return Weights(model.to(device).eval(), reader, sees)
 
 
-def _libraries() -> tuple[Any, Any]:
+def libraries(extra: str = "local") -> tuple[Any, Any]:
+    """Torch and transformers. Raises MissingExtraError, which names the extra."""
     try:
         mend_torchvision()
         return importlib.import_module("torch"), importlib.import_module("transformers")
     except ImportError as error:
-        raise MissingExtraError(error.name or "transformers", "local") from None
+        raise MissingExtraError(error.name or "transformers", extra) from None
 
 
 def read_window(path: Path) -> int | None:
@@ -368,7 +370,7 @@ def read_window(path: Path) -> int | None:
     encoder the tokenizer has no say: T5's says 512, and its relative places have no end. Raises
     MissingExtraError, EndpointError.
     """
-    _, transformers = _libraries()
+    _, transformers = libraries()
     with model_failures(f"{path}: the model cannot be loaded"):
         config = transformers.AutoConfig.from_pretrained(
             path, local_files_only=True, trust_remote_code=False

@@ -34,12 +34,4 @@ __all__ = [
     "rollout_async",
     "session",
 ]
-_HOMES = {
-    **dict.fromkeys(
-        ("RolloutConfig", "RolloutResult", "plan_rollout", "rollout", "rollout_async"), "run"
-    ),
-    **dict.fromkeys(
-        ("EpisodePlan", "EpisodesConfig", "RolloutSession", "record_session", "session"), "episodes"
-    ),
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

@@ -219,7 +219,14 @@ class CompareResult(Tabular):
         return self.a.evaluator == self.b.evaluator
 
     def changed(self, change: Change) -> tuple[ComparedTask, ...]:
-        """The tasks with a change, such as `"to failure"`."""
+        """Picks the tasks with a change.
+
+        Args:
+            change: The change, such as `"to failure"`.
+
+        Returns:
+            The tasks.
+        """
         return tuple(task for task in self.tasks if task.change == change)
 
     def table(self) -> Table:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.testing.endpoint.faults import Faults, compute_share
+from prill.testing.endpoint.requests import json_answer
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -88,7 +89,7 @@ class BatchDesk:
         data = part.file.read()
         id = self._keep(data)
         record = {"id": id, "object": "file", "bytes": len(data), "created_at": 1_700_000_000}
-        return _json(
+        return json_answer(
             {**record, "filename": part.filename, "purpose": "batch", "status": "processed"}
         )
 
@@ -114,13 +115,13 @@ class BatchDesk:
             self._faults.batch_looks,
         )
         self._batches[batch.id] = batch
-        return _json(batch.record())
+        return json_answer(batch.record())
 
     async def list(self, http: web.Request) -> web.Response:
         """All batches."""
         if (refusal := self._refusal(http)) is not None:
             return refusal
-        return _json(
+        return json_answer(
             {
                 "object": "list",
                 "data": [batch.record() for batch in self._batches.values()],
@@ -138,7 +139,7 @@ class BatchDesk:
             self._carry_out(batch)
         elif batch.status == "validating":
             batch.status = "in_progress"
-        return _json(batch.record())
+        return json_answer(batch.record())
 
     def _carry_out(self, batch: _Batch) -> None:
         lines = self._files[batch.input].splitlines()
@@ -207,14 +208,8 @@ class _Request:
     body: msgspec.Raw
 
 
-def _json(record: dict[str, Any], status: int = 200) -> web.Response:
-    from aiohttp import web
-
-    return web.Response(status=status, body=_encode(record), content_type="application/json")
-
-
 def _refused(status: int, message: str) -> web.Response:
-    return _json(
+    return json_answer(
         {
             "error": {
                 "message": message,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.testing.endpoint.faults import Faults, compute_share
+from prill.testing.endpoint.requests import json_answer
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -79,14 +80,14 @@ class MessagesDesk:
             )
         id = f"msgbatch_{len(self._batches) + 1}"
         self._batches[id] = _Batch(requests, self._faults.batch_looks)
-        return _json(self._record(http, id))
+        return json_answer(self._record(http, id))
 
     async def list(self, http: web.Request) -> web.Response:
         """All batches, the newest first."""
         if (refusal := self._refusal(http)) is not None:
             return refusal
         records = [self._record(http, id) for id in reversed(self._batches)]
-        return _json({"data": records, "has_more": False, "first_id": None, "last_id": None})
+        return json_answer({"data": records, "has_more": False, "first_id": None, "last_id": None})
 
     async def look(self, http: web.Request) -> web.Response:
         """One batch, which is carried out at the last look that it waits for."""
@@ -100,7 +101,7 @@ class MessagesDesk:
             batch.results = [
                 self._result(id, number, request) for number, request in enumerate(batch.requests)
             ]
-        return _json(self._record(http, id))
+        return json_answer(self._record(http, id))
 
     async def results(self, http: web.Request) -> web.Response:
         """The results, last one first: their order promises nothing."""
@@ -250,11 +251,5 @@ def _errored(kind: str, message: str) -> dict[str, Any]:
     }
 
 
-def _json(record: dict[str, Any], status: int = 200) -> web.Response:
-    from aiohttp import web
-
-    return web.Response(status=status, body=_encode(record), content_type="application/json")
-
-
 def _refused(status: int, message: str, kind: str = "invalid_request_error") -> web.Response:
-    return _json({"type": "error", "error": {"type": kind, "message": message}}, status)
+    return json_answer({"type": "error", "error": {"type": kind, "message": message}}, status)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import urllib.request
 from dataclasses import dataclass, fields, replace
-from types import TracebackType
 from typing import Any, Self
 
 from prill.errors import EnvironmentFailedError
@@ -95,12 +94,7 @@ class MockServer:
             raise EnvironmentFailedError("the mock server did not start; its message is above")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:

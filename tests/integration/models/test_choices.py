@@ -109,7 +109,7 @@ async def test_failed_weighing_leaves_nobody_waiting(
 
 def test_missing_folders_are_named(folder: str, tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"no folder with a model in it \(config.json is missing\)"
+        UsageError, match=r"no folder with a model in it \(a config.json and weights\)"
     ):
         load_chooser(str(tmp_path))
     with pytest.raises(UsageError, match=r"no folder with an adapter in it \(PEFT"):

@@ -13,10 +13,14 @@ from pathlib import Path
 
 from prill.models.replies import ReplyFormat
 from prill.protocols import Message
+from tests.support.paths import ROOT
 
 FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
 ASK = (Message("user", ("Was it done? truth=success",)),)
-STAND_IN = f"exec {shlex.quote(sys.executable)} -m prill.testing.endpoint.vllm"
+STAND_IN = (
+    f"exec env PYTHONPATH={shlex.quote(str(ROOT))} {shlex.quote(sys.executable)} "
+    "-m tests.support.models.vllm"
+)
 
 
 class Machine:

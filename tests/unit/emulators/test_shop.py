@@ -221,6 +221,18 @@ def test_search_finds_every_word_and_sorts(emma: Visitor) -> None:
     assert "no results" in emma("/catalogsearch/result/?q=lamp+teapot")[2]
 
 
+def test_a_name_of_a_product_is_text_wherever_it_stands(shop: Shop, admin: Visitor) -> None:
+    product = next(iter(shop.store.products.values()))
+    form = {
+        "product[name]": 'Mug"><b>bold</b>',
+        "product[price]": "9.75",
+        "product[quantity]": "40",
+    }
+    admin(f"/admin/catalog/product/edit/id/{product.id}/", form)
+    for page in (admin("/")[2], admin("/admin/catalog/product/")[2]):
+        assert "Mug" in page and "<b>" not in page
+
+
 def test_admin_changes_and_reads_reports(shop: Shop, admin: Visitor) -> None:
     admin(
         "/admin/catalog/product/edit/id/301/",

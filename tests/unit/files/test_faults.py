@@ -116,6 +116,17 @@ def test_unknown_keys_have_their_path() -> None:
     assert set(unknown_keys(record, Trajectory)) == paths
 
 
+def test_unknown_keys_keep_the_order_that_keys_of_verdicts_go_by() -> None:
+    record = {
+        "steps": [{"action": {"e": 1}, "d": 1}],
+        "final": {"c": 1},
+        "task": {"b": 1},
+        "a": 1,
+    }
+    order = ["a", "task.b", "final.c", "steps[0].d", "steps[0].action.e"]
+    assert unknown_keys(record, Trajectory) == order
+
+
 def test_check_mentions_unknown_keys(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     records = [{**GOOD, "id": str(i), "anwser": "x"} for i in range(3)]

@@ -15,11 +15,4 @@ if TYPE_CHECKING:
 
 
 __all__ = ["SCENARIOS", "TASKS", "AirlineDesk", "scenario", "solution"]
-_HOMES = {
-    "AirlineDesk": "server",
-    "SCENARIOS": "world",
-    "TASKS": "world",
-    "scenario": "world",
-    "solution": "solutions",
-}
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(__name__)

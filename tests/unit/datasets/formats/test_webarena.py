@@ -18,7 +18,6 @@ from prill.datasets.formats.webarena import load, load_labels
 from prill.emulators.webarena.tasks import (
     TaskConfig,
     load_configs,
-    load_tasks,
     make_task,
     read_configs,
 )
@@ -405,7 +404,7 @@ def test_tasks_have_the_published_counts(configs: tuple[TaskConfig, ...]) -> Non
 
 
 def test_tasks_show_nothing_of_their_checks(configs: tuple[TaskConfig, ...]) -> None:
-    task = load_tasks({"SHOPPING_ADMIN": "http://admin"})[0]
+    task = make_task(load_configs({"SHOPPING_ADMIN": "http://admin"})[0])
     assert (task.id, task.site, task.start_url) == ("webarena.0", "shopping_admin", "http://admin")
     assert "Quest" not in repr(task)
 

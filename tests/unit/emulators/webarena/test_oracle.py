@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prill.emulators.webarena.oracle import WebArenaOracle, extract_answer, grade_offline, last_url
+from prill.emulators.webarena.oracle import WebArenaOracle, extract_answer, last_url
 from prill.emulators.webarena.oracle_answers import RULE, equals, includes, tokens, url_matches
 from prill.emulators.webarena.oracle_pages import read_call
 from prill.emulators.webarena.tasks import SITES, Mode, TaskConfig, load_configs, make_task
@@ -309,24 +309,6 @@ async def test_unknown_rule_leaves_it_open() -> None:
     assert await both(task, ended("a", "http://x/p")) == (None, None)
 
 
-async def test_records_are_graded_in_order() -> None:
-    tasks = [
-        string(exact_match="a"),
-        config("url_match", number=1, reference_url="http://shop/before"),
-    ]
-    episodes = [
-        ended("a"),
-        replace(ended("b"), id="two"),
-        replace(ended("b"), id="three", task=Task(id="webarena.1", goal="g")),
-    ]
-    labels = await grade_offline(episodes, tasks)
-    assert [(label.id, label.success) for label in labels] == [
-        ("one", True),
-        ("two", False),
-        ("three", True),
-    ]
-
-
 async def test_unknown_host_is_no_failure() -> None:
     local = config(
         "url_match",
@@ -393,7 +375,7 @@ async def test_answers_to_benchmark_tasks(
     configs: tuple[TaskConfig, ...], task: int, answer: str, paper: bool, fixed: bool
 ) -> None:
     episode = replace(ended(answer), task=make_task(configs[task]))
-    labels = [(await grade_offline([episode], configs, mode=mode))[0] for mode in MODES]
+    labels = [await WebArenaOracle(configs, mode=mode).grade(episode) for mode in MODES]
     assert [label.success for label in labels] == [paper, fixed]
 
 

@@ -1,6 +1,6 @@
 """A test double of `vllm serve`: the mock server with vLLM's flags and model list.
 
-    VLLM_API_KEY=k python -m prill.testing.endpoint.vllm serve MODEL --port 8000 --served-model-name
+    VLLM_API_KEY=k python -m tests.support.models.vllm serve MODEL --port 8000 --served-model-name
     NAME
 
 A script of the name `vllm` on the path that runs this is served by `vllm:MODEL`.
@@ -62,7 +62,7 @@ async def serve(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve with the flags of `vllm serve` that matter to a client."""
     parser = argparse.ArgumentParser(
-        prog="python -m prill.testing.endpoint.vllm", description=__doc__, allow_abbrev=False
+        prog="python -m tests.support.models.vllm", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("verb", choices=["serve"])
     parser.add_argument("model")
