@@ -20,10 +20,10 @@ from pathlib import Path
 
 import msgspec
 
+from prill.actions.tool_calls import detect_kind, fraction, tool_action
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.datasets.reading.records import as_record, date_in, decode_json, read_file, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
-from prill.datasets.reading.tool_calls import detect_kind, fraction, tool_action
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
