@@ -4,9 +4,9 @@ blinking caret, a clock in a status bar and a turning spinner are not.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prill.io.images import (
@@ -75,7 +75,7 @@ def same_screen(before: str, after: str, platform: Platform = "web") -> bool:
         InputError: A picture cannot be read.
     """
     try:
-        versions = [file_version(path, os.stat(path)) for path in (before, after)]
+        versions = [file_version(path, Path(path).stat()) for path in (before, after)]
     except (OSError, ValueError):
         return before == after or _same(before, after, platform)  # opening them says what is wrong
     return before == after or _same_versions(*versions, platform)

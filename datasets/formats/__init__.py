@@ -1,10 +1,11 @@
 """Readers for recordings of other tools, one format a module.
 
-A module has `load(source)`, which gives trajectories, and `load_labels(source)` where the format
-carries labels, `load_rubrics(source)` where it carries criteria; further parameters of `load` are options of the format.
-`recognise(source: Source) -> bool` says by the content whether a file or folder is of the format;
-without it the format is read only when it is named. `annotate(source, verdicts)` gives the files of
-a recording with the verdicts in, by their names below the source. See CONTRIBUTING.md.
+A module has `load(source)`, which gives trajectories, `load_labels(source)` where the format
+carries labels, and `load_rubrics(source)` where it carries criteria; further parameters of `load`
+are options of the format. `recognise(source: Source) -> bool` says by the content whether a file or
+folder is of the format; without it the format is read only when it is named. `annotate(source,
+verdicts)` gives the files of a recording with the verdicts in, by their names below the source. See
+CONTRIBUTING.md.
 """
 
 from __future__ import annotations

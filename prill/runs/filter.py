@@ -101,7 +101,7 @@ class FilterConfig(Config):
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
-    format: FormatOption = None
+    recording_format: FormatOption = None  # --format is that of the rows
     goal: GoalOption = None
     goals: GoalsOption = None
 
@@ -159,10 +159,9 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
             together.
         InputError: A file cannot be read.
     """
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
-        paths,
-        recordings,
-    ):
+    with opened_recordings(
+        config.trajectories, config.recording_format, config.goal, config.goals
+    ) as (paths, recordings):
         return _filtered(config, opened_folders(paths), recordings, progress)
 
 

@@ -975,11 +975,11 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "t.jsonl --verdicts v.jsonl -o rows --policy.history 2 --no-stop-at-reached --format "
-            "atif --goals g.json",
+            "t.jsonl --verdicts v.jsonl -o rows --policy.history 2 --no-stop-at-reached "
+            "--recording-format atif --goals g.json",
             """
             trajectories = ["t.jsonl"]
-            format = "atif"
+            recording-format = "atif"
             goals = "g.json"
             verdicts = "v.jsonl"
             output = "rows"
@@ -993,7 +993,7 @@ WAYS: dict[str, list[Ways]] = {
                 output="rows",
                 filter={"stop_at_reached": False},
                 policy={"name": "plain", "history": 2},
-                format="atif",
+                recording_format="atif",
                 goals="g.json",
             ),
         ),
