@@ -10,15 +10,28 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
+
+from msgspec import Meta
 
 from prill.actions.elements import element_id, find_element
 from prill.actions.ending import CLAIMED_SUCCESS
 from prill.actions.phone import dual_points, is_swipe
+from prill.errors import InputError
+from prill.evaluators.changes import same_screen
 from prill.models.prompts import clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Point, Task, Trajectory
 
 _T = TypeVar("_T")
+Distinct = Literal["bytes", "region"]
+BYTES: Distinct = "bytes"
+DistinctOption = Annotated[
+    Distinct,
+    Meta(
+        description="pictures taken as one: equal files, or by changed region, without carets, "
+        "clocks and spinners"
+    ),
+]
 State = tuple[str, Observation]  # words that say when it was, and what was seen
 
 _CLICK = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
@@ -267,23 +280,29 @@ def endings(trajectory: Trajectory) -> frozenset[int]:
     return frozenset(i for i in places if 0 <= i < states)
 
 
-def select_frames(trajectory: Trajectory, count: int | None) -> list[State]:
+def select_frames(
+    trajectory: Trajectory, count: int | None, distinct: Distinct = BYTES
+) -> list[State]:
     """The states whose screenshots are shown, oldest first: the last `count`, or the telling ones.
 
     The telling ones: the first, the one before the action that submitted something, and the last
     two; of equal pictures the latest. None at all where no state in which the outcome can be seen
-    has a screenshot.
+    has a screenshot. By `region`, of consecutive pictures of one screen the latest alone counts,
+    also among the last `count`.
     """
     every = states(trajectory)
     if not any(every[i][1].screenshot for i in endings(trajectory)):
         return []
     frames = [i for i, (_, state) in enumerate(every) if state.screenshot]
-    if count is not None:
+    platform = trajectory.task.platform if distinct == "region" else None
+    if count is not None and platform is None:
         return [every[i] for i in frames[-count:]]
+    if count is not None:
+        return _distinct([every[i] for i in frames], platform, count)
     places = {frames[0], *frames[-2:]}
     if len(places) < len(frames) and (submission := _submission(trajectory)) in frames:
         places.add(submission)
-    return _distinct([every[i] for i in sorted(places)])
+    return _distinct([every[i] for i in sorted(places)], platform)
 
 
 def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
@@ -327,11 +346,19 @@ def _submits(trajectory: Trajectory, i: int) -> bool:
     return action.kind in _TOUCHES and _SUBMITTING.search(_history_text(trajectory, i)) is not None
 
 
-def _distinct(frames: Sequence[State]) -> list[State]:
+def _distinct(
+    frames: Sequence[State], platform: Platform | None, most: int | None = None
+) -> list[State]:
+    """The latest `most` of different pictures; with a platform, by changed region as well."""
     kept: list[State] = []
+    after: Observation | None = None
     for frame in reversed(frames):
-        if not any(_same_picture(frame[1], other[1]) for other in kept):
+        alike = platform and after is not None and _same_screen(frame[1], after, platform)
+        if not alike and not any(_same_picture(frame[1], other[1]) for other in kept):
+            if len(kept) == most:
+                break
             kept.insert(0, frame)
+        after = frame[1]
     return kept
 
 
@@ -344,6 +371,13 @@ def _same_picture(one: Observation, other: Observation) -> bool:
         )
     except OSError:
         return False  # a file that is missing is reported when it is to be sent
+
+
+def _same_screen(one: Observation, other: Observation, platform: Platform) -> bool:
+    try:
+        return same_screen(one.screenshot or "", other.screenshot or "", platform)
+    except InputError:
+        return False
 
 
 def address(observation: Observation) -> str:

@@ -16,7 +16,10 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import NoEvidenceError, UnparsableError
+from prill.evaluators.changes import same_screen
 from prill.evaluators.evidence import (
+    BYTES,
+    DistinctOption,
     action_history,
     address,
     claims,
@@ -33,7 +36,7 @@ from prill.io.images import file_hash
 from prill.models.calls import ROOM, Room, ask, filled, planned, together
 from prill.models.prompts import quoted, shorten
 from prill.protocols import Captioner, Form, Image, Message, RecordedCaptioner, Reply
-from prill.types import Findings, FrameGrade, Observation, Trajectory, Usage
+from prill.types import Findings, FrameGrade, Observation, Platform, Trajectory, Usage
 
 C = TypeVar("C")
 _CAPTION_CHARS = 4000  # for plans, where captions are not made: a dense 1280x720 page read by OCR
@@ -51,18 +54,23 @@ class Frame:
     address: str = ""  # of the last of the states
 
 
-async def distinct_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[Frame]:
+async def distinct_frames(
+    trajectory: Trajectory, captioner: Captioner | None, *, by_region: bool = False
+) -> list[Frame]:
     """The screenshots, or what a captioner makes of the states, each once, ordered by when they
     were last seen.
 
-    Pictures are equal when their bytes are. States without a screenshot (or without what the
-    captioner reads) have no frame. Raises NoEvidenceError when no state in which the outcome can be
-    seen has one, InputError for an image that cannot be read.
+    Pictures are equal when their bytes are; with `by_region` consecutive ones also where a caret, a
+    clock or a spinner alone differs (`same_screen`), and the later is kept. States without a
+    screenshot (or without what the captioner reads) have no frame. Raises NoEvidenceError when no
+    state in which the outcome can be seen has one, InputError for an image that cannot be read.
     """
     if captioner is not None:
         frames = _text_frames(trajectory, await captions(trajectory.observations, captioner))
     else:
         frames = await asyncio.to_thread(_screen_frames, trajectory)
+        if by_region:
+            frames = await asyncio.to_thread(_merge_alike, frames, trajectory.task.platform)
     if not frames:
         raise NoEvidenceError(
             "no state of this trajectory has a screenshot; a captioner (given, text) would judge "
@@ -197,6 +205,19 @@ def _screen_frames(trajectory: Trajectory) -> list[Frame]:
     )
 
 
+def _merge_alike(frames: Sequence[Frame], platform: Platform) -> list[Frame]:
+    """The frames, with each that shows the same screen as the next taken into that one."""
+    merged: list[Frame] = []
+    for frame in frames:
+        before = merged[-1] if merged else None
+        alike = before and before.image and frame.image
+        if before and alike and same_screen(before.image or "", frame.image or "", platform):
+            merged[-1] = replace(frame, states=tuple(sorted((*before.states, *frame.states))))
+        else:
+            merged.append(frame)
+    return merged
+
+
 def _text_frames(trajectory: Trajectory, texts: Sequence[str | None]) -> list[Frame]:
     pairs = zip(trajectory.observations, texts, strict=True)
     pages = (state_text(text, state) if text else None for state, text in pairs)
@@ -279,6 +300,7 @@ class FrameSpec(Config):
         int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")
     ] = 3
     answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = False
+    distinct: DistinctOption = BYTES
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
     references: ReferencesOption = None
     frames_per_call: Annotated[
@@ -366,7 +388,9 @@ class FrameJudge(ModelJudge, Generic[C]):
         return sum(plans, start=Usage())
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        frames = await distinct_frames(trajectory, self.captioner)
+        frames = await distinct_frames(
+            trajectory, self.captioner, by_region=self.spec.distinct == "region"
+        )
         criteria = await self._criteria(trajectory)
         rated = [self._rate(trajectory, criteria, part) for part in self._parts(frames)]
         ratings = [rating for part in await together(rated) for rating in part]

@@ -13,13 +13,14 @@ from msgspec import Meta
 
 from prill.config.values import Config
 from prill.errors import UnscoredError
+from prill.evaluators.evidence import BYTES
 from prill.evaluators.references import hash_references, read_references
 from prill.models.ledger import Meter, metered
 from prill.models.prompts import Prompt, content_hash, prompt_set
 from prill.protocols import Bounded, Evaluator, Form, LanguageModel
 from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Verdict
 
-_LATER = {"references": None, "frames_per_call": 1}
+_LATER = {"references": None, "frames_per_call": 1, "distinct": BYTES}
 MAX_TOKENS = 1024  # of a reply, where a judge does not need more
 # A path for the judge's main prompt, or a table of prompt names and paths.
 PromptFiles = str | dict[str, str] | None

@@ -9,6 +9,7 @@ wording of our prompts is our own in both. docs/reference/judges.md lists what d
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -19,6 +20,8 @@ from prill.actions.phone import DEVICE_NAMES
 from prill.config.values import Config
 from prill.errors import NoEvidenceError, UsageError
 from prill.evaluators.evidence import (
+    BYTES,
+    DistinctOption,
     State,
     action_history,
     address,
@@ -86,8 +89,8 @@ _PAPER_VISION = JudgePreset("2", PAPER_STATUS, answer_on_the_web=False, answer_o
 
 
 @dataclass(frozen=True, kw_only=True)
-class VLMSpec(Config):
-    """Settings of `vlm`, and of every judge of outcomes by one call."""
+class OutcomeSpec(Config):
+    """Settings of every judge of outcomes by one call."""
 
     preset: Annotated[
         PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")
@@ -137,7 +140,14 @@ class VLMSpec(Config):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModularSpec(VLMSpec):
+class VLMSpec(OutcomeSpec):
+    """Settings of `vlm`."""
+
+    distinct: DistinctOption = BYTES
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModularSpec(OutcomeSpec):
     """Settings of `modular`."""
 
     # The paper shows one state; more did not help there.
@@ -156,7 +166,7 @@ class OutcomeJudge(ModelJudge):
     one 1 after success.
     """
 
-    spec: VLMSpec = field(default=VLMSpec(), kw_only=True)
+    spec: OutcomeSpec = field(default=OutcomeSpec(), kw_only=True)
 
     paper: ClassVar[JudgePreset]
 
@@ -266,6 +276,8 @@ class VLMJudge(OutcomeJudge):
         spec: The settings.
     """
 
+    spec: VLMSpec = field(default=VLMSpec(), kw_only=True)
+
     name: ClassVar[str] = "vlm"
     prompt_names: ClassVar[tuple[str, ...]] = ("web_vision", "device_vision")
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
@@ -273,7 +285,8 @@ class VLMJudge(OutcomeJudge):
     paper: ClassVar[JudgePreset] = _PAPER_VISION
 
     def _frames(self, trajectory: Trajectory) -> list[State]:
-        return select_frames(trajectory, 1 if self.spec.preset == "paper" else self.spec.frames)
+        count = 1 if self.spec.preset == "paper" else self.spec.frames
+        return select_frames(trajectory, count, self.spec.distinct)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The frames that are shown."""
@@ -289,7 +302,7 @@ class VLMJudge(OutcomeJudge):
         )
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        frames = self._frames(trajectory)
+        frames = await asyncio.to_thread(self._frames, trajectory)
         if not frames:
             raise NoEvidenceError(
                 "the last state has no screenshot, so the outcome cannot be seen; the modular "

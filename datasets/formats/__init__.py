@@ -1,10 +1,11 @@
 """Readers for recordings of other tools, one format a module.
 
-A module has `load(source)`, which gives trajectories, and `load_labels(source)` where the format
-carries labels; further parameters of `load` are options of the format.
-`recognise(source: Source) -> bool` says by the content whether a file or folder is of the format;
-without it the format is read only when it is named. `annotate(source, verdicts)` gives the files of
-a recording with the verdicts in, by their names below the source. See CONTRIBUTING.md.
+A module has `load(source)`, which gives trajectories, `load_labels(source)` where the format
+carries labels, and `load_rubrics(source)` where it carries criteria; further parameters of `load`
+are options of the format. `recognise(source: Source) -> bool` says by the content whether a file or
+folder is of the format; without it the format is read only when it is named. `annotate(source,
+verdicts)` gives the files of a recording with the verdicts in, by their names below the source. See
+CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -178,6 +179,21 @@ def _labels(load: Any, source: str | os.PathLike[str]) -> Iterator[LabelRecord |
     """The labels of a format that has some; looked for only when the trajectories were read."""
     if (load_labels := getattr(sys.modules[load.__module__], "load_labels", None)) is not None:
         yield from load_labels(source)
+
+
+def recorded_rubrics(
+    format: FormatLike, source: str | os.PathLike[str]
+) -> dict[str, list[dict[str, object]]]:
+    """The criteria of tasks that a recording holds, by the task's id; empty for formats without
+    some.
+
+    Args:
+        format: Its format.
+        source: The folder or file.
+    """
+    name = str(FormatConfig.read(format, "format").name)
+    load_rubrics = getattr(sys.modules[FORMATS.maker(name).__module__], "load_rubrics", None)
+    return {} if load_rubrics is None else dict(load_rubrics(source))
 
 
 def annotate_recording(

@@ -20,13 +20,13 @@ from typing import Literal, TypeVar
 import msgspec
 
 from prill.actions.ending import with_claim
+from prill.actions.tool_calls import screen_size
 from prill.datasets.annotations import KEY, annotation
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ToolCall, conversation
 from prill.datasets.reading.computer_action import COMPLETED, FINAL_TYPES, NAME, ComputerActions
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.datasets.reading.records import date_in, decode_json, read_record
 from prill.datasets.reading.sources import Source
-from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import Task, Trajectory, Verdict

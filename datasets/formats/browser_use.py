@@ -26,11 +26,11 @@ from typing import Any
 
 import msgspec
 
+from prill.actions.tool_calls import fraction, tool_action
 from prill.datasets.annotations import KEY, annotation, browser_use_judgement, scored
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.datasets.reading.records import as_record, iso_date, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
-from prill.datasets.reading.tool_calls import fraction, tool_action
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Point, Step, Task, Trajectory, Verdict
 

@@ -28,13 +28,13 @@ from typing import TypeVar
 import msgspec
 
 from prill.actions.ending import with_claim
+from prill.actions.tool_calls import tool_action
 from prill.datasets.annotations import annotation_name, inspect_score
 from prill.datasets.reading.archives import Archive
 from prill.datasets.reading.chat import LOOKS, ChatMessage, ContentPart, ToolCall, conversation
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, as_record, date_in, read_file, read_record
 from prill.datasets.reading.sources import Source, find_files
-from prill.datasets.reading.tool_calls import tool_action
 from prill.errors import InputError
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Task, Trajectory, Verdict

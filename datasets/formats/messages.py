@@ -18,13 +18,13 @@ from os import PathLike
 import msgspec
 
 from prill.actions.ending import with_claim
+from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.anthropic import is_message, messages, read_call
 from prill.datasets.reading.chat import LOOKS, conversation
 from prill.datasets.reading.images import ImageStore, RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, date_in, read_record
 from prill.datasets.reading.responses import is_item
 from prill.datasets.reading.sources import Document, Source, read_documents
-from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError
 from prill.io.store import BadLine
 from prill.types import Platform, Task, Trajectory

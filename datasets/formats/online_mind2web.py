@@ -25,10 +25,10 @@ from typing import TypeVar
 import msgspec
 
 from prill.actions.ending import claim_in, with_claim
+from prill.actions.tool_calls import detect_kind, fraction, tool_action
 from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_rows
 from prill.datasets.reading.sources import Source
-from prill.datasets.reading.tool_calls import detect_kind, fraction, tool_action
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, open_lines
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory

@@ -17,12 +17,12 @@ from pathlib import Path
 import msgspec
 
 from prill.actions.ending import with_claim
+from prill.actions.tool_calls import screen_size
 from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
 from prill.datasets.reading.responses import parse_response, to_trajectory
 from prill.datasets.reading.sources import Source
-from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine, read_lines
 from prill.types import Task, Trajectory

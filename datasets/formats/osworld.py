@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from prill.actions.ending import claim_in, with_claim
+from prill.actions.tool_calls import fraction, tool_action
 from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import (
     UNREADABLE,
@@ -39,7 +40,6 @@ from prill.datasets.reading.records import (
     read_rows,
 )
 from prill.datasets.reading.sources import Source
-from prill.datasets.reading.tool_calls import fraction, tool_action
 from prill.errors import InputError, UsageError
 from prill.io.lines import valid_unicode
 from prill.io.store import BadLine, read_lines

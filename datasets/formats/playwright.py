@@ -19,11 +19,11 @@ from pathlib import Path
 
 import msgspec
 
+from prill.actions.tool_calls import fraction, tool_action
 from prill.datasets.reading.archives import Archive
 from prill.datasets.reading.images import ImageFolder, image_store
 from prill.datasets.reading.records import UNREADABLE, iso_date, read_record
 from prill.datasets.reading.sources import Source, find_files
-from prill.datasets.reading.tool_calls import fraction, tool_action
 from prill.errors import InputError
 from prill.io.store import BadLine
 from prill.types import Action, Observation, Point, Step, Task, Trajectory

@@ -18,9 +18,9 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from prill.actions.tool_calls import tool_action
 from prill.datasets.reading.records import date_in, decode_json, read_at_most, read_record
 from prill.datasets.reading.sources import Source
-from prill.datasets.reading.tool_calls import tool_action
 from prill.errors import InputError, UsageError
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import msgspec
 
+from prill.actions.tool_calls import detect_kind, fraction, tool_action
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.datasets.reading.records import as_record, date_in, decode_json, read_file, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
-from prill.datasets.reading.tool_calls import detect_kind, fraction, tool_action
 from prill.io.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
@@ -172,7 +172,7 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """The rubric of each task that has one: the task's id, and its criteria with `text` and
-    `weight` (the most points).
+    `weight` (the most points). Criteria without points are left out.
     """
     for document in read_documents(source, _is_ours, *_PATTERNS):
         run = (
@@ -184,6 +184,8 @@ def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[s
             continue
         criteria: list[dict[str, object]] = []
         for item in run.task.precomputedRubric.items:
+            if item.maxPoints <= 0:
+                continue
             words = f"{item.criterion}: {item.description}" if item.description else item.criterion
             criteria.append(
                 {
@@ -191,7 +193,8 @@ def load_rubrics(source: str | PathLike[str]) -> Iterator[tuple[str, list[dict[s
                     "weight": item.maxPoints,
                 }
             )
-        yield run.task.id, criteria
+        if criteria:
+            yield run.task.id, criteria
 
 
 def _is_ours(file: Source) -> bool:

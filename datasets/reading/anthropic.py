@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from prill.actions.tool_calls import fraction, parsed, tool_action
 from prill.datasets.reading.chat import ChatMessage, ContentPart, ImageUrl, Screen, ToolCall
-from prill.datasets.reading.tool_calls import fraction, parsed, tool_action
 from prill.errors import InputError
 from prill.types import Action
 

@@ -18,8 +18,8 @@ import msgspec
 
 from prill.actions.elements import with_element
 from prill.actions.ending import claim_in
+from prill.actions.tool_calls import parsed, tool_action
 from prill.datasets.reading.images import RecordImages, image_size_or_none
-from prill.datasets.reading.tool_calls import parsed, tool_action
 from prill.errors import InputError
 from prill.types import Action, Observation, Step
 

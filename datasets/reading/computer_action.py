@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from prill.datasets.reading.tool_calls import fraction, parsed, tool_action
+from prill.actions.tool_calls import fraction, parsed, scroll_direction, tool_action
 from prill.types import Action, Point
 
 NAME, COMPLETED = "computer_action", "mark_task_complete"
@@ -84,14 +84,6 @@ def _words(values: Mapping[str, object]) -> str | None:
         (text for key in ("result", "text") if isinstance(text := values.get(key), str) and text),
         None,
     )
-
-
-def scroll_direction(x: object, y: object) -> str:
-    """The direction of a wheel's turn: `x` to the right and `y` down, in pixels."""
-    across, down = (delta if isinstance(delta, int | float) else 0 for delta in (x, y))
-    if abs(across) > abs(down):
-        return "right" if across > 0 else "left"
-    return "up" if down < 0 else "down"  # without a distance, as Harbor's harness scrolls
 
 
 def _place(

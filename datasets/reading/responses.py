@@ -13,22 +13,19 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from prill.actions.ending import with_claim
+from prill.actions.tool_calls import COMPUTER, response_call, screen_size
 from prill.datasets.reading.chat import (
     LOOKS,
     ChatMessage,
     ContentPart,
-    Screen,
     ToolCall,
     conversation,
 )
-from prill.datasets.reading.computer_action import scroll_direction
 from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.records import iso_date
-from prill.datasets.reading.tool_calls import fraction, parsed, screen_size, tool_action
 from prill.errors import InputError
-from prill.types import Action, Platform, Task, Trajectory
+from prill.types import Platform, Task, Trajectory
 
-COMPUTER = "computer_call"
 _CALL, _OUTPUT = "_call", "_output"
 # Fields of a call that say nothing of what was done.
 _NOT_SHOWN = frozenset(
@@ -79,29 +76,6 @@ def messages(items: object, *, agent: bool = False) -> Iterator[ChatMessage]:
     if not isinstance(items, list):
         raise InputError(f"expected a list of items, got {type(items).__name__}")
     yield from _joined(_records(items), agent)
-
-
-def read_call(name: str, arguments: Mapping[str, object] | str, size: Screen = None) -> Action:
-    """The action of a call in `messages`: of the computer, or as `tool_action` reads it."""
-    values = parsed(arguments)
-    if name != COMPUTER or values is None:
-        return tool_action(name, arguments, size)
-    type_ = values.get("type")
-    given = {key: value for key, value in values.items() if key != "type" and value is not None}
-    action = tool_action(type_ if isinstance(type_, str) else COMPUTER, given, size)
-    if type_ == "scroll":
-        return replace(action, value=scroll_direction(given.get("scroll_x"), given.get("scroll_y")))
-    if type_ == "click" and given.get("button") == "right":
-        return replace(action, kind="right_click")
-    if type_ == "drag":
-        path = [place for place in _list(given.get("path")) if isinstance(place, dict)]
-        ends = (
-            [fraction(place.get("x"), place.get("y"), size) for place in (path[0], path[-1])]
-            if path
-            else [None, None]
-        )
-        return replace(action, point=ends[0], end_point=ends[1])
-    return action
 
 
 def _joined(items: Iterable[_Item], agent: bool) -> Iterator[ChatMessage]:
@@ -323,7 +297,7 @@ def to_trajectory(id: str, responses: tuple[Response, ...], images: RecordImages
     tools = next((response.tools for response in reversed(responses) if response.tools), [])
     size = screen_size(tools)
     chat = conversation(
-        messages(flat), images, size, goal="", read=read_call, looks=LOOKS, measured=True
+        messages(flat), images, size, goal="", read=response_call, looks=LOOKS, measured=True
     )
     last = responses[-1]
     usages = [response.usage for response in responses if response.usage]

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
 from msgspec import Meta
 
 from prill.datasets.formats import FormatLike
-from prill.datasets.recordings import is_native
+from prill.datasets.recordings import is_native, opened_recordings
 from prill.errors import InputError, UsageError
 from prill.io.kinds import trajectory_files
 from prill.io.lines import is_stream, read_lines
@@ -31,10 +31,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("prill.runs")
 # As options of runs.
-TrajectoryFiles = Annotated[
-    Sequence[str | Path],
-    Meta(description="trajectory files (.jsonl, .jsonl.gz), folders of them, or -"),
-]
 Recordings = Annotated[
     Sequence[str | Path],
     Meta(
@@ -108,6 +104,41 @@ def opened_folders(paths: Iterable[str | Path]) -> list[str]:
     Raises UsageError.
     """
     return [str(path) for path in trajectory_files(list(map(str, paths)), log.warning)]
+
+
+class _ReadsRecordings(Protocol):
+    """A configuration with trajectory files or recordings."""
+
+    @property
+    def trajectories(self) -> Sequence[str | Path]: ...
+
+    @property
+    def format(self) -> FormatLike | None: ...
+
+    @property
+    def goal(self) -> str | None: ...
+
+    @property
+    def goals(self) -> str | Path | None: ...
+
+
+@contextlib.contextmanager
+def opened_trajectories(config: _ReadsRecordings) -> Iterator[list[str]]:
+    """The trajectory files of a run; those of recordings in another format are there during the
+    block only.
+
+    Args:
+        config: The run's configuration.
+
+    Raises:
+        UsageError: A file is missing, or nothing could be read.
+        InputError: The file of goals is broken.
+    """
+    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
+        paths,
+        _,
+    ):
+        yield opened_folders(paths)
 
 
 class VerdictFile:

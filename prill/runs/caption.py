@@ -22,7 +22,15 @@ from prill.io.outputs import expect_place
 from prill.io.tables import data_frame
 from prill.models.registry import ModelConfig, model_options
 from prill.protocols import Captioner, Engine
-from prill.runs.base import TrajectoryFiles, opened_folders, run_budget, synchronous
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    opened_trajectories,
+    run_budget,
+    synchronous,
+)
 from prill.runs.plan import RunPlan, compute_cost
 from prill.scoring.engines import EngineLike, make_engine
 
@@ -35,7 +43,7 @@ class CaptionConfig(Config):
     captioner.
     """
 
-    trajectories: TrajectoryFiles
+    trajectories: Recordings
     output: Annotated[
         str | Path,
         Meta(description="caption file, which is continued; a folder where rows are made"),
@@ -50,6 +58,9 @@ class CaptionConfig(Config):
     training: Annotated[
         TrainingSpec | Mapping[str, Any], Meta(description="which captions become rows")
     ] = _TRAINING
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
     last: Annotated[
         int | None,
         Meta(ge=1, description="only the last N states of each trajectory (default: all)"),
@@ -170,7 +181,6 @@ async def caption_async(
         UsageError: The configuration cannot be carried out, or nothing could be read.
         EndpointError: The model's endpoint takes no call.
     """
-    trajectories = opened_folders(config.trajectories)
     engine = make_engine(config.engine) if config.engine is not None else None
     asking: dict[str, Any] = {
         "last": config.last,
@@ -181,7 +191,10 @@ async def caption_async(
         "stop": stop,
         "progress": progress,
     }
-    with run_budget(config.budget_usd, **_place(config), begin_again=not config.resume):
+    with (
+        opened_trajectories(config) as trajectories,
+        run_budget(config.budget_usd, **_place(config), begin_again=not config.resume),
+    ):
         captioner = _captioner(config, engine)
         if not config.for_training:
             tally = await caption_files(
@@ -212,10 +225,12 @@ def plan_caption(config: CaptionConfig) -> RunPlan:
     Raises:
         UsageError: The configuration cannot be carried out, or nothing could be read.
     """
-    trajectories = opened_folders(config.trajectories)
     engine = make_engine(config.engine) if config.engine is not None else None
-    with run_budget(
-        config.budget_usd, **_place(config), begin_again=not config.resume, planned=True
+    with (
+        opened_trajectories(config) as trajectories,
+        run_budget(
+            config.budget_usd, **_place(config), begin_again=not config.resume, planned=True
+        ),
     ):
         captioner = _captioner(config, engine)
         file = Path(config.output) / CAPTIONS if config.for_training else Path(config.output)

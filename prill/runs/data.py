@@ -17,7 +17,14 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.datasets.convert import ConversionReport
 from prill.datasets.convert import convert as write_converted
-from prill.datasets.formats import FORMATS, FormatConfig, FormatLike, format_of, open_recording
+from prill.datasets.formats import (
+    FORMATS,
+    FormatConfig,
+    FormatLike,
+    format_of,
+    open_recording,
+    recorded_rubrics,
+)
 from prill.datasets.recordings import (
     Recording,
     expect_trajectories,
@@ -30,7 +37,7 @@ from prill.io.checksums import CHECKSUMS, Checksums
 from prill.io.kinds import Kind, jsonl_files
 from prill.io.outputs import check_output, expect_place, write_output
 from prill.io.schemas import FileReport, check_file, schema
-from prill.io.store import UniqueIds
+from prill.io.store import UniqueIds, encode
 from prill.io.tables import Table, printable, table
 from prill.io.truth import SourceOption, TruthOption
 from prill.io.verdict_log import Merged, merge_verdicts
@@ -393,7 +400,11 @@ class ConvertConfig(Config):
     ] = None
     source: Annotated[str | Path, Meta(description="folder or file in that format")]
     output: Annotated[
-        str | Path, Meta(description="folder for trajectories.jsonl, labels.jsonl and images/")
+        str | Path,
+        Meta(
+            description="folder for trajectories.jsonl, labels.jsonl, images/, and rubrics.jsonl "
+            "for judge rubric"
+        ),
     ]
     goal: GoalOption = None
     goals: GoalsOption = None
@@ -406,10 +417,12 @@ class ConvertResult:
     Attributes:
         output: The folder.
         report: Counts, and what is wrong with each record that was left out.
+        rubrics: How many tasks have criteria, in rubrics.jsonl; 0: there is no such file.
     """
 
     output: str
     report: ConversionReport
+    rubrics: int = 0
 
     def unrecognised(self) -> str | None:
         """Actions that the format's reader does not know, most frequent first; None where it knows
@@ -440,15 +453,17 @@ class ConvertResult:
             "unmatched": report.unmatched,
         }
         actions = {"actions": report.actions, "unrecognised": dict(report.unrecognised)}
+        counts["rubrics"] = self.rubrics
         return {"output": self.output, **counts, **actions, "problems": report.problems}
 
     def __str__(self) -> str:
         report = self.report
         unmatched = f" ({report.unmatched} of no trajectory here)" if report.unmatched else ""
         broken = f", {len(report.problems)} broken" if report.problems else ""
+        rubrics = f", {self.rubrics} rubrics" if self.rubrics else ""
         return (
             f"{self.output}: {report.trajectories} trajectories, {report.labels} "
-            f"labels{unmatched}{broken}"
+            f"labels{unmatched}{rubrics}{broken}"
         )
 
 
@@ -475,7 +490,11 @@ def convert(
     trajectories, labels = open_recording(format, config.source, goal=config.goal, goals=goals)
     report = write_converted(trajectories, labels, Path(config.output), progress)
     expect_trajectories(config.source, str(FormatConfig.read(format, "format").name), report)
-    return ConvertResult(str(config.output), report)
+    rubrics = recorded_rubrics(format, config.source)
+    if rubrics:
+        rows = ({"task_id": task, "criteria": criteria} for task, criteria in rubrics.items())
+        write_output(Path(config.output) / "rubrics.jsonl", b"".join(map(encode, rows)))
+    return ConvertResult(str(config.output), report, len(rubrics))
 
 
 convert_async = asynchronous(convert)

@@ -13,6 +13,7 @@ from msgspec import Meta
 from prill import __version__
 from prill.config.registry import Option, list_options, read_options
 from prill.config.values import Config
+from prill.datasets.recordings import Recording, opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution, overlap_with
@@ -25,7 +26,15 @@ from prill.refine.demonstration import PlainTeacher, Teacher
 from prill.refine.export import Exported, ExportSpec, check_folder, export_rows
 from prill.refine.filter import Filtered, FilterSpec, filter_steps, require_steps
 from prill.refine.report import summary_lines
-from prill.runs.base import TrajectoryFiles, asynchronous, count_lines, opened_folders
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    asynchronous,
+    count_lines,
+    opened_folders,
+)
 from prill.runs.cautions import sha256_of
 from prill.types import Trajectory
 
@@ -72,7 +81,7 @@ class FilterConfig(Config):
     training rows.
     """
 
-    trajectories: TrajectoryFiles
+    trajectories: Recordings
     verdicts: Annotated[str | Path, Meta(description="verdicts of one judge on them")]
     output: Annotated[
         str | Path, Meta(description="a new folder for the rows, or one of an earlier filter")
@@ -92,6 +101,9 @@ class FilterConfig(Config):
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
+    recording_format: FormatOption = None  # --format is that of the rows
+    goal: GoalOption = None
+    goals: GoalsOption = None
 
 
 @dataclass(frozen=True)
@@ -147,8 +159,28 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
             together.
         InputError: A file cannot be read.
     """
+    with opened_recordings(
+        config.trajectories, config.recording_format, config.goal, config.goals
+    ) as (paths, recordings):
+        return _filtered(config, opened_folders(paths), recordings, progress)
+
+
+filter_async = asynchronous(filter)
+"""`filter` in a thread, for a program that has an event loop: the same parameters, to be
+awaited.
+"""
+
+
+def _filtered(
+    config: FilterConfig,
+    trajectories: Sequence[str],
+    recordings: Sequence[Recording],
+    progress: Say | None,
+) -> FilterResult:
     spec, kinds = FilterSpec.read(config.filter), ExportSpec.read(config.export)
-    trajectories = opened_folders(config.trajectories)
+    if recordings:  # their pictures are gone after the run
+        kinds = kinds.but(copy_images=True)
+    sources = {str(recording.file): recording.source for recording in recordings}
     teacher = make_teacher(config.policy)
     folder = Path(config.output)
     check_folder(folder)
@@ -172,7 +204,10 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
     ]
     about = {
         "prill": __version__,
-        "inputs": [{"path": str(path), "sha256": sha256_of(str(path))} for path in inputs],
+        "inputs": [
+            {"path": str(sources.get(str(path), path)), "sha256": sha256_of(str(path))}
+            for path in inputs
+        ],
         "filter": asdict(spec),
         "policy": {
             **described(config.policy),
@@ -206,12 +241,6 @@ def filter(config: FilterConfig, *, progress: Say | None = None) -> FilterResult
         tuple(broken),
         tuple(caution for caution in cautions if caution),
     )
-
-
-filter_async = asynchronous(filter)
-"""`filter` in a thread, for a program that has an event loop: the same parameters, to be
-awaited.
-"""
 
 
 def make_teacher(policy: TeacherLike) -> Teacher | None:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, overload
 from msgspec import Meta
 
 from prill.config.values import Config, get_name
-from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
 from prill.evaluators.combine import Savings, cascade_inside, savings
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, JudgeLike, make_run_judge
@@ -32,7 +31,7 @@ from prill.runs.base import (
     Recordings,
     VerdictFile,
     kept_transcripts,
-    opened_folders,
+    opened_trajectories,
     run_budget,
     synchronous,
 )
@@ -299,11 +298,7 @@ def _opened(config: ScoreConfig) -> Iterator[list[str]]:
     only.
     """
     check_output(config.output, "verdicts", config.trajectories, continued=config.resume)
-    with opened_recordings(config.trajectories, config.format, config.goal, config.goals) as (
-        paths,
-        _,
-    ):
-        trajectories = opened_folders(paths)
+    with opened_trajectories(config) as trajectories:
         check_output(config.output, "verdicts", trajectories, continued=config.resume)
         yield trajectories
 

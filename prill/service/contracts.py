@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from prill.actions.tool_calls import COMPUTER, response_call
 from prill.errors import InputError
 from prill.io.images import open_image
 from prill.refine.rewards import RewardResult
@@ -120,19 +121,6 @@ def nemo_failure(row: dict[str, Any], words: str) -> dict[str, Any]:
     return {**row, "reward": 0.0, _CLASS: "judge_failed", _ERROR: words}
 
 
-# Computer-use actions of OpenAI's Responses, in our words.
-_KINDS = {
-    "keypress": "press",
-    "double_click": "click",
-    "drag": "swipe",
-    "screenshot": "other",
-    "wait": "wait",
-    "move": "hover",
-}
-# what was typed or pressed; keys held during a click are part of its text
-_VALUES = {"keypress": "keys", "type": "text"}
-
-
 @dataclass(slots=True)
 class _Responses:
     """Makes steps of the items of a response: a call is an action, what came back is what was seen
@@ -174,7 +162,7 @@ class _Responses:
                     for part in _objects(item.get("summary"))
                     if isinstance(part.get("text"), str)
                 ]
-            elif kind in ("computer_call", "function_call"):
+            elif kind in (COMPUTER, "function_call"):
                 for action in self._actions(item, seen):
                     steps.append(Step(seen, action, "\n".join(thoughts) or None))
                     thoughts, seen = [], Observation()
@@ -188,9 +176,7 @@ class _Responses:
                 Step(seen, Action("answer", value=words or ""), "\n".join(thoughts) or None)
             )
         platform: Platform = (
-            "web"
-            if any(item.get("type") == "computer_call" for item in _objects(items))
-            else "other"
+            "web" if any(item.get("type") == COMPUTER for item in _objects(items)) else "other"
         )
         digest = compute_digest((goal, items))
         final = seen if words is None and steps else None
@@ -203,15 +189,15 @@ class _Responses:
         """What one item did: a call of a computer has a list of actions, and had a single one in
         the tool's preview.
         """
-        if item["type"] == "function_call":
-            arguments = item.get("arguments")
-            words = (
-                arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-            )
-            return [Action("other", f"{item.get('name')}({words})", value=words)]
         size = self._size(seen)
+        if item["type"] == "function_call":
+            given = item.get("arguments")
+            arguments = (
+                given if isinstance(given, str | dict) else msgspec.json.encode(given).decode()
+            )
+            return [response_call(str(item.get("name")), arguments, size)]
         actions = _objects(item.get("actions")) or _objects([item.get("action")]) or [{}]
-        return [_computer_action(action, size) for action in actions]
+        return [response_call(COMPUTER, action, size) for action in actions]
 
     def _seen(self, output: Any, before: Observation) -> Observation:
         if isinstance(output, str):
@@ -248,29 +234,6 @@ class _Responses:
             return None
         with Path(seen.screenshot).open("rb") as file:
             return open_image(BytesIO(file.read()), "the screenshot").size
-
-
-def _computer_action(action: dict[str, Any], size: tuple[int, int] | None) -> Action:
-    given = {key: part for key, part in action.items() if key != "type" and part is not None}
-    kind = str(action.get("type") or "other")
-    path = _objects(given.get("path")) or [given]
-    value = given.get(_VALUES.get(kind, ""))
-    if isinstance(value, list):
-        value = "+".join(map(str, value))
-    return Action(
-        _KINDS.get(kind, kind),
-        f"{kind}({', '.join(f'{key}={part}' for key, part in given.items())})",
-        value=value if isinstance(value, str) else None,
-        point=_point(path[0], size),
-        end_point=_point(path[-1], size) if len(path) > 1 else None,
-    )
-
-
-def _point(place: dict[str, Any], size: tuple[int, int] | None) -> tuple[float, float] | None:
-    x, y = place.get("x"), place.get("y")
-    if size is None or not isinstance(x, int | float) or not isinstance(y, int | float):
-        return None
-    return (x / size[0], y / size[1]) if 0 <= x <= size[0] and 0 <= y <= size[1] else None
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

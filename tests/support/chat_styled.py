@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _STEP = re.compile(r"REASON: (.*?)\nACTION: (.*)", re.DOTALL)
 _BLOCK = re.compile(r"```(?:python)?\n(.*?)\n?```", re.DOTALL)
 _LESSON = re.compile(r"For action index=(\d+), you should (.*)")
+_CHOICE = re.compile(
+    r"(?:Answer: )?([A-Z])\.(?:\s*Action: (CLICK|SELECT|TYPE)(?:\nValue: (.*))?)?\s*"
+)
 _FENCE = "```"
 SORRY = "I'm sorry, but I can't tell from this page what should be done next."
 T = TypeVar("T")
@@ -113,6 +116,48 @@ LESSON: tuple[_Style, ...] = (
     lambda index, line: f"{_FENCE}\nFor action index={index}, you should {line}\n{_FENCE}",
     lambda index, line: json.dumps({"index": int(index), "action": line}),
 )
+# Of a choice among candidates, as MindAct and Self-MAP ask for it: the letter, the operation (none
+# where nothing is chosen) and the value.
+CHOICE: tuple[Callable[[str, str, str], str], ...] = (
+    lambda letter, do, value: _labelled(letter, do, value, "{label}: {said}", "{letter}."),
+    lambda letter, do, value: _labelled(letter, do, value, "**{label}:** {said}", "{letter}."),
+    lambda letter, do, value: _labelled(letter, do, value, "**{label}**: {said}", "{letter}"),
+    lambda letter, do, value: _labelled(letter, do, value, "- {label}: `{said}`", "{letter}"),
+    lambda letter, do, value: _labelled(
+        letter, do, value, "{label}: **{said}**", "Option {letter}"
+    ),
+    lambda letter, do, value: (
+        f"{_FENCE}\n{_labelled(letter, do, value, '{label}: {said}', '{letter}.')}\n{_FENCE}"
+    ),
+    lambda letter, do, value: (
+        "The request names it, and no other element fits.\n\n"
+        f"{_labelled(letter, do, value, '{label}: {said}', '{letter}.')}<|im_end|>"
+    ),
+    lambda letter, do, value: (
+        "<think>\nAnswer: Z.? No.\n</think>\n\n"
+        f"{_labelled(letter, do, value, '{label}: {said}', '{letter}.')}"
+    ),
+    lambda letter, do, value: json.dumps(
+        {"answer": letter, **({"action": do, "value": value or None} if do else {})}
+    ),
+    lambda letter, do, value: "\n".join(
+        (
+            f"{_FENCE}json",
+            json.dumps({"Answer": letter, "Action": do, "Value": value}, indent=2),
+            _FENCE,
+        )
+    ),
+    lambda letter, do, value: _labelled(
+        letter, do, value, "{label}: {said}", "{letter}.", ("答案", "动作", "值")
+    ),
+    lambda letter, do, value: _labelled(
+        letter, do, value, "{label}: {said}", "{letter}.", ("Antwort", "Aktion", "Wert")
+    ),
+    lambda letter, do, value: (
+        f"{_labelled(letter, do, value, '{label}: {said}', '{letter}.')}\n\n"
+        "Task: Another one\nAnswer: B.\nAction: CLICK"
+    ),
+)
 
 
 class ChatStyled:
@@ -170,6 +215,8 @@ class ChatStyled:
             return self._one("lesson", LESSON, random)(found[1], found[2])
         if (found := _BLOCK.fullmatch(said)) and found[1].strip():
             return self._one("block", BLOCK, random)(found[1])
+        if found := _CHOICE.fullmatch(said):
+            return self._one("choice", CHOICE, random)(found[1], found[2] or "", found[3] or "")
         return said  # words, a number: no answer of a grammar
 
     def _one(self, kind: str, styles: Sequence[T], random: Random) -> T:
@@ -206,6 +253,20 @@ def _arguments(action: str) -> dict[str, str]:
             ("id", "text", "enter"), re.findall(r"\[(.*?)\](?= \[|$)", action), strict=False
         )
     }
+
+
+def _labelled(
+    letter: str,
+    do: str,
+    value: str,
+    line: str,
+    named: str,
+    labels: tuple[str, str, str] = ("Answer", "Action", "Value"),
+) -> str:
+    said = (named.format(letter=letter), do, value)
+    return "\n".join(
+        line.format(label=label, said=one) for label, one in zip(labels, said, strict=True) if one
+    )
 
 
 def _each(plan: str, form: str) -> str:

@@ -741,11 +741,14 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json",
+            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json --format webarena "
+            "--goals g.json",
             """
             trajectories = ["a.jsonl"]
             labels = "l.jsonl"
             output = "m.json"
+            format = "webarena"
+            goals = "g.json"
             kind = "prior"
             out-of-fold = "held.jsonl"
             """,
@@ -755,6 +758,8 @@ WAYS: dict[str, list[Ways]] = {
                 output="m.json",
                 kind="prior",
                 out_of_fold=Path("held.jsonl"),
+                format="webarena",
+                goals=Path("g.json"),
             ),
         ),
     ],
@@ -828,11 +833,13 @@ WAYS: dict[str, list[Ways]] = {
         ),
         Ways(
             "a.jsonl b.jsonl l.jsonl -o red --judge oracle --judge.labels o.jsonl --source human "
-            "--budget-usd 0.5 --limit 2",
+            "--budget-usd 0.5 --limit 2 --format atif --goal tea",
             """
             trajectories = ["a.jsonl", "b.jsonl"]
             labels = "l.jsonl"
             output = "red"
+            format = "atif"
+            goal = "tea"
             source = "human"
             budget-usd = 0.5
             limit = 2
@@ -846,6 +853,8 @@ WAYS: dict[str, list[Ways]] = {
                 source="human",
                 budget_usd=0.5,
                 limit=2,
+                format="atif",
+                goal="tea",
             ),
         ),
     ],
@@ -924,9 +933,11 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "t.jsonl -o data --for-training --near 3 --captioner given",
+            "t.jsonl -o data --for-training --near 3 --captioner given --format atif --goal tea",
             """
             trajectories = ["t.jsonl"]
+            format = "atif"
+            goal = "tea"
             output = "data"
             for-training = true
             captioner = "given"
@@ -938,6 +949,8 @@ WAYS: dict[str, list[Ways]] = {
                 for_training=True,
                 captioner="given",
                 training={"near": 3},
+                format="atif",
+                goal="tea",
             ),
         ),
     ],
@@ -963,9 +976,12 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "t.jsonl --verdicts v.jsonl -o rows --policy.history 2 --no-stop-at-reached",
+            "t.jsonl --verdicts v.jsonl -o rows --policy.history 2 --no-stop-at-reached "
+            "--recording-format atif --goals g.json",
             """
             trajectories = ["t.jsonl"]
+            recording-format = "atif"
+            goals = "g.json"
             verdicts = "v.jsonl"
             output = "rows"
             policy = {history = 2}
@@ -978,6 +994,8 @@ WAYS: dict[str, list[Ways]] = {
                 output="rows",
                 filter={"stop_at_reached": False},
                 policy={"name": "plain", "history": 2},
+                recording_format="atif",
+                goals="g.json",
             ),
         ),
     ],

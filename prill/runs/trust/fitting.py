@@ -39,7 +39,16 @@ from prill.io.store import (
 )
 from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
-from prill.runs.base import TrajectoryFiles, asynchronous, log, opened_folders, preformatted
+from prill.runs.base import (
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
+    asynchronous,
+    log,
+    opened_trajectories,
+    preformatted,
+)
 from prill.runs.cautions import sha256_of
 from prill.types import Trajectory
 from prill.ui.report.plots import reliability_svg
@@ -77,7 +86,7 @@ class FitConfig(Config):
     model.
     """
 
-    trajectories: TrajectoryFiles
+    trajectories: Recordings
     labels: Annotated[str | Path, Meta(description="label file")]
     output: Annotated[str | Path, Meta(description="where the fitted judge goes, one JSON file")]
     kind: Annotated[
@@ -116,6 +125,9 @@ class FitConfig(Config):
         ),
     ] = None
     seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
 
     def check(self) -> None:
         """Checks options that depend on each other.
@@ -186,7 +198,15 @@ def fit(config: FitConfig) -> FitResult:
             written.
         MissingExtraError: scikit-learn is not installed.
     """
-    trajectories = opened_folders(config.trajectories)
+    with opened_trajectories(config) as trajectories:
+        return _fitted(config, trajectories)
+
+
+fit_async = asynchronous(fit)
+"""`fit` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+
+
+def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
     inputs = [*trajectories, config.labels]
     check_output(config.output, "a fitted judge", inputs)
     if config.out_of_fold:
@@ -234,10 +254,6 @@ def fit(config: FitConfig) -> FitResult:
         log.warning("left out: %s", problem)
     out_of_fold = str(config.out_of_fold) if config.out_of_fold else None
     return FitResult(model, str(config.output), out_of_fold, tuple(broken))
-
-
-fit_async = asynchronous(fit)
-"""`fit` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
 
 
 def _good(reader: TrajectoryReader, broken: list[str]) -> Iterator[Trajectory]:

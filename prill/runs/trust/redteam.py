@@ -36,10 +36,13 @@ from prill.io.truth import SourceOption, TruthOption
 from prill.models.registry import ModelLike
 from prill.protocols import Evaluator
 from prill.runs.base import (
-    TrajectoryFiles,
+    FormatOption,
+    GoalOption,
+    GoalsOption,
+    Recordings,
     count_lines,
     log,
-    opened_folders,
+    opened_trajectories,
     preformatted,
     run_budget,
     synchronous,
@@ -88,7 +91,7 @@ Progress = Callable[[str, int, int], None]
 class RedteamConfig(Config):
     """Configuration of `prill redteam`: attack a judge with false claims and injected text."""
 
-    trajectories: TrajectoryFiles
+    trajectories: Recordings
     labels: Annotated[
         str | Path, Meta(description="label file; false positives are counted on its failures")
     ]
@@ -124,6 +127,9 @@ class RedteamConfig(Config):
     ] = None
     source: SourceOption = None
     truth: TruthOption = "majority"
+    format: FormatOption = None
+    goal: GoalOption = None
+    goals: GoalsOption = None
     budget_usd: Annotated[
         float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
     ] = None
@@ -218,30 +224,31 @@ async def redteam_async(
             is given and no failure was judged with and without an attack.
         EndpointError: The model's endpoint takes no call.
     """
-    trajectories = await asyncio.to_thread(_prepared, config)
     folder = Path(config.output)
-    with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume):
-        judge, selection = _attacked(config, trajectories, folder)
-        lines = await asyncio.to_thread(count_lines, trajectories, config.limit)
-        expected, done = lines * (1 + len(selection)), dict[str, int]()
+    with opened_trajectories(config) as trajectories:
+        await asyncio.to_thread(_prepare, config, trajectories)
+        with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume):
+            judge, selection = _attacked(config, trajectories, folder)
+            lines = await asyncio.to_thread(count_lines, trajectories, config.limit)
+            expected, done = lines * (1 + len(selection)), dict[str, int]()
 
-        def show(attack: str, tally: Tally) -> None:
-            done[attack] = tally.skipped + tally.made
-            progress(attack, sum(done.values()), expected)
+            def show(attack: str, tally: Tally) -> None:
+                done[attack] = tally.skipped + tally.made
+                progress(attack, sum(done.values()), expected)
 
-        tallies = await judge_attacked(
-            judge,
-            trajectories,
-            folder,
-            selection,
-            concurrency=config.concurrency,
-            limit=config.limit,
-            resume=config.resume,
-            progress=show,
+            tallies = await judge_attacked(
+                judge,
+                trajectories,
+                folder,
+                selection,
+                concurrency=config.concurrency,
+                limit=config.limit,
+                resume=config.resume,
+                progress=show,
+            )
+        return await asyncio.to_thread(
+            _measured, config, trajectories, selection, tallies[BEFORE].unscored["input"]
         )
-    return await asyncio.to_thread(
-        _measured, config, trajectories, selection, tallies[BEFORE].unscored["input"]
-    )
 
 
 redteam = synchronous(redteam_async)
@@ -255,7 +262,13 @@ def plan_redteam(config: RedteamConfig) -> RunPlan:
     Raises:
         UsageError: The configuration cannot be carried out.
     """
-    trajectories, folder = _prepared(config), Path(config.output)
+    with opened_trajectories(config) as trajectories:
+        return _planned(config, trajectories)
+
+
+def _planned(config: RedteamConfig, trajectories: Sequence[str]) -> RunPlan:
+    _prepare(config, trajectories)
+    folder = Path(config.output)
     with run_budget(config.budget_usd, folder=folder, begin_again=not config.resume, planned=True):
         judge, selection = _attacked(config, trajectories, folder)
     judges = {
@@ -282,9 +295,8 @@ def plan_redteam(config: RedteamConfig) -> RunPlan:
     )
 
 
-def _prepared(config: RedteamConfig) -> list[str]:
-    """The trajectory files; what is wrong with files and labels is said before any call is made."""
-    trajectories = opened_folders(config.trajectories)
+def _prepare(config: RedteamConfig, trajectories: Sequence[str]) -> None:
+    """Says what is wrong with files and labels before any call is made."""
     expect_place(config.output, "a folder")
     for name, content in _FILES.items():
         check_output(Path(config.output) / name, content, [*trajectories, config.labels])
@@ -295,7 +307,6 @@ def _prepared(config: RedteamConfig) -> list[str]:
         raise UsageError(
             "no failure is labelled: there is no shift to compare", parameters=("max_shift",)
         )
-    return trajectories
 
 
 def _attacked(

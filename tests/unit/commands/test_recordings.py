@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 import prill as library
+from prill.captioner.files import read_captions
 from prill.io.store import read_verdicts
 from prill.runs.annotate import Opened
 from tests.support.commands.command import Prill, write_trajectories
@@ -291,3 +292,68 @@ def test_labels_reach_no_judge(log: str, prill: Prill, tmp_path: Path) -> None:
     assert endpoint.bodies and not [
         word for word in ("EXPLANATION", "TARGET", "quarter", "always-success") if word in sent
     ]
+
+
+@pytest.fixture
+def labelled(logs: Path, tmp_path: Path) -> Path:
+    """Labels of the runs of a log: one success, one failure."""
+    rows = (
+        {"id": id, "success": success, "source": "human"}
+        for id, success in (("one", True), ("two", False))
+    )
+    return lines(tmp_path / "labels.jsonl", *rows)
+
+
+def test_captions_of_the_pictures_of_a_log(prill: Prill, logs: Path) -> None:
+    with Endpoint(lambda text: "A page with tea.") as endpoint:
+        command = ("caption", "logs/calls.log", "-o", "c.jsonl", *endpoint.words)
+        assert "1 pictures to caption" in prill(*command, "--dry-run").stdout
+        assert prill(*command).returncode == 0
+    (caption,) = read_captions("c.jsonl")
+    assert caption.caption == "A page with tea."
+
+
+def test_rows_of_a_log_keep_its_pictures(prill: Prill, logs: Path, tmp_path: Path) -> None:
+    """The pictures of a log are unpacked for the run only, so the rows get copies; the record names
+    the log.
+    """
+    asked = {"role": "user", "content": [{"type": "text", "text": "Buy green tea"}, SHOWN]}
+    lines(logs / "calls.log", {"id": "one", "messages": [asked, *RUN[1:]]})
+    assert prill("score", "logs/calls.log", "-o", "v.jsonl", *SUCCESS).returncode == 0
+    done = prill("filter", "logs/calls.log", "--verdicts", "v.jsonl", "-o", "rows")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "rows/sft.jsonl").read_text().splitlines()]
+    shown = [name for row in rows for name in row["images"]]
+    assert shown and all((tmp_path / "rows" / name).is_file() for name in shown)
+    manifest = json.loads((tmp_path / "rows/manifest.json").read_text())
+    assert manifest["inputs"][0]["path"] == "logs/calls.log"
+
+
+def test_a_judge_is_attacked_on_a_log(prill: Prill, labelled: Path) -> None:
+    command = ("redteam", "logs/calls.log", "labels.jsonl", "-o", "red", "--judge", "self-report")
+    done = prill(*command, "--attacks", "claim-stop", "--goal", "Buy tea", "--format", "messages")
+    assert done.returncode == 0, done.stderr
+    assert len(list(read_verdicts("red/before.jsonl"))) == 2
+
+
+def test_a_judge_is_fitted_on_logs(prill: Prill, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    count = 24
+    lines(
+        tmp_path / "many.jsonl",
+        *(
+            {
+                "id": str(i),
+                "messages": [
+                    {"role": "user", "content": f"Buy tea {i}"},
+                    *(RUN[1:] if i % 2 else RUN[1:2]),
+                ],
+            }
+            for i in range(count)
+        ),
+    )
+    labels = ({"id": str(i), "success": i % 2 == 1, "source": "human"} for i in range(count))
+    lines(tmp_path / "labels.jsonl", *labels)
+    done = prill("fit", "many.jsonl", "labels.jsonl", "-o", "m.json", "--kind", "prior")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "m.json").is_file()

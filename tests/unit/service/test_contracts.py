@@ -181,7 +181,7 @@ async def test_nemo_rows_come_back_whole(visiting: Visiting) -> None:
     }
     [trajectory] = seen
     kinds = [(step.action.kind, bool(step.observation.screenshot)) for step in trajectory.steps]
-    assert kinds == [("click", False), ("swipe", True), ("other", True), ("answer", False)]
+    assert kinds == [("click", False), ("drag", True), ("other", True), ("answer", False)]
     assert (trajectory.task.goal, trajectory.answer, trajectory.steps[0].thought) == (
         "Buy tea",
         "Done.",

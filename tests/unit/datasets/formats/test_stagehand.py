@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import prill
 from prill.datasets.formats.stagehand import load, load_labels, load_rubrics, recognise
 from prill.datasets.reading.sources import Source
-from prill.evaluators.rubric import read_rubrics
+from prill.evaluators.rubric import RubricJudge, RubricSpec, read_rubrics
 from prill.io.store import BadLine, encode
+from prill.testing import ScriptedModel
 from prill.types import LabelRecord
 from tests.support.datasets.written.reading import Row, all_read, one, rows
 
@@ -200,6 +202,20 @@ def test_a_rubric_is_one_that_the_judge_reads(tmp_path: Path) -> None:
         ("Tea: Green tea is in the cart", 3),
         ("If there is a choice: Size", 1),
     ]
+
+
+async def test_convert_writes_the_rubrics_that_the_judge_reads(tmp_path: Path) -> None:
+    """Two runs of a task have one rubric; the judge takes the file, and asks for no criteria."""
+    for name in ("one", "two"):
+        long(tmp_path / "runs" / name)
+    done = prill.convert(prill.ConvertConfig(source=tmp_path / "runs", output=tmp_path / "out"))
+    assert (done.rubrics, done.table()["rubrics"]) == (1, 1) and "1 rubrics" in str(done)
+    file = tmp_path / "out/rubrics.jsonl"
+    (rubric,) = read_rubrics(file).values()
+    assert [one.weight for one in rubric.criteria] == [3, 1]
+    judge = RubricJudge(ScriptedModel([]), spec=RubricSpec(rubrics=str(file)))
+    (run, *_) = prill.read_trajectories(tmp_path / "out/trajectories.jsonl")
+    assert (await judge._criteria(run)) == rubric
 
 
 @pytest.mark.parametrize(

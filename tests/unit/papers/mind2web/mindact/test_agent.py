@@ -21,6 +21,7 @@ from prill.policies.registry import make_policy
 from prill.protocols import Demonstrator, LanguageModel, Message
 from prill.testing.scripted import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
+from tests.support.chat_styled import CHOICE, ChatStyled
 from tests.support.papers.conversations import page, request, seen, turn
 
 
@@ -83,6 +84,39 @@ def choosing(word: str, operation: str = "CLICK") -> Callable[[Sequence[Message]
         return f"{found[1]}.\nAction: {operation}" if found else "A."
 
     return answer
+
+
+CHOSEN = {
+    ("CLICK", ""): Action("click", "CLICK [13]", target="13"),
+    ("SELECT", "4 guests"): Action(
+        "select", "SELECT [13] [4 guests]", target="13", value="4 guests"
+    ),
+    ("TYPE", "new york"): Action("type", "TYPE [13] [new york]", target="13", value="new york"),
+}
+
+
+@pytest.mark.parametrize(("operation", "value"), CHOSEN)
+async def test_the_choice_is_read_however_a_chat_model_phrases_it(
+    operation: str, value: str
+) -> None:
+    """In every style the same element wins the tournament, and no answer is unreadable."""
+    said = f"{operation}\nValue: {value}" if value else operation
+    styles: set[str] = set()
+    for seed in range(60):
+        model = ChatStyled(ScriptedModel(choosing("Three", said)), seed=seed)
+        policy = MindAct(model)
+        (step,) = await played(policy, seen(*SEVEN))
+        assert step.action == CHOSEN[operation, value], step.thought
+        assert policy.report()["replies"]["unreadable"] == 0
+        styles |= model.styles
+    assert len(styles) == len(CHOICE)
+
+
+async def test_an_apology_is_no_choice() -> None:
+    model = ChatStyled(ScriptedModel(choosing("Three")), unreadable=1.0)
+    policy = MindAct(model)
+    (step,) = await played(policy, seen(*SEVEN))
+    assert step.action.kind == "none" and policy.report()["replies"]["unreadable"] >= 1
 
 
 def offered(messages: Sequence[Message]) -> list[str]:

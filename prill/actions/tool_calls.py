@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -90,6 +91,7 @@ _TARGET_KEYS = (
 _START_KEYS = ("start_coordinate", "coordinate", "coordinates", "position", "point", "start")
 _END_KEYS = ("end_coordinate", "coordinate2", "end", "to")
 _MAX_SIDE = 1e6  # pixels
+COMPUTER = "computer_call"  # the type of such an item of OpenAI's Responses
 _NO_VALUE = frozenset(
     {
         "click",
@@ -143,10 +145,50 @@ def tool_action(
     )
 
 
+def response_call(
+    name: str, arguments: Mapping[str, object] | str, size: tuple[float, float] | None = None
+) -> Action:
+    """The action of a call in OpenAI's Responses.
+
+    Args:
+        name: The function's name; `COMPUTER` for a `computer_call`, with one of its actions as
+            arguments.
+        arguments: A JSON object, or its text as the model wrote it.
+        size: The screen's width and height in the unit of the coordinates.
+    """
+    values = parsed(arguments)
+    if name != COMPUTER or values is None:
+        return tool_action(name, arguments, size)
+    type_ = values.get("type")
+    given = {key: value for key, value in values.items() if key != "type" and value is not None}
+    action = tool_action(type_ if isinstance(type_, str) else COMPUTER, given, size)
+    if type_ == "scroll":
+        return replace(action, value=scroll_direction(given.get("scroll_x"), given.get("scroll_y")))
+    if type_ == "click" and given.get("button") == "right":
+        return replace(action, kind="right_click")
+    if type_ == "drag" and isinstance(path := given.get("path"), list):
+        path = [place for place in path if isinstance(place, dict)]
+        ends = (
+            [fraction(place.get("x"), place.get("y"), size) for place in (path[0], path[-1])]
+            if path
+            else [None, None]
+        )
+        return replace(action, point=ends[0], end_point=ends[1])
+    return action
+
+
 def detect_kind(name: str) -> str:
     """The action kind of a tool's name, without its prefix."""
     word = _CAMEL_CASE.sub("_", _PREFIX.sub("", name.strip())).lower().replace("-", "_")
     return KINDS.get(word) or KINDS.get(_FAMILY.sub("", word), "other")
+
+
+def scroll_direction(x: object, y: object) -> str:
+    """The direction of a wheel's turn: `x` to the right and `y` down, in pixels."""
+    across, down = (delta if isinstance(delta, int | float) else 0 for delta in (x, y))
+    if abs(across) > abs(down):
+        return "right" if across > 0 else "left"
+    return "up" if down < 0 else "down"  # without a distance, as Harbor's harness scrolls
 
 
 def screen_size(tools: Iterable[object]) -> tuple[float, float] | None:

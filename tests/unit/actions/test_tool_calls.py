@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.datasets.reading.tool_calls import detect_kind, screen_size, tool_action
+from prill.actions.tool_calls import detect_kind, screen_size, tool_action
 from prill.types import Action
 
 
