@@ -98,10 +98,14 @@ COMMANDS: Mapping[str, Command] = {
         "fit a judge to your own labelled trajectories, without a language model",
         "prill.runs.trust.fitting:FitConfig",
         "prill.cli.trusting:fit",
-        Words(("trajectories", "labels"), metavars=_LABELLED),
+        Words(
+            ("trajectories", "labels"),
+            renamed={"with_verdicts": "--with"},
+            metavars={**_LABELLED, "with_verdicts": "VERDICTS"},
+        ),
         (
             "prill fit t.jsonl labels.jsonl -o student.json --out-of-fold held-out.jsonl",
-            "prill fit t.jsonl labels.jsonl -o student.json --evidence-only --source human",
+            "prill fit t.jsonl labels.jsonl --with a.jsonl b.jsonl -o stack.json --kappa 0.7",
             "prill fit fit.toml --harden --families stop-early,error-end",
         ),
         "Exit codes: 0 fitted, 3 fitted without some broken lines, 2 too few labelled runs or "

@@ -13,8 +13,17 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin, Calibration
-from prill.evaluators.fitted.fit import HARDENED_FAMILIES, Origin, examples, fit_with_scores
-from prill.evaluators.fitted.overlap import compute_digests, fitted_caution
+from prill.evaluators.fitted.fit import (
+    HARDENED_FAMILIES,
+    Fit,
+    Origin,
+    examples,
+    fit_with_scores,
+)
+from prill.evaluators.fitted.overlap import compute_digests, find_overlap, fitted_caution
+from prill.evaluators.fitted.regression import FitExample
+from prill.evaluators.fitted.stack import RecordedVerdicts, Stacked, StackModel
+from prill.evaluators.fitted.stack_fit import StackFit, fit_stack
 from prill.evaluators.fitted.student import (
     Attacked,
     Kind,
@@ -23,7 +32,7 @@ from prill.evaluators.fitted.student import (
     StudentModel,
     make_label,
 )
-from prill.evaluators.labels import gold_labels, make_task
+from prill.evaluators.labels import gold_labels, latest_verdicts, make_task
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibration_fit import CalibrationResult, Goal, Operating
 from prill.evaluators.meta.calibration_fit import calibrate as fit_calibration
@@ -41,6 +50,7 @@ from prill.io.tables import Table, Tabular
 from prill.io.truth import SourceOption, TruthOption
 from prill.runs.base import TrajectoryFiles, asynchronous, log, opened_folders, preformatted
 from prill.runs.cautions import sha256_of
+from prill.runs.trust.stack_card import stack_card
 from prill.types import Trajectory
 from prill.ui.report.plots import reliability_svg
 
@@ -115,6 +125,22 @@ class FitConfig(Config):
             "`prill calibrate`"
         ),
     ] = None
+    with_verdicts: Annotated[
+        Sequence[str | Path],
+        Meta(
+            description="verdict files of other judges, one judge a file: fit one judge on all "
+            "scores (a stacked judge)"
+        ),
+    ] = ()
+    kappa: Annotated[
+        float | None,
+        Meta(
+            gt=0,
+            lt=1,
+            description="of a stacked judge: ask other judges only where this kappa needs them "
+            "(default: ask all)",
+        ),
+    ] = None
     seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
 
     def check(self) -> None:
@@ -126,6 +152,11 @@ class FitConfig(Config):
         if self.families and not self.harden:
             raise UsageError(
                 "families of attacks are for a judge that is hardened", parameters=("harden",)
+            )
+        if self.kappa is not None and not self.with_verdicts:
+            raise UsageError(
+                "kappa chooses which of several judges to ask: name their verdict files",
+                parameters=("with_verdicts",),
             )
 
 
@@ -139,12 +170,15 @@ class FitResult(Tabular):
         out_of_fold: The verdict file of judges fitted without the run's task; None: none was asked
             for.
         broken: What could not be read of the trajectories, a message each.
+        stack: The stacked judge that the file holds, where verdicts of others were given; `model`
+            is its student.
     """
 
     model: StudentModel
     output: str
     out_of_fold: str | None = None
     broken: tuple[str, ...] = ()
+    stack: StackModel | None = None
 
     def table(self) -> Table:
         """One row a part of the runs: how the judge does there, fitted on other tasks; shares are
@@ -161,12 +195,13 @@ class FitResult(Tabular):
                 f.kappa,
                 f.abstained,
             )
-            for name, f in _held_out(self.model)
+            for name, f in (*_stacked_held_out(self.stack), *_held_out(self.model))
         )
         return Table(tuple(_HELD_OUT), tuple(rows), _HELD_OUT)
 
     def __str__(self) -> str:
-        return "\n".join(_card(self.model))
+        stacked = () if self.stack is None else (*stack_card(self.stack), "")
+        return "\n".join((*stacked, *_card(self.model)))
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
@@ -187,7 +222,7 @@ def fit(config: FitConfig) -> FitResult:
         MissingExtraError: scikit-learn is not installed.
     """
     trajectories = opened_folders(config.trajectories)
-    inputs = [*trajectories, config.labels]
+    inputs = [*trajectories, config.labels, *config.with_verdicts]
     check_output(config.output, "a fitted judge", inputs)
     if config.out_of_fold:
         check_output(
@@ -217,13 +252,19 @@ def fit(config: FitConfig) -> FitResult:
         origin=Origin(data=tuple(sha256_of(str(path)) for path in inputs), source=source),
         plain=plain,
     )
-    model, data = result.model, encode(result.model)
+    model, ids = result.model, [run.id for run in runs]
+    stacked = _stacked(config, result, runs) if config.with_verdicts else None
+    data = encode(stacked.model if stacked else model)
     write_output(config.output, data)
-    log.info("%s -> %s (%.0f kB)", kind, config.output, len(data) / 1000)
+    log.info("%s -> %s (%.0f kB)", "stacked" if stacked else kind, config.output, len(data) / 1000)
     if config.out_of_fold:
-        held_out = Student(model, label=make_label(data)).out_of_fold(
-            [run.id for run in runs], result.out_of_fold
-        )
+        label = make_label(data)
+        if stacked:
+            sources = [RecordedVerdicts(source.judge, {}) for source in stacked.model.sources]
+            judge = Stacked(stacked.model, sources, label=label)
+            held_out = judge.out_of_fold(ids, stacked.out_of_fold)
+        else:
+            held_out = Student(model, label=label).out_of_fold(ids, result.out_of_fold)
         write_output(config.out_of_fold, b"".join(map(encode, held_out)))
         log.info(
             "%d verdicts, each by a judge fitted without the run's task -> %s",
@@ -233,11 +274,33 @@ def fit(config: FitConfig) -> FitResult:
     for problem in broken[:10]:
         log.warning("left out: %s", problem)
     out_of_fold = str(config.out_of_fold) if config.out_of_fold else None
-    return FitResult(model, str(config.output), out_of_fold, tuple(broken))
+    stack = stacked.model if stacked else None
+    return FitResult(model, str(config.output), out_of_fold, tuple(broken), stack)
 
 
 fit_async = asynchronous(fit)
 """`fit` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+
+
+def _stacked(config: FitConfig, student: Fit, runs: Sequence[FitExample]) -> StackFit:
+    """The stacked judge; refuses verdicts of a judge that was fitted on these runs."""
+    judges = []
+    for path in config.with_verdicts:
+        try:
+            info, latest = latest_verdicts(read_verdicts(path))
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}", parameters=("with_verdicts",)) from None
+        overlap = find_overlap(latest[run.id] for run in runs if run.id in latest)
+        caution = fitted_caution(info.name, overlap)
+        if caution and overlap and overlap.flatters:
+            raise UsageError(
+                f"{path}: {caution}. Give verdicts of `prill fit --out-of-fold`",
+                parameters=("with_verdicts",),
+            )
+        if caution:
+            log.warning("%s: %s", path, caution)
+        judges.append((info, latest))
+    return fit_stack(student, runs, judges, seed=config.seed, kappa=config.kappa)
 
 
 def _good(reader: TrajectoryReader, broken: list[str]) -> Iterator[Trajectory]:
@@ -246,6 +309,16 @@ def _good(reader: TrajectoryReader, broken: list[str]) -> Iterator[Trajectory]:
             broken.append(item.message)
         else:
             yield item
+
+
+def _stacked_held_out(stack: StackModel | None) -> Iterator[tuple[str, StudentHeldOut]]:
+    if stack is None:
+        return
+    yield f"stacked, all ({stack.card.folds} folds by task)", stack.card.all_runs
+    if stack.card.planned:
+        yield "stacked, by its plan", stack.card.planned
+    for worth in stack.card.worth:
+        yield f"stacked without {worth.name}", worth.without
 
 
 def _held_out(model: StudentModel) -> Iterator[tuple[str, StudentHeldOut]]:
