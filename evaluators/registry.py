@@ -650,13 +650,17 @@ def stacked(
         Meta(description="the other judges (default: as their verdicts describe them)"),
     ] = (),
     verdicts: Annotated[
-        Sequence[str],
-        Meta(description="verdict files that stand for judges: these are not asked"),
-    ] = (),
+        str | list[str] | None,
+        Meta(description="verdict files (a.jsonl,b.jsonl): their judges are not asked"),
+    ] = None,
 ) -> Stacked:
     """A fitted judge and others together."""
     stack, label = read_stack(model)
-    return Stacked(stack, [*judges, *map(_recorded, verdicts)], label=label)
+    return Stacked(stack, [*judges, *map(_recorded, _paths(verdicts))], label=label)
+
+
+def _paths(verdicts: str | list[str] | None) -> list[str]:
+    return verdicts.split(",") if isinstance(verdicts, str) else verdicts or []
 
 
 def _recorded(path: str) -> RecordedVerdicts:
@@ -672,9 +676,7 @@ def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     if not isinstance(path := table.get("model"), str):
         return []  # what is wrong there is said when options are read
-    given = table.get("verdicts") or ()
-    paths = [given] if isinstance(given, str) else given
-    known = {comparable(_recorded(str(one)).info) for one in paths}
+    known = {comparable(_recorded(one).info) for one in _paths(table.get("verdicts"))}
     described = []
     for source in read_stack(path)[0].sources:
         info = source.judge

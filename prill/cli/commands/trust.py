@@ -168,13 +168,14 @@ COMMANDS: Mapping[str, Command] = {
                 "annotator": "NAME",
                 "captions": "FILE",
                 "earlier": "LABELS",
-                "order": "file|random",
+                "order": "file|random|informative",
                 "output": "LABELS",
                 "verdicts": "V",
             },
         ),
         (
-            "prill annotate t.jsonl -o labels.jsonl --annotator ada",
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada --order informative "
+            "--limit 100 --verdicts v.jsonl",
             "prill annotate t.jsonl -o labels.jsonl --annotator ada --order random --limit 100 "
             "--blind",
             "prill annotate --captions captions.jsonl --annotator ada",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, cast
 
 from prill.errors import InputError
@@ -311,6 +311,8 @@ class LabelSession:
         another version by now, UsageError when the decision cannot be written.
         """
         record = _record(self.worklist[index], decision, self.log.annotator)
+        if (chance := self.worklist.inclusion.get(record.id)) is not None:
+            record = replace(record, inclusion=chance)
         async with self._writing:
             before = self.log.mine.get(record.id)
             if not self._history.is_current(index, version):
