@@ -11,7 +11,8 @@ _LABELLED = {
     **LABELS,
     **{"trajectories": "TRAJ", "verdicts": "VERDICTS", "labels": "LABELS"},
     **dict.fromkeys(
-        ("output", "out_of_fold", "plot", "against", "disagreements", "suspects"), "FILE"
+        ("output", "out_of_fold", "plot", "learning_curve", "against", "disagreements", "suspects"),
+        "FILE",
     ),
 }
 

@@ -13,6 +13,7 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin, Calibration
+from prill.evaluators.fitted.curve import CurvePoint, learning_curve
 from prill.evaluators.fitted.fit import (
     HARDENED_FAMILIES,
     Fit,
@@ -52,12 +53,13 @@ from prill.runs.base import TrajectoryFiles, asynchronous, log, opened_folders, 
 from prill.runs.cautions import sha256_of
 from prill.runs.trust.stack_card import stack_card
 from prill.types import Trajectory
-from prill.ui.report.plots import reliability_svg
+from prill.ui.report.plots import learning_svg, reliability_svg
 
 if TYPE_CHECKING:
     pass
 
 _BAR = 20  # characters of a bar in the diagram of text
+_ENDS = ("", "_low", "_high")
 _HELD_OUT: dict[str, type] = {
     "runs": str,
     "judged": int,
@@ -68,6 +70,9 @@ _HELD_OUT: dict[str, type] = {
     "kappa": float,
     "abstained": int,
 }
+_CURVE: dict[str, type] = dict.fromkeys(
+    ("labels", "tasks", *(f"{name}{end}" for name in ("auc", "kappa") for end in _ENDS)), float
+)
 _BINS: dict[str, type] = {
     "scores": str,
     "low": float,
@@ -141,6 +146,13 @@ class FitConfig(Config):
             "(default: ask all)",
         ),
     ] = None
+    learning_curve: Annotated[
+        str | Path | None,
+        Meta(
+            description="file for a picture (SVG) of the student's figures against the number of "
+            "labels"
+        ),
+    ] = None
     seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
 
     def check(self) -> None:
@@ -172,6 +184,7 @@ class FitResult(Tabular):
         broken: What could not be read of the trajectories, a message each.
         stack: The stacked judge that the file holds, where verdicts of others were given; `model`
             is its student.
+        curve: The student's figures with fewer labels, where a learning curve was asked for.
     """
 
     model: StudentModel
@@ -179,6 +192,7 @@ class FitResult(Tabular):
     out_of_fold: str | None = None
     broken: tuple[str, ...] = ()
     stack: StackModel | None = None
+    curve: tuple[CurvePoint, ...] = ()
 
     def table(self) -> Table:
         """One row a part of the runs: how the judge does there, fitted on other tasks; shares are
@@ -201,7 +215,25 @@ class FitResult(Tabular):
 
     def __str__(self) -> str:
         stacked = () if self.stack is None else (*stack_card(self.stack), "")
-        return "\n".join((*stacked, *_card(self.model)))
+        return "\n".join((*stacked, *_card(self.model), *_curve(self.curve)))
+
+    def svg(self) -> str:
+        """The learning curve, as the text of an SVG file."""
+        return learning_svg(f"{self.model.kind}: figures by number of labels", self.curve)
+
+    def curve_table(self) -> Table:
+        """One row a number of labels: figures on tasks held out, the mean of the divisions with the
+        lowest and the highest.
+        """
+        rows = []
+        for point in self.curve:
+            bands = [
+                value
+                for band in (point.auc, point.kappa)
+                for value in ((band.mean, band.low, band.high) if band else (None, None, None))
+            ]
+            rows.append((point.labels, point.tasks, *bands))
+        return Table(tuple(_CURVE), tuple(rows), _CURVE)
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
@@ -228,6 +260,8 @@ def fit(config: FitConfig) -> FitResult:
         check_output(
             config.out_of_fold, "verdicts", [*inputs, config.output], parameter="out_of_fold"
         )
+    if config.learning_curve:
+        check_output(config.learning_curve, "a diagram", inputs, parameter="learning_curve")
     source, gold = gold_labels(read_labels(config.labels), config.source, config.truth)
     broken: list[str] = []
     harden = tuple(config.families or HARDENED_FAMILIES) if config.harden else ()
@@ -275,7 +309,11 @@ def fit(config: FitConfig) -> FitResult:
         log.warning("left out: %s", problem)
     out_of_fold = str(config.out_of_fold) if config.out_of_fold else None
     stack = stacked.model if stacked else None
-    return FitResult(model, str(config.output), out_of_fold, tuple(broken), stack)
+    curve = learning_curve(runs, model, seed=config.seed) if config.learning_curve else ()
+    fitted = FitResult(model, str(config.output), out_of_fold, tuple(broken), stack, curve)
+    if config.learning_curve:
+        write_output(config.learning_curve, fitted.svg().encode())
+    return fitted
 
 
 fit_async = asynchronous(fit)
@@ -371,6 +409,31 @@ def _card(model: StudentModel) -> Iterator[str]:
         yield (
             "It knows runs like those it was fitted on; there are too few sites to tell what to "
             "expect elsewhere."
+        )
+
+
+def _curve(points: Sequence[CurvePoint]) -> Iterator[str]:
+    if not points:
+        return
+    yield ""
+    yield f"{'with fewer labels':<20}{'tasks':>6}{'AUC':>8}{'lowest to highest':>20}{'kappa':>8}{'lowest to highest':>20}"  # noqa: E501
+    for point in points:
+        cells = "".join(
+            f"{'-':>8}{'':>20}"
+            if band is None
+            else f"{band.mean:>8.3f}{f'{band.low:.3f} to {band.high:.3f}':>20}"
+            for band in (point.auc, point.kappa)
+        )
+        yield f"{point.labels:<20.0f}{point.tasks:>6.0f}{cells}"
+    first, last = points[-2:] if len(points) > 1 else (points[0], points[0])
+    if first.auc and last.auc and first is not last:
+        more = last.labels - first.labels
+        gain = last.auc.mean - first.auc.mean
+        spread = last.auc.high - last.auc.low
+        yield (
+            f"The last {more:.0f} labels changed the AUC by {gain:+.3f}; divisions of the same "
+            f"labels differ by {spread:.3f}."
+            + (" More labels like these change little." if abs(gain) < spread / 2 else "")
         )
 
 
