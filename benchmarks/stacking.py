@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,11 @@ from redteam import Truths, attacked, parts
 from student import FITTED, read
 
 from prill.datasets.formats.agentrewardbench_webjudge import load_reference_verdicts
-from prill.evaluators.fitted.fit import examples, fit_with_scores
-from prill.evaluators.fitted.stack import RecordedVerdicts, Stacked
-from prill.evaluators.fitted.stack_fit import StackFit, fit_stack
+from prill.evaluators.fitted.fit import cross_validated, examples, fit_with_scores, make_table
+from prill.evaluators.fitted.overlap import FittedRuns
+from prill.evaluators.fitted.regression import fit_rows
+from prill.evaluators.fitted.stack import RecordedVerdicts, Stacked, StackModel
+from prill.evaluators.fitted.stack_fit import StackFit, fit_stack, fit_stages
 from prill.evaluators.labels import latest_verdicts
 from prill.evaluators.meta.redteam import worst_by_family
 from prill.runs.trust.stack_card import stack_card
@@ -60,8 +63,13 @@ def main() -> int:
         print(f"\n## {form}\n\n```", *stack_card(fitted.model), "```", sep="\n")
     for form in FORMS[1:]:
 
-        def judge(runs: Sequence[Trajectory], some: Truths, form: str = form) -> Stacked:
-            model = stack(form, runs, some, recorded, 0).model
+        def judge(
+            runs: Sequence[Trajectory],
+            some: Truths,
+            form: str = form,
+            card: StackModel = first[form].model,
+        ) -> Stacked:
+            model = refitted(card, form, runs, some, recorded)
             return Stacked(model, [RecordedVerdicts(*one) for one in recorded], label="stack")
 
         result = attacked(parts(data.runs, truths, judge), truths, "human")
@@ -92,6 +100,33 @@ def stack(
     rows, _ = examples(runs, dict(truths), kind, evidence_only, harden)
     student = fit_with_scores(rows, kind, evidence_only, hardened=bool(harden), seed=seed)
     return fit_stack(student, rows, recorded, seed=seed)
+
+
+def refitted(
+    like: StackModel, form: str, runs: Sequence[Trajectory], truths: Truths, recorded: Recorded
+) -> StackModel:
+    """A judge of that form fitted on these runs; its card, which says nothing here, is that of
+    another.
+    """
+    kind, evidence_only, harden = FITTED[form]
+    rows, _ = examples(runs, dict(truths), kind, evidence_only, harden)
+    table = make_table(rows, like.student)
+    fitted = fit_rows(table, range(len(rows)), 0)
+    student = replace(
+        like.student,
+        bias=fitted.bias,
+        features=dict(zip(like.student.features, fitted.features, strict=True)),
+        words=fitted.words,
+        guard=fitted.guard,
+    )
+    sources, stages = fit_stages(cross_validated(rows, 0), rows, recorded)
+    return replace(
+        like,
+        student=student,
+        sources=sources,
+        stages=stages,
+        fitted_to=FittedRuns.of(one.digests for one in rows),
+    )
 
 
 def row(fits: Sequence[StackFit]) -> list[str]:

@@ -139,9 +139,9 @@ def fit_stack(
             scores[rows] = _out_of_fold(table, rows, seed)
             scores_for.append(np.column_stack([scores, *columns]))
         data = _Data(truths, table.tasks, fold_of, scores_for, student.model.narrow, seed)
-        everywhere, all_scores = np.arange(len(runs)), np.column_stack([outer, *columns])
-        prefixes = [list(range(count + 1)) for count in range(len(sources) + 1)]
-        stages = [data.stage(everywhere, all_scores, prefix) for prefix in prefixes]
+        all_scores = np.column_stack([outer, *columns])
+        prefixes = _prefixes(len(sources))
+        stages = _fit_stages(all_scores, truths, table.tasks, seed)
         found = [data.held_out(prefix) for prefix in prefixes]
         without = [
             data.held_out([c for c in prefixes[-1] if c != left_out]) for left_out in prefixes[-1]
@@ -155,7 +155,7 @@ def fit_stack(
     plan = tuple(_plan_point(data, sources, unit, found, width) for width in WIDTHS)
     width, planned, out_of_fold = 1.0, None, last
     if kappa is not None:
-        width = _cheapest(plan, kappa)
+        width = choose_width(plan, kappa)
         out_of_fold = _planned(data, sources, unit, found, kappa)
         planned = _figures(data, out_of_fold)
     judged = [(p, bool(t)) for (p, _), t in zip(last, truths, strict=True) if p is not None]
@@ -186,6 +186,51 @@ def fit_stack(
         ),
         out_of_fold,
     )
+
+
+def fit_stages(
+    student: Sequence[float | None],
+    runs: Sequence[FitExample],
+    verdicts: Sequence[tuple[EvaluatorInfo, Mapping[str, Verdict]]],
+    *,
+    seed: int = 0,
+) -> tuple[tuple[StackedSource, ...], tuple[Stage, ...]]:
+    """The judges in their order and the regressions, without the card.
+
+    Args:
+        student: For each run the score of a student that was fitted without its task.
+        runs: The labelled runs.
+        verdicts: Each other judge with its verdicts by trajectory id.
+        seed: For the division into folds.
+
+    Raises:
+        UsageError: A judge scored no run.
+    """
+    import numpy as np
+    from threadpoolctl import threadpool_limits
+
+    sources, _, columns = _sources(runs, verdicts)
+    outer = np.array([np.nan if p is None else p for p in student])
+    truths = np.array([run.success for run in runs])
+    with threadpool_limits(1):
+        stages = _fit_stages(
+            np.column_stack([outer, *columns]), truths, [run.task for run in runs], seed
+        )
+    return tuple(sources), tuple(stages)
+
+
+def _fit_stages(
+    scores: NDArray[Any], truths: NDArray[Any], tasks: Sequence[str], seed: int
+) -> list[Stage]:
+    return [
+        _fit_stage(scores[:, prefix], truths, tasks, seed)
+        for prefix in _prefixes(scores.shape[1] - 1)
+    ]
+
+
+def _prefixes(judges: int) -> list[list[int]]:
+    """The columns that are known once the student and so many judges have spoken."""
+    return [list(range(count + 1)) for count in range(judges + 1)]
 
 
 def _sources(
@@ -473,7 +518,8 @@ def _plan_point(
     )
 
 
-def _cheapest(plan: Sequence[PlanPoint], kappa: float) -> float:
+def choose_width(plan: Sequence[PlanPoint], kappa: float) -> float:
+    """The band with the least cost that reaches a kappa. Raises UsageError where none does."""
     reach = [point for point in plan if point.kappa is not None and point.kappa >= kappa]
     if not reach:
         most = max((point.kappa for point in plan if point.kappa is not None), default=0.0)
@@ -498,7 +544,7 @@ def _planned(
         others = [i for i, f in enumerate(data.fold_of) if f != fold]
         points = [_plan_point(data, sources, unit, found, width, others) for width in WIDTHS]
         try:
-            width = _cheapest(points, kappa)
+            width = choose_width(points, kappa)
         except UsageError:
             width = 1.0
         for i in [i for i, f in enumerate(data.fold_of) if f == fold]:

@@ -740,13 +740,17 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json",
+            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json --with v.jsonl w.jsonl "
+            "--kappa 0.7 --learning-curve c.svg",
             """
             trajectories = ["a.jsonl"]
             labels = "l.jsonl"
             output = "m.json"
             kind = "prior"
             out-of-fold = "held.jsonl"
+            with-verdicts = ["v.jsonl", "w.jsonl"]
+            kappa = 0.7
+            learning-curve = "c.svg"
             """,
             lambda: prill.FitConfig(
                 trajectories=["a.jsonl"],
@@ -754,6 +758,9 @@ WAYS: dict[str, list[Ways]] = {
                 output="m.json",
                 kind="prior",
                 out_of_fold=Path("held.jsonl"),
+                with_verdicts=["v.jsonl", Path("w.jsonl")],
+                kappa=0.7,
+                learning_curve=Path("c.svg"),
             ),
         ),
     ],
