@@ -740,8 +740,8 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json --with v.jsonl w.jsonl "
-            "--kappa 0.7 --learning-curve c.svg",
+            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json --with v.jsonl "
+            "w.jsonl --kappa 0.7 --learning-curve c.svg",
             """
             trajectories = ["a.jsonl"]
             labels = "l.jsonl"
