@@ -333,7 +333,12 @@ async def _labelled(
         with LabelLog(output, config.annotator) as labels:
             _expect_same_draw(output, worklist, labels)
             session = LabelSession(
-                worklist, labels, earlier=earlier, verdicts=verdicts, reveal=reveal
+                worklist,
+                labels,
+                earlier=earlier,
+                verdicts=verdicts,
+                reveal=reveal,
+                inclusion=worklist.inclusion,
             )
             async with serving(SessionSite(session), config.port) as url:
                 opened(Opened(url, "trajectories", len(worklist), session.done))

@@ -604,7 +604,7 @@ async def test_informative_labels_keep_their_chance(tmp_path: Path) -> None:
     worklist = Worklist([path], order="informative", limit=4, scores=scores)
     assert len(worklist) == 4 and set(worklist.inclusion) == set(worklist.ids)
     with LabelLog(tmp_path / "l.jsonl", "me") as log:
-        session = LabelSession(worklist, log)
+        session = LabelSession(worklist, log, inclusion=worklist.inclusion)
         await session.save(0, LabelDecision(choice="success"))
     (record,) = read_labels(tmp_path / "l.jsonl")
     assert record.inclusion == worklist.inclusion[record.id]

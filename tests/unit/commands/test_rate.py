@@ -96,7 +96,7 @@ def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> Non
 
 
 def test_labels_of_an_informative_draw_count_by_their_chance(
-    files: list[str], capsys: pytest.CaptureFixture[str]
+    files: list[str], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     verdicts, labels, _ = files
     records = [
@@ -109,6 +109,9 @@ def test_labels_of_an_informative_draw_count_by_their_chance(
     assert "each counts by the inverse of its own" in page
     alone = next(line for line in page.splitlines() if line.startswith("labels alone"))
     assert float(alone.split()[2]) == pytest.approx(19 / 0.8 / (19 / 0.8 + 40 / 0.2), abs=1e-3)
+    with caplog.at_level("WARNING"):
+        prill.agree(prill.AgreeConfig(verdicts=verdicts, labels=labels))
+    assert "only `prill rate` weighs them" in caplog.text
     with pytest.raises(UsageError, match="width: how many labels more"):
         prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels, width=0.1))
 
