@@ -4,8 +4,8 @@ On the AgentRewardBench recordings in $PRILL_DATA, else ../shared/data, by their
 two annotators who differ the first counts): a student and the two recorded WebJudge runs, where
 they have a verdict. Five folds by task; students, weights, their strength and the threshold are
 fitted on the other folds alone. Prints, for each form of the student, the mean over the divisions
-(lowest to highest), the card of the first division, and how far every family of attacks moves the
-judge. The recorded verdicts are those of the runs that nobody attacked, so the last table tells
+(lowest to highest), the card of the first division, and how far every family of attacks in its
+greatest strength moves the judge. The recorded verdicts are those of the runs that nobody attacked, so the last table tells
 what attacks do through the student, not what they do to a model.
 
 How it came to be: the form of the regression, and that the threshold is the one with the best kappa
@@ -16,22 +16,23 @@ are the same, so a little of that choice is in the figures.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from redteam import Truths, attacked, parts
+from redteam import Truths, parts, verdicts
 from student import FITTED, read
 
 from prill.datasets.formats.agentrewardbench_webjudge import load_reference_verdicts
+from prill.evaluators.attacks.families import ON_SCREENSHOTS, families
 from prill.evaluators.fitted.fit import cross_validated, examples, fit_with_scores, make_table
 from prill.evaluators.fitted.overlap import FittedRuns
 from prill.evaluators.fitted.regression import fit_rows
 from prill.evaluators.fitted.stack import RecordedVerdicts, Stacked, StackModel
 from prill.evaluators.fitted.stack_fit import StackFit, fit_stack, fit_stages
 from prill.evaluators.labels import latest_verdicts
-from prill.evaluators.meta.redteam import worst_by_family
 from prill.runs.trust.stack_card import stack_card
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
@@ -72,18 +73,44 @@ def main() -> int:
             model = refitted(card, form, runs, some, recorded)
             return Stacked(model, [RecordedVerdicts(*one) for one in recorded], label="stack")
 
-        result = attacked(parts(data.runs, truths, judge), truths, "human")
-        print(f"\n| {form}, attacked | failures called successes, before → after | points |")
-        print("|---|---|---|")
-        for one in worst_by_family(result):
-            if (s := one.false_positives) is not None:
-                ends = f"[{100 * s.low:+.1f}, {100 * s.high:+.1f}]"
-                print(
-                    f"| {one.family} | {s.before:.1%} → {s.after:.1%} | {100 * s.change:+.1f} "
-                    f"{ends} |",
-                    flush=True,
-                )
+        print(f"\n| {form}, attacked | failures | called successes, before → after | points |")
+        print("|---|---|---|---|")
+        for family, (count, before, after) in attacked(data.runs, truths, judge).items():
+            change = 100 * (after - before) / count
+            shares = f"{before / count:.1%} → {after / count:.1%}"
+            print(f"| {family} | {count} | {shares} | {change:+.1f} |", flush=True)
     return 0
+
+
+def attacked(
+    runs: Sequence[Trajectory],
+    truths: Truths,
+    maker: Callable[[Sequence[Trajectory], Truths], Stacked],
+) -> dict[str, tuple[int, int, int]]:
+    """For each family in its greatest strength: how many failures it applies to, and how many of
+    them are called successes before and after.
+    """
+    found: dict[str, tuple[int, int, int]] = {}
+    with tempfile.TemporaryDirectory() as images:
+        variants = [
+            strengths[-1]
+            for family, strengths in families(Path(images)).items()
+            if family not in ON_SCREENSHOTS
+        ]
+        for judge, inside in parts(runs, truths, maker):  # type: ignore[arg-type]
+            failures = [run for run in inside if not truths[run.id]]
+            before = verdicts(judge, failures)
+            for variant in variants:
+                copies = {run.id: copy for run in failures if (copy := variant.apply(run))}
+                after = verdicts(judge, copies.values())
+                count, was, now = found.get(variant.family, (0, 0, 0))
+                if copies:
+                    found[variant.family] = (
+                        count + len(copies),
+                        was + sum(before[id].success is True for id in copies),
+                        now + sum(verdict.success is True for verdict in after.values()),
+                    )
+    return found
 
 
 def data_folder() -> Path:

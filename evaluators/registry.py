@@ -89,7 +89,7 @@ JUDGES = Registry(
         "student": RegistryEntry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
         "prior": RegistryEntry("the same, from telemetry alone", f"{_HERE}:prior"),
         "stacked": RegistryEntry(
-            "a fitted judge and others, weighed by labels (prill fit --with)", f"{_HERE}:stacked"
+            "a fitted judge and others, weighed by labels (prill fit)", f"{_HERE}:stacked"
         ),
         "oracle": RegistryEntry("the labels themselves", f"{_HERE}:label_oracle"),
         "noisy": RegistryEntry("the labels with errors on purpose", f"{_HERE}:noisy"),

@@ -360,7 +360,7 @@ def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
     Raises:
         UsageError: The file cannot be read, or is not a stacked judge of this version.
     """
-    advice = "make the file with `prill fit --with`"
+    advice = "make the file with `prill fit` and verdicts of other judges"
     try:
         data = Path(path).read_bytes()
         model = msgspec.json.decode(data, type=StackModel)

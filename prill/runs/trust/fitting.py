@@ -332,7 +332,7 @@ def _stacked(config: FitConfig, student: Fit, runs: Sequence[FitExample]) -> Sta
         caution = fitted_caution(info.name, overlap)
         if caution and overlap and overlap.flatters:
             raise UsageError(
-                f"{path}: {caution}. Give verdicts of `prill fit --out-of-fold`",
+                f"{path}: {caution}. Give its out-of-fold verdicts",
                 parameters=("with_verdicts",),
             )
         if caution:

@@ -43,8 +43,8 @@ class RateConfig(Config):
     labels: Annotated[
         str | Path,
         Meta(
-            description="label file: some of the runs, drawn at random, or by `prill annotate "
-            "--order informative`"
+            description="label file: some of the runs, drawn at random or in the informative "
+            "order of `prill annotate`"
         ),
     ]
     trajectories: Annotated[
