@@ -5,8 +5,8 @@ two annotators who differ the first counts): a student and the two recorded WebJ
 they have a verdict. Five folds by task; students, weights, their strength and the threshold are
 fitted on the other folds alone. Prints, for each form of the student, the mean over the divisions
 (lowest to highest), the card of the first division, and how far every family of attacks in its
-greatest strength moves the judge. The recorded verdicts are those of the runs that nobody attacked, so the last table tells
-what attacks do through the student, not what they do to a model.
+greatest strength moves the judge. The recorded verdicts are those of the runs that nobody attacked,
+so the last table tells what attacks do through the student, not what they do to a model.
 
 How it came to be: the form of the regression, and that the threshold is the one with the best kappa
 on inner folds, were settled with the fold seeds 101 to 106; those printed start from 0. The runs
