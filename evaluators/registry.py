@@ -47,9 +47,12 @@ from prill.config.values import PartConfig, get_name
 from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLabels, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
+from prill.evaluators.fitted.calibration import comparable
+from prill.evaluators.fitted.stack import RecordedVerdicts, Stacked, read_stack
 from prill.evaluators.fitted.student import Student
+from prill.evaluators.labels import latest_verdicts
 from prill.io.cache import DiskCache
-from prill.io.store import read_labels
+from prill.io.store import read_labels, read_verdicts
 from prill.models.devices import at_the_same_time
 from prill.models.ledger import Budget, spending_from
 from prill.models.registry import ModelConfig, ModelLike, cache_in, make_model, model_options
@@ -85,6 +88,9 @@ JUDGES = Registry(
         "ensemble": RegistryEntry("the weighted mean of several judges", f"{_HERE}:ensemble"),
         "student": RegistryEntry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
         "prior": RegistryEntry("the same, from telemetry alone", f"{_HERE}:prior"),
+        "stacked": RegistryEntry(
+            "a fitted judge and others, weighed by labels (prill fit)", f"{_HERE}:stacked"
+        ),
         "oracle": RegistryEntry("the labels themselves", f"{_HERE}:label_oracle"),
         "noisy": RegistryEntry("the labels with errors on purpose", f"{_HERE}:noisy"),
         "self-report": RegistryEntry(
@@ -394,6 +400,8 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         defaults = {**context.defaults, **shared}
         usd = defaults.pop("budget_usd", None)
         context = replace(context, defaults=defaults)
+        if not own["judges"].required and "judges" not in table:
+            table["judges"] = _recorded_judges(table)
     if asks_model and context.shared_model is not None:
         table |= _shared(context.shared_model, table, own)
     table |= _inherited(context.defaults, table, own, asks_model)
@@ -633,6 +641,60 @@ def _fitted(path: str, threshold: float | None, kind: str) -> Student:
             parameters=("judge",),
         )
     return judge
+
+
+def stacked(
+    model: _FittedFile,
+    judges: Annotated[
+        Sequence[Evaluator],
+        Meta(description="the other judges (default: as their verdicts describe them)"),
+    ] = (),
+    verdicts: Annotated[
+        str | list[str] | None,
+        Meta(description="verdict files (a.jsonl,b.jsonl): their judges are not asked"),
+    ] = None,
+) -> Stacked:
+    """A fitted judge and others together."""
+    stack, label = read_stack(model)
+    return Stacked(stack, [*judges, *map(_recorded, _paths(verdicts))], label=label)
+
+
+def _paths(verdicts: str | list[str] | None) -> list[str]:
+    return verdicts.split(",") if isinstance(verdicts, str) else verdicts or []
+
+
+def _recorded(path: str) -> RecordedVerdicts:
+    try:
+        return RecordedVerdicts(*latest_verdicts(read_verdicts(path)))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}", parameters=("verdicts",)) from None
+
+
+def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The judges of a stacked one, as its file describes them, without those whose verdicts are
+    given.
+    """
+    if not isinstance(path := table.get("model"), str):
+        return []  # what is wrong there is said when options are read
+    known = {comparable(_recorded(one).info) for one in _paths(table.get("verdicts"))}
+    described = []
+    for source in read_stack(path)[0].sources:
+        info = source.judge
+        if comparable(info) in known:
+            continue
+        if info.name not in JUDGES.entries:
+            raise UsageError(
+                f"{path}: the judge {source.name} is not made by its name: describe it by judges, "
+                "or give its verdicts by verdicts",
+                parameters=("judges",),
+            )
+        maker, params = JUDGES.maker(info.name), {}
+        for key, option in list_options(maker).items():
+            if key in info.params and info.params[key] != option.default:
+                params[key] = info.params[key]
+        model = {"model": info.model} if asks_a_model(maker) and info.model else {}
+        described.append({"name": info.name, **model, **params})
+    return described
 
 
 def label_oracle(

@@ -447,6 +447,8 @@ class LabelRecord:
         note: A remark.
         undecided: Why there is no decision: nobody could have done the task, or not sure.
         steps: Labels of single steps.
+        inclusion: The chance with which the trajectory was drawn for a label, in (0, 1], where
+            chances were unequal. Absent: they were equal, or nobody drew.
     """
 
     id: str
@@ -456,3 +458,4 @@ class LabelRecord:
     note: str | None = None
     undecided: Literal["not_executable", "unsure"] | None = None
     steps: tuple[StepLabel, ...] | None = None
+    inclusion: float | UnsetType = UNSET

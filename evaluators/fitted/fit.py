@@ -260,20 +260,32 @@ def without_site(
 
 
 def held_out(
-    truths: Sequence[bool], probabilities: Sequence[float | None], threshold: float = THRESHOLD
+    truths: Sequence[bool],
+    probabilities: Sequence[float | None],
+    calls: Sequence[bool] | None = None,
 ) -> StudentHeldOut:
-    """The figures of probabilities against labels; runs without one are counted apart."""
-    judged = [(p, truth) for p, truth in zip(probabilities, truths, strict=True) if p is not None]
-    successes, called = sum(truth for _, truth in judged), sum(p >= threshold for p, _ in judged)
+    """The figures of probabilities against labels; runs without one are counted apart.
+
+    `calls` are the verdicts; None: success from a probability of 0.5.
+    """
+    calls = [p is not None and p >= THRESHOLD for p in probabilities] if calls is None else calls
+    judged = [
+        (p, call, truth)
+        for p, call, truth in zip(probabilities, calls, truths, strict=True)
+        if p is not None
+    ]
+    successes, called = sum(truth for *_, truth in judged), sum(call for _, call, _ in judged)
     runs, failures = len(judged), len(judged) - successes
-    hits = sum(p >= threshold and truth for p, truth in judged)
-    rejected = sum(p < threshold and not truth for p, truth in judged)
+    hits = sum(call and truth for _, call, truth in judged)
+    rejected = sum(not call and not truth for _, call, truth in judged)
     accuracy = (hits + rejected) / runs if runs else None
     by_chance = (called * successes + (runs - called) * failures) / runs**2 if runs else 1.0
     return StudentHeldOut(
         runs=runs,
         successes=successes,
-        auc=_rounded(auc([p for p, _ in judged], [truth for _, truth in judged])) if runs else None,
+        auc=_rounded(auc([p for p, *_ in judged], [truth for *_, truth in judged]))
+        if runs
+        else None,
         accuracy=_rounded(accuracy),
         balanced_accuracy=_rounded((hits / successes + rejected / failures) / 2)
         if successes and failures
@@ -320,6 +332,11 @@ def _table(
             f"{_LEAST_TASKS} tasks, are needed"
         )
     return FeatureTable(runs, bounded=kind == "student" and (evidence_only or hardened))
+
+
+def make_table(runs: Sequence[FitExample], model: StudentModel) -> FeatureTable:
+    """The table that a student of these runs was fitted on."""
+    return FeatureTable(runs, bounded=model.narrow)
 
 
 def _is_bounded(runs: Sequence[FitExample]) -> bool:

@@ -20,7 +20,7 @@ from prill.types import EvaluatorInfo, FittedOn, Trajectory, Verdict
 # What `prill fit --out-of-fold` says in each verdict; files of earlier versions say so in the
 # reason alone.
 OUT_OF_FOLD = "by a judge fitted without the runs of this task"
-_FITTED = ("student", "prior")
+_FITTED = ("student", "prior", "stacked")
 _CALIBRATED = "calibrated "
 # The order in which verdicts of several judges count: what flatters most comes first.
 _WORST: tuple[FittedOn, ...] = ("run", "unknown", "task", "other")

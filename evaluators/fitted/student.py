@@ -436,6 +436,13 @@ def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:
         model = msgspec.json.decode(data, type=StudentModel)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: no fitted judge ({error}); {advice}") from None
+    check_features(model, path)
+    return model
+
+
+def check_features(model: StudentModel, path: str | os.PathLike[str]) -> None:
+    """Raises UsageError for a model whose features are not those of this version."""
+    advice = "make the file with `prill fit`"
     if model.format != FORMAT or tuple(model.features) != names(
         model.kind, model.evidence_only, model.narrow
     ):
@@ -448,4 +455,3 @@ def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:
         raise UsageError(
             f"{path}: no fitted judge (words of {', '.join(model.words) or 'nothing'}); {advice}"
         )
-    return model

@@ -87,6 +87,8 @@ class _Sample:
     verdict: NDArray[Any]
     cluster: NDArray[Any]
     truth: NDArray[Any]
+    weights: NDArray[Any]  # of the labelled runs, 1 on average
+    weighted: bool = False  # whether labels were drawn with unequal chances
 
     @property
     def n(self) -> int:
@@ -104,8 +106,10 @@ def estimate_rate(
     *,
     unscored: Unscored = "reweighted",
     width: float | None = None,
+    chances: Sequence[float | None] | None = None,
 ) -> RateEstimate:
-    """Estimates a success rate; the labelled runs have to be a random draw of all runs.
+    """Estimates a success rate; the labelled runs have to be a random draw of all runs, or drawn
+    with known chances.
 
     Args:
         verdicts: The judge's success of each run; None where it is unscored.
@@ -114,15 +118,17 @@ def estimate_rate(
         unscored: What runs without a verdict do to the PPI++ rate. `reweighted`: the rate is of all
             runs; the judge's mean stands in for the verdict, and the labels of such runs correct
             it. `left-out`: the rate is of the scored runs alone.
-        width: The wanted width of the 95 % interval, in (0, 1).
+        width: The wanted width of the 95 % interval, in (0, 1). Not with `chances`.
+        chances: The chance of each labelled run to be drawn for a label, in (0, 1]; labels then
+            count by its inverse (Horvitz and Thompson, with Hájek's ratio). None: all were alike.
 
     Returns:
         The estimates with 95 % intervals, on the scale of log odds, by Student's t with one degree
         of freedom less than there are clusters with a label; the variance is the greater of that by
         cluster and that by run. Undefined without labels; without interval for a single cluster.
     """
-    whole = _sample(verdicts, truths, clusters, "reweighted")
-    scored = _sample(verdicts, truths, clusters, "left-out")
+    whole = _sample(verdicts, truths, clusters, "reweighted", chances)
+    scored = _sample(verdicts, truths, clusters, "left-out", chances)
     sample = scored if unscored == "left-out" else whole
     ppi, weight = _ppi(sample)
     alone, _ = _ppi(sample, 0.0)
@@ -154,7 +160,7 @@ def estimate_rate(
         bounds_interval=ends,
         more_labels=None if width is None else _more_labels(sample, width),
         more_labels_alone=None if width is None else _more_labels(sample, width, 0.0),
-        labels_differ=_labels_differ(scored),
+        labels_differ=chances is None and _labels_differ(scored),
         small=sample.n < FEW_LABELS,
     )
 
@@ -188,6 +194,7 @@ def _sample(
     truths: Sequence[bool | None],
     clusters: Sequence[Hashable],
     unscored: Unscored,
+    chances: Sequence[float | None] | None,
 ) -> _Sample:
     import numpy as np
 
@@ -195,15 +202,21 @@ def _sample(
     verdict, truth = (np.array(side, dtype=float) for side in (verdicts, truths))  # None is NaN
     cluster = np.array([number[name] for name in clusters], dtype=np.intp)
     scored = ~np.isnan(verdict)
+    inverse = np.ones(len(truth)) if chances is None else 1 / np.array(chances, dtype=float)
     if unscored == "left-out":
         verdict, truth, cluster = verdict[scored], truth[scored], cluster[scored]
+        inverse = inverse[scored]
     elif scored.any():
         verdict = np.where(scored, verdict, verdict[scored].mean())
     else:
         verdict = np.zeros_like(verdict)
     order = np.argsort(np.isnan(truth), kind="stable")
     truth = truth[order]
-    return _Sample(verdict[order], cluster[order], truth[~np.isnan(truth)])
+    truth = truth[~np.isnan(truth)]
+    weights = inverse[order][: len(truth)]
+    if len(weights):
+        weights = weights / weights.mean()
+    return _Sample(verdict[order], cluster[order], truth, weights, chances is not None)
 
 
 def _tuned(
@@ -255,7 +268,7 @@ class _Padded:
         return cls(
             np.append(sample.truth, pairs[:, 0]),
             np.append(sample.verdict[: sample.n], pairs[:, 1]),
-            np.append(np.ones(sample.n), np.full(len(pairs), _PSEUDO)),
+            np.append(sample.weights, np.full(len(pairs), _PSEUDO)),
             sample.verdict[sample.n :],
         )
 
@@ -268,8 +281,12 @@ def _ppi(sample: _Sample, weight: float | None = None) -> tuple[Figure, float]:
     truth, verdict, others = sample.truth, sample.verdict[: sample.n], sample.verdict[sample.n :]
     import numpy as np
 
-    used = _tuned(truth, verdict, others, np.ones(sample.n)) if weight is None else weight
-    value = min(1.0, max(0.0, _mean(truth, verdict, others, used)))
+    if sample.weighted:
+        value, _, used = _weighted(sample, sample.truth, verdict, sample.weights, weight)
+        value = min(1.0, max(0.0, value))
+    else:
+        used = _tuned(truth, verdict, others, np.ones(sample.n)) if weight is None else weight
+        value = min(1.0, max(0.0, _mean(truth, verdict, others, used)))
     if sample.groups < 2:
         return Figure(name, value), used
     centre, by_run, by_cluster = _variances(sample, weight)
@@ -282,6 +299,11 @@ def _variances(sample: _Sample, weight: float | None) -> tuple[float, float, flo
     import numpy as np
 
     padded, n = _Padded.of(sample), sample.n
+    if sample.weighted:
+        centre, influence, _ = _weighted(sample, padded.truth, padded.verdict, padded.share, weight)
+        extra = float((influence[n : n + len(_PAIRS)] ** 2 / padded.share[n:]).sum())
+        own = np.delete(influence, np.s_[n : n + len(_PAIRS)])
+        return centre, *_squares(own, sample, extra)
     if weight is None:
         weight = _tuned(padded.truth, padded.verdict, padded.others, padded.share)
     left, total = padded.truth - weight * padded.verdict, padded.share.sum()
@@ -294,6 +316,36 @@ def _variances(sample: _Sample, weight: float | None) -> tuple[float, float, flo
     extra = float((padded.share[n:] * own[n:] ** 2).sum())
     by_run, by_cluster = _squares(np.append(own[:n], rest), sample, extra)
     return float(centre), by_run, by_cluster
+
+
+def _weighted(
+    sample: _Sample,
+    truth: NDArray[Any],
+    verdict: NDArray[Any],
+    share: NDArray[Any],
+    weight: float | None,
+) -> tuple[float, NDArray[Any], float]:
+    """The rate where labels have weights, the influence on it of each labelled run (pseudo-pairs
+    among them) and then of each other, and the weight of the verdicts: the given one, or that with
+    the least variance.
+
+    The mean verdict of all runs stands in for that of the others, which are no random draw here.
+    """
+    import numpy as np
+
+    everyone, n = sample.verdict, sample.n
+    total = share.sum()
+    won, called = np.average(truth, weights=share), np.average(verdict, weights=share)
+    of_all = (everyone - everyone.mean()) / len(everyone)
+    of_labels = share * (verdict - called) / total
+    of_labels[:n] -= of_all[:n]
+    second = np.concatenate([of_labels, -of_all[n:]])
+    first = np.concatenate([share * (truth - won) / total, np.zeros(len(everyone) - n)])
+    if weight is None:
+        spread = float(second @ second)
+        weight = float(np.clip(first @ second / spread, 0, 1)) if spread > 0 else 0.0
+    value = won + weight * (everyone.mean() - called)
+    return float(value), first - weight * second, weight
 
 
 def _squares(influence: NDArray[Any], sample: _Sample, extra: float) -> tuple[float, float]:
@@ -331,10 +383,12 @@ def _rogan_gladen(sample: _Sample) -> Figure:
     if not (truth == 1).any() or not (truth == 0).any():
         return Figure(name, 0.0, undefined=True)
     judged = float(sample.verdict.mean())
-    youden = verdict[truth == 1].mean() - verdict[truth == 0].mean()
-    if youden <= 0:
+    passed, failed = (
+        np.average(verdict[truth == won], weights=sample.weights[truth == won]) for won in (1, 0)
+    )
+    if passed <= failed:
         return Figure(name, 0.0, undefined=True)
-    value = min(1.0, max(0.0, float((judged - verdict[truth == 0].mean()) / youden)))
+    value = min(1.0, max(0.0, float((judged - failed) / (passed - failed))))
     if sample.groups < 2:
         return Figure(name, value)
     padded = _Padded.of(sample)
@@ -350,7 +404,7 @@ def _rogan_gladen(sample: _Sample) -> Figure:
         -(1 - centre) * (padded.verdict - alarms) / weights[1].sum(),
     )
     influence = (sample.verdict - judged) / len(sample.verdict)
-    influence[:n] += own[:n]
+    influence[:n] += sample.weights * own[:n]
     extra = float((padded.share[n:] * own[n:] ** 2).sum())
     scale = float(hits - alarms) ** 2
     variance = max(_squares(influence, sample, extra)) / scale

@@ -144,8 +144,9 @@ def compare(config: CompareConfig, switches: Switches) -> int:
 def fit(config: FitConfig, switches: Switches) -> int:
     """`prill fit`; 0 when all was read, 3 when some lines are broken."""
     result = fitting.fit(config)
-    words = words_beside(config.output, config.out_of_fold)
-    print(encode(result.model.card).decode().rstrip() if switches.json else result, file=words)
+    words = words_beside(config.output, config.out_of_fold, config.learning_curve)
+    card = result.stack.card if result.stack else result.model.card
+    print(encode(card).decode().rstrip() if switches.json else result, file=words)
     return EXIT_SOME if result.broken else EXIT_ALL
 
 

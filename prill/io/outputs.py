@@ -62,6 +62,7 @@ _KEYS: dict[Content, frozenset[str]] = {
 _FORMATS: dict[str, Content] = {
     "prill calibration": "a calibration",
     "prill student": "a fitted judge",
+    "prill stack": "a fitted judge",
 }
 
 

@@ -23,6 +23,8 @@ from prill.config.registry import OptionError
 from prill.config.values import Config
 from prill.datasets.recordings import opened_recordings
 from prill.errors import UsageError
+from prill.evaluators.fitted.stack import as_score
+from prill.evaluators.labels import latest_verdicts
 from prill.io.outputs import check_output, expect_place
 from prill.io.store import read_labels, read_verdicts
 from prill.runs.base import (
@@ -96,8 +98,12 @@ class AnnotateConfig(Config):
         Meta(description="verdict files, shown for a trajectory once it has your label"),
     ] = ()
     order: Annotated[
-        Literal["file", "random"],
-        Meta(description="random: the same for the same seed, also when files grow"),
+        Literal["file", "random", "informative"],
+        Meta(
+            description="random: the same for the same seed, also when files grow. informative: "
+            "draws `limit` trajectories, those of which a judge is unsure more often, by the "
+            "scores of the first verdict file; labels keep the chances, for prill rate"
+        ),
     ] = "file"
     seed: Annotated[int, Meta(description="seed of the random order")] = 0
     limit: Annotated[int | None, Meta(ge=1, description="only the first N, in that order")] = None
@@ -119,6 +125,12 @@ class AnnotateConfig(Config):
             raise UsageError(
                 "blind hides what show_verdicts shows: give one of them",
                 parameters=("blind", "show_verdicts"),
+            )
+        if self.order == "informative" and not (self.verdicts and self.limit):
+            raise UsageError(
+                "the informative order draws limit trajectories by the scores of verdicts: give "
+                "both",
+                parameters=("verdicts" if self.limit else "limit", "order"),
             )
         if self.captions is None:
             if not self.trajectories or self.output is None:
@@ -303,7 +315,13 @@ async def _labelled(
     expect_place(output, "labels, which are continued,")
     check_output(output, "labels", [*trajectories, *config.verdicts], continued=True)
     with contextlib.closing(
-        Worklist(trajectories, order=config.order, seed=config.seed, limit=config.limit)
+        Worklist(
+            trajectories,
+            order=config.order,
+            seed=config.seed,
+            limit=config.limit,
+            scores=_scores(config) if config.order == "informative" else None,
+        )
     ) as worklist:
         for line in worklist.broken[:_MAX_PROBLEMS]:
             log.warning("left out: %s", line.message)
@@ -313,8 +331,14 @@ async def _labelled(
         verdicts = chain.from_iterable(map(read_verdicts, config.verdicts))
         reveal: Reveal = "never" if config.blind else "before" if config.show_verdicts else "after"
         with LabelLog(output, config.annotator) as labels:
+            _expect_same_draw(output, worklist, labels)
             session = LabelSession(
-                worklist, labels, earlier=earlier, verdicts=verdicts, reveal=reveal
+                worklist,
+                labels,
+                earlier=earlier,
+                verdicts=verdicts,
+                reveal=reveal,
+                inclusion=worklist.inclusion,
             )
             async with serving(SessionSite(session), config.port) as url:
                 opened(Opened(url, "trajectories", len(worklist), session.done))
@@ -328,6 +352,25 @@ async def _labelled(
                 revised=session.revised,
                 pairs=session.pairs,
                 broken=len(worklist.broken),
+            )
+
+
+def _scores(config: AnnotateConfig) -> dict[str, float | None]:
+    """The scores of the first verdict file, by id."""
+    _, latest = latest_verdicts(read_verdicts(config.verdicts[0]))
+    return {id: as_score(verdict) for id, verdict in latest.items()}
+
+
+def _expect_same_draw(output: str, worklist: Worklist, labels: LabelLog) -> None:
+    """Raises UsageError where the file has labels whose chances are not those of this draw."""
+    for record in (*labels.mine.values(), *labels.others):
+        chance = worklist.inclusion.get(record.id)
+        if (record.inclusion or None) != chance and (worklist.inclusion or record.inclusion):
+            raise UsageError(
+                f"{output}: the label of {record.id!r} was drawn with another chance than here "
+                "(other trajectories, verdicts, seed, limit or order): give those again, or "
+                "another file",
+                parameters=("output", "order"),
             )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable
 
 from prill.evaluators.combine import Cascade
 from prill.evaluators.fitted.overlap import Overlap, fitted_caution
@@ -16,6 +17,7 @@ from prill.io.lines import open_input
 from prill.io.tables import printable
 from prill.protocols import Composite, Evaluator, every_judge, unsupported_params
 from prill.scoring.scorer import Tally
+from prill.types import LabelRecord
 
 _SITES = _KEYS = 5
 
@@ -95,6 +97,16 @@ def _kappa(judge: Evaluator) -> float | None:
         alone[0].model.card.all_runs.kappa
         if len(alone) == 1 and isinstance(alone[0], Student)
         else None
+    )
+
+
+def unequal_chances(labels: Iterable[LabelRecord]) -> str | None:
+    """A caution where labels were drawn with unequal chances; None where none was."""
+    if not any(label.inclusion for label in labels):
+        return None
+    return (
+        "the labels were drawn with unequal chances (`inclusion`): figures here are of the "
+        "labelled runs, not of all; only `prill rate` weighs them"
     )
 
 

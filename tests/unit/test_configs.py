@@ -741,8 +741,8 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
         Ways(
-            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json --format webarena "
-            "--goals g.json",
+            "a.jsonl --kind prior --out-of-fold held.jsonl l.jsonl -o m.json --with v.jsonl "
+            "w.jsonl --kappa 0.7 --learning-curve c.svg --format webarena --goals g.json",
             """
             trajectories = ["a.jsonl"]
             labels = "l.jsonl"
@@ -751,6 +751,9 @@ WAYS: dict[str, list[Ways]] = {
             goals = "g.json"
             kind = "prior"
             out-of-fold = "held.jsonl"
+            with-verdicts = ["v.jsonl", "w.jsonl"]
+            kappa = 0.7
+            learning-curve = "c.svg"
             """,
             lambda: prill.FitConfig(
                 trajectories=["a.jsonl"],
@@ -760,6 +763,9 @@ WAYS: dict[str, list[Ways]] = {
                 out_of_fold=Path("held.jsonl"),
                 format="webarena",
                 goals=Path("g.json"),
+                with_verdicts=["v.jsonl", Path("w.jsonl")],
+                kappa=0.7,
+                learning_curve=Path("c.svg"),
             ),
         ),
     ],

@@ -11,7 +11,8 @@ _LABELLED = {
     **LABELS,
     **{"trajectories": "TRAJ", "verdicts": "VERDICTS", "labels": "LABELS"},
     **dict.fromkeys(
-        ("output", "out_of_fold", "plot", "against", "disagreements", "suspects"), "FILE"
+        ("output", "out_of_fold", "plot", "learning_curve", "against", "disagreements", "suspects"),
+        "FILE",
     ),
 }
 
@@ -98,10 +99,14 @@ COMMANDS: Mapping[str, Command] = {
         "fit a judge to your own labelled trajectories, without a language model",
         "prill.runs.trust.fitting:FitConfig",
         "prill.cli.trusting:fit",
-        Words(("trajectories", "labels"), metavars=_LABELLED),
+        Words(
+            ("trajectories", "labels"),
+            renamed={"with_verdicts": "--with"},
+            metavars={**_LABELLED, "with_verdicts": "VERDICTS"},
+        ),
         (
             "prill fit t.jsonl labels.jsonl -o student.json --out-of-fold held-out.jsonl",
-            "prill fit t.jsonl labels.jsonl -o student.json --evidence-only --source human",
+            "prill fit t.jsonl labels.jsonl --with a.jsonl b.jsonl -o stack.json --kappa 0.7",
             "prill fit fit.toml --harden --families stop-early,error-end",
         ),
         "Exit codes: 0 fitted, 3 fitted without some broken lines, 2 too few labelled runs or "
@@ -164,13 +169,14 @@ COMMANDS: Mapping[str, Command] = {
                 "annotator": "NAME",
                 "captions": "FILE",
                 "earlier": "LABELS",
-                "order": "file|random",
+                "order": "file|random|informative",
                 "output": "LABELS",
                 "verdicts": "V",
             },
         ),
         (
-            "prill annotate t.jsonl -o labels.jsonl --annotator ada",
+            "prill annotate t.jsonl -o labels.jsonl --annotator ada --order informative "
+            "--limit 100 --verdicts v.jsonl",
             "prill annotate t.jsonl -o labels.jsonl --annotator ada --order random --limit 100 "
             "--blind",
             "prill annotate --captions captions.jsonl --annotator ada",

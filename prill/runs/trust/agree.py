@@ -55,7 +55,8 @@ from prill.io.outputs import check_output, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.io.tables import Table
 from prill.io.truth import SourceOption, TruthOption
-from prill.runs.base import asynchronous, preformatted
+from prill.runs.base import asynchronous, log, preformatted
+from prill.runs.cautions import unequal_chances
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 if TYPE_CHECKING:
@@ -332,6 +333,8 @@ def agree(config: AgreeConfig) -> AgreeResult:
         )
     runs = read_runs(config.trajectories, config.by) if config.trajectories else None
     original_labels = tuple(read_labels(config.labels))
+    if caution := unequal_chances(original_labels):
+        log.warning("%s: %s", config.labels, caution)
     corrected = None
     if config.corrections:
         corrected = correct(

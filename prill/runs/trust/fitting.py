@@ -13,8 +13,18 @@ from msgspec import Meta
 from prill.config.values import Config
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin, Calibration
-from prill.evaluators.fitted.fit import HARDENED_FAMILIES, Origin, examples, fit_with_scores
-from prill.evaluators.fitted.overlap import compute_digests, fitted_caution
+from prill.evaluators.fitted.curve import CurvePoint, learning_curve
+from prill.evaluators.fitted.fit import (
+    HARDENED_FAMILIES,
+    Fit,
+    Origin,
+    examples,
+    fit_with_scores,
+)
+from prill.evaluators.fitted.overlap import compute_digests, find_overlap, fitted_caution
+from prill.evaluators.fitted.regression import FitExample
+from prill.evaluators.fitted.stack import RecordedVerdicts, Stacked, StackModel
+from prill.evaluators.fitted.stack_fit import StackFit, fit_stack
 from prill.evaluators.fitted.student import (
     Attacked,
     Kind,
@@ -23,7 +33,7 @@ from prill.evaluators.fitted.student import (
     StudentModel,
     make_label,
 )
-from prill.evaluators.labels import gold_labels, make_task
+from prill.evaluators.labels import gold_labels, latest_verdicts, make_task
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibration_fit import CalibrationResult, Goal, Operating
 from prill.evaluators.meta.calibration_fit import calibrate as fit_calibration
@@ -50,13 +60,15 @@ from prill.runs.base import (
     preformatted,
 )
 from prill.runs.cautions import sha256_of
+from prill.runs.trust.stack_card import stack_card
 from prill.types import Trajectory
-from prill.ui.report.plots import reliability_svg
+from prill.ui.report.plots import learning_svg, reliability_svg
 
 if TYPE_CHECKING:
     pass
 
 _BAR = 20  # characters of a bar in the diagram of text
+_ENDS = ("", "_low", "_high")
 _HELD_OUT: dict[str, type] = {
     "runs": str,
     "judged": int,
@@ -67,6 +79,9 @@ _HELD_OUT: dict[str, type] = {
     "kappa": float,
     "abstained": int,
 }
+_CURVE: dict[str, type] = dict.fromkeys(
+    ("labels", "tasks", *(f"{name}{end}" for name in ("auc", "kappa") for end in _ENDS)), float
+)
 _BINS: dict[str, type] = {
     "scores": str,
     "low": float,
@@ -124,6 +139,29 @@ class FitConfig(Config):
             "`prill calibrate`"
         ),
     ] = None
+    with_verdicts: Annotated[
+        Sequence[str | Path],
+        Meta(
+            description="verdict files of other judges, one judge a file: fit one judge on all "
+            "scores (a stacked judge)"
+        ),
+    ] = ()
+    kappa: Annotated[
+        float | None,
+        Meta(
+            gt=0,
+            lt=1,
+            description="of a stacked judge: ask other judges only where this kappa needs them "
+            "(default: ask all)",
+        ),
+    ] = None
+    learning_curve: Annotated[
+        str | Path | None,
+        Meta(
+            description="file for a picture (SVG) of the student's figures against the number of "
+            "labels"
+        ),
+    ] = None
     seed: Annotated[int, Meta(ge=0, description="for the folds of the cross-validation")] = 0
     format: FormatOption = None
     goal: GoalOption = None
@@ -139,6 +177,11 @@ class FitConfig(Config):
             raise UsageError(
                 "families of attacks are for a judge that is hardened", parameters=("harden",)
             )
+        if self.kappa is not None and not self.with_verdicts:
+            raise UsageError(
+                "kappa chooses which of several judges to ask: name their verdict files",
+                parameters=("with_verdicts",),
+            )
 
 
 @dataclass(frozen=True)
@@ -151,12 +194,17 @@ class FitResult(Tabular):
         out_of_fold: The verdict file of judges fitted without the run's task; None: none was asked
             for.
         broken: What could not be read of the trajectories, a message each.
+        stack: The stacked judge that the file holds, where verdicts of others were given; `model`
+            is its student.
+        curve: The student's figures with fewer labels, where a learning curve was asked for.
     """
 
     model: StudentModel
     output: str
     out_of_fold: str | None = None
     broken: tuple[str, ...] = ()
+    stack: StackModel | None = None
+    curve: tuple[CurvePoint, ...] = ()
 
     def table(self) -> Table:
         """One row a part of the runs: how the judge does there, fitted on other tasks; shares are
@@ -173,12 +221,31 @@ class FitResult(Tabular):
                 f.kappa,
                 f.abstained,
             )
-            for name, f in _held_out(self.model)
+            for name, f in (*_stacked_held_out(self.stack), *_held_out(self.model))
         )
         return Table(tuple(_HELD_OUT), tuple(rows), _HELD_OUT)
 
     def __str__(self) -> str:
-        return "\n".join(_card(self.model))
+        stacked = () if self.stack is None else (*stack_card(self.stack), "")
+        return "\n".join((*stacked, *_card(self.model), *_curve(self.curve)))
+
+    def svg(self) -> str:
+        """The learning curve, as the text of an SVG file."""
+        return learning_svg(f"{self.model.kind}: figures by number of labels", self.curve)
+
+    def curve_table(self) -> Table:
+        """One row a number of labels: figures on tasks held out, the mean of the divisions with the
+        lowest and the highest.
+        """
+        rows = []
+        for point in self.curve:
+            bands = [
+                value
+                for band in (point.auc, point.kappa)
+                for value in ((band.mean, band.low, band.high) if band else (None, None, None))
+            ]
+            rows.append((point.labels, point.tasks, *bands))
+        return Table(tuple(_CURVE), tuple(rows), _CURVE)
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))
@@ -207,12 +274,14 @@ fit_async = asynchronous(fit)
 
 
 def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
-    inputs = [*trajectories, config.labels]
+    inputs = [*trajectories, config.labels, *config.with_verdicts]
     check_output(config.output, "a fitted judge", inputs)
     if config.out_of_fold:
         check_output(
             config.out_of_fold, "verdicts", [*inputs, config.output], parameter="out_of_fold"
         )
+    if config.learning_curve:
+        check_output(config.learning_curve, "a diagram", inputs, parameter="learning_curve")
     source, gold = gold_labels(read_labels(config.labels), config.source, config.truth)
     broken: list[str] = []
     harden = tuple(config.families or HARDENED_FAMILIES) if config.harden else ()
@@ -237,13 +306,19 @@ def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
         origin=Origin(data=tuple(sha256_of(str(path)) for path in inputs), source=source),
         plain=plain,
     )
-    model, data = result.model, encode(result.model)
+    model, ids = result.model, [run.id for run in runs]
+    stacked = _stacked(config, result, runs) if config.with_verdicts else None
+    data = encode(stacked.model if stacked else model)
     write_output(config.output, data)
-    log.info("%s -> %s (%.0f kB)", kind, config.output, len(data) / 1000)
+    log.info("%s -> %s (%.0f kB)", "stacked" if stacked else kind, config.output, len(data) / 1000)
     if config.out_of_fold:
-        held_out = Student(model, label=make_label(data)).out_of_fold(
-            [run.id for run in runs], result.out_of_fold
-        )
+        label = make_label(data)
+        if stacked:
+            sources = [RecordedVerdicts(source.judge, {}) for source in stacked.model.sources]
+            judge = Stacked(stacked.model, sources, label=label)
+            held_out = judge.out_of_fold(ids, stacked.out_of_fold)
+        else:
+            held_out = Student(model, label=label).out_of_fold(ids, result.out_of_fold)
         write_output(config.out_of_fold, b"".join(map(encode, held_out)))
         log.info(
             "%d verdicts, each by a judge fitted without the run's task -> %s",
@@ -253,7 +328,33 @@ def _fitted(config: FitConfig, trajectories: Sequence[str]) -> FitResult:
     for problem in broken[:10]:
         log.warning("left out: %s", problem)
     out_of_fold = str(config.out_of_fold) if config.out_of_fold else None
-    return FitResult(model, str(config.output), out_of_fold, tuple(broken))
+    stack = stacked.model if stacked else None
+    curve = learning_curve(runs, model, seed=config.seed) if config.learning_curve else ()
+    fitted = FitResult(model, str(config.output), out_of_fold, tuple(broken), stack, curve)
+    if config.learning_curve:
+        write_output(config.learning_curve, fitted.svg().encode())
+    return fitted
+
+
+def _stacked(config: FitConfig, student: Fit, runs: Sequence[FitExample]) -> StackFit:
+    """The stacked judge; refuses verdicts of a judge that was fitted on these runs."""
+    judges = []
+    for path in config.with_verdicts:
+        try:
+            info, latest = latest_verdicts(read_verdicts(path))
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}", parameters=("with_verdicts",)) from None
+        overlap = find_overlap(latest[run.id] for run in runs if run.id in latest)
+        caution = fitted_caution(info.name, overlap)
+        if caution and overlap and overlap.flatters:
+            raise UsageError(
+                f"{path}: {caution}. Give its out-of-fold verdicts",
+                parameters=("with_verdicts",),
+            )
+        if caution:
+            log.warning("%s: %s", path, caution)
+        judges.append((info, latest))
+    return fit_stack(student, runs, judges, seed=config.seed, kappa=config.kappa)
 
 
 def _good(reader: TrajectoryReader, broken: list[str]) -> Iterator[Trajectory]:
@@ -262,6 +363,16 @@ def _good(reader: TrajectoryReader, broken: list[str]) -> Iterator[Trajectory]:
             broken.append(item.message)
         else:
             yield item
+
+
+def _stacked_held_out(stack: StackModel | None) -> Iterator[tuple[str, StudentHeldOut]]:
+    if stack is None:
+        return
+    yield f"stacked, all ({stack.card.folds} folds by task)", stack.card.all_runs
+    if stack.card.planned:
+        yield "stacked, by its plan", stack.card.planned
+    for worth in stack.card.worth:
+        yield f"stacked without {worth.name}", worth.without
 
 
 def _held_out(model: StudentModel) -> Iterator[tuple[str, StudentHeldOut]]:
@@ -314,6 +425,31 @@ def _card(model: StudentModel) -> Iterator[str]:
         yield (
             "It knows runs like those it was fitted on; there are too few sites to tell what to "
             "expect elsewhere."
+        )
+
+
+def _curve(points: Sequence[CurvePoint]) -> Iterator[str]:
+    if not points:
+        return
+    yield ""
+    yield f"{'with fewer labels':<20}{'tasks':>6}{'AUC':>8}{'lowest to highest':>20}{'kappa':>8}{'lowest to highest':>20}"  # noqa: E501
+    for point in points:
+        cells = "".join(
+            f"{'-':>8}{'':>20}"
+            if band is None
+            else f"{band.mean:>8.3f}{f'{band.low:.3f} to {band.high:.3f}':>20}"
+            for band in (point.auc, point.kappa)
+        )
+        yield f"{point.labels:<20.0f}{point.tasks:>6.0f}{cells}"
+    first, last = points[-2:] if len(points) > 1 else (points[0], points[0])
+    if first.auc and last.auc and first is not last:
+        more = last.labels - first.labels
+        gain = last.auc.mean - first.auc.mean
+        spread = last.auc.high - last.auc.low
+        yield (
+            f"The last {more:.0f} labels changed the AUC by {gain:+.3f}; divisions of the same "
+            f"labels differ by {spread:.3f}."
+            + (" More labels like these change little." if abs(gain) < spread / 2 else "")
         )
 
 

@@ -23,7 +23,7 @@ from prill.io.tables import Table, Tabular, printable
 from prill.io.truth import SourceOption, TruthOption, gold_labels
 from prill.runs.base import asynchronous, preformatted
 from prill.runs.trust.agree import read_runs
-from prill.types import EvaluatorInfo
+from prill.types import EvaluatorInfo, LabelRecord
 
 _MAX_ROWS = 30  # of a table by parts
 _FIGURES = ("ppi", "rogan_gladen", "labels_alone")
@@ -40,7 +40,13 @@ class RateConfig(Config):
     """Configuration of `prill rate`: the success rate, corrected for the judge's errors."""
 
     verdicts: Annotated[str | Path, Meta(description="verdict file: one judge on all runs")]
-    labels: Annotated[str | Path, Meta(description="label file: some of the runs, drawn at random")]
+    labels: Annotated[
+        str | Path,
+        Meta(
+            description="label file: some of the runs, drawn at random or in the informative "
+            "order of `prill annotate`"
+        ),
+    ]
     trajectories: Annotated[
         str | Path | None,
         Meta(
@@ -96,6 +102,7 @@ class RateResult(Tabular):
         strangers: How many decided labels are of other runs.
         clustered_by: What intervals take for independent: `task` or `trajectory`.
         fitted: On how many of the labelled runs the judge was fitted.
+        weighted: Whether labels count by the inverse of their chance to be drawn.
         config: What was asked.
     """
 
@@ -108,6 +115,7 @@ class RateResult(Tabular):
     strangers: int
     clustered_by: str
     fitted: Overlap | None
+    weighted: bool = False
     config: RateConfig
 
     def table(self) -> Table:
@@ -142,7 +150,8 @@ def rate(config: RateConfig) -> RateResult:
         InputError: A verdict or a label is broken; the message names its line.
     """
     evaluator, latest = latest_verdicts(read_verdicts(config.verdicts))
-    source, truths = gold_labels(read_labels(config.labels), config.source, config.truth)
+    records = list(read_labels(config.labels))
+    source, truths = gold_labels(records, config.source, config.truth)
     runs = read_runs(config.trajectories, config.by) if config.trajectories else None
     ids = list(latest if runs is None else runs.tasks)
     if not any(id in latest for id in ids):
@@ -157,6 +166,7 @@ def rate(config: RateConfig) -> RateResult:
         )
     verdicts = {id: latest[id].success if id in latest else None for id in ids}
     tasks = None if runs is None else runs.tasks
+    chances = _chances(config, [r for r in records if r.source == source], set(labelled))
 
     def estimate(ids: Sequence[str]) -> RateEstimate:
         return estimate_rate(
@@ -165,6 +175,7 @@ def rate(config: RateConfig) -> RateResult:
             [cluster(id, tasks) for id in ids],
             unscored=config.unscored,
             width=config.width,
+            chances=None if chances is None else [chances.get(id) for id in ids],
         )
 
     parts: dict[str, tuple[RateEstimate, ...]] = {}
@@ -190,12 +201,44 @@ def rate(config: RateConfig) -> RateResult:
         strangers=sum(id not in verdicts and truth is not None for id, truth in truths.items()),
         clustered_by="trajectory" if runs is None else "task",
         fitted=find_overlap(latest[id] for id in labelled if id in latest),
+        weighted=chances is not None,
         config=config,
     )
 
 
 rate_async = asynchronous(rate)
 """`rate` in a thread, for a program that has an event loop: the same parameters, to be awaited."""
+
+
+def _chances(
+    config: RateConfig, records: Sequence[LabelRecord], labelled: set[str]
+) -> dict[str, float] | None:
+    """The chance of each labelled run to be drawn; None where no label has one. Raises UsageError
+    where labels of one draw stand among others.
+    """
+    found: dict[str, set[float | None]] = {}
+    for record in records:
+        if record.id in labelled:
+            found.setdefault(record.id, set()).add(record.inclusion or None)
+    chances = {id: chance for id, values in found.items() for chance in values if chance}
+    if not chances:
+        return None
+    for id, values in found.items():
+        if len(values) > 1 or None in values:
+            raise UsageError(
+                f"{config.labels}: some labels were drawn with a known chance (`inclusion`) and "
+                f"{id!r} was not, or with two: a rate takes labels of one draw; keep each in a "
+                "file of its own"
+            )
+        if not 0 < chances[id] <= 1:
+            raise UsageError(f"{config.labels}: {id!r}: inclusion: expected above 0 and up to 1")
+    if config.width is not None:
+        raise UsageError(
+            "width: how many labels more are needed is told for labels drawn with equal chances "
+            "only, and these were not",
+            parameters=("width",),
+        )
+    return chances
 
 
 def _row(part: RateEstimate) -> tuple[Any, ...]:
@@ -218,6 +261,8 @@ def _page(result: RateResult) -> Iterator[str]:
     )
     if caution := fitted_caution(judge.name, result.fitted):
         yield f"Warning: {caution}"
+    if result.weighted:
+        yield "Labels were drawn with unequal chances: each counts by the inverse of its own"
     if whole.labels_differ:
         yield (
             "Warning: the judge's rate is another on labelled runs than on the rest; these rates "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, cast
 
 from prill.errors import InputError
@@ -182,9 +182,9 @@ class LabelSession:
     own, are left out.
 
     `verdicts` are shown by `reveal`: before the label, after it, or never. Other people's labels
-    are shown after it, or, with "never", not at all. `written` counts the decisions of this
-    sitting, and `revised` the trajectories decided otherwise after others' labels or verdicts had
-    been shown.
+    are shown after it, or, with "never", not at all. `inclusion` has chances that labels keep.
+    `written` counts the decisions of this sitting, and `revised` the trajectories decided otherwise
+    after others' labels or verdicts had been shown.
     """
 
     def __init__(
@@ -195,10 +195,12 @@ class LabelSession:
         earlier: Iterable[LabelRecord] = (),
         verdicts: Iterable[Verdict] = (),
         reveal: Reveal = "after",
+        inclusion: Mapping[str, float] | None = None,
     ) -> None:
         self.worklist = worklist
         self.log = log
         self.reveal = reveal
+        self._inclusion = inclusion or {}
         self.written = 0
         self._places = worklist.places
         self._labels_of_others: dict[str, dict[str, LabelRecord]] = {}
@@ -311,6 +313,8 @@ class LabelSession:
         another version by now, UsageError when the decision cannot be written.
         """
         record = _record(self.worklist[index], decision, self.log.annotator)
+        if (chance := self._inclusion.get(record.id)) is not None:
+            record = replace(record, inclusion=chance)
         async with self._writing:
             before = self.log.mine.get(record.id)
             if not self._history.is_current(index, version):

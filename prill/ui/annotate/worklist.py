@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
+from prill.evaluators.labels import make_task
+from prill.evaluators.meta.sampling import draw_informative
 from prill.io.cache import scratch_database
 from prill.io.store import BadLine, TrajectoryReader, encode
 from prill.types import Trajectory
 
-Order = Literal["file", "random"]
+Order = Literal["file", "random", "informative"]
 _GOAL_CHARS = 200
 
 
@@ -22,8 +24,9 @@ class Worklist:
     out.
 
     Order "random" goes by a hash of seed and id: the same every time, and still the same when
-    trajectories are added. `limit` counts in that order. Raises UsageError when no trajectory can
-    be read.
+    trajectories are added. `limit` counts in that order. Order "informative" draws `limit`
+    trajectories by a judge's `scores`, and `inclusion` has their chances; it is empty otherwise.
+    Raises UsageError when no trajectory can be read.
     """
 
     def __init__(
@@ -33,11 +36,13 @@ class Worklist:
         order: Order = "file",
         seed: int = 0,
         limit: int | None = None,
+        scores: Mapping[str, float | None] | None = None,
     ) -> None:
         self.broken: list[BadLine] = []
         self._bodies = scratch_database(self)
         self._bodies.execute("CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB)")
         entries: list[tuple[str, str]] = []
+        tasks: dict[str, str] = {}
         reader = TrajectoryReader(paths)
         for _, item in reader:
             if isinstance(item, BadLine):
@@ -45,6 +50,7 @@ class Worklist:
                 continue
             self._bodies.execute("INSERT INTO bodies VALUES (?, ?)", (len(entries), encode(item)))
             entries.append((item.id, item.task.goal[:_GOAL_CHARS]))
+            tasks[item.id] = make_task(item)
             if order == "file" and len(entries) == limit:
                 break
         reader.close()
@@ -53,6 +59,11 @@ class Worklist:
             self._numbers.sort(
                 key=lambda number: hashlib.sha256(f"{seed}:{entries[number][0]}".encode()).digest()
             )
+        self.inclusion: dict[str, float] = {}
+        if order == "informative":
+            self.inclusion = draw_informative(tasks, scores or {}, limit or len(entries), seed)
+            number_of = {id: number for number, (id, _) in enumerate(entries)}
+            self._numbers = [number_of[id] for id in self.inclusion]
         if limit is not None:
             del self._numbers[limit:]
         self.ids = [entries[number][0] for number in self._numbers]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from prill.evaluators.fitted.calibration import Bin, reliability
+from prill.evaluators.fitted.curve import CurvePoint
 from prill.evaluators.metrics import OperatingPoint, precision_recall, wilson
 from prill.types import Verdict
 from prill.ui.report.lines import fitted
@@ -402,3 +403,53 @@ def _words(when: str, bin_: Bin) -> str:
     low, high = wilson(bin_.success_rate, bin_.count)
     share = f"{bin_.success_rate:.0%} success, interval {low:.0%} to {high:.0%}"
     return f"{when}: {bin_.count} runs, mean score {bin_.mean_score:.2f}, {share}"
+
+
+def learning_svg(title: str, points: Sequence[CurvePoint]) -> str:
+    """AUC (circles) and kappa (squares) against the number of labels, each with a band from the
+    lowest to the highest of the divisions.
+    """
+    most = max((point.labels for point in points), default=1.0)
+    marks: list[Markup] = []
+    for name, color in (("auc", _AFTER), ("kappa", _BEFORE)):
+        shown = [(p.labels / most, band) for p in points if (band := getattr(p, name))]
+        if not shown:
+            continue
+        edge = [(x, b.high) for x, b in shown] + [(x, b.low) for x, b in reversed(shown)]
+        marks.append(el("polygon", points=_corners(edge), fill=color, fill_opacity=0.2))
+        line = _corners([(x, b.mean) for x, b in shown])
+        marks.append(el("polyline", points=line, fill="none", stroke=color, stroke_width=2))
+        for x, b in shown:
+            words = f"{x * most:.0f} labels: {name} {b.mean:.3f} ({b.low:.3f} to {b.high:.3f})"
+            left, top = _across(x), _down(max(0.0, b.mean))
+            marks.append(
+                el("circle", el("title", words), cx=left, cy=top, r=4, fill=color)
+                if name == "auc"
+                else el(
+                    "rect", el("title", words), x=left - 4, y=top - 4, width=8, height=8, fill=color
+                )
+            )
+    edge_y, middle = _ABOVE + _EDGE, _ABOVE + _EDGE / 2
+    labels = [
+        el(
+            "text",
+            el("title", title),
+            fitted(title, _SIZE - 20, _TITLE_LETTER),
+            x=_SIZE / 2,
+            y=20,
+            font_size=13,
+            **_MIDDLE,
+        ),
+        el("circle", cx=_MARGIN + 6, cy=38, r=4, fill=_AFTER),
+        el("text", "AUC", x=_MARGIN + 16, y=42),
+        el("rect", x=_MARGIN + 60, y=34, width=8, height=8, fill=_BEFORE),
+        el("text", "kappa, on tasks held out; bands: lowest to highest", x=_MARGIN + 74, y=42),
+        el("text", f"labels, of {most:.0f}", x=_across(0.5), y=edge_y + 34, **_MIDDLE),
+        el("text", "figure", x=16, y=middle, transform=f"rotate(-90 16 {middle:g})", **_MIDDLE),
+    ]
+    drawn = *_grid(), *marks, *labels
+    return picture(title, (_SIZE, _HIGH), *drawn, width=_SIZE, height=_HIGH, font_size=11)
+
+
+def _corners(places: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{_across(x):.1f},{_down(max(0.0, y)):.1f}" for x, y in places)

@@ -14,6 +14,7 @@ from PIL import Image
 
 from prill.errors import UsageError
 from prill.io.store import encode, read_labels
+from prill.runs.annotate import AnnotateConfig, annotate
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
 from prill.ui.annotate.label_log import LabelLog
 from prill.ui.annotate.session import (
@@ -592,3 +593,38 @@ async def test_taken_port_is_a_clear_error(site: Site, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="port 99999 cannot be used"):
         async with serving(SessionSite(site.session), 99999):
             pass
+
+
+# Drawn by a judge's scores
+
+
+async def test_informative_labels_keep_their_chance(tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path, "abcdefgh")
+    scores = {id: 0.5 if id in "ab" else 1.0 for id in "abcdefgh"}
+    worklist = Worklist([path], order="informative", limit=4, scores=scores)
+    assert len(worklist) == 4 and set(worklist.inclusion) == set(worklist.ids)
+    with LabelLog(tmp_path / "l.jsonl", "me") as log:
+        session = LabelSession(worklist, log, inclusion=worklist.inclusion)
+        await session.save(0, LabelDecision(choice="success"))
+    (record,) = read_labels(tmp_path / "l.jsonl")
+    assert record.inclusion == worklist.inclusion[record.id]
+    assert b"inclusion" not in encode(label("a", True)), "absent where nobody drew"
+
+
+def test_another_draw_does_not_continue_a_file(tmp_path: Path) -> None:
+    path, labels = write_trajectories(tmp_path, "abcdefgh"), tmp_path / "l.jsonl"
+    verdict = Verdict(id="a", success=True, score=0.6, evaluator=EvaluatorInfo("j", "1"))
+    (tmp_path / "v.jsonl").write_bytes(encode(verdict))
+    labels.write_bytes(encode(label("a", True)))
+    config = AnnotateConfig(
+        trajectories=[path],
+        output=labels,
+        annotator="me",
+        order="informative",
+        limit=8,
+        verdicts=[tmp_path / "v.jsonl"],
+    )
+    with pytest.raises(UsageError, match="'a' was drawn with another chance than here"):
+        annotate(config)
+    with pytest.raises(UsageError, match="give both"):
+        config.but(limit=None)

@@ -358,3 +358,20 @@ def test_evidence_only_refuses_claims_fit(
     ), done.stderr
     prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only")
     assert prill(*words).returncode == 0
+
+
+def test_learning_curve_is_a_table_and_a_picture(files: tuple[Path, Path], prill: Prill) -> None:
+    words = ("--source", "human", "--kind", "prior", "--learning-curve", "curve.svg")
+    done = prill("fit", *files, "-o", "m.json", *words)
+    assert done.returncode == 0, done.stderr
+    assert "with fewer labels" in done.stdout and "The last" in done.stdout
+    picture = Path("curve.svg").read_text(encoding="utf-8")
+    assert picture.startswith("<svg") and "labels: kappa" in picture
+    config = library.FitConfig(
+        trajectories=[files[0]], labels=files[1], output="p.json", source="human", kind="prior"
+    )
+    result = library.fit(config.but(learning_curve="p.svg"))
+    rows = result.curve_table().to_rows()
+    labels = [row["labels"] for row in rows]
+    assert labels == sorted(labels) and labels[-1] == 48, "four of five folds of 60 runs"
+    assert all(row["auc_low"] <= row["auc"] <= row["auc_high"] for row in rows)

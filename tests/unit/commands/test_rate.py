@@ -93,3 +93,36 @@ def test_what_cannot_be_told_is_refused(files: list[str], tmp_path: Path) -> Non
     other.write_bytes(encode(LabelRecord(id="elsewhere", success=True)))
     with pytest.raises(UsageError, match="no run has a decided label"):
         prill.rate(prill.RateConfig(verdicts=verdicts, labels=str(other)))
+
+
+def test_labels_of_an_informative_draw_count_by_their_chance(
+    files: list[str], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    verdicts, labels, _ = files
+    records = [
+        LabelRecord(id=str(i), success=i % 3 == 0, inclusion=0.2 if i % 3 else 0.8)
+        for i in range(1, 60)
+    ]
+    Path(labels).write_bytes(b"".join(map(encode, records)))
+    assert main(["rate", verdicts, labels]) == 0
+    page = capsys.readouterr().out
+    assert "each counts by the inverse of its own" in page
+    alone = next(line for line in page.splitlines() if line.startswith("labels alone"))
+    assert float(alone.split()[2]) == pytest.approx(19 / 0.8 / (19 / 0.8 + 40 / 0.2), abs=1e-3)
+    with caplog.at_level("WARNING"):
+        prill.agree(prill.AgreeConfig(verdicts=verdicts, labels=labels))
+    assert "only `prill rate` weighs them" in caplog.text
+    with pytest.raises(UsageError, match="width: how many labels more"):
+        prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels, width=0.1))
+
+
+@pytest.mark.parametrize("other", [{}, {"inclusion": 0.5}], ids=["without", "another"])
+def test_labels_of_two_draws_are_refused(files: list[str], other: dict[str, float]) -> None:
+    verdicts, labels, _ = files
+    twice = [
+        LabelRecord(id="3", success=True, inclusion=0.3),
+        LabelRecord(id="3", success=True, **other),
+    ]
+    Path(labels).write_bytes(b"".join(map(encode, twice)))
+    with pytest.raises(UsageError, match="'3' was not, or with two: a rate takes labels of one"):
+        prill.rate(prill.RateConfig(verdicts=verdicts, labels=labels))

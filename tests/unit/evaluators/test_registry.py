@@ -126,7 +126,12 @@ def test_one_description_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in JUDGES.entries if name not in ("student", "prior", "oracle", "noisy")]
+    "name",
+    [
+        name
+        for name in JUDGES.entries
+        if name not in ("student", "prior", "stacked", "oracle", "noisy")
+    ],
 )
 def test_every_name_makes_a_judge(name: str) -> None:
     parts = [{"name": "self-report"}, {"name": "always-fail"}]

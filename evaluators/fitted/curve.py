@@ -1,0 +1,108 @@
+"""How a fitted judge would have done with fewer labels: a learning curve."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from prill.errors import UsageError
+from prill.evaluators.fitted.fit import FOLDS, held_out, make_table
+from prill.evaluators.fitted.regression import FeatureTable, FitExample, fit_rows
+from prill.evaluators.fitted.student import StudentModel
+from prill.evaluators.labels import grouped_folds
+
+# Parts of the tasks that are fitted on, and how many divisions into folds, each with tasks in
+# another order, a point is the mean of.
+SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
+DRAWS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveBand:
+    """A figure over the divisions: its mean, the lowest and the highest."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """Judges fitted on `labels` runs of `tasks` tasks (both a mean): their figures on runs of other
+    tasks. A figure is None where it was undefined.
+    """
+
+    labels: float
+    tasks: float
+    auc: CurveBand | None
+    kappa: CurveBand | None
+
+
+def learning_curve(
+    runs: Sequence[FitExample], model: StudentModel, *, seed: int = 0
+) -> tuple[CurvePoint, ...]:
+    """Fits judges on parts of the tasks and judges the folds that they have not seen.
+
+    Args:
+        runs: The labelled runs that the judge was fitted on.
+        model: The judge.
+        seed: For the divisions into folds, and the order of the tasks.
+
+    Returns:
+        A point for each part of the tasks that is enough to fit on, the smallest first; the last is
+        that of cross-validation with all labels.
+    """
+    from threadpoolctl import threadpool_limits
+
+    table, truths = make_table(runs, model), [run.success for run in runs]
+    points = []
+    with threadpool_limits(1):
+        for share in SHARES:
+            try:
+                drawn = [_judged(table, truths, share, seed + draw) for draw in range(DRAWS)]
+            except UsageError:  # too few labels to fit on
+                continue
+            figures = [held_out(truths, probabilities) for probabilities, _, _ in drawn]
+            points.append(
+                CurvePoint(
+                    labels=fmean(labels for _, labels, _ in drawn),
+                    tasks=fmean(tasks for _, _, tasks in drawn),
+                    auc=_band([one.auc for one in figures]),
+                    kappa=_band([one.kappa for one in figures]),
+                )
+            )
+    return tuple(points)
+
+
+def _judged(
+    table: FeatureTable, truths: Sequence[bool], share: float, seed: int
+) -> tuple[list[float | None], float, float]:
+    """The probability of each run by a judge fitted on that share of the tasks of the other folds;
+    and on how many runs and tasks, on average.
+    """
+    fold_of = grouped_folds(table.tasks, truths, FOLDS, seed)
+    order = sorted(set(table.tasks))
+    random.Random(seed).shuffle(order)
+    found: list[float | None] = [None] * len(truths)
+    labels, tasks = 0, 0
+    for fold in range(FOLDS):
+        inside = [i for i, f in enumerate(fold_of) if f == fold]
+        here = {table.tasks[i] for i in inside}
+        others = [task for task in order if task not in here]
+        chosen = set(others[: round(share * len(others))])
+        outside = [i for i, task in enumerate(table.tasks) if task in chosen]
+        labels, tasks = labels + len(outside), tasks + len(chosen)
+        if len({truths[i] for i in outside}) < 2:
+            raise UsageError("the labels are all of one outcome")
+        for i, p in zip(inside, fit_rows(table, outside, seed).probabilities(inside), strict=True):
+            found[i] = p
+    return found, labels / FOLDS, tasks / FOLDS
+
+
+def _band(values: Sequence[float | None]) -> CurveBand | None:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return CurveBand(mean=round(fmean(known), 4), low=min(known), high=max(known))

@@ -1,0 +1,390 @@
+"""The stacked judge (`prill fit --with`): a student and other judges' scores in one probability.
+
+The student's score and those of the other judges enter a logistic regression on the scale of log
+odds (stacking, Wolpert 1992). No score has a weight below 0. A score that is missing has a weight
+of its own: it is neither 0 nor a failure. There is one regression for each number of judges asked,
+the cheapest first, so the judge may stop where its probability is outside a band. Fitting:
+`prill.evaluators.fitted.stack_fit`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+from pathlib import Path
+
+import msgspec
+
+from prill.errors import UsageError
+from prill.evaluators.combine import opinion
+from prill.evaluators.fitted.calibration import Quality, comparable, sigmoid
+from prill.evaluators.fitted.calibration import logit as log_odds
+from prill.evaluators.fitted.overlap import OUT_OF_FOLD, FittedRuns, worst
+from prill.evaluators.fitted.student import (
+    Student,
+    StudentHeldOut,
+    StudentModel,
+    check_features,
+    make_label,
+)
+from prill.models.calls import together
+from prill.protocols import Estimator, Evaluator
+from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
+
+FORMAT = "prill stack 1"
+# A judge that says 0 or 1 is taken to be wrong once in fifty.
+_EDGE = 0.02
+# A source may be missing where so many of the fitted runs lacked it: with fewer nobody knows what
+# that means.
+LEAST_LACKING = 10
+Scores = Sequence[float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one verdict of a judge cost on average; `usd` is None where a price is unknown."""
+
+    usd: float | None
+    tokens: float
+    calls: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackedSource:
+    """A judge whose scores are used, and what it costs."""
+
+    judge: EvaluatorInfo
+    cost: Cost
+
+    @property
+    def name(self) -> str:
+        """The judge and its model."""
+        model = self.judge.model
+        return f"{self.judge.name} ({model})" if model else self.judge.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """The regression once the first sources are known: the student, then as many judges as there
+    are further weights.
+
+    `missing` has the weight of each source that has no score, `lacking` how many of the fitted
+    runs lacked it. From the probability `threshold` on a run is a success.
+    """
+
+    bias: float
+    weights: tuple[float, ...]
+    missing: tuple[float, ...]
+    lacking: tuple[int, ...]
+    threshold: float
+
+    def probability(self, scores: Scores, *, narrow: bool) -> float | None:
+        """The probability of success; None where too much is missing.
+
+        Args:
+            scores: The score of each source in [0, 1], None for one without.
+            narrow: The student is one that an agent cannot persuade: where it is silent the others
+                alone make no success, or silencing it would be worth something.
+        """
+        if all(score is None for score in scores):
+            return None
+        parts = [self.bias]
+        for score, weight, without, count in zip(
+            scores, self.weights, self.missing, self.lacking, strict=True
+        ):
+            if score is None and count < LEAST_LACKING:
+                return None
+            parts.append(without if score is None else weight * clipped_logit(score))
+        found = round(sigmoid(fsum(parts)), 6)
+        return None if narrow and scores[0] is None and found >= self.threshold else found
+
+    def is_sure(self, probability: float | None, width: float) -> bool:
+        """Whether the probability is outside a band around the threshold; at width 1 none is."""
+        return probability is not None and not (
+            self.threshold * (1 - width)
+            <= probability
+            <= self.threshold + (1 - self.threshold) * width
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worth:
+    """What one source adds, on runs that nothing was fitted on.
+
+    `without` are the figures of the other sources together; the gains are those of all sources less
+    these, where both have a verdict. `alone` are the figures of the source by itself, and
+    `over_alone` what all sources together are above its kappa, on the runs that it scored.
+    Intervals are 95 %, over tasks; None where there is none.
+    """
+
+    name: str
+    without: StudentHeldOut
+    kappa_gain: float | None
+    kappa_interval: tuple[float, float] | None
+    auc_gain: float | None
+    auc_interval: tuple[float, float] | None
+    alone: StudentHeldOut
+    over_alone: float | None
+    over_alone_interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPoint:
+    """A band's `width`, what asking by it costs a run, and the kappa of the verdicts, held out.
+
+    `asked` is the share of the runs that each judge is asked about.
+    """
+
+    width: float
+    asked: dict[str, float]
+    cost: float
+    kappa: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackCard:
+    """Data and held-out figures of a stacked judge: cross-validation in `folds` by task, in which
+    students, weights and thresholds are fitted without the runs that are judged.
+
+    `planned` are the figures by the file's plan, whose band is chosen on the other folds; None
+    where all judges are asked. `unit` is that of costs: `usd`, or `tokens` where a price is
+    unknown.
+    """
+
+    data: tuple[str, ...]
+    source: str
+    runs: int
+    tasks: int
+    successes: int
+    folds: int
+    seed: int
+    all_runs: StudentHeldOut
+    quality: Quality
+    worth: tuple[Worth, ...]
+    unit: str
+    plan: tuple[PlanPoint, ...]
+    wanted: float | None
+    planned: StudentHeldOut | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackModel:
+    """The file: the student, the other judges in the order in which they are asked, a regression
+    for each number of them, and the width of the band inside which the next one is asked.
+    """
+
+    format: str
+    student: StudentModel
+    sources: tuple[StackedSource, ...]
+    stages: tuple[Stage, ...]
+    width: float
+    card: StackCard
+    fitted_to: FittedRuns
+
+
+class RecordedVerdicts:
+    """Gives the verdicts of a file, as the judge that made them; nothing is spent.
+
+    Args:
+        info: The judge.
+        verdicts: Its verdicts by trajectory id. A trajectory without one is unscored.
+    """
+
+    def __init__(self, info: EvaluatorInfo, verdicts: Mapping[str, Verdict]) -> None:
+        self.info = info
+        self.verdicts = verdicts
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """None are looked at."""
+        return ()
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The recorded verdict; unscored with `no_evidence` where there is none."""
+        if verdict := self.verdicts.get(trajectory.id):
+            return replace(verdict, usage=Usage(), seconds=0.0)
+        return Verdict(
+            id=trajectory.id,
+            unscored="no_evidence",
+            reason="there is no recorded verdict for this trajectory",
+            evaluator=self.info,
+        )
+
+
+class Stacked:
+    """Judges by a student and other judges together.
+
+    The judges are asked one after the other where the file has a plan that may stop early, else at
+    once. The verdict is unscored where none of them speaks, or one is silent that never was when
+    the weights were fitted.
+
+    Args:
+        model: The fitted file.
+        judges: The other judges, in any order.
+        label: Its name for the record.
+
+    Raises:
+        UsageError: A judge of the file is missing, or has other settings.
+    """
+
+    def __init__(self, model: StackModel, judges: Sequence[Evaluator], *, label: str) -> None:
+        self.model = model
+        self.student = Student(model.student, label=label)
+        given = {comparable(judge.info): judge for judge in judges}
+        self.judges: list[Evaluator] = []
+        for source in model.sources:
+            judge = given.pop(comparable(source.judge), None)
+            if judge is None:
+                raise UsageError(_missing(source.judge, [other.info for other in given.values()]))
+            self.judges.append(judge)
+        if given:
+            names = ", ".join(judge.info.name for judge in given.values())
+            raise UsageError(f"{names}: not a judge that this file was fitted with")
+        self.info = EvaluatorInfo(
+            "stacked",
+            "1",
+            label,
+            params={
+                "width": model.width,
+                "judges": [msgspec.to_builtins(judge.info) for judge in self.parts],
+            },
+        )
+
+    @property
+    def parts(self) -> Sequence[Evaluator]:
+        """The student, then the other judges in the order in which they are asked."""
+        return (self.student, *self.judges)
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """The screenshots of all judges."""
+        return sorted({path for judge in self.judges for path in judge.screenshots(trajectory)})
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """The sum over the judges that can tell: the most it may cost."""
+        estimates = (j.estimate(trajectory) for j in self.judges if isinstance(j, Estimator))
+        return sum(estimates, start=Usage())
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict by the first judges that make it sure, else by all."""
+        model, narrow = self.model, self.model.student.narrow
+        verdicts = [await self.student(trajectory)]
+        if model.width >= 1:
+            verdicts += await together([judge(trajectory) for judge in self.judges])
+        while True:
+            stage = model.stages[len(verdicts) - 1]
+            found = stage.probability([as_score(verdict) for verdict in verdicts], narrow=narrow)
+            if len(verdicts) > len(self.judges) or stage.is_sure(found, model.width):
+                return self._verdict(trajectory, stage, found, verdicts)
+            verdicts.append(await self.judges[len(verdicts) - 1](trajectory))
+
+    def _verdict(
+        self,
+        trajectory: Trajectory,
+        stage: Stage,
+        found: float | None,
+        verdicts: Sequence[Verdict],
+    ) -> Verdict:
+        own: FittedOn = self.model.fitted_to.relation(trajectory)
+        blank = Verdict(
+            id=trajectory.id,
+            unscored="no_evidence",
+            usage=sum((v.usage for v in verdicts), start=Usage()),
+            seconds=round(sum(v.seconds for v in verdicts), 4),
+            evaluator=self.info,
+            opinions=tuple(map(opinion, verdicts)),
+            fitted_on=worst((own, *(v.fitted_on for v in verdicts))),
+        )
+        said = "; ".join(f"{v.evaluator.name} {_words(v)}" for v in verdicts)
+        if found is None:
+            # what may be better another time names the reason
+            silent = [v for v in verdicts if v.unscored is not None]
+            last = next((v for v in silent if v.unscored != "no_evidence"), silent[0])
+            return replace(blank, unscored=last.unscored, reason=f"too little to judge by: {said}")
+        asked = len(verdicts) - 1
+        left = [source.name for source in self.model.sources[asked:]]
+        rest = f"; not asked: {', '.join(left)}" if left else ""
+        return replace(
+            blank,
+            success=found >= stage.threshold,
+            score=found,
+            unscored=None,
+            reason=f"{said}{rest}; success from {stage.threshold:g}",
+        )
+
+    def out_of_fold(
+        self, ids: Sequence[str], found: Sequence[tuple[float | None, bool]]
+    ) -> list[Verdict]:
+        """Makes verdicts in this judge's name from probabilities, and decisions, of ones that were
+        fitted without the trajectories.
+        """
+        blank = Verdict(
+            id="",
+            unscored="no_evidence",
+            reason=f"too little to judge by, {OUT_OF_FOLD}",
+            evaluator=self.info,
+            fitted_on="other",
+        )
+        return [
+            replace(blank, id=id)
+            if p is None
+            else replace(blank, id=id, success=success, score=p, unscored=None, reason=OUT_OF_FOLD)
+            for id, (p, success) in zip(ids, found, strict=True)
+        ]
+
+
+def as_score(verdict: Verdict | None) -> float | None:
+    """The score of a verdict, 1 or 0 where it has none; None for one that is missing or
+    unscored.
+    """
+    if verdict is None or verdict.success is None:
+        return None
+    return float(verdict.success) if verdict.score is None else verdict.score
+
+
+def clipped_logit(score: float) -> float:
+    """The log odds of a score, as the regressions take it."""
+    return log_odds(min(1 - _EDGE, max(_EDGE, score)))
+
+
+def read_stack(path: str | os.PathLike[str]) -> tuple[StackModel, str]:
+    """Reads a stacked judge.
+
+    Args:
+        path: A file that `prill fit --with` wrote.
+
+    Returns:
+        The judge's file, and its label in verdicts.
+
+    Raises:
+        UsageError: The file cannot be read, or is not a stacked judge of this version.
+    """
+    advice = "make the file with `prill fit` and verdicts of other judges"
+    try:
+        data = Path(path).read_bytes()
+        model = msgspec.json.decode(data, type=StackModel)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; {advice}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: no stacked judge ({error}); {advice}") from None
+    if model.format != FORMAT or len(model.stages) != len(model.sources) + 1:
+        raise UsageError(
+            f"{path}: fitted by another version of prill ({model.format}); {advice} again"
+        )
+    check_features(model.student, path)
+    return model, make_label(data)
+
+
+def _words(verdict: Verdict) -> str:
+    score = as_score(verdict)
+    return f"unscored ({verdict.unscored})" if score is None else f"{score:.2f}"
+
+
+def _missing(info: EvaluatorInfo, others: Sequence[EvaluatorInfo]) -> str:
+    who = f"{info.name} {info.version} ({info.model}, {info.prompt}, {info.params})"
+    there = "; ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in others)
+    return (
+        f"the judge that this file was fitted with is not given: {who}; given: "
+        f"{there or 'none'}. Give it by `judges`, or its verdicts by `verdicts`, or fit again"
+    )
