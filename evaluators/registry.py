@@ -108,6 +108,9 @@ class JudgeWrappers:
         Literal["tree", "ocr"] | None,
         Meta(description="name what the agent tapped, by the UI tree or by OCR"),
     ] = None
+    check_claims: Annotated[
+        bool, Meta(description="look up in the record what the answer says, among the findings")
+    ] = False
     evidence_only: Annotated[
         bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")
     ] = False
@@ -129,6 +132,10 @@ class JudgeWrappers:
             from prill.evaluators.wrappers.rewritten import EvidenceOnly
 
             judge = EvidenceOnly(judge)
+        if self.check_claims:
+            from prill.evaluators.wrappers.claim_check import ClaimChecked
+
+            judge = ClaimChecked(judge)
         if self.calibration:
             from prill.evaluators.fitted.calibration import Calibrated, read_calibration
 

@@ -38,6 +38,8 @@ FittedOn = Literal[
     "other",  # to labels of runs of other tasks
     "unknown",  # to labels, and its file does not say of which runs
 ]
+ClaimKind = Literal["number", "price", "date", "name", "quotation", "address", "action"]
+ClaimStatus = Literal["seen", "never_seen", "contradicted", "not_checkable"]
 Label = Literal["towards", "not_sure", "reached", "away"]
 Point = tuple[float, float]
 
@@ -306,6 +308,27 @@ class FrameGrade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedClaim:
+    """Something that the agent's answer says, looked up in the record.
+
+    Args:
+        kind: What it is.
+        text: The answer's words.
+        status: What the record has of it; `contradicted`: it has another value after the same
+            label.
+        step: The first state that shows it, or the other value; of an action, its step; from 0.
+            None: there is none.
+        reason: What else there is to know.
+    """
+
+    kind: ClaimKind
+    text: str
+    status: ClaimStatus
+    step: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """Findings of a judge besides the outcome.
 
@@ -317,6 +340,7 @@ class Findings:
         side_effects: Changes that nobody asked for.
         key_points: What must hold for the goal to be reached.
         frames: The grades of all frames, by the last state of each.
+        claims: What the answer says, looked up in the record. Absent: not asked for.
     """
 
     criteria: tuple[Criterion, ...] = ()
@@ -325,6 +349,7 @@ class Findings:
     side_effects: tuple[str, ...] = ()
     key_points: tuple[str, ...] = ()
     frames: tuple[FrameGrade, ...] = ()
+    claims: tuple[CheckedClaim, ...] | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
