@@ -542,12 +542,19 @@ def _state_words(state: Observation, captions_are_whole: bool) -> tuple[str, boo
     """What a state shows in words, and whether that is all."""
     parts = [part for part in (state.url, state.text) if part]
     if state.caption:
-        parts.append("\n".join(_affirmed(state.caption[:_STATE_CHARS])))
+        parts.append("\n".join(affirmed(state.caption[:_STATE_CHARS])))
     return "\n".join(parts), bool(state.text or (captions_are_whole and state.caption))
 
 
-def _affirmed(caption: str) -> Iterator[str]:
-    """The sentences of a caption that do not say what is missing; quotations in them may."""
+def affirmed(caption: str) -> Iterator[str]:
+    """The sentences of a caption that do not say what is missing; quotations in them may.
+
+    Args:
+        caption: The caption.
+
+    Yields:
+        The sentences, in order.
+    """
     quotes: list[str] = []
 
     def keep(match: re.Match[str]) -> str:
