@@ -78,6 +78,9 @@ JUDGES = Registry(
             "criteria of the goal, each with the step that shows it",
             "prill.evaluators.rubric:RubricJudge",
         ),
+        "ask": RegistryEntry(
+            "a question of your own, with a typed answer", "prill.evaluators.ask:AskJudge"
+        ),
         "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
         "cascade": RegistryEntry(
             "a cheap judge, and another where it is unsure", f"{_HERE}:cascade"

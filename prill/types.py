@@ -329,6 +329,23 @@ class CheckedClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to a question of one's own.
+
+    Args:
+        question: The question.
+        value: True or False, a number, a label, or an object's fields. None: it cannot be told.
+        step: The state that shows it, from 0. None: no state that was shown does.
+        reason: Why.
+    """
+
+    question: str
+    value: bool | int | float | str | dict[str, Any] | None
+    step: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """Findings of a judge besides the outcome.
 
@@ -341,6 +358,7 @@ class Findings:
         key_points: What must hold for the goal to be reached.
         frames: The grades of all frames, by the last state of each.
         claims: What the answer says, looked up in the record. Absent: not asked for.
+        answers: The answers to one's own questions. Absent: none were asked.
     """
 
     criteria: tuple[Criterion, ...] = ()
@@ -350,6 +368,7 @@ class Findings:
     key_points: tuple[str, ...] = ()
     frames: tuple[FrameGrade, ...] = ()
     claims: tuple[CheckedClaim, ...] | UnsetType = UNSET
+    answers: tuple[Answer, ...] | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -320,6 +320,10 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
     if findings.not_executable is not None:
         yield printable(f"  could not be done: {findings.not_executable}")
     yield from _claim_lines(findings.claims or ())
+    for answer in findings.answers or ():
+        state = "" if answer.step is None else f", by state {answer.step}"
+        value = json.dumps(answer.value, ensure_ascii=False)
+        yield printable(f"  {answer.question} {value}{state} ({answer.reason})")
     for frame in findings.frames:
         states = ", ".join(map(str, frame.states))
         grade = " ".join(map(str, frame.scores)) or "not read"

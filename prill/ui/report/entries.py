@@ -355,6 +355,19 @@ def _short_findings(findings: Findings) -> Findings:
         side_effects=tuple(cut(effect, MAX_TEXT) for effect in findings.side_effects),
         key_points=tuple(cut(point, MAX_TEXT) for point in findings.key_points),
         claims=UNSET,  # they stand at the answer
+        answers=tuple(
+            replace(
+                answer,
+                question=cut(answer.question, _MAX_WORDS),
+                value=cut(answer.value, _MAX_WORDS)
+                if isinstance(answer.value, str)
+                else answer.value,
+                reason=cut(answer.reason, MAX_TEXT),
+            )
+            for answer in findings.answers
+        )
+        if findings.answers
+        else UNSET,
         frames=tuple(
             replace(frame, description=cut(frame.description, MAX_TEXT))
             for frame in findings.frames
