@@ -33,5 +33,5 @@ if len(sys.argv) > 1:  # asks a model at $OPENAI_BASE_URL
         ],
     )
     for verdict in prill.score(runs[:2], judge):
-        for answer in verdict.findings.answers if verdict.findings else ():
+        for answer in (verdict.findings and verdict.findings.answers) or ():
             print(verdict.id, answer.question, answer.value, answer.step)
