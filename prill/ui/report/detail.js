@@ -46,7 +46,7 @@ function answer(shown) {
   if (!trajectory?.answer) return null;
   return el("section", { class: "answer" }, el("h3", {}, "Answer ", el("small", {}, "what the agent claims, not evidence")),
     el("blockquote", { class: "claim" }, trajectory.answer),
-    claims.length ? folded(`${claims.length} ${claims.length === 1 ? "claim" : "claims"} looked up`, false, el("ul", { class: "criteria" }, claims.map((claim) => claimLine(shown, claim)))) : null);
+    claims?.length ? folded(`${claims.length} ${claims.length === 1 ? "claim" : "claims"} looked up`, false, el("ul", { class: "criteria" }, claims.map((claim) => claimLine(shown, claim)))) : null);
 }
 
 const CLAIM = { seen: ["✓", "met"], never_seen: ["✗", "not_met"], contradicted: ["✗", "not_met"], not_checkable: ["–", "insufficient_evidence"] };
