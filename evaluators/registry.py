@@ -81,6 +81,9 @@ JUDGES = Registry(
             "criteria of the goal, each with the step that shows it",
             "prill.evaluators.rubric:RubricJudge",
         ),
+        "ask": RegistryEntry(
+            "a question of your own, with a typed answer", "prill.evaluators.ask:AskJudge"
+        ),
         "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
         "cascade": RegistryEntry(
             "a cheap judge, and another where it is unsure", f"{_HERE}:cascade"
@@ -114,6 +117,9 @@ class JudgeWrappers:
         Literal["tree", "ocr"] | None,
         Meta(description="name what the agent tapped, by the UI tree or by OCR"),
     ] = None
+    check_claims: Annotated[
+        bool, Meta(description="look up in the record what the answer says, among the findings")
+    ] = False
     evidence_only: Annotated[
         bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")
     ] = False
@@ -135,6 +141,10 @@ class JudgeWrappers:
             from prill.evaluators.wrappers.rewritten import EvidenceOnly
 
             judge = EvidenceOnly(judge)
+        if self.check_claims:
+            from prill.evaluators.wrappers.claim_check import ClaimChecked
+
+            judge = ClaimChecked(judge)
         if self.calibration:
             from prill.evaluators.fitted.calibration import Calibrated, read_calibration
 

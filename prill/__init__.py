@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from prill.emulators.settings import EnvironmentConfig
     from prill.emulators.webarena.config import WebArenaConfig
     from prill.episodes.loop import run_episode
+    from prill.evaluators.claim_check import check_claims
+    from prill.evaluators.failures import cluster_failures, find_cause
     from prill.evaluators.function import as_judge
     from prill.evaluators.meta.agreement import agreement
     from prill.evaluators.registry import JudgeConfig
@@ -269,8 +271,10 @@ __all__ = [
     "caption_async",
     "check",
     "check_async",
+    "check_claims",
     "check_sites",
     "check_sites_async",
+    "cluster_failures",
     "compare",
     "compare_async",
     "convert",
@@ -284,6 +288,7 @@ __all__ = [
     "filter_async",
     "filtered_bc",
     "filtered_bc_async",
+    "find_cause",
     "fit",
     "fit_async",
     "from_dataset",

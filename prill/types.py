@@ -38,6 +38,8 @@ FittedOn = Literal[
     "other",  # to labels of runs of other tasks
     "unknown",  # to labels, and its file does not say of which runs
 ]
+ClaimKind = Literal["number", "price", "date", "name", "quotation", "address", "action"]
+ClaimStatus = Literal["seen", "never_seen", "contradicted", "not_checkable"]
 Label = Literal["towards", "not_sure", "reached", "away"]
 Point = tuple[float, float]
 
@@ -306,6 +308,44 @@ class FrameGrade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedClaim:
+    """Something that the agent's answer says, looked up in the record.
+
+    Args:
+        kind: What it is.
+        text: The answer's words.
+        status: What the record has of it; `contradicted`: it has another value after the same
+            label.
+        step: The first state that shows it, or the other value; of an action, its step; from 0.
+            None: there is none.
+        reason: What else there is to know.
+    """
+
+    kind: ClaimKind
+    text: str
+    status: ClaimStatus
+    step: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer to a question of one's own.
+
+    Args:
+        question: The question.
+        value: True or False, a number, a label, or an object's fields. None: it cannot be told.
+        step: The state that shows it, from 0. None: no state that was shown does.
+        reason: Why.
+    """
+
+    question: str
+    value: bool | int | float | str | dict[str, Any] | None
+    step: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """Findings of a judge besides the outcome.
 
@@ -317,6 +357,8 @@ class Findings:
         side_effects: Changes that nobody asked for.
         key_points: What must hold for the goal to be reached.
         frames: The grades of all frames, by the last state of each.
+        claims: What the answer says, looked up in the record. Absent: not asked for.
+        answers: The answers to one's own questions. Absent: none were asked.
     """
 
     criteria: tuple[Criterion, ...] = ()
@@ -325,6 +367,8 @@ class Findings:
     side_effects: tuple[str, ...] = ()
     key_points: tuple[str, ...] = ()
     frames: tuple[FrameGrade, ...] = ()
+    claims: tuple[CheckedClaim, ...] | UnsetType = UNSET
+    answers: tuple[Answer, ...] | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,7 +105,7 @@ class ReplyFormat:
         last: tuple[str, str, int] | None = None  # verdict, reasoning, place
         number: object = None
         as_json = body.lstrip().startswith(("{", "["))
-        for start, record in _objects(body, from_the_start=as_json):
+        for start, record in read_objects(body, from_the_start=as_json):
             if (verdict := _word(record.get(self.verdict))) is not None:
                 reasoning = record.get(self.text)
                 last = (verdict, reasoning if isinstance(reasoning, str) else "", start)
@@ -252,8 +252,7 @@ class RecordFormat(Generic[_T]):
         """The schema with every field required and nothing else allowed, which is what strict
         endpoints ask for.
         """
-        (schema,), parts = msgspec.json.schema_components([self.type_])
-        return _strict(schema, parts)
+        return strict_schema(self.type_)
 
     def instructions(self, *, as_json: bool) -> str:
         """The sentence that tells the model how to answer; it is JSON in any case."""
@@ -264,7 +263,7 @@ class RecordFormat(Generic[_T]):
         UnparsableError.
         """
         last, problem = None, "it holds no JSON object"
-        for _, record in _objects(text, from_the_start=text.lstrip().startswith("{")):
+        for _, record in read_objects(text, from_the_start=text.lstrip().startswith("{")):
             try:
                 # Not strict: without an enforced schema, some models write numbers as texts.
                 last = msgspec.convert(record, self.type_, strict=False)
@@ -293,6 +292,19 @@ def _word(value: object) -> str | None:
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def strict_schema(type_: type) -> dict[str, Any]:
+    """The JSON Schema of a type with every field required and nothing else allowed.
+
+    Args:
+        type_: A dataclass.
+
+    Returns:
+        The schema, without references.
+    """
+    (schema,), parts = msgspec.json.schema_components([type_])
+    return _strict(schema, parts)
 
 
 def _strict(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
@@ -332,9 +344,15 @@ def excerpt(text: str, limit: int = 120) -> str:
     return repr(flat if len(flat) <= limit else flat[: limit - 1] + "…")
 
 
-def _objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every outermost JSON object with its place. With `from_the_start`, nothing is looked for
-    inside a broken object.
+def read_objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Finds every outermost JSON object of a text.
+
+    Args:
+        text: The text.
+        from_the_start: Look for nothing inside a broken object.
+
+    Yields:
+        The places of the objects and the objects.
     """
     at = text.find("{")
     while at >= 0:

@@ -16,6 +16,7 @@ from msgspec import Meta
 from prill.config.registry import Option, list_options, load_object
 from prill.config.values import Config
 from prill.errors import UsageError
+from prill.evaluators.claim_check import check_claims
 from prill.evaluators.fitted.overlap import get_relation, relation_words
 from prill.evaluators.judgement import ModelJudge
 from prill.evaluators.registry import JUDGES, JudgeWrappers, asks_a_model, judge_options
@@ -25,7 +26,7 @@ from prill.models.prompts import load_prompt
 from prill.models.registry import MODELS
 from prill.runs.base import asynchronous
 from prill.transcripts import Call, Transcript, read_transcript, transcript_folder
-from prill.types import Findings, Trajectory, Verdict
+from prill.types import CheckedClaim, Findings, Trajectory, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +255,7 @@ def _trajectory_lines(trajectory: Trajectory) -> Iterator[str]:
     if trajectory.final is not None and trajectory.final.screenshot:
         yield printable(f"  then   [{trajectory.final.screenshot}]")
     yield from _labelled("answer, as the agent claims", trajectory.answer)
+    yield from _claim_lines(check_claims(trajectory))
     yield from _labelled("broken off", trajectory.error)
     yield ""
 
@@ -317,10 +319,24 @@ def _finding_lines(findings: Findings) -> Iterator[str]:
         yield printable(f"  side effect: {effect}")
     if findings.not_executable is not None:
         yield printable(f"  could not be done: {findings.not_executable}")
+    yield from _claim_lines(findings.claims or ())
+    for answer in findings.answers or ():
+        state = "" if answer.step is None else f", by state {answer.step}"
+        value = json.dumps(answer.value, ensure_ascii=False)
+        yield printable(f"  {answer.question} {value}{state} ({answer.reason})")
     for frame in findings.frames:
         states = ", ".join(map(str, frame.states))
         grade = " ".join(map(str, frame.scores)) or "not read"
         yield printable(f"  frame of state {states}, grade {grade}: {frame.description}")
+
+
+def _claim_lines(claims: Iterable[CheckedClaim]) -> Iterator[str]:
+    for claim in claims:
+        state = "" if claim.step is None else f", state {claim.step}"
+        why = f" ({claim.reason})" if claim.reason else ""
+        yield printable(
+            f"  {claim.status.replace('_', ' ')}{state}: {claim.kind} {claim.text}{why}"
+        )
 
 
 def _call_facts(call: Call) -> str:

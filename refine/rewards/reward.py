@@ -27,6 +27,7 @@ from prill.config.registry import OptionError, load_object, nearest
 from prill.config.toml import read_table
 from prill.config.values import Config, config_options
 from prill.errors import MissingExtraError, NoEvidenceError, UnscoredError, UsageError
+from prill.evaluators.claim_check import check_claims, unseen_claims
 from prill.evaluators.registry import JudgeLike, make_judge
 from prill.io.store import BadLine, Item
 from prill.protocols import Evaluator, RewardFunction
@@ -68,7 +69,8 @@ class RewardSpec(Config):
     """Options of a reward, the same in Python and next to the judge's in a TOML or JSON table.
 
     Penalties are taken off whatever the verdict was. What an agent cost is `cost_usd` in the
-    trajectory's metadata; what it changed unasked is told by the judge `rubric`.
+    trajectory's metadata; what it changed unasked is told by the judge `rubric`. Claims count where
+    they are `never_seen` or `contradicted`, whatever the judge.
 
     Raises:
         UsageError: The kind is not known, a number is not finite, or `value` does not fit
@@ -92,6 +94,10 @@ class RewardSpec(Config):
     ] = 0.0
     side_effect_penalty: Annotated[
         float, Meta(ge=0, description="taken off for every change that nobody asked for")
+    ] = 0.0
+    claim_penalty: Annotated[
+        float,
+        Meta(ge=0, description="taken off for every claim of the answer that was not seen so"),
     ] = 0.0
     on_unscored: Annotated[
         Literal["abstain", "raise", "value"],
@@ -121,6 +127,7 @@ class RewardSpec(Config):
             self.length_penalty,
             self.cost_penalty,
             self.side_effect_penalty,
+            self.claim_penalty,
             self.value or 0.0,
         )
         if not all(math.isfinite(number) for number in numbers):
@@ -154,7 +161,8 @@ class RewardResult:
         return {**self.parts, **known, "unscored": float(bool(self.problem))}
 
 
-_NO_PARTS = {"judge": 0.0, "length_penalty": 0.0, "cost_penalty": 0.0, "side_effect_penalty": 0.0}
+_PENALTIES = ("length_penalty", "cost_penalty", "side_effect_penalty", "claim_penalty")
+_NO_PARTS = dict.fromkeys(("judge", *_PENALTIES), 0.0)
 
 
 class Reward:
@@ -291,11 +299,13 @@ class Reward:
             )
         cost = _agent_cost(trajectory) if spec.cost_penalty else 0.0
         effects = _side_effects(verdict) if spec.side_effect_penalty else 0
+        unseen = len(unseen_claims(check_claims(trajectory))) if spec.claim_penalty else 0
         return {
             "judge": float(worth),
             "length_penalty": 0.0 - spec.length_penalty * len(trajectory.steps),
             "cost_penalty": 0.0 - spec.cost_penalty * cost,
             "side_effect_penalty": 0.0 - spec.side_effect_penalty * effects,
+            "claim_penalty": 0.0 - spec.claim_penalty * unseen,
         }
 
     def _without(self, verdict: Verdict, reason: UnscoredReason, problem: str) -> RewardResult:

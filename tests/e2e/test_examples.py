@@ -81,6 +81,17 @@ def test_unscored_reward_is_none_not_zero(python: Path) -> None:
     assert lines == ["[1.0, 0.0, None]"] * 2
 
 
+def test_claims_causes_and_questions_of_the_samples(python: Path) -> None:
+    with MockServer() as server:
+        shown = run(python, "examples/why_it_failed.py", "m", OPENAI_BASE_URL=server.base_url)
+    claims, causes, *rest = shown.splitlines()
+    assert "'never_seen': 5" in claims
+    assert "'none found': " in causes
+    assert sum(int(line.split()[0]) for line in rest[:3]) == 42
+    assert len(rest) == 3 + 2 * 3
+    assert all(re.search(r" fill in\? [\d.-]+ ", line) for line in rest[4::3]), rest
+
+
 def test_every_configuration_can_be_made(python: Path) -> None:
     assert re.fullmatch(r"\d\d configurations\n", run(python, "examples/configurations.py"))
 

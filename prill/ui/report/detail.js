@@ -22,7 +22,7 @@ function drawDetail(index) {
     labelBar(index),
     el("div", { class: "scene" },
       el("div", { class: "seen" }, states ? stage() : null, trajectory ? film() : null),
-      el("div", { class: "beside" }, labelLine(entry, row), judgeCards(entry, row), answer(trajectory))),
+      el("div", { class: "beside" }, labelLine(entry, row), judgeCards(entry, row), answer(entry))),
     trajectory ? timeline(entry) : null,
     earlier(trajectory),
     notes ? folded("Metadata", false, el("pre", { tabindex: "0" }, notes)) : null,
@@ -41,10 +41,23 @@ function facts(row) {
   return el("p", { class: "meta" }, el("code", {}, row.id), words.filter(Boolean).map((word) => el("span", {}, word)));
 }
 
-function answer(trajectory) {
+function answer(shown) {
+  const { trajectory, claims } = shown;
   if (!trajectory?.answer) return null;
   return el("section", { class: "answer" }, el("h3", {}, "Answer ", el("small", {}, "what the agent claims, not evidence")),
-    el("blockquote", { class: "claim" }, trajectory.answer));
+    el("blockquote", { class: "claim" }, trajectory.answer),
+    claims?.length ? folded(`${claims.length} ${claims.length === 1 ? "claim" : "claims"} looked up`, false, el("ul", { class: "criteria" }, claims.map((claim) => claimLine(shown, claim)))) : null);
+}
+
+const CLAIM = { seen: ["✓", "met"], never_seen: ["✗", "not_met"], contradicted: ["✗", "not_met"], not_checkable: ["–", "insufficient_evidence"] };
+
+function claimLine(shown, claim) {
+  const [glyph, kind] = CLAIM[claim.status];
+  return el("li", { class: kind },
+    el("span", { class: "grade" }, `${glyph} ${claim.status.replace("_", " ")}`),
+    el("span", {}, claim.text, el("small", {}, ` ${claim.kind}`)),
+    claim.step === null ? null : stepLink(shown, claim.step),
+    claim.reason ? el("div", { class: "plain" }, claim.reason) : null);
 }
 
 function earlier(trajectory) {

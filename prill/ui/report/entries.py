@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET
 
+from prill.evaluators.claim_check import check_claims
 from prill.evaluators.labels import make_task
 from prill.evaluators.meta.comparison import slice_value
 from prill.io.store import BadLine, encode, read_verdicts
 from prill.transcripts import transcript_folder
 from prill.types import (
     Action,
+    CheckedClaim,
     EvaluatorInfo,
     Findings,
     LabelRecord,
@@ -104,6 +107,7 @@ class Detail:
     verdicts: tuple[Verdict | None, ...]
     labels: tuple[LabelRecord, ...]
     retry: Retry | None = None
+    claims: tuple[CheckedClaim, ...] = ()
 
 
 def read_judges(
@@ -245,6 +249,7 @@ def detail(
         verdicts=verdicts,
         labels=noted,
         retry=retry and _short_retry(retry),
+        claims=_short_claims(check_claims(item)),
     )
 
 
@@ -349,10 +354,31 @@ def _short_findings(findings: Findings) -> Findings:
         not_executable=findings.not_executable and cut(findings.not_executable, MAX_TEXT),
         side_effects=tuple(cut(effect, MAX_TEXT) for effect in findings.side_effects),
         key_points=tuple(cut(point, MAX_TEXT) for point in findings.key_points),
+        claims=UNSET,  # they stand at the answer
+        answers=tuple(
+            replace(
+                answer,
+                question=cut(answer.question, _MAX_WORDS),
+                value=cut(answer.value, _MAX_WORDS)
+                if isinstance(answer.value, str)
+                else answer.value,
+                reason=cut(answer.reason, MAX_TEXT),
+            )
+            for answer in findings.answers
+        )
+        if findings.answers
+        else UNSET,
         frames=tuple(
             replace(frame, description=cut(frame.description, MAX_TEXT))
             for frame in findings.frames
         ),
+    )
+
+
+def _short_claims(claims: Iterable[CheckedClaim]) -> tuple[CheckedClaim, ...]:
+    return tuple(
+        replace(claim, text=cut(claim.text, _MAX_WORDS), reason=cut(claim.reason, _MAX_WORDS))
+        for claim in claims
     )
 
 

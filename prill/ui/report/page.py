@@ -29,6 +29,7 @@ from prill.io.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from prill.ui.report.calls import packed_calls
 from prill.ui.report.entries import Judge, ReportRow, Retry, detail, get_series, row
+from prill.ui.report.failures import FailedRun, failed_run
 from prill.ui.report.pictures import Pictures
 from prill.ui.report.summary import ReportContents, Summary, summary
 from prill.ui.templates import render_page
@@ -102,6 +103,7 @@ def write_report(
     )
     keys = list(dict.fromkeys((*_FILTER_KEYS, *(("attempt",) if retries is not None else ()), *by)))
     rows: list[ReportRow] = []
+    failures: list[FailedRun] = []
     # of the page's runs, those that a calibration was fitted to
     chosen = [Counter[str]() for _ in calibrations]
     series: dict[tuple[object, ...], int] = {}
@@ -122,6 +124,10 @@ def write_report(
                         line, series=series.setdefault(place[0], len(series)), attempt=place[1]
                     )
                 rows.append(line)
+                if isinstance(item, Trajectory) and (
+                    failed := failed_run(item, judges, gold.get(item.id), label_source)
+                ):
+                    failures.append(failed)
                 own_labels = [
                     label for label in by_id.get(item.id, ()) if label.source == label_source
                 ]
@@ -155,6 +161,7 @@ def write_report(
                 calibrated_on=[Overlap(**counts) for counts in chosen],
                 missing=len(pictures.missing),
                 retries=retries or {},
+                failures=failures,
             )
             listed = [replace(row, task="") for row in rows]  # tasks are for the figures alone
             overview = _Overview(

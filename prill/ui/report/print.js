@@ -19,7 +19,7 @@ function printed(index) {
     facts(row),
     row.broken ? el("p", { class: "notice" }, row.broken) : null,
     trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
-    entry ? [attemptsOf(index), labelLine(entry, row), judgeCards(entry, row), answer(trajectory)] : null,
+    entry ? [attemptsOf(index), labelLine(entry, row), judgeCards(entry, row), answer(entry)] : null,
     trajectory ? [film(), timeline(entry), earlier(trajectory)] : null);
   for (const one of node.querySelectorAll("[id]")) one.removeAttribute("id");
   for (const one of node.querySelectorAll("details:not(.optional)")) one.open = true;

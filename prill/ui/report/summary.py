@@ -21,6 +21,7 @@ from prill.evaluators.meta.figure import Figure as AgreementFigure
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.types import LabelRecord, Usage, Verdict
 from prill.ui.report.entries import Judge, Outcome, ReportRow, Retry
+from prill.ui.report.failures import CauseGroup, FailedRun, cause_groups
 from prill.ui.report.headline import headline
 from prill.ui.report.plots import Figure, Rule, Scored, curve_plot, reliability_plot, spending_plot
 from prill.ui.templates import dollars, percent, seconds
@@ -49,6 +50,7 @@ class ReportContents:
     calibrated_on: Sequence[Overlap] = ()
     missing: int = 0
     retries: Mapping[str, Retry] = field(default_factory=dict)
+    failures: Sequence[FailedRun] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,7 @@ class Summary:
     agreement: AgreementTable | None
     pairs: Sequence[JudgePair]
     panels: Sequence[Panel]
+    causes: Sequence[CauseGroup]
     spending: str
 
 
@@ -272,6 +275,7 @@ def summary(contents: ReportContents) -> Summary:
         agreement=_agreement(contents, columns, tasks) if columns and is_labelled else None,
         pairs=judge_pairs(contents.rows, [column.judge.name for column in columns]),
         panels=_panels(contents, columns) if is_labelled else (),
+        causes=cause_groups(contents.failures),
         spending=spending_plot([(column.judge.name, column.verdicts) for column in columns]),
     )
 

@@ -99,8 +99,13 @@ function findingsOf(shown, verdict, many) {
     criterion.reason ? el("div", { class: "plain" }, cited(criterion.reason, shown)) : null));
   const weight = found.process === null ? "" : `${(100 * found.process).toFixed(0)} % of the weight`;
   const points = found.key_points.length ? folded(`${found.key_points.length} key points`, false, el("ol", { class: "points-of-goal" }, found.key_points.map((point) => el("li", {}, point)))) : null;
+  const answers = (found.answers ?? []).map((answer) => el("li", { class: "met" },
+    el("span", {}, answer.question, el("strong", {}, ` ${typeof answer.value === "string" ? answer.value : JSON.stringify(answer.value)}`)),
+    answer.step === null ? null : stepLink(shown, answer.step),
+    answer.reason ? el("div", { class: "plain" }, answer.reason) : null));
   return el("div", { class: "findings" },
     points,
+    answers.length ? el("ul", { class: "criteria" }, answers) : null,
     found.process === null || lines.length ? null : el("p", {}, `Process: ${weight}`),
     found.not_executable ? el("p", { class: "warning" }, `Not executable: ${found.not_executable}`) : null,
     found.side_effects.length ? el("div", { class: "warning" }, "Side effects", el("ul", {}, found.side_effects.map((text) => el("li", {}, text)))) : null,

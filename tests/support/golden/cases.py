@@ -64,6 +64,18 @@ JUDGES: dict[str, dict[str, Any]] = {
         "captioner": "text",
         "rubrics": str(RUBRICS),
     },
+    "ask": {"name": "ask", "model": "m", "captioner": "text", "question": "Was it paid?"},
+    "ask, several": {
+        "name": "ask",
+        "model": "m",
+        "captioner": "text",
+        "questions": [
+            {"question": "How many?", "answer": "number"},
+            {"question": "Where?", "answer": ["cart", "home"]},
+        ],
+        "show_answer": False,
+    },
+    "claims checked": {"name": "self-report", "check_claims": True},
     "vote": {"name": "vote", "samples": 3, "temperature": 0.7, "rule": "any", "judges": [_TEXT]},
     "vote of two": {"name": "vote", "judges": [_TEXT, {"name": "self-report"}]},
     "cascade": {

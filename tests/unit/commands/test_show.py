@@ -12,7 +12,7 @@ from prill import JudgesConfig, ShowConfig, judges, show
 from prill.io.store import encode
 from prill.testing import MockServer
 from prill.transcripts import read_transcripts
-from prill.types import EvaluatorInfo, Verdict
+from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 from tests.support.commands.command import Prill, write_trajectories
 
 
@@ -193,3 +193,21 @@ def test_judges_in_python_are_those_of_the_command(prill: Prill, words: tuple[st
 def test_a_prompt_needs_its_judge(prill: Prill) -> None:
     done = prill("judges", "--prompt")
     assert (done.returncode, "name the judge whose prompt is wanted" in done.stderr) == (2, True)
+
+
+def test_show_looks_up_what_the_answer_claims(prill: Prill, tmp_path: Path) -> None:
+    run = Trajectory(
+        id="t0",
+        task=Task(goal="Buy tea"),
+        final=Observation(text="Total: $12.34"),
+        answer="It costs $12.34, sold by Grace Nguyen.\x1b[2J",
+    )
+    (tmp_path / "t.jsonl").write_bytes(encode(run) + b"\n")
+    words = ("--judge", "self-report", "--check-claims")
+    assert prill("score", "t.jsonl", "-o", "v.jsonl", *words).returncode == 0
+    shown = prill("show", "t0", "--verdicts", "v.jsonl", "--trajectories", "t.jsonl").stdout
+    lines = shown.splitlines()
+    # once below the answer, once among the findings
+    assert lines.count("  seen, state 0: price $12.34") == 2
+    assert lines.count("  never seen: name Grace Nguyen") == 2
+    assert "\x1b" not in shown

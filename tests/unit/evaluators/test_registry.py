@@ -141,6 +141,7 @@ def test_every_name_makes_a_judge(name: str) -> None:
         "steps": {"model": "m", "captioner": "text"},
         "webjudge": {"model": "m"},
         "rubric": {"model": "m"},
+        "ask": {"model": "m", "captioner": "text", "question": "Was it paid?"},
         "vote": {"judges": parts},
         "cascade": {"judges": parts},
         "ensemble": {"judges": parts},

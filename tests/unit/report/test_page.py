@@ -78,6 +78,41 @@ def test_unscored_and_undecided_stay_apart(tmp_path: Path) -> None:
     assert "timeout 1" in (tmp_path / "r.html").read_text("utf-8")
 
 
+def test_failures_stand_by_cause_with_their_whole_reasons(tmp_path: Path) -> None:
+    stuck = trajectory("d", final=Observation(text="<b>captcha</b>: are you human?"))
+    found = Findings(criteria=(Criterion(text="size <7>", met="not_met", step=0),))
+    first, second = judges()
+    missed = replace(first.verdicts["c"], findings=found, reason="too big </script> " + "x" * 900)
+    first = replace(first, verdicts={**first.verdicts, "c": missed})
+    items = [trajectory("a"), trajectory("c"), stuck, trajectory("e")]
+    write_report(tmp_path / "r.html", items, [first, second], labels())
+    page = (tmp_path / "r.html").read_text("utf-8")
+    section = page[page.index("What went wrong") : page.index("Judge by judge")]
+    groups = re.findall(r"<summary>(\d+) × ([^<]+?) ?<small>", section)
+    assert groups == [
+        ("1", "something asked for was not done"),
+        ("1", "a captcha at the end"),
+    ]
+    assert "size &lt;7&gt;" in section
+    assert "too big &lt;/script&gt; " + "x" * 900 in section
+    assert '<a href="#t=d">' in section  # and its state
+
+
+def test_a_page_without_failures_has_no_such_section(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", [trajectory("a")])
+    assert "What went wrong" not in (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_claims_of_the_answer_stand_in_its_detail(tmp_path: Path) -> None:
+    item = trajectory(
+        "a", final=Observation(text="Price $12.34"), answer="$12.34, says “</script><b>”, at $9.99"
+    )
+    write_report(tmp_path / "r.html", [item])
+    shown = json.loads(blocks(tmp_path / "r.html")["t0"])["claims"][0]
+    assert (shown["text"], shown["status"], shown["step"]) == ("$12.34", "seen", 0)
+    assert "</script><b>" not in (tmp_path / "r.html").read_text("utf-8")
+
+
 def test_row_without_verdict_or_label(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", [trajectory("z"), trajectory("a")], judges(), labels())
     assert overview(tmp_path / "r.html")["rows"][0] | {"goal": ""} == {

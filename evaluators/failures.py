@@ -1,0 +1,314 @@
+"""Why a run failed, as a code: by a judge's findings where it has some, else by rules.
+
+The rules read what was recorded and ask no model; where none fits, there is no cause. They say what
+can be seen, not which step was the first mistake.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from prill.actions.early_stop import EarlyStop
+from prill.errors import UsageError
+from prill.evaluators.claim_check import affirmed, unseen_claims
+from prill.evaluators.claims import parse_stance
+from prill.evaluators.evidence import endings
+from prill.types import Findings, Observation, Trajectory, Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+RULES: dict[str, str] = {
+    "captcha": "a captcha at the end",
+    "login_wall": "a login form at the end, and nothing typed into it",
+    "error_page": "an error page at the end",
+    "loop": "the same action again and again",
+    "wrong_site": "the end on another site than the task's",
+    "no_change": "no change of the page after the last actions",
+    "limit_reached": "the limit of steps or time was reached",
+    "stopped_early": "the agent gave up",
+}
+FINDINGS: dict[str, str] = {
+    "not_executable": "nobody could have done it",
+    "missed_requirement": "something asked for was not done",
+    "not_shown": "no state shows that something asked for was done",
+    "side_effect": "something was changed that nobody asked for",
+    "wrong_claim": "the answer says what the pages do not",
+    "wrong_action": "an action led away from the goal",
+    "not_reached": "no action reached the goal",
+    "other": "the judge's reason alone",
+}
+Source = Literal["judge", "rule"]
+_STUCK = 3  # actions without a change at the end
+_TEXT = 100_000  # characters of a state that are read
+_CAPTCHA = re.compile(
+    r"captcha|are you (?:a )?(?:human|robot)|not a robot|unusual traffic|"
+    r"verify (?:that )?you are human",
+    re.IGNORECASE,
+)
+_LOGIN = re.compile(r"\b(?:log|sign) ?in\b", re.IGNORECASE)
+_PASSWORD = re.compile(r"\bpassword\b", re.IGNORECASE)
+_ERROR = re.compile(
+    r"\b(?:40[0134]|410|429|50[0-4]|52\d)\b[^\n]{0,40}\b(?:error|forbidden|not found|gateway|"
+    r"unavailable|unauthorized|too many)|\berror(?: code)?[ :]{1,2}(?:40[0134]|50[0-4]|52\d)\b|"
+    r"this site can['’]t be reached|you have been blocked|unexpected error|access denied|"
+    r"internal server error|\berr_[a-z_]{4,}",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a run failed.
+
+    Attributes:
+        code: A key of `RULES`, or of `FINDINGS` where a judge found it.
+        source: Whether a judge's findings say so, or a rule.
+        step: The state that shows it, from 0. None: no single one does.
+        detail: What was found, in the words of the page or the judge.
+    """
+
+    code: str
+    source: Source
+    step: int | None = None
+    detail: str = ""
+
+    @property
+    def words(self) -> str:
+        """What the code means."""
+        return (FINDINGS if self.source == "judge" else RULES)[self.code]
+
+
+def find_cause(trajectory: Trajectory, verdict: Verdict | None = None) -> Cause | None:
+    """Finds why a run failed.
+
+    Args:
+        trajectory: The run, known to have failed.
+        verdict: A judge's verdict on it. None: only the rules speak.
+
+    Returns:
+        By the verdict's findings, labels of steps or reason; else the first rule of `RULES` that
+        fits. None: no rule fits.
+
+    Raises:
+        UsageError: The verdict calls the run a success, or is unscored.
+    """
+    if verdict is not None and verdict.success is not False:
+        raise UsageError(f"the verdict on {verdict.id} says no failure: there is no cause to find")
+    judged = None if verdict is None else _judged(verdict)
+    if judged is not None and judged.code != "other":
+        return judged
+    return _by_rules(trajectory) or judged
+
+
+def _judged(verdict: Verdict) -> Cause | None:
+    found = verdict.findings or Findings()
+    if found.not_executable is not None:
+        return Cause("not_executable", "judge", None, found.not_executable)
+    for met, code in (("not_met", "missed_requirement"), ("insufficient_evidence", "not_shown")):
+        for criterion in found.criteria:
+            if criterion.met == met:
+                return Cause(code, "judge", criterion.step, criterion.text)
+    for effect in found.side_effects:
+        return Cause("side_effect", "judge", None, effect)
+    for claim in unseen_claims(found.claims or ()):
+        return Cause("wrong_claim", "judge", claim.step, claim.text)
+    if verdict.steps:
+        away = next((step for step in verdict.steps if step.label == "away"), None)
+        return (
+            Cause("not_reached", "judge", None, verdict.reason)
+            if away is None
+            else Cause("wrong_action", "judge", away.index, away.reason)
+        )
+    return Cause("other", "judge", None, verdict.reason) if verdict.reason else None
+
+
+def _by_rules(trajectory: Trajectory) -> Cause | None:
+    states, steps = trajectory.observations, trajectory.steps
+    for code, pattern in (("captcha", _CAPTCHA), ("login_wall", _LOGIN), ("error_page", _ERROR)):
+        for place in sorted(endings(trajectory), reverse=True):
+            text = _read(states[place])
+            if (match := pattern.search(text)) is None:
+                continue
+            if code == "login_wall" and not _asks_for_login(trajectory, text):
+                continue
+            return Cause(code, "rule", place, match[0])
+    stop = EarlyStop()
+    for i in range(1, len(steps) + 1):
+        if (why := stop(steps[:i])) is not None:
+            return Cause("loop", "rule", i - 1, why)
+    if (site := _wrong_site(trajectory)) is not None:
+        return Cause("wrong_site", "rule", len(states) - 1, site)
+    if (unchanged := _unchanged(states)) is not None:
+        return Cause("no_change", "rule", unchanged)
+    if trajectory.metadata.get("truncated") is True:
+        return Cause("limit_reached", "rule", len(states) - 1 if states else None)
+    if trajectory.answer is not None and parse_stance(trajectory.answer)[0] == "admission":
+        return Cause("stopped_early", "rule", None, trajectory.answer)
+    return None
+
+
+def _read(state: Observation) -> str:
+    caption = "\n".join(affirmed(state.caption[:_TEXT])) if state.caption else ""
+    return f"{(state.text or '')[:_TEXT]}\n{caption}"
+
+
+def _asks_for_login(trajectory: Trajectory, text: str) -> bool:
+    """Whether a page is a login form that nobody filled in."""
+    typed = any(
+        step.action.kind == "type" and _PASSWORD.search(step.action.target or "")
+        for step in trajectory.steps
+    )
+    return _PASSWORD.search(text) is not None and not typed
+
+
+def _wrong_site(trajectory: Trajectory) -> str | None:
+    """The host at the end, where the task has one and it is none of its domain."""
+    start, last = (
+        _host(url)
+        for url in (
+            trajectory.task.start_url,
+            trajectory.observations[-1].url if trajectory.observations else None,
+        )
+    )
+    if not start or not last or _domain(start) == _domain(last):
+        return None
+    return last
+
+
+def _host(url: str | None) -> str:
+    try:
+        return urlsplit(url or "").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _domain(host: str) -> str:
+    return host if host.replace(".", "").isdigit() else ".".join(host.split(".")[-2:])
+
+
+def _unchanged(states: Sequence[Observation]) -> int | None:
+    """The state after which nothing changed any more, three actions long; None where it did."""
+    if len(states) <= _STUCK:
+        return None
+    last = states[-1 - _STUCK :]
+    seen = {(state.url, state.text, state.screenshot) for state in last}
+    known = all(state.text or state.screenshot for state in last)
+    return len(states) - 1 - _STUCK if known and len(seen) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCluster:
+    """Failures whose reasons are alike.
+
+    Attributes:
+        medoid: The id whose reason is nearest to all the others.
+        reason: That reason.
+        ids: All of them, in the order given.
+        stability: Mean Jaccard index with the most similar cluster of the reasons drawn again, in
+            [0, 1]; under 0.6 a cluster says little (Hennig 2007, doi:10.1016/j.csda.2006.11.025).
+    """
+
+    medoid: str
+    reason: str
+    ids: tuple[str, ...]
+    stability: float
+
+
+def cluster_failures(
+    reasons: Mapping[str, str], *, clusters: int | None = None, draws: int = 20, seed: int = 0
+) -> tuple[FailureCluster, ...]:
+    """Groups failures by the words of their reasons: TF-IDF, cosine, k-medoids.
+
+    Args:
+        reasons: A reason in words by trajectory id, at most 2,000 of them.
+        clusters: How many. None: the root of half their number, at most 12.
+        draws: How often the reasons are drawn again for the stability.
+        seed: Of the draws.
+
+    Returns:
+        The clusters, the largest first.
+
+    Raises:
+        UsageError: There are more than 2,000 reasons, or a number is too small.
+    """
+    ids = list(reasons)
+    if len(ids) > 2000:
+        raise UsageError(f"{len(ids):,} reasons: cluster at most 2,000, drawn at random")
+    if draws < 1 or (clusters is not None and clusters < 1):
+        raise UsageError(f"clusters {clusters} and draws {draws} must be at least 1")
+    if not ids:
+        return ()
+    wanted = clusters or min(12, max(1, round(math.sqrt(len(ids) / 2))))
+    near = _similarities([reasons[id] for id in ids])
+    groups = _medoids(near, list(range(len(ids))), wanted)
+    draw = random.Random(seed)
+    overlaps: list[list[float]] = [[] for _ in groups]
+    for _ in range(draws):
+        drawn = sorted({draw.randrange(len(ids)) for _ in ids})
+        again = [set(members) for members in _medoids(near, drawn, wanted).values()]
+        for members, found in zip(groups.values(), overlaps, strict=True):
+            kept = set(members) & set(drawn)
+            if kept:
+                found.append(max(len(kept & other) / len(kept | other) for other in again))
+    made = [
+        FailureCluster(
+            ids[medoid],
+            reasons[ids[medoid]],
+            tuple(ids[i] for i in members),
+            sum(found) / len(found) if found else 0.0,
+        )
+        for (medoid, members), found in zip(groups.items(), overlaps, strict=True)
+    ]
+    return tuple(sorted(made, key=lambda cluster: -len(cluster.ids)))
+
+
+def _similarities(texts: Sequence[str]) -> NDArray[np.float64]:
+    """Cosines of TF-IDF vectors of words, texts by texts."""
+    import numpy as np
+
+    counts = [Counter(re.findall(r"[^\W\d_]{3,}", text[:4000].casefold())) for text in texts]
+    texts_with = Counter(word for count in counts for word in count)
+    words = {word: i for i, word in enumerate(w for w, n in texts_with.most_common(5000))}
+    table = np.zeros((len(texts), max(1, len(words))))
+    for row, count in enumerate(counts):
+        for word, times in count.items():
+            if word in words:
+                rarity = math.log((1 + len(texts)) / (1 + texts_with[word])) + 1
+                table[row, words[word]] = (1 + math.log(times)) * rarity
+    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    return table @ table.T
+
+
+def _medoids(near: NDArray[np.float64], places: Sequence[int], wanted: int) -> dict[int, list[int]]:
+    """Members by medoid, among some places; the first medoids are those farthest apart."""
+    import numpy as np
+
+    own = near[np.ix_(places, places)]
+    medoids = [int(own.sum(axis=1).argmax())]
+    while len(medoids) < min(wanted, len(places)):
+        farthest = own[:, medoids].max(axis=1)
+        farthest[medoids] = np.inf
+        medoids.append(int(farthest.argmin()))
+    for _ in range(20):
+        nearest = own[:, medoids].argmax(axis=1)
+        nearest[medoids] = range(len(medoids))
+        moved = []
+        for k in range(len(medoids)):
+            members = np.flatnonzero(nearest == k)
+            moved.append(int(members[own[np.ix_(members, members)].sum(axis=1).argmax()]))
+        if moved == medoids:
+            break
+        medoids = moved
+    return {
+        places[medoid]: [places[int(i)] for i in np.flatnonzero(nearest == k)]
+        for k, medoid in enumerate(medoids)
+    }

@@ -1,0 +1,57 @@
+"""Looks up what the agent's answer says, besides any judge's verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from prill.errors import UsageError
+from prill.evaluators.claim_check import VERSION, check_claims
+from prill.protocols import Estimator, Evaluator
+from prill.types import EvaluatorInfo, Findings, Trajectory, Usage, Verdict
+
+
+class ClaimChecked:
+    """Any judge, with the claims of the answer, looked up, among the findings; outcome and score
+    stay the judge's.
+
+    Args:
+        evaluator: The judge.
+    """
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator = evaluator
+
+    @property
+    def parts(self) -> Sequence[Evaluator]:
+        """The wrapped judge."""
+        return (self.evaluator,)
+
+    @cached_property
+    def info(self) -> EvaluatorInfo:
+        """The judge's info, with the version of the check among its settings."""
+        info = self.evaluator.info
+        return replace(info, params={**info.params, "check_claims": VERSION})
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """Those of the judge."""
+        return self.evaluator.screenshots(trajectory)
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """The judge's own estimate: the check asks no model.
+
+        Raises:
+            UsageError: The judge cannot say.
+        """
+        if not isinstance(self.evaluator, Estimator):
+            raise UsageError(
+                f"evaluator {self.evaluator.info.name} cannot say beforehand what it needs"
+            )
+        return self.evaluator.estimate(trajectory)
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The judge's verdict with `findings.claims`."""
+        verdict = await self.evaluator(trajectory)
+        found = replace(verdict.findings or Findings(), claims=check_claims(trajectory))
+        return replace(verdict, findings=found, evaluator=self.info)

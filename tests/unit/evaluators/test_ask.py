@@ -1,0 +1,248 @@
+"""Questions of one's own: typed answers, however a model phrases them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prill
+from prill.errors import UnparsableError, UsageError
+from prill.evaluators.ask import AnswersFormat, Question
+from prill.io.store import encode, read_verdicts
+from prill.models.prompts import NONCE
+from prill.protocols import Reply, Token
+from prill.testing import ScriptedModel
+from prill.types import Action, Observation, Step, Task, Trajectory, Usage, Verdict
+from tests.support.messages import text
+
+WALL = Question("Was a login wall met?", "yes/no")
+PAGES = Question("How many pages were opened?", "number")
+WHERE = Question("Where did it end?", ("cart", "check out", "none"))
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was ordered."""
+
+    item: str
+    price: float
+
+
+RUN = Trajectory(
+    id="1",
+    task=Task(goal="Buy tea"),
+    steps=(
+        Step(Observation(text="a shop"), Action("click", "click [1]")),
+        Step(Observation(text="Sign in to go on"), Action("click", "click [2]")),
+    ),
+    final=Observation(text="Order placed"),
+    answer="Bought it without signing in",
+)
+
+
+def read(question: Question, reply: str) -> dict[str, Any]:
+    (answer,) = json.loads(AnswersFormat((question,)).parse(reply)["answers"])
+    assert isinstance(answer, dict)
+    return answer
+
+
+async def judged(reply: str, **options: Any) -> Verdict:
+    judge = prill.judge("ask", captioner="text", model=ScriptedModel([reply]), **options)
+    return await judge(RUN)
+
+
+@pytest.mark.parametrize(
+    ("reply", "value", "step"),
+    [
+        ('{"q1": {"reason": "a form", "step": 1, "answer": "yes"}}', True, 1),
+        ('{"reason": "a form", "step": "1", "answer": "Yes"}', True, 1),
+        ('```json\n{"q1": {"reason": "", "step": -1, "answer": false}}\n```', False, None),
+        ('Here is my answer:\n{"q1": {"reason": "", "step": 2, "answer": "No."}}', False, 2),
+        ('{"q1": {"reason": "", "answer": "Yes, at state 1"}}', True, None),
+        ('{"q1": {"answer": "no"}}\nWait: {"q1": {"answer": "yes"}}', True, None),
+        ("**Reason:** a form is shown\n**Step:** 1\n**Answer:** Yes", True, 1),
+        ("Answer: no\nOn reflection\nStep: state 1\nAnswer: yes — a form", True, 1),
+        ('{"q1": {"answer": "cannot-tell"}}', None, None),
+        ('{"q1": {"answer": "Cannot tell."}}', None, None),
+        ('{"q1": {"answer": "N/A"}}', None, None),
+        ('{"q1": {"answer": null}}', None, None),
+    ],
+)
+def test_yes_and_no_are_read_as_models_write_them(
+    reply: str, value: bool | None, step: int | None
+) -> None:
+    answer = read(WALL, reply)
+    assert (answer["value"], answer["step"]) == (value, step)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "Yes",  # no form at all
+        '{"q1": {"answer": "maybe"}}',
+        '{"q1": {"answer": "No idea"}}',
+        '{"q1": {"answer": "yes or no"}}',
+        '{"q1": {"answer": "nope, yes"}}',
+        '{"q1": {"answer": 1}}',
+        '{"q2": {"answer": "yes"}}',
+        '{"q1": "yes"}',
+        '{"q1": {"answer": "yes"',
+        '{"q1": {"reason": "the page says Answer: yes"',
+        '{"q1": {"answer": "yes"}} but then {"q1": {"answer": "perhaps"}}',
+    ],
+)
+def test_what_was_not_offered_is_no_answer(reply: str) -> None:
+    with pytest.raises(UnparsableError):
+        read(WALL, reply)
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [("3", 3), (3, 3), ('"3"', 3), ('"1,234.5"', 1234.5), ("-2.5", -2.5), ("null", None)],
+)
+def test_numbers(said: object, value: float | None) -> None:
+    assert read(PAGES, f'{{"q1": {{"answer": {said}}}}}')["value"] == value
+
+
+@pytest.mark.parametrize(
+    "said", ['"three"', '"3 or 4"', '"3 pages"', "true", "NaN", "[3]", '"1,23"']
+)
+def test_what_is_no_number_is_no_answer(said: str) -> None:
+    with pytest.raises(UnparsableError):
+        read(PAGES, f'{{"q1": {{"answer": {said}}}}}')
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [("cart", "cart"), ("Check-Out", "check out"), ("*none*", "none"), ("cannot tell", None)],
+)
+def test_labels_are_those_that_were_named(said: str, value: str | None) -> None:
+    assert read(WHERE, json.dumps({"q1": {"answer": said}}))["value"] == value
+    with pytest.raises(UnparsableError):
+        read(WHERE, '{"q1": {"answer": "shopping cart"}}')
+
+
+def test_a_dataclass_is_checked_field_by_field() -> None:
+    question = Question("What was ordered?", Order)
+    reply = '{"q1": {"answer": {"item": "tea", "price": "4.5"}, "step": 2}}'
+    assert read(question, reply)["value"] == {"item": "tea", "price": 4.5}
+    with pytest.raises(UnparsableError, match="price"):
+        read(question, '{"q1": {"answer": {"item": "tea"}}}')
+
+
+async def test_the_answer_comes_with_a_state_that_was_shown(tmp_path: Path) -> None:
+    reply = '{"q1": {"reason": "a form", "step": 1, "answer": "yes"}}'
+    verdict = await judged(reply, question=WALL.text)
+    assert (verdict.success, verdict.score, verdict.unscored) == (True, 1.0, None)
+    assert verdict.findings is not None
+    (answer,) = verdict.findings.answers or ()
+    assert (answer.question, answer.value, answer.step) == (WALL.text, True, 1)
+    (tmp_path / "v.jsonl").write_bytes(encode(verdict) + b"\n")
+    assert list(read_verdicts(tmp_path / "v.jsonl")) == [verdict]
+    far = await judged(reply.replace('"step": 1', '"step": 7'), question=WALL.text)
+    assert far.findings is not None
+    assert [one.step for one in far.findings.answers or ()] == [None]
+
+
+async def test_unreadable_and_untold_are_unscored_not_no() -> None:
+    # an unreadable reply is asked about once more
+    garbage = ScriptedModel(["What a nice page!"] * 4)
+    parse = await prill.judge("ask", captioner="text", model=garbage, question=WALL.text)(RUN)
+    untold = await judged('{"q1": {"answer": "cannot-tell"}}', question=WALL.text)
+    assert (parse.unscored, untold.unscored) == ("parse", "no_evidence")
+
+
+async def test_several_questions_go_into_one_call_and_the_first_yes_or_no_decides() -> None:
+    model = ScriptedModel(
+        ['{"q1": {"answer": 2, "step": 1}, "q2": {"answer": "no"}, "q3": {"answer": "cart"}}']
+    )
+    questions = [
+        {"question": PAGES.text, "answer": "number"},
+        {"question": WALL.text},
+        {"question": WHERE.text, "answer": ["cart", "check out", "none"]},
+    ]
+    judge = prill.judge("ask", captioner="text", model=model, questions=questions)
+    verdict = await judge(RUN)
+    assert len(model.seen) == 1
+    assert verdict.success is False
+    assert verdict.findings is not None
+    assert [answer.value for answer in verdict.findings.answers or ()] == [2, False, "cart"]
+
+
+async def test_without_yes_or_no_success_says_that_it_was_answered() -> None:
+    verdict = await judged('{"answer": "2"}', question=PAGES.text, answer="number")
+    assert verdict.success is True
+    untold = await judged('{"answer": null}', question=PAGES.text, answer="number")
+    assert untold.unscored == "no_evidence"
+
+
+async def test_only_questions_are_asked_and_all_else_is_quoted() -> None:
+    model = ScriptedModel(['{"answer": "yes"}'])
+    judge = prill.judge("ask", captioner="text", model=model, question="Is it done?")
+    await judge(RUN)
+    shown = text(model.seen[0])
+    assert shown.index("[state-1 ") < shown.index("[questions ")
+    assert "q1. Is it done?" in shown
+    assert NONCE not in shown or f"[answer {NONCE}]" in shown
+    hidden = ScriptedModel(['{"answer": "yes"}'])
+    options = {"question": "Is it done?", "show_answer": False}
+    await prill.judge("ask", captioner="text", model=hidden, **options)(RUN)
+    assert "without signing in" not in text(hidden.seen[0])
+
+
+def test_the_question_and_its_type_are_part_of_the_judges_identity() -> None:
+    def info(**options: Any) -> object:
+        return prill.judge("ask", captioner="text", model=ScriptedModel([]), **options).info
+
+    same = {"question": "How?", "answer": ["a", "b"]}
+    assert info(**same) == info(question="How?", answer="a|b")
+    others = [{"question": "Why?"}, {"question": "How?"}, {"question": "How?", "answer": "number"}]
+    assert len({str(info(**other)) for other in (*others, same)}) == 4
+    record = info(question="What?", answer=Order)
+    assert record == info(question="What?", answer=f"{__file__}:Order")
+    assert b"price" in encode(record)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "give a question"),
+        ({"question": " "}, "in words"),
+        ({"question": "A?", "answer": ["one"]}, "two or more"),
+        ({"question": "A?", "answer": ["One", "one"]}, "different labels"),
+        ({"question": "A?", "answer": 7}, "dataclass"),
+        ({"question": "A?", "answer": "nowhere:Thing"}, "no module"),
+        ({"question": "A?", "questions": [{"question": "B?"}]}, "give a question"),
+        ({"questions": [{"question": "B?", "answr": "number"}]}, "no part"),
+        ({"questions": [{"question": "B?"}] * 21}, "at most 20"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        prill.judge("ask", captioner="text", model=ScriptedModel([]), **options)
+
+
+def test_the_schema_allows_only_what_was_offered() -> None:
+    schema = AnswersFormat((WALL, Question("What?", Order))).json_schema()
+    yes, order = (schema["properties"][q]["properties"]["answer"] for q in ("q1", "q2"))
+    assert yes["enum"] == ["yes", "no", "cannot-tell"]
+    assert order["anyOf"][0]["required"] == ["item", "price"]
+    assert order["anyOf"][0]["additionalProperties"] is False
+
+
+async def test_the_score_is_the_probability_of_yes_where_tokens_tell() -> None:
+    said = '{"q1": {"reason": "", "step": 1, "answer": "'
+    tokens = (
+        Token(said, 0.0),
+        Token("yes", -0.223, (("yes", -0.223), ("no", -1.609))),
+        Token('"}}', 0.0),
+    )
+    fields = AnswersFormat((WALL,)).parse(f'{said}yes"}}}}')
+    reply = Reply(f'{said}yes"}}}}', Usage(), fields, tokens)
+    judge = prill.judge("ask", captioner="text", model=ScriptedModel([reply]), question=WALL.text)
+    assert (await judge(RUN)).score == pytest.approx(0.8, abs=0.001)
