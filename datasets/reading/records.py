@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import re
 import zlib
@@ -152,6 +153,15 @@ def find_rows(folder: str | PathLike[str], stem: str) -> Path:
     raise UsageError(f"{folder}: expected a folder with {names[0]} or {names[1]}")
 
 
+def _is_circular(path: Path) -> bool:
+    """Whether links lead in a circle: from Python 3.13 on, `resolve` leaves those as they are."""
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
+
+
 def image_in(folder: str | PathLike[str], name: str) -> str:
     """The absolute path of an image named in a row. Raises InputError when it lies outside the
     folder, or the name is none.
@@ -159,8 +169,11 @@ def image_in(folder: str | PathLike[str], name: str) -> str:
     root = Path(folder).resolve()
     try:
         path = (root / name).resolve()
+        circular = _is_circular(path)
     except (ValueError, RuntimeError):  # a null character, an unpaired surrogate, links in a circle
-        raise InputError(f"image path {name!r} is no name of a file") from None
+        circular = True
+    if circular:
+        raise InputError(f"image path {name!r} is no name of a file")
     if not path.is_relative_to(root):
         raise InputError(f"image path {name!r} leaves the folder {folder}")
     return str(path)

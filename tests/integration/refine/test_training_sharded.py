@@ -45,49 +45,41 @@ def numbers(path: Path) -> int:
     return sum(weight.numel() for weight in load_file(path).values())
 
 
+@pytest.fixture(scope="module")
+def sharded(
+    tiny_model: Callable[[str], Path], rows: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Adapters and all weights, each in the folder of its method, trained with state in shards, as
+    accelerate's defaults have it.
+    """
+    folder = tmp_path_factory.mktemp("sharded")
+    words = ["policy", rows, "--steps", 2, "--samples", 0, "--batch", 4, "--checkpoint-every", 2]
+    words += ["--model", tiny_model("qwen2")]
+    lora, full = (["-o", folder / method, "--method", method] for method in ("lora", "full"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("ACCELERATE_USE_FSDP", "true")
+        patch.setenv("FSDP_VERSION", "2")
+        patch.setenv("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
+        patch.setenv("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP")
+        train_on_two_processes(*words, *lora, "+", *words, *full, script="sharded_training")
+    return folder
+
+
 @pytest.mark.parametrize(
     ("method", "name"), [("lora", "adapter_model.safetensors"), ("full", "model.safetensors")]
 )
-def test_fsdp_leaves_whole_weights(
-    tiny_model: Callable[[str], Path],
-    rows: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-    name: str,
-) -> None:
-    """With state in shards, as accelerate's defaults have it: transformers then writes no weights
-    at the end.
-    """
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    monkeypatch.setenv("FSDP_VERSION", "2")
-    monkeypatch.setenv("FSDP_STATE_DICT_TYPE", "SHARDED_STATE_DICT")
-    monkeypatch.setenv("FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP")
-    words = [
-        "policy",
-        rows,
-        "-o",
-        tmp_path / "out",
-        "--method",
-        method,
-        "--steps",
-        2,
-        "--samples",
-        0,
-        "--batch",
-        4,
-    ]
-    train_on_two_processes(
-        *words, "--model", tiny_model("qwen2"), "--checkpoint-every", 2, script="sharded_training"
-    )
-    record = json.loads((tmp_path / "out/training.json").read_bytes())
+def test_fsdp_leaves_whole_weights(sharded: Path, method: str, name: str) -> None:
+    """transformers then writes no weights at the end."""
+    out = sharded / method
+    record = json.loads((out / "training.json").read_bytes())
     assert record["done"] and record["processes"] == 2
     trained: int = record["parameters"]["trained"]
-    assert numbers(tmp_path / "out" / name) == trained
-    shards = list((tmp_path / "out/checkpoints/checkpoint-2").glob("pytorch_model_fsdp_0/*.distcp"))
+    assert numbers(out / name) == trained
+    shards = list((out / "checkpoints/checkpoint-2").glob("pytorch_model_fsdp_0/*.distcp"))
     assert len(shards) == 2  # it was sharded
     shards[1].write_bytes(shards[1].read_bytes()[:-1])
-    assert last_checkpoint(tmp_path / "out") is None
+    assert last_checkpoint(out) is None
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])

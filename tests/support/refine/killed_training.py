@@ -12,6 +12,7 @@ error of the second run if it had one, and whether it ended as the undisturbed t
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -139,6 +140,8 @@ def main(model: str, rows: str, place: str, *points: str) -> None:
     import peft  # noqa: F401
     import trl  # noqa: F401
 
+    gc.collect()
+    gc.freeze()  # the collector of a fork would touch, and so copy, all that is shared
     folder, is_long = Path(place), bool(os.environ.get("PRILL_LONG"))
     whole = train_in_fork(model, rows, folder / "whole")
     assert whole["error"] is None, whole

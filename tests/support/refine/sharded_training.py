@@ -1,10 +1,11 @@
 """`prill train` with its words, under FSDP on CPUs: accelerate takes it on accelerators only, and
-is told that this is one.
+is told that this is one. Words of another training may follow `+`: the imports are shared.
 """
 
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from typing import Any
 
 from prill.cli import main
@@ -23,4 +24,6 @@ if __name__ == "__main__":
             self.distributed_type = DistributedType.MULTI_GPU
 
     state.PartialState.__init__ = start
-    sys.exit(main(["train", *sys.argv[1:]]))
+    for separates, words in groupby(sys.argv[1:], "+".__eq__):
+        if not separates and (code := main(["train", *words])):
+            sys.exit(code)

@@ -33,7 +33,8 @@ pytestmark = [
 ]
 TASKS = "click-button,click-link,enter-text,login-user,click-option,enter-password"
 KILLS = int(os.environ.get("PRILL_KILLS", "60")) if os.environ.get("PRILL_LONG") else 3
-WORDS = ("rollout", "miniwob", "--tasks", TASKS, "--seeds", "0-2", "--workers", 2, "-o", "runs")
+SEEDS = "0-2" if os.environ.get("PRILL_LONG") else "0-1"
+WORDS = ("rollout", "miniwob", "--tasks", TASKS, "--seeds", SEEDS, "--workers", 2, "-o", "runs")
 
 
 def lines(folder: Path, name: str = "trajectories.jsonl") -> bytes:
