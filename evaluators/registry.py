@@ -111,6 +111,10 @@ class JudgeWrappers:
     evidence_only: Annotated[
         bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")
     ] = False
+    guard: Annotated[
+        str | None,
+        Meta(description="no verdict on runs unlike those of this file of prill train judge"),
+    ] = None
     calibration: Annotated[
         str | None, Meta(description="scores and threshold by a file of prill calibrate")
     ] = None
@@ -129,6 +133,10 @@ class JudgeWrappers:
             from prill.evaluators.wrappers.rewritten import EvidenceOnly
 
             judge = EvidenceOnly(judge)
+        if self.guard:
+            from prill.evaluators.wrappers.guarded import Guarded, read_guard
+
+            judge = Guarded(judge, read_guard(self.guard))
         if self.calibration:
             from prill.evaluators.fitted.calibration import Calibrated, read_calibration
 

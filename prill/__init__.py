@@ -140,6 +140,7 @@ if TYPE_CHECKING:
         train,
         train_async,
     )
+    from prill.runs.train_judge import TrainJudgeConfig, make_judge_rows
     from prill.runs.trust.agree import AgreeConfig, AgreeResult, agree, agree_async
     from prill.runs.trust.best import BestConfig, BestResult, best, best_async
     from prill.runs.trust.compare import CompareConfig, CompareResult, compare, compare_async
@@ -235,6 +236,7 @@ __all__ = [
     "Task",
     "TeacherConfig",
     "TrainCaptionerConfig",
+    "TrainJudgeConfig",
     "TrainPolicyConfig",
     "Trajectory",
     "UnparsableError",
@@ -291,6 +293,7 @@ __all__ = [
     "judges",
     "judges_async",
     "make_captioner",
+    "make_judge_rows",
     "merge",
     "merge_async",
     "merge_verdicts",
