@@ -27,7 +27,7 @@ import numpy as np
 
 import prill
 from prill.evaluators.fitted.fit import cross_validated, examples
-from prill.evaluators.labels import grouped_folds, make_task
+from prill.evaluators.labels import grouped_folds
 from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.metrics import auc
 from prill.io.store import encode, read_verdicts
@@ -74,9 +74,7 @@ def main() -> int:
             ],
         )
         scores |= trained(folder, fold, epochs)
-    student = dict(
-        zip([run.id for run in runs], out_of_fold(runs, gold, fold_of), strict=True)
-    )
+    student = dict(zip([run.id for run in runs], out_of_fold(runs, gold, fold_of), strict=True))
     judged = [run for run in runs if run.id in scores]
     report(judged, gold, {"trained": scores, "student": student})
     for task in sorted({run.task.site or "" for run in judged}):
@@ -100,8 +98,13 @@ def trained(folder: Path, fold: int, epochs: float) -> dict[str, float]:
     config = prill.TrainJudgeConfig(
         rows=folder / "runs.jsonl",
         labels=folder / f"labels-{fold}.jsonl",
-        judge={"name": "modular", "prompt": str(folder / "prompt.md"), "max_chars": CHARS,
-               "captioner": "text", "answer": False},
+        judge={
+            "name": "modular",
+            "prompt": str(folder / "prompt.md"),
+            "max_chars": CHARS,
+            "captioner": "text",
+            "answer": False,
+        },
         output=output,
         grouping="goal",
         preset=preset,
@@ -122,9 +125,7 @@ def trained(folder: Path, fold: int, epochs: float) -> dict[str, float]:
     return {v.id: 0.5 if v.score is None else v.score for v in read_verdicts(verdicts)}
 
 
-def out_of_fold(
-    runs: list[Trajectory], gold: dict[str, bool], fold_of: list[int]
-) -> list[float]:
+def out_of_fold(runs: list[Trajectory], gold: dict[str, bool], fold_of: list[int]) -> list[float]:
     """The student's probabilities, fitted without the runs of a goal."""
     found, _ = examples(runs, gold, "student", evidence_only=False)
     known = dict(zip([e.id for e in found], cross_validated(found, 0), strict=True))

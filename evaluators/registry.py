@@ -70,6 +70,10 @@ JUDGES = Registry(
         "steps": RegistryEntry(
             "a label and a reward for every action", "prill.evaluators.steps:StepJudge"
         ),
+        "checklist": RegistryEntry(
+            "the progress of every state by a checklist of the goal, and a reward for every action",
+            "prill.evaluators.checklist:ChecklistJudge",
+        ),
         "webjudge": RegistryEntry(
             "key points, a grade for every frame, then the verdict",
             "prill.evaluators.webjudge:WebJudge",

@@ -213,6 +213,7 @@ def _lesson(
 
 
 def chat_turn(message: Message, *, in_parts: bool) -> Row:
+    """A message as a turn of a row; with pictures its content is a list of parts."""
     if not in_parts:
         return {
             "role": message.role,
@@ -226,6 +227,7 @@ def chat_turn(message: Message, *, in_parts: bool) -> Row:
 
 
 def image_paths(messages: Sequence[Message]) -> list[str]:
+    """The pictures of messages, in order."""
     return [part.path for message in messages for part in message.parts if isinstance(part, Image)]
 
 

@@ -23,7 +23,7 @@ from prill.evaluators.labels import latest_verdicts, make_task
 from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, judge_options, make_judge
 from prill.evaluators.wrappers.guarded import GuardFile
 from prill.io.checksums import Checksums
-from prill.io.outputs import check_output, make_folder, write_output, writing
+from prill.io.outputs import expect_writable, is_same_file, make_folder, write_output, writing
 from prill.io.store import BadLine, TrajectoryReader, encode, read_labels, read_verdicts
 from prill.io.truth import SourceOption, TruthOption, collect_labels, decide_truth
 from prill.refine.formats import make_format
@@ -51,7 +51,10 @@ class TrainJudgeConfig(TrainConfig):
     ]
     labels: Annotated[
         str | Path | None,
-        Meta(description="label file to learn from; with a teacher, what its verdicts must agree with"),
+        Meta(
+            description="label file to learn from; with a teacher, what its verdicts must agree "
+            "with"
+        ),
     ] = None
     teacher_verdicts: Annotated[
         str | Path | None, Meta(description="verdicts of another judge to learn from")
@@ -119,8 +122,13 @@ class TrainJudgeConfig(TrainConfig):
         with tempfile.TemporaryDirectory() as passing:
             folder = Path(passing) if planned else output.parent
             path = folder / f"{output.name}.rows.jsonl"
-            inputs = [*opened_folders([self.rows]), self.labels, self.teacher_verdicts]
-            check_output(path, "rows", inputs)
+            inputs = (self.rows, self.labels, self.teacher_verdicts, self.agreeing)
+            if any(other is not None and is_same_file(path, other) for other in inputs):
+                raise UsageError(
+                    f"{path}: rows are written there, and it is an input; choose another output",
+                    parameters=("output",),
+                )
+            expect_writable(path)
             make_folder(path)
             made = make_judge_rows(self)
             with writing(path) as file:
@@ -239,7 +247,8 @@ def make_judge_rows(config: TrainJudgeConfig) -> JudgeRows:
         log.info("%d rows of %d runs; runs without one: %s", len(rows), len(used), reasons)
     if not rows:
         raise UsageError(
-            f"{config.rows}: no run gives a row ({dict(lost)}); do the ids of labels and verdicts fit?",
+            f"{config.rows}: no run gives a row ({dict(lost)}); do the ids of labels and verdicts "
+            "fit?",
             parameters=("labels", "teacher_verdicts"),
         )
     return JudgeRows(tuple(rows), tuple(used), dict(lost))

@@ -108,7 +108,8 @@ def measure(
     found["auc"] = None if area is None else round(area, 4)
     if area is not None and (interval := auc_interval(scores, truths, groups)) is not None:
         found["intervals"]["auc"] = [round(end, 4) for end in interval]
-    return found | {name: round(number, 4) for name, number in asdict(quality(scores, truths)).items()}
+    errors = asdict(quality(scores, truths))
+    return found | {name: round(number, 4) for name, number in errors.items()}
 
 
 def _choices(rows: Sequence[Sample]) -> tuple[str, tuple[str, ...]] | None:
@@ -178,7 +179,5 @@ def _first_difference(
         )
         answer = texts(said, plan.base.reader, sees=plan.base.sees)[1]
         tokens.append(plan.base.tokenizer(answer, add_special_tokens=False)["input_ids"])
-    shared = next(
-        i for i, column in enumerate(zip(*tokens, strict=False)) if len(set(column)) > 1
-    )
-    return shared, [word[shared] for word in tokens]
+    shared = next(i for i, column in enumerate(zip(*tokens, strict=False)) if len(set(column)) > 1)
+    return shared, list(dict.fromkeys(word[shared] for word in tokens))

@@ -23,6 +23,12 @@ from tests.support.refine.launching import TRAINS
 
 pytestmark = TRAINS
 END = "<|im_end|>"
+PROMPT = """# system
+Judge.
+
+# user
+{{ code }}{{ actions }}{{ claims }}%s{{ goal }}
+"""
 PAGES = {True: "Thank you, your order is confirmed", False: "Sorry, the item is sold out"}
 
 
@@ -37,7 +43,7 @@ def runs(folder: Path, *, seen: bool) -> tuple[Path, Path]:
         if seen:
             path = folder / f"{success}.png"
             Picture.new("RGB", (60, 60), "white" if success else "black").save(path)
-            shown = {"screenshot": str(path), **shown}
+            shown = {"screenshot": path.name, **shown}
         step = Step(Observation(text=f"shop {i}"), Action("click", "click [buy]"))
         found.append(
             Trajectory(
@@ -62,19 +68,21 @@ def config(folder: Path, model: Path, *, seen: bool, **changed: Any) -> prill.Tr
         "steps": 30,
         "batch": 4,
         "micro_batch": 2,
-        "max_length": None,
+        "max_length": 1000,
         "held_out": 0.4,
         "log_every": 1,
     }
     preset |= changed.pop("preset", {})
-    judge: Any = {"name": "vlm", "frames": 1, "form": "word"} if seen else "modular"
+    (folder / "prompt.md").write_text(PROMPT % ("{{ frames }}" if seen else "{{ state }}"))
+    judge: Any = {"name": "vlm" if seen else "modular", "frames": 1, "answer": False}
+    judge |= {"prompt": str(folder / "prompt.md")}
     return prill.TrainJudgeConfig(
         **{
             "rows": trajectories,
             "labels": labels,
             "output": folder / "judge",
             "judge": judge,
-            "preset": {key: value for key, value in preset.items() if value is not None},
+            "preset": preset,
             **changed,
         }
     )
@@ -156,6 +164,7 @@ def test_it_judges_as_it_was_trained(
     apart = plan_of(made, tmp_path).held_out
     scores = [verdicts[sample.origin].score for sample in apart]
     truths = [sample.verdict == "success" for sample in apart]
+    assert not [verdict.reason for verdict in verdicts.values() if verdict.unscored]
     assert None not in scores and found["rows"] == len(apart) == 4
     brier = sum((s - t) ** 2 for s, t in zip(scores, truths, strict=True)) / len(scores)
     assert found["brier"] == pytest.approx(brier, abs=0.02)
@@ -221,8 +230,11 @@ def test_a_stopped_training_goes_on_to_the_same_judge(
 def test_rows_of_something_else_are_refused(
     tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    made = config(tmp_path, tiny_model("qwen2"), seen=False)
-    row = {"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}  # noqa: E501
+    made = config(tmp_path, tiny_model("qwen2"), seen=False, preset={"held_out": 0.0})
+    row = {
+        "prompt": [{"role": "user", "content": "a"}],
+        "completion": [{"role": "assistant", "content": "b"}],
+    }
     (tmp_path / "rows.jsonl").write_bytes(encode(row))
     with pytest.raises(prill.UsageError, match=r"rows.jsonl:1: is not the row of a judge"):
         train(made.spec(), tmp_path / "rows.jsonl", tmp_path / "out")

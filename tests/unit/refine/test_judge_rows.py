@@ -153,7 +153,9 @@ async def test_a_run_that_the_judge_cannot_read_gives_no_row() -> None:
     assert await rows_of(MODULAR, run(text=None), Truth(True)) == "no_evidence"
 
 
-@pytest.mark.parametrize("judge", [{"name": "rubric"}, {**MODULAR, "form": "thoughts", "probability": "stated"}])  # noqa: E501
+@pytest.mark.parametrize(
+    "judge", [{"name": "rubric"}, {**MODULAR, "form": "thoughts", "probability": "stated"}]
+)
 async def test_judges_of_more_than_a_verdict_are_refused(judge: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="train modular, vlm or steps"):
         await rows_of({"captioner": "text", **judge}, run(), Truth(True, "why"))
