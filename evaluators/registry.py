@@ -70,10 +70,6 @@ JUDGES = Registry(
         "steps": RegistryEntry(
             "a label and a reward for every action", "prill.evaluators.steps:StepJudge"
         ),
-        "checklist": RegistryEntry(
-            "the progress of every state by a checklist of the goal, and a reward for every action",
-            "prill.evaluators.checklist:ChecklistJudge",
-        ),
         "webjudge": RegistryEntry(
             "key points, a grade for every frame, then the verdict",
             "prill.evaluators.webjudge:WebJudge",
@@ -81,6 +77,10 @@ JUDGES = Registry(
         "rubric": RegistryEntry(
             "criteria of the goal, each with the step that shows it",
             "prill.evaluators.rubric:RubricJudge",
+        ),
+        "checklist": RegistryEntry(
+            "the progress of every state by a checklist of the goal, and a reward for every action",
+            "prill.evaluators.checklist:ChecklistJudge",
         ),
         "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
         "cascade": RegistryEntry(

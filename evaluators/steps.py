@@ -110,11 +110,14 @@ class StepJudge(ModelJudge):
         return self.spec.preset == "prill" if self.spec.last_state is None else self.spec.last_state
 
     def _params(self) -> dict[str, Any]:
-        return {
+        params = {
             "captioner": self.captioner.name,
             **super()._params(),
             "last_state": self._shows_last_state,
         }
+        if self.spec.form == "thoughts":  # verdicts of before there was another form stay theirs
+            del params["form"]
+        return params
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images of the states that are captioned, where captions come from images."""

@@ -140,7 +140,7 @@ if TYPE_CHECKING:
         train,
         train_async,
     )
-    from prill.runs.train_judge import TrainJudgeConfig, make_judge_rows
+    from prill.runs.train_judge import TrainJudgeConfig
     from prill.runs.trust.agree import AgreeConfig, AgreeResult, agree, agree_async
     from prill.runs.trust.best import BestConfig, BestResult, best, best_async
     from prill.runs.trust.compare import CompareConfig, CompareResult, compare, compare_async
@@ -293,7 +293,6 @@ __all__ = [
     "judges",
     "judges_async",
     "make_captioner",
-    "make_judge_rows",
     "merge",
     "merge_async",
     "merge_verdicts",

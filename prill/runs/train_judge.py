@@ -130,11 +130,23 @@ class TrainJudgeConfig(TrainConfig):
                 )
             expect_writable(path)
             make_folder(path)
-            made = make_judge_rows(self)
+            made = self.make_rows()
             with writing(path) as file:
                 for row in made.rows:
                     file.write(encode(row))
             yield path
+
+    def make_rows(self) -> JudgeRows:
+        """Makes the rows, and trains nothing; the same again is the same.
+
+        Returns:
+            The rows, to look at, or to `export` for another trainer.
+
+        Raises:
+            UsageError: No run gives a row, the judge cannot be trained, or a file cannot be read.
+            InputError: A verdict or a label is broken.
+        """
+        return _make_rows(self)
 
     def trained(self, folder: Path) -> None:
         """Writes how the judge is asked (`judge.json`), and what it knows (`guard.json`).
@@ -144,7 +156,7 @@ class TrainJudgeConfig(TrainConfig):
         """
         if (folder / JUDGE).exists() and (folder / GUARD).exists():
             return
-        spec, used = self.spec(), make_judge_rows(self).used
+        spec, used = self.spec(), self.make_rows().used
         readable = [run for run in used if run.steps]
         guard = fit_guard(
             [read(run, "student", evidence_only=False) for run in readable],
@@ -200,19 +212,7 @@ class JudgeRows:
         return path
 
 
-def make_judge_rows(config: TrainJudgeConfig) -> JudgeRows:
-    """Makes the rows that `prill train judge` learns from; the same again is the same.
-
-    Args:
-        config: Whose rows, and by which labels or verdicts.
-
-    Returns:
-        The rows.
-
-    Raises:
-        UsageError: No run gives a row, the judge cannot be trained, or a file cannot be read.
-        InputError: A verdict or a label is broken.
-    """
+def _make_rows(config: TrainJudgeConfig) -> JudgeRows:
     labels = None if config.labels is None else _labelled(config)
     teacher, second = (
         None if path is None else latest_verdicts(read_verdicts(path))[1]

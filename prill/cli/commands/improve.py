@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
-from prill.cli.commands.base import EPISODES, JUDGE, LABELS, WHOLE, Command
+from prill.cli.commands.base import EPISODES, JUDGE, LABELS, WHOLE, Command, names
 from prill.cli.words import Words
 
 # Settings of a training that have a meaning for some kinds only, or that few need; they work all
@@ -20,7 +20,15 @@ _TRAINING = {
     "log_every",
 }
 _OF_ROWS = frozenset(_TRAINING | {"negatives", "draws", "balance"})
-_OF_JUDGES = frozenset(_TRAINING | JUDGE | {"negatives", "draws", "engine", "engine_python"})
+_OF_JUDGES = (
+    _TRAINING
+    | JUDGE
+    | names(
+        "negatives draws engine engine_python engine_options alpha dropout targets schedule warmup "
+        "weight_decay overlong max_pixels gradient_checkpointing report_to trust_remote_code "
+        "device gpus"
+    )
+)
 _OF_PAGES = frozenset(
     _TRAINING
     | {"rank", "alpha", "dropout", "targets", "max_pixels", "engine", "engine_python", "overlong"}
@@ -32,7 +40,7 @@ def _training(
     kind: str,
     config: str,
     purpose: str,
-    hidden: frozenset[str],
+    hidden: Set[str],
     *examples: str,
     renamed: Mapping[str, str] | None = None,
     metavars: Mapping[str, str] | None = None,
@@ -44,7 +52,7 @@ def _training(
         "prill.cli.improving:train",
         Words(
             ("rows",),
-            hidden=hidden,
+            hidden=frozenset(hidden),
             # policies have such options, too
             renamed={"preset.model": "--model", "preset.seed": "--seed", **(renamed or {})},
             metavars={

@@ -1,5 +1,5 @@
-"""The checklist judge: progress from the tokens of one word, rewards as its differences, and what is
-not known.
+"""The checklist judge: progress from the tokens of one word, rewards as its differences, and
+what is not known.
 """
 
 from __future__ import annotations

@@ -136,6 +136,7 @@ def test_every_name_makes_a_judge(name: str) -> None:
         "steps": {"model": "m", "captioner": "text"},
         "webjudge": {"model": "m"},
         "rubric": {"model": "m"},
+        "checklist": {"model": "m", "captioner": "text"},
         "vote": {"judges": parts},
         "cascade": {"judges": parts},
         "ensemble": {"judges": parts},

@@ -205,11 +205,11 @@ def config(folder: Path, **changed: Any) -> prill.TrainJudgeConfig:
 
 
 def test_rows_of_files_name_what_is_held_out_together(tmp_path: Path) -> None:
-    made = prill.make_judge_rows(config(tmp_path, grouping="goal"))
+    made = config(tmp_path, grouping="goal").make_rows()
     assert [row["task"] for row in made.rows] == [f"goal {i // 2}" for i in range(5)]
     assert made.lost == {"nothing to learn": 1} and len(made.used) == 5
     assert not any("raw reward" in json.dumps(row) for row in made.rows)
-    steps = prill.make_judge_rows(config(tmp_path, judge="steps"))
+    steps = config(tmp_path, judge="steps").make_rows()
     assert [(row["trajectory"], row["step"]) for row in steps.rows] == [("r0", 0), ("r0", 1)]
 
 
@@ -220,7 +220,7 @@ def test_there_is_nothing_to_learn_from_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", ["trl", "llama-factory", "ms-swift", "axolotl"])
 def test_other_trainers_get_the_rows_in_their_form(format: str, tmp_path: Path) -> None:
-    path = prill.make_judge_rows(config(tmp_path)).export(tmp_path / "rows", format)
+    path = config(tmp_path).make_rows().export(tmp_path / "rows", format)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(rows) == 5 and (tmp_path / "rows" / "README.md").is_file()
     turns = rows[0].get("completion") or rows[0].get("messages") or rows[0]["conversations"]
@@ -228,7 +228,7 @@ def test_other_trainers_get_the_rows_in_their_form(format: str, tmp_path: Path) 
 
 
 def test_rarer_verdicts_are_repeated_until_all_have_as_many(tmp_path: Path) -> None:
-    made = prill.make_judge_rows(config(tmp_path))
+    made = config(tmp_path).make_rows()
     (tmp_path / "rows.jsonl").write_bytes(b"".join(map(encode, made.rows)))
     samples = list(read_rows(tmp_path / "rows.jsonl").samples)[:4]
     samples = [replace(s, verdict="failure" if i else "success") for i, s in enumerate(samples)]
