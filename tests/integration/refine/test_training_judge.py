@@ -15,6 +15,7 @@ from PIL import Image as Picture
 
 import prill
 from prill.io.store import encode, read_verdicts
+from prill.refine.judge_rows import CODES
 from prill.refine.training.preflight import plan_training
 from prill.refine.training.train import train
 from prill.refine.training.trainer import TrainingWatch, make_trainer
@@ -147,9 +148,15 @@ def test_without_balance_it_is_plain_training_on_the_rows(
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen2_5_vl", "qwen3_vl"])
 def test_it_judges_as_it_was_trained(
-    kind: str, trained: Callable[[str], prill.TrainJudgeConfig], tmp_path: Path
+    kind: str,
+    trained: Callable[[str], prill.TrainJudgeConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The scores of `prill score` are those of the card, from the token of the verdict."""
+    """The scores of `prill score` are those of the card, from the token of the verdict: the prompt
+    is the same to the last letter, the code of its quotations included.
+    """
+    monkeypatch.setenv("PRILL_CODE_KEY", CODES)
     made = trained(kind)
     prill.score(
         prill.ScoreConfig(
