@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -214,7 +215,8 @@ def train(
             say=say,
             stop=stop,
         )
-    config.trained(folder)
+    if int(os.environ.get("RANK", "0")) == 0:  # of processes that train together, one writes
+        config.trained(folder)
     return TrainResult(spec.trains, folder, spec)
 
 
