@@ -71,6 +71,7 @@ def config(folder: Path, model: Path, *, seen: bool, **changed: Any) -> prill.Tr
         "micro_batch": 2,
         "max_length": 1000,
         "held_out": 0.4,
+        "targets": "language",
         "log_every": 1,
     }
     preset |= changed.pop("preset", {})

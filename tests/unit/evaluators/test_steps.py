@@ -302,12 +302,12 @@ def test_unscored_outcome_is_no_reward() -> None:
 
 async def test_a_bare_label_is_read_with_its_probability() -> None:
     def play(messages: Sequence[Message]) -> Reply:
-        word = "goal-reached" if place(messages) == 1 else "towards-the-goal"
-        top = (("goal", log(0.75)), ("towards", log(0.25)))
-        tokens = (Token(word.partition("-")[0], log(0.75), top), Token(word[4:], 0.0))
-        if word != "goal-reached":
-            tokens = (Token(word, log(0.75), (("goal", log(0.25)), ("towards", log(0.75)))),)
-        return Reply(word, Usage(), {"response": word}, tokens)
+        reached = place(messages) == 1
+        first, rest = ("goal", "-reached") if reached else ("towards", "-the-goal")
+        shares = {"goal": 0.75 if reached else 0.25, "towards": 0.25 if reached else 0.75}
+        top = tuple((word, log(share)) for word, share in shares.items())
+        tokens = (Token(first, log(shares[first]), top), Token(rest, 0.0))
+        return Reply(first + rest, Usage(), {"response": first + rest}, tokens)
 
     judge = StepJudge(ScriptedModel(play), GivenCaption(), spec=StepsSpec(form="word"))
     verdict = await judge(attempt(2))
