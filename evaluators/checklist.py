@@ -64,6 +64,7 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
 
     Args:
         model: The model that judges.
+        spec: The settings.
         goal_cache: Keeps checklists across runs. None: this object alone makes each once.
     """
 

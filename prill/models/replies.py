@@ -201,7 +201,14 @@ class WordFormat:
     tagged: bool = False
 
     def write(self, verdict: str) -> str:
-        """The reply that is this word."""
+        """Writes the reply that is one word.
+
+        Args:
+            verdict: The word.
+
+        Returns:
+            The word, or the object around it.
+        """
         return verdict if self.tagged else json.dumps({self.verdict: verdict})
 
     def json_schema(self) -> dict[str, Any]:
