@@ -53,6 +53,7 @@ STATED_STATUS = replace(
     STATUS, number="probability", number_means="how likely it is that the request was carried out"
 )
 WORD = WordFormat("status", (*OUTCOMES, INSUFFICIENT))
+BARE_WORD = replace(WORD, tagged=True)
 _WORD_TOKENS = 32  # the longest of the words, in any tokenizer, and what stands around it
 _DEVICES = {
     "web": "web sites",
@@ -113,8 +114,11 @@ class OutcomeSpec(Config):
         ),
     ] = "token"
     form: Annotated[
-        Literal["thoughts", "verdict"],
-        Meta(description="the reply: thoughts and then the verdict, or one word"),
+        Literal["thoughts", "verdict", "word"],
+        Meta(
+            description="the reply: thoughts and then the verdict; the verdict alone, in an object "
+            "where the endpoint enforces one; or the bare word, which trained judges learn"
+        ),
     ] = "thoughts"
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
     references: ReferencesOption = None
@@ -132,7 +136,7 @@ class OutcomeSpec(Config):
                 "the paper's protocol asks for thoughts and a status: probability and form go "
                 "with preset prill"
             )
-        if self.form == "verdict" and self.probability == "stated":
+        if self.form != "thoughts" and self.probability == "stated":
             raise UsageError(
                 "a reply of one word states no number: leave probability at token, or form at "
                 "thoughts"
@@ -176,15 +180,15 @@ class OutcomeJudge(ModelJudge):
 
     @property
     def _form(self) -> ReplyFormat | WordFormat:
-        if self.spec.form == "verdict":
-            return WORD
+        if self.spec.form != "thoughts":
+            return WORD if self.spec.form == "verdict" else BARE_WORD
         return STATED_STATUS if self.spec.probability == "stated" else self._preset.form
 
     @property
     def _reply_tokens(self) -> int:
         return (
             min(self.spec.max_tokens, _WORD_TOKENS)
-            if self.spec.form == "verdict"
+            if self.spec.form != "thoughts"
             else self.spec.max_tokens
         )
 

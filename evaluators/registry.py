@@ -84,6 +84,10 @@ JUDGES = Registry(
         "ask": RegistryEntry(
             "a question of your own, with a typed answer", "prill.evaluators.ask:AskJudge"
         ),
+        "checklist": RegistryEntry(
+            "the progress of every state by a checklist of the goal, and a reward for every action",
+            "prill.evaluators.checklist:ChecklistJudge",
+        ),
         "vote": RegistryEntry("samples of one judge, or several judges", f"{_HERE}:vote"),
         "cascade": RegistryEntry(
             "a cheap judge, and another where it is unsure", f"{_HERE}:cascade"
@@ -123,6 +127,10 @@ class JudgeWrappers:
     evidence_only: Annotated[
         bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")
     ] = False
+    guard: Annotated[
+        str | None,
+        Meta(description="no verdict on runs unlike those of this file of prill train judge"),
+    ] = None
     calibration: Annotated[
         str | None, Meta(description="scores and threshold by a file of prill calibrate")
     ] = None
@@ -145,6 +153,10 @@ class JudgeWrappers:
             from prill.evaluators.wrappers.claim_check import ClaimChecked
 
             judge = ClaimChecked(judge)
+        if self.guard:
+            from prill.evaluators.wrappers.guarded import Guarded, read_guard
+
+            judge = Guarded(judge, read_guard(self.guard))
         if self.calibration:
             from prill.evaluators.fitted.calibration import Calibrated, read_calibration
 

@@ -18,10 +18,12 @@ import msgspec
 from msgspec import Meta
 
 from prill.config.toml import read_toml
+from prill.config.values import Config
 from prill.errors import InputError, NoEvidenceError, UnparsableError, UsageError
 from prill.evaluators.evidence import asked_for, list_goals
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
-from prill.evaluators.judgement import Judgement
+from prill.evaluators.judgement import Judgement, ModelJudge
+from prill.io.cache import DiskCache
 from prill.io.store import read_lines
 from prill.models.calls import PerGoal, Room, ask, filled
 from prill.models.prompts import content_hash, quoted
@@ -328,8 +330,8 @@ def _summary(criteria: Sequence[Criterion], obstacle: str | None) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RubricSpec(FrameSpec):
-    """Settings of `rubric`."""
+class RubricOptions(Config):
+    """Where the criteria of a goal come from."""
 
     rubrics: Annotated[
         str | dict[str, Rubric] | None,
@@ -338,57 +340,16 @@ class RubricSpec(FrameSpec):
     make_missing: Annotated[
         bool, Meta(description="let the model make criteria for a goal that `rubrics` lacks")
     ] = False
-    top_k: Annotated[
-        int, Meta(ge=1, description="frames shown for each criterion: those rated best")
-    ] = 3
-    least_score: Annotated[
-        int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")
-    ] = 2
-    threshold: Annotated[
-        float, Meta(gt=0, le=1, description="share of the weight that a success needs")
-    ] = 1.0
-    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = True
-    # A finding for each of up to 20 criteria.
-    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 2048
+    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 1024
 
 
-@dataclass(frozen=True, eq=False)
-class RubricJudge(FrameJudge[Rubric]):
-    """Judges criterion by criterion, by the frames that tell most about each and always the last,
-    with the state as proof.
-
-    Criteria come from `rubrics` (a file, or what `read_rubrics` gives); else the model makes them,
-    once for each goal. With rubrics, a goal that has none is an `input` failure, unless
-    `make_missing`.
-
-    `met` counts only with the number of a state that was shown; without one the criterion is
-    insufficient_evidence, and so is one whose state does not exist or was not shown. Insufficient
-    evidence is not a pass, and where there is nothing else the verdict is unscored, `no_evidence`.
-    `findings.process` is the share of the weight that is met; success needs `threshold` of it, and
-    besides that nothing made the task impossible (for the score: `make_judgement`). A reply that
-    leaves out a criterion is no verdict: unscored, `parse`.
-
-    Args:
-        model: The model that judges.
-        spec: The settings.
-        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each
-            goal once.
+class GoalCriteria(ModelJudge):
+    """The part of a judge that finds the criteria of a goal: from `rubrics`, else by the model,
+    once for each goal.
     """
 
-    spec: RubricSpec = field(default=RubricSpec(), kw_only=True)
-
-    name: ClassVar[str] = "rubric"
-    version: ClassVar[str] = "3"
-    prompt_names: ClassVar[tuple[str, ...]] = ("rubric_criteria", "rubric_frame", "rubric_verdict")
-    main_prompts: ClassVar[tuple[str, ...]] = ("rubric_verdict",)
-    forms: ClassVar[tuple[Form, ...]] = (RUBRIC, RELEVANCE, ASSESSMENT)
-    together_prompt: ClassVar[str] = "rubric_frames"
-    together_form: ClassVar[Form] = RELEVANCES
-
-    @property
-    def reads_probabilities(self) -> bool:
-        """The score is the share of what is met."""
-        return False
+    spec: RubricOptions
+    goal_cache: DiskCache | None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -411,10 +372,6 @@ class RubricJudge(FrameJudge[Rubric]):
             **super()._params(),
             "rubrics": None if self._rubrics is None else compute_hash(self._rubrics),
         }
-
-    def _form_texts(self) -> list[str]:
-        rating = RELEVANCE if self.spec.frames_per_call == 1 else RELEVANCES
-        return [form.shape for form in (RUBRIC, rating, ASSESSMENT)]
 
     def _supplied(self, trajectory: Trajectory) -> Rubric | None:
         """The rubric from `rubrics`; None: the model is to make it."""
@@ -452,6 +409,67 @@ class RubricJudge(FrameJudge[Rubric]):
 
     def _rubric_messages(self, task: Task) -> tuple[Message, ...]:
         return filled(self.prompts["rubric_criteria"], (), goal=asked_for(task))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RubricSpec(RubricOptions, FrameSpec):
+    """Settings of `rubric`."""
+
+    top_k: Annotated[
+        int, Meta(ge=1, description="frames shown for each criterion: those rated best")
+    ] = 3
+    least_score: Annotated[
+        int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")
+    ] = 2
+    threshold: Annotated[
+        float, Meta(gt=0, le=1, description="share of the weight that a success needs")
+    ] = 1.0
+    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = True
+    # A finding for each of up to 20 criteria.
+    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class RubricJudge(GoalCriteria, FrameJudge[Rubric]):
+    """Judges criterion by criterion, by the frames that tell most about each and always the last,
+    with the state as proof.
+
+    Criteria come from `rubrics` (a file, or what `read_rubrics` gives); else the model makes them,
+    once for each goal. With rubrics, a goal that has none is an `input` failure, unless
+    `make_missing`.
+
+    `met` counts only with the number of a state that was shown; without one the criterion is
+    insufficient_evidence, and so is one whose state does not exist or was not shown. Insufficient
+    evidence is not a pass, and where there is nothing else the verdict is unscored, `no_evidence`.
+    `findings.process` is the share of the weight that is met; success needs `threshold` of it, and
+    besides that nothing made the task impossible (for the score: `make_judgement`). A reply that
+    leaves out a criterion is no verdict: unscored, `parse`.
+
+    Args:
+        model: The model that judges.
+        spec: The settings.
+        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each
+            goal once.
+    """
+
+    spec: RubricSpec = field(default=RubricSpec(), kw_only=True)
+
+    name: ClassVar[str] = "rubric"
+    version: ClassVar[str] = "3"
+    prompt_names: ClassVar[tuple[str, ...]] = ("rubric_criteria", "rubric_frame", "rubric_verdict")
+    main_prompts: ClassVar[tuple[str, ...]] = ("rubric_verdict",)
+    forms: ClassVar[tuple[Form, ...]] = (RUBRIC, RELEVANCE, ASSESSMENT)
+    together_prompt: ClassVar[str] = "rubric_frames"
+    together_form: ClassVar[Form] = RELEVANCES
+
+    @property
+    def reads_probabilities(self) -> bool:
+        """The score is the share of what is met."""
+        return False
+
+    def _form_texts(self) -> list[str]:
+        rating = RELEVANCE if self.spec.frames_per_call == 1 else RELEVANCES
+        return [form.shape for form in (RUBRIC, rating, ASSESSMENT)]
 
     def _columns(self, criteria: Rubric) -> int:
         return len(criteria.criteria)

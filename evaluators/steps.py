@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -19,7 +19,7 @@ from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.evaluators.outcome import PresetName, compute_rewards
 from prill.models.calls import ROOM, ask, planned, together
 from prill.models.prompts import NONCE, clean, quoted, shorten
-from prill.models.replies import ReplyFormat, choice_probability
+from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
 from prill.protocols import Captioner, Form, Message
 from prill.types import Label, Observation, StepVerdict, Trajectory, Usage, Verdict
 
@@ -30,6 +30,7 @@ LABELS: dict[str, Label] = {
     "away-from-the-goal": "away",
 }
 STEP = ReplyFormat("thoughts", "response", tuple(LABELS))
+STEP_WORD = WordFormat("response", tuple(LABELS), tagged=True)
 _REACHED = "goal-reached"
 _NOT_RECORDED = "(This state was not recorded.)"
 
@@ -50,6 +51,10 @@ class StepsSpec(Config):
     last_state: Annotated[
         bool | None, Meta(description="show the state after the last action (default: by preset)")
     ] = None
+    form: Annotated[
+        Literal["thoughts", "word"],
+        Meta(description="the reply: thoughts and then the label, or the bare label"),
+    ] = "thoughts"
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 512
     max_chars: Annotated[
         int, Meta(ge=1, description="most characters for both states together")
@@ -86,6 +91,17 @@ class StepJudge(ModelJudge):
     paper_prompts: ClassVar[tuple[str, ...]] = ("paper_steps",)
     forms: ClassVar[tuple[Form, ...]] = (STEP,)
 
+    @property
+    def _form(self) -> ReplyFormat | WordFormat:
+        if self.spec.form == "word":
+            return STEP_WORD
+        return replace(STEP, tagged=self.spec.preset == "paper")
+
+    def _form_texts(self) -> list[str]:
+        if self.spec.form == "thoughts":
+            return super()._form_texts()
+        return [STEP_WORD.instructions(as_json=False)]
+
     def _names(self) -> tuple[str, ...]:
         return self.paper_prompts if self.spec.preset == "paper" else self.prompt_names
 
@@ -94,11 +110,14 @@ class StepJudge(ModelJudge):
         return self.spec.preset == "prill" if self.spec.last_state is None else self.spec.last_state
 
     def _params(self) -> dict[str, Any]:
-        return {
+        params = {
             "captioner": self.captioner.name,
             **super()._params(),
             "last_state": self._shows_last_state,
         }
+        if self.spec.form == "thoughts":  # verdicts of before there was another form stay theirs
+            del params["form"]
+        return params
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images of the states that are captioned, where captions come from images."""
@@ -144,7 +163,7 @@ class StepJudge(ModelJudge):
             reply = await ask(
                 self.model,
                 lambda room: self._messages(trajectory, i, states, room.chars),
-                replace(STEP, tagged=self.spec.preset == "paper"),
+                self._form,
                 prompt,
                 self.spec.max_tokens,
                 self.spec.max_chars,
@@ -153,15 +172,17 @@ class StepJudge(ModelJudge):
             return StepVerdict(i, "not_sure", self.spec.away, str(error), flagged=True), 0.0
         word = reply.fields[STEP.verdict]
         label = LABELS[word]
-        probability = (
-            choice_probability(reply.tokens, STEP.verdict, STEP.choices, _REACHED, word)
-            if reply.tokens
-            else None
-        )
+        probability = None
+        if reply.tokens and self.spec.form == "word":
+            probability = word_probability(reply.tokens, STEP.choices, _REACHED, word)
+        elif reply.tokens:
+            probability = choice_probability(
+                reply.tokens, STEP.verdict, STEP.choices, _REACHED, word
+            )
         if probability is None:
             probability = float(word == _REACHED)
         reward = {"reached": 1.0, "towards": self.spec.towards}.get(label, self.spec.away)
-        return StepVerdict(i, label, reward, reply.fields[STEP.text]), probability
+        return StepVerdict(i, label, reward, reply.fields.get(STEP.text, "")), probability
 
     def _messages(
         self, trajectory: Trajectory, i: int, states: Sequence[str | None], room: int

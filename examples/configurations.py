@@ -109,6 +109,13 @@ runs: list[object] = [
         output="study",
     ),
     prill.TrainPolicyConfig(rows="rows/sft.jsonl", output="adapter", preset=preset),
+    prill.TrainJudgeConfig(
+        rows="t.jsonl",
+        output="judge",
+        teacher_verdicts="v.jsonl",
+        labels="labels.jsonl",
+        judge=prill.JudgeConfig("vlm", frames=2),
+    ),
     prill.TrainCaptionerConfig(
         rows="captions/rows.jsonl", output="captioner", preset={"learning_rate": 2e-5}
     ),

@@ -142,6 +142,7 @@ if TYPE_CHECKING:
         train,
         train_async,
     )
+    from prill.runs.train_judge import TrainJudgeConfig
     from prill.runs.trust.agree import AgreeConfig, AgreeResult, agree, agree_async
     from prill.runs.trust.best import BestConfig, BestResult, best, best_async
     from prill.runs.trust.compare import CompareConfig, CompareResult, compare, compare_async
@@ -237,6 +238,7 @@ __all__ = [
     "Task",
     "TeacherConfig",
     "TrainCaptionerConfig",
+    "TrainJudgeConfig",
     "TrainPolicyConfig",
     "Trajectory",
     "UnparsableError",

@@ -199,7 +199,7 @@ class Axolotl:
                 parameters=("format",),
             )
         prompt = [_placed(turn, images) for turn in row["prompt"]]
-        named = {key: row[key] for key in ("trajectory", "step")}
+        named: dict[str, Any] = {key: row[key] for key in ("trajectory", "step") if key in row}
         if kind == "dpo":
             return {
                 "messages": prompt,

@@ -178,7 +178,7 @@ def _lessons(
     for step in steps:
         try:
             messages, words = teacher.demonstrate(step.trajectory, step.index)
-            for path in _images(messages):
+            for path in image_paths(messages):
                 if path not in good:
                     open_checked(path)
                     good.add(path)
@@ -198,7 +198,7 @@ def _lessons(
 def _lesson(
     step: KeptStep, messages: Sequence[Message], words: str, place: Callable[[str], str]
 ) -> _Lesson:
-    images = [place(path) for path in _images(messages)]
+    images = [place(path) for path in image_paths(messages)]
     # Each call draws a code for its quotations; here it follows from what is quoted, so that equal
     # inputs give equal rows.
     texts = [part for message in messages for part in message.parts if isinstance(part, str)]
@@ -206,13 +206,14 @@ def _lesson(
         "\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=_CODE_BYTES
     ).hexdigest()
     *prompt, answer = (
-        _turn(message, in_parts=bool(images))
+        chat_turn(message, in_parts=bool(images))
         for message in (*worded(messages, "", code), Message("assistant", (words,)))
     )
     return _Lesson(step, prompt, answer, words, images)
 
 
-def _turn(message: Message, *, in_parts: bool) -> Row:
+def chat_turn(message: Message, *, in_parts: bool) -> Row:
+    """A message as a turn of a row; with pictures its content is a list of parts."""
     if not in_parts:
         return {
             "role": message.role,
@@ -225,7 +226,8 @@ def _turn(message: Message, *, in_parts: bool) -> Row:
     return {"role": message.role, "content": content}
 
 
-def _images(messages: Sequence[Message]) -> list[str]:
+def image_paths(messages: Sequence[Message]) -> list[str]:
+    """The pictures of messages, in order."""
     return [part.path for message in messages for part in message.parts if isinstance(part, Image)]
 
 

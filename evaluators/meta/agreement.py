@@ -14,6 +14,7 @@ from prill.evaluators.fitted.calibration import expected_calibration_error, reli
 from prill.evaluators.fitted.overlap import Overlap, find_overlap, fitted_caution
 from prill.evaluators.labels import cluster, latest_verdicts, task_names
 from prill.evaluators.meta.figure import HEADING, Figure, about_intervals, figure_row
+from prill.evaluators.meta.first_error import GOOD
 from prill.evaluators.metrics import (
     FIGURES,
     Method,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 _Path = str | os.PathLike[str]
 
-_GOOD = ("towards", "reached")  # labels of steps that bring the goal nearer
 _UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
 # The columns that the denominator of a share adds up; the other figures are no shares.
 _OUT_OF = {
@@ -424,7 +424,7 @@ def by_step(
     of_steps = tuple(
         LabelRecord(
             id=step_id(label.id, step.index),
-            success=None if step.label == "not_sure" else step.label in _GOOD,
+            success=None if step.label == "not_sure" else step.label in GOOD,
             source=label.source,
             annotator=label.annotator,
         )
@@ -463,7 +463,7 @@ def _of_step(verdict: Verdict, index: int) -> Verdict:
     if step is None or step.flagged:
         reason = verdict.reason if step is None else step.reason
         return replace(known, unscored=verdict.unscored or "parse", reason=reason)
-    return replace(known, unscored=None, success=step.label in _GOOD, reason=step.reason)
+    return replace(known, unscored=None, success=step.label in GOOD, reason=step.reason)
 
 
 def agreement(

@@ -96,7 +96,7 @@ def check_output(
     if is_stdout(path) or is_stream(path):
         return
     for other in inputs:
-        if other is not None and _same_file(path, other):
+        if other is not None and is_same_file(path, other):
             raise UsageError(
                 f"{path}: this is an input too; choose another file", parameters=(parameter,)
             )
@@ -330,7 +330,8 @@ def _expect_permission(path: Path) -> None:
         raise PermissionError(EACCES, "permission denied")
 
 
-def _same_file(path: _Path, other: _Path) -> bool:
+def is_same_file(path: _Path, other: _Path) -> bool:
+    """Whether both name one file, also by another name."""
     if os.path.realpath(path) == os.path.realpath(other):
         return True
     try:

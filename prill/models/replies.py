@@ -91,6 +91,13 @@ class ReplyFormat:
     def _number_words(self) -> str:
         return f"a whole number from 0 to 100: {self.number_means}"
 
+    def write(self, verdict: str, text: str) -> str:
+        """The reply with this verdict, behind this reasoning."""
+        if self.tagged:
+            reason = " ".join(text.split())
+            return f"{self.text.capitalize()}: {reason}\n{self.verdict.capitalize()}: {verdict}"
+        return json.dumps({self.text: text, self.verdict: verdict}, ensure_ascii=False)
+
     def parse(self, text: str) -> dict[str, str]:
         """The fields of an answer. Raises UnparsableError when the last verdict is missing, or none
         of those offered.
@@ -186,11 +193,23 @@ class WordFormat:
     Args:
         verdict: The name of the field.
         choices: The words.
+        tagged: Ask for the bare word, even where the endpoint could enforce an object around it.
     """
 
     verdict: str
     choices: tuple[str, ...]
-    tagged = False
+    tagged: bool = False
+
+    def write(self, verdict: str) -> str:
+        """Writes the reply that is one word.
+
+        Args:
+            verdict: The word.
+
+        Returns:
+            The word, or the object around it.
+        """
+        return verdict if self.tagged else json.dumps({self.verdict: verdict})
 
     def json_schema(self) -> dict[str, Any]:
         """The schema for structured output."""

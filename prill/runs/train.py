@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -53,7 +55,7 @@ class TrainConfig(Config):
     that was stopped.
 
     One of its kinds says what is trained: `TrainPolicyConfig`, `TrainCaptionerConfig`,
-    `TrainRankerConfig`, `TrainPlannerConfig`.
+    `TrainJudgeConfig`, `TrainRankerConfig`, `TrainPlannerConfig`.
     """
 
     trains: ClassVar[Trained] = "policy"
@@ -97,6 +99,25 @@ class TrainConfig(Config):
         preset = PresetConfig.read(self.preset, "preset")
         return training_spec(preset.name, trains=self.trains, **preset.options)
 
+    @contextmanager
+    def training_rows(self, *, planned: bool = False) -> Iterator[str | Path]:
+        """The file of rows, made where the configuration makes them.
+
+        Args:
+            planned: Nothing is trained, so that a file which is made does not stay.
+
+        Yields:
+            The file.
+        """
+        yield self.rows
+
+    def trained(self, folder: Path) -> None:
+        """Writes what belongs to the weights, once they are there.
+
+        Args:
+            folder: Where they are.
+        """
+
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
         """The policy that what is trained is to answer; only a planner has one.
 
@@ -138,7 +159,7 @@ class TrainResult:
     """Result of a training.
 
     Attributes:
-        trains: What it is: a policy, a captioner, a ranker or a planner.
+        trains: What it is: a policy, a captioner, a judge, a ranker or a planner.
         folder: Where the weights are.
         spec: All settings of the training.
     """
@@ -182,17 +203,20 @@ def train(
             parameters=("gpus",),
         )
     teacher, taught = config.teacher()
-    folder = carry_out(
-        spec,
-        config.rows,
-        config.output,
-        resume=config.resume,
-        teacher=teacher,
-        taught=taught,
-        progress=progress,
-        say=say,
-        stop=stop,
-    )
+    with config.training_rows() as rows:
+        folder = carry_out(
+            spec,
+            rows,
+            config.output,
+            resume=config.resume,
+            teacher=teacher,
+            taught=taught,
+            progress=progress,
+            say=say,
+            stop=stop,
+        )
+    if int(os.environ.get("RANK", "0")) == 0:  # of processes that train together, one writes
+        config.trained(folder)
     return TrainResult(spec.trains, folder, spec)
 
 
@@ -215,6 +239,7 @@ def plan_train(config: TrainConfig, *, say: Say = lambda *_: None) -> Preflight:
         InputError: A row or a picture is broken.
     """
     devices = parse_devices(config.gpus) if config.gpus else None
-    return check_training(
-        config.spec(), config.rows, config.output, say, teacher=config.teacher()[0], devices=devices
-    )
+    with config.training_rows(planned=True) as rows:
+        return check_training(
+            config.spec(), rows, config.output, say, teacher=config.teacher()[0], devices=devices
+        )

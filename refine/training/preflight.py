@@ -20,6 +20,7 @@ from prill.models.local.torchvision import mend_torchvision
 from prill.refine.training.samples import (
     Rows,
     Sample,
+    balanced,
     check_pictures,
     encode,
     read_rows,
@@ -172,6 +173,8 @@ def plan_training(
     fitting = [s for s in read.samples if limit is None or sum(lengths[s.line]) <= limit]
     _expect_fitting(spec, read, fitting, lengths, limit)
     learnt, held_out = split(fitting, spec.held_out)
+    if spec.trains == "judge" and spec.balance:
+        learnt = balanced(learnt, spec.seed)
     facts = estimate_run(
         spec,
         base,

@@ -17,6 +17,7 @@ from prill.refine.training.trainer import TrainingWatch, make_trainer
 _ON_PAGES = "prill.papers.mind2web.training"
 # Where the recipes are that other packages have, looked up when one is first used.
 _RECIPES: Mapping[Trained, str] = {
+    "judge": "prill.refine.training.judge:JudgeRecipe",
     "ranker": f"{_ON_PAGES}.ranker:RankerRecipe",
     "planner": f"{_ON_PAGES}.planner:PlannerRecipe",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ class _Row(msgspec.Struct):
     task: str | None = None
     trajectory: str | None = None
     step: int | None = None
+    verdict: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Sample:
     images: tuple[str, ...]
     group: str
     origin: str
+    verdict: str | None = None
 
     @property
     def answer(self) -> str:
@@ -166,6 +169,21 @@ def split(samples: Sequence[_G], share: float) -> tuple[list[_G], list[_G]]:
     return [s for s in samples if s.group not in apart], [s for s in samples if s.group in apart]
 
 
+def balanced(samples: Sequence[Sample], seed: int) -> list[Sample]:
+    """The rows, those of rarer verdicts repeated until each verdict has as many; the odd ones are
+    drawn.
+    """
+    of_verdict: dict[str | None, list[Sample]] = {}
+    for sample in samples:
+        of_verdict.setdefault(sample.verdict, []).append(sample)
+    most, draw = max(map(len, of_verdict.values()), default=0), random.Random(seed)
+    added = []
+    for rows in of_verdict.values():
+        times, rest = divmod(most - len(rows), len(rows))
+        added += [*rows * times, *draw.sample(rows, rest)]
+    return [*samples, *added]
+
+
 def texts(sample: Sample, reader: Any, *, sees: bool) -> tuple[str, str]:
     """The prompt as the model will be asked it, and what follows up to the end of its turn, both by
     the chat template.
@@ -255,7 +273,9 @@ def _sample(number: int, data: bytes, folder: Path) -> Sample:
         raise ValueError("an image in the completion: models answer in words")
     where = row.trajectory or (row.images or [""])[0] or f"line {number}"
     origin = where if row.step is None else f"{where}, step {row.step}"
-    return Sample(number, tuple(prompt), tuple(completion), images, row.task or where, origin)
+    return Sample(
+        number, tuple(prompt), tuple(completion), images, row.task or where, origin, row.verdict
+    )
 
 
 def _parts(turn: _Turn) -> dict[str, Any]:

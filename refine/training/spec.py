@@ -16,11 +16,12 @@ from prill.config.registry import OptionError, nearest, read_options
 from prill.config.toml import read_toml
 from prill.errors import UsageError
 
-Trained = Literal["policy", "captioner", "ranker", "planner"]
+Trained = Literal["policy", "captioner", "judge", "ranker", "planner"]
 # What a training without a preset starts from.
 DEFAULT_PRESETS: dict[Trained, str] = {
     "policy": "qwen3-vl",
     "captioner": "captioner",
+    "judge": "judge",
     "ranker": "deberta-ranker",
     "planner": "flan-t5-base",
 }
@@ -146,6 +147,13 @@ class TrainSpec:
             "candidates",
         ),
     ] = 10
+    balance: Annotated[
+        bool,
+        Meta(
+            description="judge: repeat the rows of rarer verdicts until all verdicts have as many; "
+            "what is held out stays as it is"
+        ),
+    ] = True
     held_out: Annotated[
         float, Meta(ge=0, lt=1, description="share of the tasks kept apart to evaluate on")
     ] = 0.0

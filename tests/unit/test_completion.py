@@ -55,7 +55,10 @@ def test_bash_completes_flags_and_names(script: Path) -> None:
 
 
 def test_bash_completes_options_of_parts(script: Path) -> None:
-    assert offered(script, "score", "t.jsonl", "--judge", "vlm", "--judge.fr") == {"--judge.frames"}
+    assert offered(script, "score", "t.jsonl", "--judge", "vlm", "--judge.fr") == {
+        "--judge.frames",
+        "--judge.frames-per-call",
+    }
     assert "--format.scores" in offered(script, "convert", "mind2web", "in", "--format")
 
 

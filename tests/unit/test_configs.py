@@ -1042,6 +1042,30 @@ WAYS: dict[str, list[Ways]] = {
             ),
         ),
     ],
+    "train judge": [
+        Ways(
+            "t.jsonl -o m --teacher v.jsonl --labels l.jsonl --judge steps --judge.max-chars 900 "
+            "--grouping goal --no-balance",
+            """
+            rows = "t.jsonl"
+            output = "m"
+            teacher-verdicts = "v.jsonl"
+            labels = "l.jsonl"
+            judge = {name = "steps", max-chars = 900}
+            grouping = "goal"
+            preset = {name = "judge", balance = false}
+            """,
+            lambda: prill.TrainJudgeConfig(
+                rows="t.jsonl",
+                output="m",
+                teacher_verdicts="v.jsonl",
+                labels="l.jsonl",
+                judge=prill.JudgeConfig("steps", max_chars=900),
+                grouping="goal",
+                preset=prill.PresetConfig("judge", balance=False),
+            ),
+        ),
+    ],
     "train ranker": [
         Ways(
             "g.jsonl -o m --negatives 9",
@@ -1325,7 +1349,7 @@ def test_a_first_word_alone_lists_its_commands(capsys: pytest.CaptureFixture[str
         for line in (f"prill {name}" for name in COMMANDS if name.startswith("train "))
     )
     assert main(["train"]) == 2
-    assert "say which: policy, captioner, ranker, planner" in capsys.readouterr().err
+    assert "say which: policy, captioner, judge, ranker, planner" in capsys.readouterr().err
     assert main(["train", "plicy", "rows.jsonl"]) == 2
     assert "unknown 'plicy' (did you mean 'policy'?)" in capsys.readouterr().err
 

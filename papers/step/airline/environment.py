@@ -8,6 +8,7 @@ $AIRLINE_TOKEN. Agents and records see the desk at `airline.example`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,6 +230,13 @@ class Airline:
 
     def _public(self, url: str) -> str:
         return _moved(url, self._service.address, PUBLIC)
+
+
+def airline(
+    images: Path, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None
+) -> Airline:
+    """The environment for the desk at $AIRLINE. Raises UsageError when that is not set."""
+    return Airline(images, read_service(os.environ), spec, browser=browser)
 
 
 def read_service(environ: Mapping[str, str]) -> Service:

@@ -33,29 +33,30 @@ class Command:
     dry_run: bool = False
 
 
-def _names(words: str, part: str = "") -> frozenset[str]:
+def names(words: str, part: str = "") -> frozenset[str]:
+    """The words of a text, each behind `part`."""
     return frozenset(part + name for name in words.split())
 
 
 # Options that work and are not listed in `--help`, as few people need them.
-JUDGE = _names(
+JUDGE = names(
     "away form image_detail image_format patience probability reasoning_effort towards samples"
 )
-MORE_OF_MODEL = _names(
+MORE_OF_MODEL = names(
     "budget_usd concurrency prices repetition_penalty retries temperature top_k top_p "
     "total_timeout",
     "model.",
 )
 # Of environments and models: docs/how-to/environments.md has them.
 EPISODES = (
-    _names(
+    names(
         "after_action answer_timeout before_screenshot boot_timeout downloads hars idle location "
         "login_timeout navigation_timeout prepare reset_timeout schemes settle_gap settle_timeout "
         "timeout boxes limited tree seed adb_port simctl companion",
         "environment.",
     )
     | MORE_OF_MODEL
-    | _names(
+    | names(
         "api_key_env gguf image_detail image_format max_pixels patience reasoning_effort timeout",
         "model.",
     )
@@ -65,7 +66,7 @@ EPISODES = (
 LABELS = {"source": "S", "truth": "RULE|NAME"}
 
 # What another part has under the same name, and is meant more often.
-WHOLE = _names(
+WHOLE = names(
     "environment.max_tokens environment.timeout environment.seed policy.swipe_up policy.device "
     "model.device policy.model.device"
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
-from prill.cli.commands.base import EPISODES, JUDGE, WHOLE, Command
+from prill.cli.commands.base import EPISODES, JUDGE, LABELS, WHOLE, Command, names
 from prill.cli.words import Words
 
 # Settings of a training that have a meaning for some kinds only, or that few need; they work all
@@ -19,15 +19,31 @@ _TRAINING = {
     "keep_checkpoints",
     "log_every",
 }
-_OF_ROWS = frozenset(_TRAINING | {"negatives", "draws"})
+_OF_ROWS = frozenset(_TRAINING | {"negatives", "draws", "balance"})
+_OF_JUDGES = (
+    _TRAINING
+    | JUDGE
+    | names(
+        "negatives draws engine engine_python engine_options alpha dropout targets schedule warmup "
+        "weight_decay overlong max_pixels gradient_checkpointing report_to trust_remote_code "
+        "device gpus"
+    )
+)
 _OF_PAGES = frozenset(
     _TRAINING
     | {"rank", "alpha", "dropout", "targets", "max_pixels", "engine", "engine_python", "overlong"}
+    | {"balance"}
 )
 
 
 def _training(
-    kind: str, config: str, purpose: str, hidden: frozenset[str], *examples: str
+    kind: str,
+    config: str,
+    purpose: str,
+    hidden: Set[str],
+    *examples: str,
+    renamed: Mapping[str, str] | None = None,
+    metavars: Mapping[str, str] | None = None,
 ) -> Command:
     return Command(
         "improve",
@@ -36,10 +52,15 @@ def _training(
         "prill.cli.improving:train",
         Words(
             ("rows",),
-            hidden=hidden,
+            hidden=frozenset(hidden),
             # policies have such options, too
-            renamed={"preset.model": "--model", "preset.seed": "--seed"},
-            metavars={"output": "DIR", "preset": "NAME|FILE.toml", "gpus": "NxNAME"},
+            renamed={"preset.model": "--model", "preset.seed": "--seed", **(renamed or {})},
+            metavars={
+                "output": "DIR",
+                "preset": "NAME|FILE.toml",
+                "gpus": "NxNAME",
+                **(metavars or {}),
+            },
         ),
         tuple(f"prill train {kind} {words}" for words in examples),
         "Settings that are not given are the preset's. Exit codes: 0 trained, 2 it cannot be, "
@@ -177,6 +198,17 @@ COMMANDS: Mapping[str, Command] = {
         "data/rows.jsonl -o captioner --method lora --dry-run",
         "data/rows.jsonl -o captioner --preset captioner-paper",
         "captioner.toml --held-out 0.1",
+    ),
+    "train judge": _training(
+        "judge",
+        "prill.runs.train_judge:TrainJudgeConfig",
+        "a judge from labelled trajectories, or from another judge's verdicts",
+        _OF_JUDGES,
+        "t.jsonl --labels labels.jsonl -o judge --preset small-judge",
+        "t.jsonl --teacher v.jsonl --agreeing w.jsonl -o judge --judge vlm --dry-run",
+        "judge.toml --held-out 0.3",
+        renamed={"teacher_verdicts": "--teacher"},
+        metavars={**LABELS, "labels": "FILE", "teacher_verdicts": "FILE", "agreeing": "FILE"},
     ),
     "train ranker": _training(
         "ranker",

@@ -50,6 +50,7 @@ from prill.evaluators.meta.corrections import (
     success_rates,
 )
 from prill.evaluators.meta.figure import HEADING, about_intervals, figure_row, interval
+from prill.evaluators.meta.first_error import FirstErrors, first_errors
 from prill.evaluators.meta.suspects import Suspect, find_suspects
 from prill.io.outputs import check_output, write_output
 from prill.io.store import encode, read_labels, read_trajectories, read_verdicts
@@ -209,6 +210,7 @@ class AgreeResult:
         slices: For each key of `by` its parts.
         ranking: Agents by judge and by label; None without trajectories, or with one agent.
         against: The comparison with another judge.
+        first_errors: With `steps`, how often the judge names the first wrong step.
         disagreements: The trajectories that judge and labels differ on.
         output: The file of disagreements.
         suspects: Labels that are probably wrong; None: they were not asked for.
@@ -221,6 +223,7 @@ class AgreeResult:
     slices: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
     ranking: AgentRanking | None = None
     against: Comparison | None = None
+    first_errors: FirstErrors | None = None
     disagreements: tuple[Disagreement, ...] = ()
     output: str | None = None
     suspects: tuple[Suspect, ...] | None = None
@@ -284,6 +287,14 @@ class AgreeResult:
             return figures
         names = ("corrections", "webarena", "annotators", "slices", "ranking", "against")
         sections = {name: msgspec.to_builtins(getattr(self, name)) for name in names}
+        if (errors := self.first_errors) is not None:
+            sections["first_errors"] = {
+                **msgspec.to_builtins(errors),
+                "accuracy": errors.accuracy,
+                "interval": errors.interval(),
+                "accuracy_right": errors.accuracy_right,
+                "f1": errors.f1,
+            }
         if sections["corrections"]:
             del sections["corrections"]["labels"]
         if self.suspects is not None:
@@ -343,7 +354,8 @@ def agree(config: AgreeConfig) -> AgreeResult:
     labels = whole = corrected.labels if corrected else original_labels
     verdicts: Iterable[Verdict] = read_verdicts(config.verdicts)
     if config.steps:
-        verdicts, labels = by_step(verdicts, whole)
+        of_runs = tuple(verdicts)
+        verdicts, labels = by_step(of_runs, whole)
         original_labels = labels
         runs = _of_steps(runs, whole) if runs is not None else None
     tasks = None if runs is None else runs.tasks
@@ -374,6 +386,7 @@ def agree(config: AgreeConfig) -> AgreeResult:
         slices={by: slices(pairing, by, runs.parts[by]) for by in config.by} if runs else {},
         ranking=rank_agents(pairing, runs.agents) if runs else None,
         against=against,
+        first_errors=first_errors(of_runs, whole, pairing.source) if config.steps else None,
         disagreements=disagreements(pairing, runs.goals if runs else None),
         output=str(config.disagreements) if config.disagreements else None,
         suspects=suspects,
@@ -478,6 +491,7 @@ def _page(result: AgreeResult, agreement: Agreement) -> Iterator[str]:
         _against(result.against, agreement.evaluator, agreement.clustered_by)
         if result.against
         else (),
+        _first_errors(result.first_errors) if result.first_errors else (),
     ):
         if lines := list(rows):
             yield ""
@@ -604,6 +618,20 @@ def _against(both: Comparison, first: EvaluatorInfo, clustered_by: str) -> Itera
         f"McNemar: {p} on {both.first_right + both.second_right} discordant trajectories "
         f"({both.test})"
     )
+
+
+def _first_errors(errors: FirstErrors) -> Iterator[str]:
+    yield (
+        f"First wrong step: {errors.wrong} runs have one, {errors.right} have none; in no figure "
+        f"{errors.undecided} undecided, {errors.unscored} unscored"
+    )
+    ends = errors.interval()
+    yield (
+        f"{'  found, of runs with one':<29}{_share(errors.accuracy):>7}   "
+        f"{'-' if ends is None else interval(ends)}"
+    )
+    yield f"{'  none seen, of runs without':<29}{_share(errors.accuracy_right):>7}"
+    yield f"{'  F1 of the two':<29}{_share(errors.f1):>7}"
 
 
 def _signed(ends: tuple[float, float] | None) -> str:

@@ -249,12 +249,9 @@ class MockEndpoint:
         word = "unsuccessful" if outcome == "unsuccessful" else truth
         number = percent(truth, prompt.user_text) if prompt.wants_number else None
         text: str | None = reply_text(self.faults, word, truth, request.response_format, number)
-        if prompt.wants_word:
-            text = (
-                _encode({"status": word}).decode()
-                if request.response_format and not self.faults.ignore_format
-                else word
-            )
+        form = None if self.faults.ignore_format else request.response_format
+        if prompt.wants_word and (form is None or form.get("type") != "json_schema"):
+            text = _encode({"status": word}).decode() if form else word
         if self.faults.cogagent:
             text = cogagent.reply(self._generation, prompt)
         finish, refusal, half = "stop", None, detail < 0.5

@@ -17,7 +17,16 @@ from prill.errors import UsageError
 from prill.evaluators import task_names
 from prill.evaluators.meta import measure_agreement, pair
 from prill.io.store import encode, encode_trajectory, read_trajectories
-from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
+from prill.types import (
+    EvaluatorInfo,
+    Label,
+    LabelRecord,
+    StepLabel,
+    StepVerdict,
+    Task,
+    Trajectory,
+    Verdict,
+)
 
 
 @pytest.fixture
@@ -431,3 +440,31 @@ def test_python_and_the_command_draw_the_same_tasks(
     result = measure_agreement(pair(verdicts, labels), task_names(read_trajectories(paths[2])))
     assert said["clusters"] == result.clusters == 4
     assert said["figures"] == json.loads(encode(result.figures))
+
+
+def test_steps_tell_how_often_the_first_wrong_one_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judge = EvaluatorInfo("steps", "2", "m")
+    seen: dict[str, tuple[Label, ...]] = {"a": ("towards", "away"), "b": ("away", "away")}
+    verdicts = [
+        Verdict(
+            id=id,
+            success=False,
+            steps=tuple(StepVerdict(i, label, 0.0) for i, label in enumerate(labels)),
+            evaluator=judge,
+        )
+        for id, labels in seen.items()
+    ]
+    truth = (StepLabel(0, "towards"), StepLabel(1, "away"))
+    labels = [LabelRecord(id=id, success=False, steps=truth) for id in seen]
+    for name, records in (("v.jsonl", verdicts), ("l.jsonl", labels)):
+        (tmp_path / name).write_bytes(b"".join(map(encode, records)))
+    words = [str(tmp_path / "v.jsonl"), str(tmp_path / "l.jsonl"), "--steps"]
+    assert main(["agree", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "First wrong step: 2 runs have one, 0 have none" in shown
+    assert re.search(r"found, of runs with one +0\.500 ", shown)
+    assert main(["agree", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["first_errors"]
+    assert (found["accuracy"], found["wrong"], found["f1"]) == (0.5, 2, None)

@@ -142,6 +142,7 @@ def test_every_name_makes_a_judge(name: str) -> None:
         "webjudge": {"model": "m"},
         "rubric": {"model": "m"},
         "ask": {"model": "m", "captioner": "text", "question": "Was it paid?"},
+        "checklist": {"model": "m", "captioner": "text"},
         "vote": {"judges": parts},
         "cascade": {"judges": parts},
         "ensemble": {"judges": parts},

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from math import log
 from typing import Any
 
 import pytest
@@ -297,3 +298,23 @@ def test_outcome_rewards_last_step_alone(success: bool, rewards: tuple[float, ..
 def test_unscored_outcome_is_no_reward() -> None:
     assert outcome_rewards(Verdict(id="a", unscored="parse", evaluator=INFO), attempt(3)) is None
     assert outcome_rewards(Verdict(id="a", success=True, evaluator=INFO), attempt(0)) == ()
+
+
+async def test_a_bare_label_is_read_with_its_probability() -> None:
+    def play(messages: Sequence[Message]) -> Reply:
+        reached = place(messages) == 1
+        first, rest = ("goal", "-reached") if reached else ("towards", "-the-goal")
+        shares = {"goal": 0.75 if reached else 0.25, "towards": 0.25 if reached else 0.75}
+        top = tuple((word, log(share)) for word, share in shares.items())
+        tokens = (Token(first, log(shares[first]), top), Token(rest, 0.0))
+        return Reply(first + rest, Usage(), {"response": first + rest}, tokens)
+
+    judge = StepJudge(ScriptedModel(play), GivenCaption(), spec=StepsSpec(form="word"))
+    verdict = await judge(attempt(2))
+    assert verdict.steps is not None
+    assert [step.label for step in verdict.steps] == ["towards", "reached"]
+    assert (verdict.success, verdict.score) == (True, 0.75)
+    assert (
+        judge.info.params["form"] == "word"
+        and judge.info.prompt != StepJudge(ScriptedModel([]), GivenCaption()).info.prompt
+    )

@@ -1,0 +1,127 @@
+"""How often a judge of steps finds the first wrong step of a run (as ProcessBench counts, arXiv
+2412.06559).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from prill.evaluators.metrics import wilson
+from prill.types import Label, LabelRecord, StepVerdict, Verdict
+
+GOOD: frozenset[Label] = frozenset({"towards", "reached"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstErrors:
+    """Where a judge sees the first wrong step, against the labels; shares are in [0, 1].
+
+    A step is wrong by its label when that is `away`; for the judge, when it is not `towards` or
+    `reached`, as in rewards. Only labelled steps count.
+
+    Attributes:
+        wrong: Labelled runs with a wrong step, that the judge judged.
+        found: Those of which the judge names the same step.
+        right: Labelled runs without one, that the judge judged.
+        passed: Those in which the judge sees none.
+        undecided: Runs that are in no figure, as a step before the first wrong one is labelled
+            `not_sure`, or annotators differ on it.
+        unscored: Runs that are in no figure, as the judge says nothing of a step that it would
+            need.
+    """
+
+    wrong: int
+    found: int
+    right: int
+    passed: int
+    undecided: int = 0
+    unscored: int = 0
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of runs with a wrong step of which the judge names it; None without such
+        runs.
+        """
+        return self.found / self.wrong if self.wrong else None
+
+    @property
+    def accuracy_right(self) -> float | None:
+        """The share of runs without a wrong step in which the judge sees none."""
+        return self.passed / self.right if self.right else None
+
+    @property
+    def f1(self) -> float | None:
+        """The harmonic mean of the two; None where one is missing."""
+        both = self.accuracy, self.accuracy_right
+        if both[0] is None or both[1] is None:
+            return None
+        return 2 * both[0] * both[1] / (both[0] + both[1]) if any(both) else 0.0
+
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of `accuracy` (Wilson); None without such runs."""
+        return wilson(self.found / self.wrong, self.wrong) if self.wrong else None
+
+
+def first_errors(
+    verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str
+) -> FirstErrors | None:
+    """Counts in how many runs the judge names the first wrong step.
+
+    Args:
+        verdicts: Verdicts of a judge of steps; of several on a run the last counts.
+        labels: Labels with labels of steps.
+        source: The source of labels that counts.
+
+    Returns:
+        The counts. None where no label says anything of steps.
+    """
+    of_steps: dict[str, dict[int, Label | None]] = {}
+    for label in labels:
+        if label.source != source or not label.steps:
+            continue
+        known = of_steps.setdefault(label.id, {})
+        for step in label.steps:
+            same = known.setdefault(step.index, step.label) == step.label
+            known[step.index] = step.label if same else None
+    if not of_steps:
+        return None
+    judged = {verdict.id: verdict for verdict in verdicts}
+    counts = dict.fromkeys(("wrong", "found", "right", "passed", "undecided", "unscored"), 0)
+    for id, known in of_steps.items():
+        if (verdict := judged.get(id)) is None:
+            continue
+        order = sorted(known)
+        gold = _first(order, {i: known[i] for i in order if known[i] not in (None, "not_sure")})
+        steps = {} if verdict.unscored else {step.index: step for step in verdict.steps or ()}
+        if gold == _UNKNOWN:
+            counts["undecided"] += 1
+            continue
+        place = _judged(order, steps)
+        if place == _UNKNOWN:
+            counts["unscored"] += 1
+            continue
+        kind, right = ("right", "passed") if gold is None else ("wrong", "found")
+        counts[kind] += 1
+        counts[right] += place == gold
+    return FirstErrors(**counts)
+
+
+_UNKNOWN = -1  # a step is missing that would decide
+
+
+def _first(order: Sequence[int], labels: Mapping[int, Label | None]) -> int | None:
+    """The first wrong step; None where there is none, `_UNKNOWN` where one before it is not
+    decided.
+    """
+    for i in order:
+        if i not in labels:
+            return _UNKNOWN
+        if labels[i] not in GOOD:
+            return i
+    return None
+
+
+def _judged(order: Sequence[int], steps: Mapping[int, StepVerdict]) -> int | None:
+    known = {i: steps[i].label for i in order if i in steps and not steps[i].flagged}
+    return _first(order, known)

@@ -1,0 +1,94 @@
+"""Any judge that was trained on labelled runs, with what is known of those runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from prill.errors import NoEvidenceError, UsageError
+from prill.evaluators.fitted.features import read
+from prill.evaluators.fitted.guard import NoveltyGuard
+from prill.evaluators.fitted.overlap import FittedRuns, worst
+from prill.evaluators.wrappers.rewritten import Rewritten
+from prill.models.prompts import content_hash
+from prill.protocols import Evaluator
+from prill.types import Trajectory, Verdict
+
+FORMAT = "prill guard 1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardFile:
+    """What `prill train judge` keeps of the runs that a judge learnt from.
+
+    Attributes:
+        format: The version of the file.
+        guard: The range of their last states. None: no text was there to measure.
+        fitted_to: Digests of the runs and of their tasks.
+    """
+
+    format: str = FORMAT
+    guard: NoveltyGuard | None
+    fitted_to: FittedRuns
+
+    @property
+    def hash(self) -> str:
+        """Differs when the content does."""
+        return content_hash(msgspec.json.encode(self).decode())
+
+
+def read_guard(path: str | os.PathLike[str]) -> GuardFile:
+    """Reads a guard.
+
+    Args:
+        path: A file that `prill train judge` wrote.
+
+    Returns:
+        The guard.
+
+    Raises:
+        UsageError: The file cannot be read, or is no guard of this version.
+    """
+    try:
+        found = msgspec.json.decode(Path(path).read_bytes(), type=GuardFile)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror}; `prill train judge` writes such a file"
+        ) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: no guard ({error}); `prill train judge` writes one") from None
+    if found.format != FORMAT:
+        raise UsageError(f"{path}: no guard of this version of prill; train the judge again")
+    return found
+
+
+class Guarded(Rewritten):
+    """A judge that gives no verdict on runs unlike those that it learnt from, and says of each run
+    how it stands to those.
+
+    Args:
+        judge: The judge.
+        known: What is known of those runs.
+    """
+
+    def __init__(self, judge: Evaluator, known: GuardFile) -> None:
+        super().__init__(judge, self._checked, {"guard": known.hash})
+        self.known = known
+
+    async def _checked(self, trajectory: Trajectory) -> Trajectory:
+        """The run itself. Raises NoEvidenceError for one that is unlike those."""
+        guard = self.known.guard
+        if guard is not None and trajectory.steps:
+            objection = guard.objection(read(trajectory, "student", evidence_only=False))
+            if objection is not None:
+                raise NoEvidenceError(f"the judge learnt from other runs: {objection}")
+        return trajectory
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The judge's verdict, and how the run stands to those that it learnt from."""
+        verdict = await super().__call__(trajectory)
+        own = self.known.fitted_to.relation(trajectory)
+        return replace(verdict, fitted_on=worst((verdict.fitted_on, own)))

@@ -1,0 +1,271 @@
+"""Trains a judge on labelled trajectories, or on the verdicts of another judge."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+from prill.captioner.registry import captioner_for
+from prill.errors import UsageError
+from prill.evaluators.fitted.features import read
+from prill.evaluators.fitted.guard import fit_guard
+from prill.evaluators.fitted.overlap import FittedRuns, compute_digests
+from prill.evaluators.labels import latest_verdicts, make_task
+from prill.evaluators.registry import DESCRIPTIONS, JudgeConfig, judge_options, make_judge
+from prill.evaluators.wrappers.guarded import GuardFile
+from prill.io.checksums import Checksums
+from prill.io.outputs import expect_writable, is_same_file, make_folder, write_output, writing
+from prill.io.store import BadLine, TrajectoryReader, encode, read_labels, read_verdicts
+from prill.io.truth import SourceOption, TruthOption, collect_labels, decide_truth
+from prill.refine.formats import make_format
+from prill.refine.judge_rows import Grouping, RequestRecorder, Truth, judge_rows, truths_from
+from prill.refine.training.spec import DEFAULT_PRESETS, Trained
+from prill.runs.base import log, opened_folders, wait_for
+from prill.runs.train import PresetConfig, PresetLike, TrainConfig
+from prill.types import Trajectory
+
+JUDGE, GUARD = "judge.json", "guard.json"
+_MODULAR = JudgeConfig("modular")
+_PRESET = PresetConfig(DEFAULT_PRESETS["judge"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainJudgeConfig(TrainConfig):
+    """Configuration of `prill train judge`: a judge from labelled trajectories, or from the
+    verdicts of another judge.
+    """
+
+    trains: ClassVar[Trained] = "judge"
+
+    rows: Annotated[
+        str | Path, Meta(description="trajectory file (.jsonl, .jsonl.gz), or a folder of them")
+    ]
+    labels: Annotated[
+        str | Path | None,
+        Meta(
+            description="label file to learn from; with a teacher, what its verdicts must agree "
+            "with"
+        ),
+    ] = None
+    teacher_verdicts: Annotated[
+        str | Path | None, Meta(description="verdicts of another judge to learn from")
+    ] = None
+    agreeing: Annotated[
+        str | Path | None,
+        Meta(description="verdicts of a second judge: runs on which it differs are left out"),
+    ] = None
+    judge: Annotated[
+        JudgeConfig | str | Mapping[str, Any],
+        Meta(
+            description="who is trained, asked in its own words: modular, vlm or steps; form word "
+            "unless it says otherwise"
+        ),
+    ] = _MODULAR
+    grouping: Annotated[
+        Grouping, Meta(description="what is held out whole: a task, its template, or a goal")
+    ] = "task"
+    source: SourceOption = None
+    truth: TruthOption = "majority"
+    preset: Annotated[
+        PresetLike,
+        Meta(description="settings to start from: a preset's name, or a .toml file of settings"),
+    ] = _PRESET
+
+    def check(self) -> None:
+        """Checks that there is something to learn from.
+
+        Raises:
+            UsageError: There is nothing.
+        """
+        if self.labels is None and self.teacher_verdicts is None:
+            raise UsageError(
+                "there is nothing to learn from: name labels, or the verdicts of a teacher",
+                parameters=("labels", "teacher_verdicts"),
+            )
+
+    @cached_property
+    def described(self) -> dict[str, Any]:
+        """The judge's name and options as it is trained, and as it is to be asked."""
+        judge = JudgeConfig.read(self.judge, "judge")
+        if not isinstance(judge, JudgeConfig) or judge.name.endswith(DESCRIPTIONS):
+            raise UsageError(
+                "judge: name the judge to train, and its options: modular, vlm or steps",
+                parameters=("judge",),
+            )
+        table, options = dict(judge.mapping()), judge_options(judge.name)
+        if "form" in options:
+            table.setdefault("form", "word")
+        if "captioner" in options and options["captioner"].required:
+            table.setdefault("captioner", captioner_for(opened_folders([self.rows])))
+        return table
+
+    @contextmanager
+    def training_rows(self, *, planned: bool = False) -> Iterator[str | Path]:
+        """The file of rows, next to the output; of a plan, a file that does not stay.
+
+        Args:
+            planned: Whether it is for a plan.
+
+        Yields:
+            The file.
+        """
+        output = Path(self.output)
+        with tempfile.TemporaryDirectory() as passing:
+            folder = Path(passing) if planned else output.parent
+            path = folder / f"{output.name}.rows.jsonl"
+            inputs = (self.rows, self.labels, self.teacher_verdicts, self.agreeing)
+            if any(other is not None and is_same_file(path, other) for other in inputs):
+                raise UsageError(
+                    f"{path}: rows are written there, and it is an input; choose another output",
+                    parameters=("output",),
+                )
+            expect_writable(path)
+            make_folder(path)
+            made = self.make_rows()
+            with writing(path) as file:
+                for row in made.rows:
+                    file.write(encode(row))
+            yield path
+
+    def make_rows(self) -> JudgeRows:
+        """Makes the rows, and trains nothing; the same again is the same.
+
+        Returns:
+            The rows, to look at, or to `export` for another trainer.
+
+        Raises:
+            UsageError: No run gives a row, the judge cannot be trained, or a file cannot be read.
+            InputError: A verdict or a label is broken.
+        """
+        return _make_rows(self)
+
+    def trained(self, folder: Path) -> None:
+        """Writes how the judge is asked (`judge.json`), and what it knows (`guard.json`).
+
+        Args:
+            folder: Where its weights are.
+        """
+        if (folder / JUDGE).exists() and (folder / GUARD).exists():
+            return
+        spec, used = self.spec(), self.make_rows().used
+        readable = [run for run in used if run.steps]
+        guard = fit_guard(
+            [read(run, "student", evidence_only=False) for run in readable],
+            [make_task(run) for run in readable],
+        )
+        known = GuardFile(
+            guard=guard if guard.vocabulary else None,
+            fitted_to=FittedRuns.of(map(compute_digests, used)),
+        )
+        model: dict[str, Any] = {"name": f"local:{folder if spec.method == 'full' else spec.model}"}
+        if spec.method != "full":
+            model["adapter"] = str(folder)
+        write_output(folder / GUARD, msgspec.json.encode(known) + b"\n")
+        about = {**self.described, "model": model, "guard": str(folder / GUARD)}
+        write_output(folder / JUDGE, msgspec.json.format(msgspec.json.encode(about)) + b"\n")
+        Checksums(folder).note(GUARD, JUDGE)
+
+
+@dataclass(frozen=True)
+class JudgeRows:
+    """Rows to train a judge on.
+
+    Attributes:
+        rows: The rows, as TRL takes them: `prompt`, `completion`, `images`, and where they come
+            from.
+        used: The trajectories with rows.
+        lost: Runs without rows, by reason.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+    used: tuple[Trajectory, ...]
+    lost: Mapping[str, int]
+
+    def export(self, folder: str | Path, format: str = "trl") -> Path:
+        """Writes the rows for a trainer.
+
+        Args:
+            folder: The folder, which is made.
+            format: trl, llama-factory, ms-swift, axolotl, or `module:Object`.
+
+        Returns:
+            The file of rows, next to what tells the trainer how to load it.
+        """
+        target, written = Path(folder), make_format(format)
+        path = target / "sft.jsonl"
+        make_folder(path)
+        with writing(path) as file:
+            for row in self.rows:
+                file.write(encode(written.row("sft", row)))
+        images = any("images" in row for row in self.rows)
+        for name, text in written.beside(["sft"], images=images).items():
+            write_output(target / name, text.encode())
+        return path
+
+
+def _make_rows(config: TrainJudgeConfig) -> JudgeRows:
+    labels = None if config.labels is None else _labelled(config)
+    teacher, second = (
+        None if path is None else latest_verdicts(read_verdicts(path))[1]
+        for path in (config.teacher_verdicts, config.agreeing)
+    )
+    truths, lost = truths_from(labels, teacher, second)
+    recorder = RequestRecorder()
+    judge = make_judge(config.described, model=recorder)
+    rows: list[dict[str, Any]] = []
+    used: list[Trajectory] = []
+
+    async def collect() -> None:
+        with closing(TrajectoryReader(opened_folders([config.rows]))) as reader:
+            for _, item in reader:
+                if isinstance(item, BadLine):
+                    lost["broken line"] += 1
+                    continue
+                truth = truths.get(item.id)
+                if truth is None:
+                    lost["nothing to learn"] += 1
+                    continue
+                found = await judge_rows(judge, recorder, item, truth, grouping=config.grouping)
+                if isinstance(found, str):
+                    lost[found] += 1
+                    continue
+                rows.extend(found)
+                used.append(item)
+
+    wait_for(collect)
+    if lost:
+        reasons = ", ".join(f"{count} {why}" for why, count in Counter(lost).most_common())
+        log.info("%d rows of %d runs; runs without one: %s", len(rows), len(used), reasons)
+    if not rows:
+        raise UsageError(
+            f"{config.rows}: no run gives a row ({dict(lost)}); do the ids of labels and verdicts "
+            "fit?",
+            parameters=("labels", "teacher_verdicts"),
+        )
+    return JudgeRows(tuple(rows), tuple(used), dict(lost))
+
+
+def _labelled(config: TrainJudgeConfig) -> dict[str, Truth]:
+    """The truth of each labelled run; steps of which annotators say different things have none."""
+    assert config.labels is not None
+    _, by_id = collect_labels(read_labels(config.labels), config.source, config.truth)
+    truths = {}
+    for id, records in by_id.items():
+        steps: dict[int, set[Any]] = {}
+        for record in records:
+            for step in record.steps or ():
+                steps.setdefault(step.index, set()).add(step.label)
+        truths[id] = Truth(
+            decide_truth(records, config.truth),
+            steps={index: labels.pop() for index, labels in steps.items() if len(labels) == 1},
+        )
+    return truths

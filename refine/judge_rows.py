@@ -1,0 +1,236 @@
+"""Training rows for a judge: the request that it sends, and the reply that would have been right.
+
+The judge itself writes the request: it is asked for its verdict with a model that keeps what it
+gets and answers nothing. So a judge that is trained on the rows meets nothing new when it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from prill.errors import UnparsableError, UsageError
+from prill.evaluators.labels import get_template, make_task
+from prill.evaluators.outcome import OUTCOMES
+from prill.evaluators.steps import LABELS
+from prill.models.prompts import call_code, same_codes
+from prill.models.replies import ReplyFormat, WordFormat
+from prill.models.request import worded
+from prill.protocols import Evaluator, Form, Message, Reply
+from prill.refine.rows import Row, chat_turn, image_paths
+from prill.types import Label, Trajectory, Verdict
+
+Grouping = Literal["task", "template", "goal"]
+_WORDS: Mapping[Label, str] = {label: word for word, label in LABELS.items()}
+CODES = "judge rows"  # equal inputs give equal rows
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What a judge should have said of a run.
+
+    Args:
+        success: Whether the goal was reached; None: not known.
+        reason: Why, in words. None: nobody said.
+        steps: The label of each step that has one, by its index from 0.
+        step_reasons: Why, by the same index.
+    """
+
+    success: bool | None = None
+    reason: str | None = None
+    steps: Mapping[int, Label] = field(default_factory=dict)
+    step_reasons: Mapping[int, str] = field(default_factory=dict)
+
+
+class RequestRecorder:
+    """A model that keeps its requests as they would be sent, and answers none."""
+
+    name = "none"
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[tuple[Message, ...], Form | None]] = []
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        *,
+        form: Form | None = None,
+        max_tokens: int = 1024,
+        prompt: str = "",
+    ) -> Reply:
+        """Keeps the request. Raises UnparsableError."""
+        texts = (part for message in messages for part in message.parts if isinstance(part, str))
+        ending = form.instructions(as_json=not form.tagged) if form else ""
+        self.requests.append((worded(messages, ending, call_code(texts)), form))
+        raise UnparsableError("rows are made without a model")
+
+
+def truths_from(
+    labels: Mapping[str, Truth] | None,
+    teacher: Mapping[str, Verdict] | None = None,
+    second: Mapping[str, Verdict] | None = None,
+) -> tuple[dict[str, Truth], Counter[str]]:
+    """What a judge is to learn of each run, and how many runs were left out, by reason.
+
+    Args:
+        labels: Truths by run. With a teacher, they only check it.
+        teacher: The verdicts to learn from. None: the labels are.
+        second: Verdicts that must agree with the teacher's, or the labels.
+
+    Returns:
+        The truths by run, and the counts.
+
+    Raises:
+        UsageError: There is nothing to learn from.
+    """
+    if labels is None and teacher is None:
+        raise UsageError(
+            "there is nothing to learn from: name labels, or the verdicts of a teacher",
+            parameters=("labels", "teacher"),
+        )
+    lost: Counter[str] = Counter()
+    source = (labels or {}) if teacher is None else {i: _taught(v) for i, v in teacher.items()}
+    kept: dict[str, Truth] = {}
+    for id, truth in source.items():
+        if truth.success is None and not truth.steps:
+            lost["unscored or undecided"] += 1
+            continue
+        checks: dict[str, Truth | None] = {}
+        if teacher is not None and labels is not None:
+            checks["the label"] = labels.get(id)
+        if second is not None:
+            checks["the second verdict"] = None if id not in second else _taught(second[id])
+        agreed: Truth | None = truth
+        for name, other in checks.items():
+            agreed = None if agreed is None else _agreed(agreed, other)
+            if agreed is None:
+                lost[f"{name} is missing or differs"] += 1
+                break
+        if agreed is not None:
+            kept[id] = agreed
+    return kept, lost
+
+
+def _taught(verdict: Verdict) -> Truth:
+    steps = [step for step in verdict.steps or () if not step.flagged]
+    return Truth(
+        verdict.success,
+        verdict.reason or None,
+        {step.index: step.label for step in steps},
+        {step.index: step.reason for step in steps if step.reason},
+    )
+
+
+def _agreed(truth: Truth, other: Truth | None) -> Truth | None:
+    """The truth where the other says the same: of the run, and of each step that both know."""
+    if other is None:
+        return None
+    steps = {i: label for i, label in truth.steps.items() if other.steps.get(i) == label}
+    success = truth.success if truth.success == other.success else None
+    if success is None and not steps:
+        return None
+    return Truth(success, truth.reason, steps, truth.step_reasons)
+
+
+async def judge_rows(
+    judge: Evaluator,
+    recorder: RequestRecorder,
+    trajectory: Trajectory,
+    truth: Truth,
+    *,
+    grouping: Grouping = "task",
+    place: Callable[[str], str] = os.path.abspath,
+) -> list[Row] | str:
+    """The rows of one run: one for a judge of outcomes, one for each labelled step for `steps`.
+
+    Args:
+        judge: The judge, whose model is `recorder`.
+        recorder: What keeps the requests.
+        trajectory: The run.
+        truth: What the judge should have said.
+        grouping: What rows share that are held out together.
+        place: Maps the path of an image to the path that a row names.
+
+    Returns:
+        The rows; or why there are none.
+
+    Raises:
+        UsageError: The judge asks for something else than one verdict, or one a step.
+    """
+    recorder.requests.clear()
+    with same_codes(CODES):
+        verdict = await judge(trajectory)
+    requests = list(recorder.requests)
+    if not requests:
+        return verdict.unscored or "the judge asks nothing"
+    words = _words(judge, requests, trajectory, truth)
+    group = {
+        "task": make_task(trajectory),
+        "template": get_template(trajectory),
+        "goal": trajectory.task.goal,
+    }[grouping]
+    rows = []
+    for index, ((messages, form), answer) in enumerate(zip(requests, words, strict=True)):
+        if answer is None or (reply := _reply(form, *answer)) is None:
+            continue
+        images = [place(path) for path in image_paths(messages)]
+        *prompt, said = (
+            chat_turn(message, in_parts=bool(images))
+            for message in (*messages, Message("assistant", (reply,)))
+        )
+        step = {"step": index} if len(requests) > 1 or _of_steps(form) else {}
+        rows.append(
+            {
+                "prompt": prompt,
+                "completion": [said],
+                **({"images": images} if images else {}),
+                "task": group,
+                "trajectory": trajectory.id,
+                **step,
+                "verdict": answer[0],
+            }
+        )
+    return rows or "the truth does not say what this judge is asked, or why"
+
+
+def _of_steps(form: Form | None) -> bool:
+    return isinstance(form, ReplyFormat | WordFormat) and set(form.choices) == set(LABELS)
+
+
+def _words(
+    judge: Evaluator,
+    requests: Sequence[tuple[tuple[Message, ...], Form | None]],
+    trajectory: Trajectory,
+    truth: Truth,
+) -> list[tuple[str, str | None] | None]:
+    """The verdict and the reason that each request should get; None where that is not known."""
+    forms = [form for _, form in requests]
+    if all(map(_of_steps, forms)) and len(forms) == len(trajectory.steps):
+        return [
+            (_WORDS[truth.steps[i]], truth.step_reasons.get(i)) if i in truth.steps else None
+            for i in range(len(forms))
+        ]
+    form = forms[0]
+    if (
+        len(forms) > 1
+        or not isinstance(form, ReplyFormat | WordFormat)
+        or not set(OUTCOMES) <= set(form.choices)
+        or (isinstance(form, ReplyFormat) and form.number)
+    ):
+        raise UsageError(
+            f"judge {judge.info.name} asks for more than one verdict, or one a step: train "
+            "modular, vlm or steps, without a stated probability",
+            parameters=("judge",),
+        )
+    if truth.success is None:
+        return [None]
+    return [(OUTCOMES[0] if truth.success else OUTCOMES[1], truth.reason)]
+
+
+def _reply(form: Form | None, verdict: str, reason: str | None) -> str | None:
+    if isinstance(form, WordFormat):
+        return form.write(verdict)
+    return form.write(verdict, reason) if isinstance(form, ReplyFormat) and reason else None

@@ -1,0 +1,183 @@
+"""The training of a judge: rows of one verdict each, and figures on tasks that were kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib import import_module
+from inspect import signature
+from typing import Any, ClassVar
+
+from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import quality
+from prill.evaluators.metrics import FIGURES, auc, auc_interval, figures, intervals
+from prill.evaluators.outcome import OUTCOMES
+from prill.evaluators.steps import LABELS
+from prill.refine.training.preflight import Say, TrainingPlan
+from prill.refine.training.recipe import RowRecipe
+from prill.refine.training.samples import Sample, texts
+from prill.refine.training.spec import TrainSpec
+
+_REACHED = next(word for word, label in LABELS.items() if label == "reached")
+_SHOWN = ("accuracy", "balanced accuracy", "kappa")
+_UNMEASURED = "not measured: a probability can be read without a reply only of bare verdicts"
+
+
+class JudgeRecipe(RowRecipe):
+    """A judge, from rows that `prill.refine.judge_rows` made, by TRL."""
+
+    caution: ClassVar[str] = (
+        "It is for runs like those it learnt from, asked in the same words (`judge.json`)."
+    )
+
+    def plan(self, spec: TrainSpec, *args: Any, **rest: Any) -> TrainingPlan:
+        """Reads and measures the rows. Raises UsageError for rows that are not of a judge."""
+        plan = super().plan(spec, *args, **rest)
+        for sample in plan.rows.samples:
+            if sample.verdict is None or sample.verdict not in sample.answer:
+                raise UsageError(
+                    f"{plan.rows.path}:{sample.line}: is not the row of a judge: its completion "
+                    "holds no `verdict`"
+                )
+        return plan
+
+    def figures(self, trainer: Any, plan: TrainingPlan, say: Say) -> dict[str, Any]:
+        """How probabilities of success compare with the labels of the tasks that were kept
+        apart.
+        """
+        rows = plan.held_out
+        if not rows or (chosen := _choices(rows)) is None:
+            return {"held_out_figures": None}
+        good, others = chosen
+        scores = held_out_scores(
+            trainer, plan, good, others, lambda done: say("held out", done, len(rows))
+        )
+        truths = [sample.verdict == good for sample in rows]
+        return {"held_out_figures": measure(scores, truths, [sample.group for sample in rows])}
+
+    def title(self, spec: TrainSpec) -> str:
+        """What it does."""
+        return "A judge: whether an agent did what was asked"
+
+    def table(self, figures: Mapping[str, Any]) -> str:
+        """The figures on what was kept apart, and a reliability table."""
+        found = figures.get("held_out_figures")
+        if found is None:
+            return f"\nHeld-out figures: {_UNMEASURED}, on rows that were kept apart.\n"
+        lines = [
+            f"\n| on {found['rows']} rows of {found['groups']} tasks that were kept apart, "
+            f"{found['successes']} of them successes | | 95 % interval, by task |",
+            "|---|---|---|",
+        ]
+        for name in (*_SHOWN, "auc"):
+            value, interval = found[name], found["intervals"].get(name)
+            shown = "-" if value is None else f"{value:.3f}"
+            bounds = "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+            lines.append(f"| {name} | {shown} | {bounds} |")
+        lines += [
+            f"| Brier score | {found['brier']:.3f} | |",
+            f"| expected calibration error | {found['calibration_error']:.3f} | |",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def measure(
+    scores: Sequence[float], truths: Sequence[bool], groups: Sequence[str]
+) -> dict[str, Any]:
+    """The figures of scores in [0, 1] at threshold 0.5, with intervals that redraw groups."""
+    import numpy as np
+
+    rows = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    tables = np.zeros((len(rows), 5), dtype=np.int64)
+    for score, truth, group in zip(scores, truths, groups, strict=True):
+        tables[rows[group], (0 if truth else 1) if score >= 0.5 else (3 if truth else 2)] += 1
+    value = figures(tables.sum(axis=0, keepdims=True))[0]
+    low, high = intervals(tables)
+    found: dict[str, Any] = {
+        "rows": len(scores),
+        "groups": len(rows),
+        "successes": sum(truths),
+        "intervals": {},
+    }
+    for name in _SHOWN:
+        i = FIGURES.index(name)
+        found[name] = None if np.isnan(value[i]) else round(float(value[i]), 4)
+        if not np.isnan(low[i]) and low[i] < high[i]:
+            found["intervals"][name] = [round(float(low[i]), 4), round(float(high[i]), 4)]
+    area = auc(scores, truths)
+    found["auc"] = None if area is None else round(area, 4)
+    if area is not None and (interval := auc_interval(scores, truths, groups)) is not None:
+        found["intervals"]["auc"] = [round(end, 4) for end in interval]
+    errors = asdict(quality(scores, truths))
+    return found | {name: round(number, 4) for name, number in errors.items()}
+
+
+def _choices(rows: Sequence[Sample]) -> tuple[str, tuple[str, ...]] | None:
+    """The verdict that is a success, and the others; None where what stands around the verdict
+    differs, as reasons do.
+    """
+    around = {sample.answer.replace(sample.verdict or "", "\0", 1) for sample in rows}
+    if len(around) > 1:
+        return None
+    if all(sample.verdict in OUTCOMES for sample in rows):
+        return OUTCOMES[0], OUTCOMES[1:]
+    if all(sample.verdict in LABELS for sample in rows):
+        return _REACHED, tuple(word for word in LABELS if word != _REACHED)
+    return None
+
+
+def held_out_scores(
+    trainer: Any,
+    plan: TrainingPlan,
+    good: str,
+    others: Sequence[str],
+    done: Callable[[int], object] = lambda done: None,
+) -> list[float]:
+    """P(`good`) of each row that was kept apart, by the token at which the verdicts begin to
+    differ.
+    """
+    torch = import_module("torch")
+    model, found = trainer.model, []
+    bare = model.get_base_model() if hasattr(model, "get_base_model") else model
+    keeps = "logits_to_keep" in signature(type(bare).forward).parameters
+    was_training = model.training
+    model.eval()
+    try:
+        for number, (sample, row) in enumerate(
+            zip(plan.held_out, trainer.eval_dataset, strict=True), 1
+        ):
+            behind, tokens = _first_difference(sample, plan, (good, *others))
+            batch = trainer.data_collator([row])
+            first = int((batch.pop("labels")[0] != -100).nonzero()[0, 0])
+            place = first + behind - 1
+            batch = {
+                name: value.to(model.device) if hasattr(value, "to") else value
+                for name, value in batch.items()
+            }
+            kept = {"logits_to_keep": torch.tensor([place], device=model.device)} if keeps else {}
+            with torch.inference_mode():
+                logits = model(**batch, **kept, use_cache=False).logits[0]
+            chosen = logits[0 if keeps else place].float()[tokens]
+            found.append(float(chosen.softmax(-1)[0]))
+            done(number)
+    finally:
+        model.train(was_training)
+    return found
+
+
+def _first_difference(
+    sample: Sample, plan: TrainingPlan, words: Sequence[str]
+) -> tuple[int, list[int]]:
+    """How many tokens of the reply the verdicts share, and the next token of each of them."""
+    tokens = []
+    for word in words:
+        part = sample.completion[0]["content"][0]
+        text = part["text"].replace(sample.verdict or "", word, 1)
+        said = replace(
+            sample,
+            completion=({**sample.completion[0], "content": [{"type": "text", "text": text}]},),
+        )
+        answer = texts(said, plan.base.reader, sees=plan.base.sees)[1]
+        tokens.append(plan.base.tokenizer(answer, add_special_tokens=False)["input_ids"])
+    shared = next(i for i, column in enumerate(zip(*tokens, strict=False)) if len(set(column)) > 1)
+    return shared, list(dict.fromkeys(word[shared] for word in tokens))

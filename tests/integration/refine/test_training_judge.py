@@ -1,0 +1,248 @@
+"""`prill train judge` of tiny random models: what is learnt, the figures on what is kept apart, and
+that the judge is used as it was trained.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image as Picture
+
+import prill
+from prill.io.store import encode, read_verdicts
+from prill.refine.judge_rows import CODES
+from prill.refine.training.preflight import plan_training
+from prill.refine.training.train import train
+from prill.refine.training.trainer import TrainingWatch, make_trainer
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from tests.support.refine.launching import TRAINS
+
+pytestmark = TRAINS
+END = "<|im_end|>"
+PROMPT = """# system
+Judge.
+
+# user
+{{ code }}{{ actions }}{{ claims }}%s{{ goal }}
+"""
+PAGES = {True: "Thank you, your order is confirmed", False: "Sorry, the item is sold out"}
+
+
+def runs(folder: Path, *, seen: bool) -> tuple[Path, Path]:
+    """Twelve runs of six goals, of which every third succeeds by its last page, and their
+    labels.
+    """
+    found, labels = [], []
+    for i in range(12):
+        success = i % 3 == 0
+        shown: dict[str, Any] = {"text": PAGES[success]}
+        if seen:
+            path = folder / f"{success}.png"
+            Picture.new("RGB", (60, 60), "white" if success else "black").save(path)
+            shown = {"screenshot": path.name, **shown}
+        step = Step(Observation(text=f"shop {i}"), Action("click", "click [buy]"))
+        found.append(
+            Trajectory(
+                id=f"r{i}",
+                task=Task(goal=f"Buy number {i // 2}", platform="web"),
+                steps=(step,),
+                final=Observation(**shown),
+            )
+        )
+        labels.append(LabelRecord(id=f"r{i}", success=success, source="oracle"))
+    for name, records in (("t.jsonl", found), ("l.jsonl", labels)):
+        (folder / name).write_bytes(b"".join(map(encode, records)))
+    return folder / "t.jsonl", folder / "l.jsonl"
+
+
+def config(folder: Path, model: Path, *, seen: bool, **changed: Any) -> prill.TrainJudgeConfig:
+    trajectories, labels = runs(folder, seen=seen)
+    preset: dict[str, Any] = {
+        "name": "small-judge",
+        "model": str(model),
+        "learning_rate": 1e-2,
+        "steps": 30,
+        "batch": 4,
+        "micro_batch": 2,
+        "max_length": 1000,
+        "held_out": 0.4,
+        "targets": "language",
+        "log_every": 1,
+    }
+    preset |= changed.pop("preset", {})
+    (folder / "prompt.md").write_text(PROMPT % ("{{ frames }}" if seen else "{{ state }}"))
+    judge: Any = {"name": "vlm" if seen else "modular", "frames": 1, "answer": False}
+    judge |= {"prompt": str(folder / "prompt.md")}
+    return prill.TrainJudgeConfig(
+        **{
+            "rows": trajectories,
+            "labels": labels,
+            "output": folder / "judge",
+            "judge": judge,
+            "preset": preset,
+            **changed,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(
+    tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], prill.TrainJudgeConfig]:
+    """The configuration of a judge that is trained."""
+
+    @functools.cache
+    def made(kind: str) -> prill.TrainJudgeConfig:
+        folder = tmp_path_factory.mktemp("judge")
+        made = config(folder, tiny_model(kind), seen=kind != "qwen2")
+        prill.train(made)
+        return made
+
+    return made
+
+
+def plan_of(config: prill.TrainJudgeConfig, folder: Path) -> Any:
+    with config.training_rows(planned=True) as rows:
+        return plan_training(config.spec(), rows, folder)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen2_5_vl"])
+def test_labels_are_the_tokens_of_the_verdict_and_its_end(
+    kind: str, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    made = config(tmp_path, tiny_model(kind), seen=kind != "qwen2", preset={"balance": False})
+    with made.training_rows(planned=True) as rows:
+        plan = plan_training(made.spec(), rows, tmp_path / "out")
+        trainer = make_trainer(made.spec(), plan, tmp_path / "out", TrainingWatch(), on_gpu=False)
+        found = [
+            plan.base.tokenizer.decode(labels[labels != -100])
+            for batch in trainer.get_train_dataloader()
+            for labels in batch["labels"]
+        ]
+    assert sorted(found) == sorted(f"{sample.verdict}{END}" for sample in plan.learnt)
+    assert {f"success{END}", f"failure{END}"} == set(found)
+
+
+def test_without_balance_it_is_plain_training_on_the_rows(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    made = config(tmp_path, tiny_model("qwen2"), seen=False, preset={"balance": False, "steps": 4})
+    prill.train(made)
+    spec = made.spec()
+    plain = prill.TrainPolicyConfig(
+        rows=tmp_path / "judge.rows.jsonl",
+        output=tmp_path / "plain",
+        preset={**{k: v for k, v in spec.settings().items() if k != "trains" and v is not None}},
+    )
+    prill.train(plain)
+    losses = [
+        json.loads((tmp_path / name / "training.json").read_bytes())["figures"]["losses"]
+        for name in ("judge", "plain")
+    ]
+    assert losses[0] == losses[1] and len(losses[0]) == 4
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen2_5_vl", "qwen3_vl"])
+def test_it_judges_as_it_was_trained(
+    kind: str,
+    trained: Callable[[str], prill.TrainJudgeConfig],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The scores of `prill score` are those of the card, from the token of the verdict: the prompt
+    is the same to the last letter, the code of its quotations included.
+    """
+    monkeypatch.setenv("PRILL_CODE_KEY", CODES)
+    made = trained(kind)
+    prill.score(
+        prill.ScoreConfig(
+            trajectories=[made.rows],
+            judge={"name": str(Path(made.output) / "judge.json")},
+            output=tmp_path / "v.jsonl",
+        )
+    )
+    verdicts = {verdict.id: verdict for verdict in read_verdicts(tmp_path / "v.jsonl")}
+    figures = json.loads((Path(made.output) / "training.json").read_bytes())["figures"]
+    found = figures["held_out_figures"]
+    apart = plan_of(made, tmp_path).held_out
+    scores = [verdicts[sample.origin].score for sample in apart]
+    truths = [sample.verdict == "success" for sample in apart]
+    assert not [verdict.reason for verdict in verdicts.values() if verdict.unscored]
+    assert None not in scores and found["rows"] == len(apart) == 4
+    brier = sum((s - t) ** 2 for s, t in zip(scores, truths, strict=True)) / len(scores)
+    assert found["brier"] == pytest.approx(brier, abs=0.02)
+    right = [verdicts[sample.origin].success for sample in plan_of(made, tmp_path).learnt]
+    assert right == [sample.verdict == "success" for sample in plan_of(made, tmp_path).learnt]
+    assert {verdict.fitted_on for verdict in verdicts.values()} == {"run"}
+
+
+def test_its_card_says_how_it_does_on_other_tasks(
+    trained: Callable[[str], prill.TrainJudgeConfig],
+) -> None:
+    card = (Path(trained("qwen2").output) / "README.md").read_text()
+    assert "# A judge: whether an agent did what was asked" in card
+    for words in ("| kappa |", "| auc |", "| Brier score |", "calibration error", "kept apart"):
+        assert words in card
+
+
+def test_a_run_unlike_those_it_learnt_from_gets_no_verdict(
+    trained: Callable[[str], prill.TrainJudgeConfig], tmp_path: Path
+) -> None:
+    made = trained("qwen2")
+    strange = Trajectory(
+        id="x",
+        task=Task(goal="Buy", platform="web"),
+        steps=(Step(Observation(text="shop"), Action("click", "click [buy]")),),
+        final=Observation(text="lorem ipsum " * 400),
+    )
+    (tmp_path / "t.jsonl").write_bytes(encode(strange))
+    prill.score(
+        prill.ScoreConfig(
+            trajectories=[tmp_path / "t.jsonl"],
+            judge={"name": str(Path(made.output) / "judge.json")},
+            output=tmp_path / "v.jsonl",
+        )
+    )
+    (verdict,) = read_verdicts(tmp_path / "v.jsonl")
+    assert (verdict.unscored, verdict.success) == ("no_evidence", None)
+    assert "learnt from other runs" in verdict.reason and verdict.fitted_on == "other"
+
+
+def test_a_stopped_training_goes_on_to_the_same_judge(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    import threading
+
+    made = config(tmp_path, tiny_model("qwen2"), seen=False, preset={"steps": 6})
+    prill.train(made)
+    stopped = config(
+        tmp_path, tiny_model("qwen2"), seen=False, preset={"steps": 6}, output=tmp_path / "again"
+    )
+    stop = threading.Event()
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 3 of 6"):
+        prill.train(stopped, stop=stop, progress=lambda p: stop.set() if p.step == 3 else None)
+    assert not (tmp_path / "again" / "judge.json").exists()
+    prill.train(stopped)
+    records = [
+        json.loads((tmp_path / name / "training.json").read_bytes()) for name in ("judge", "again")
+    ]
+    assert records[0]["figures"]["losses"] == records[1]["figures"]["losses"]
+    assert records[0]["figures"]["held_out_figures"] == records[1]["figures"]["held_out_figures"]
+
+
+def test_rows_of_something_else_are_refused(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    made = config(tmp_path, tiny_model("qwen2"), seen=False, preset={"held_out": 0.0})
+    row = {
+        "prompt": [{"role": "user", "content": "a"}],
+        "completion": [{"role": "assistant", "content": "b"}],
+    }
+    (tmp_path / "rows.jsonl").write_bytes(encode(row))
+    with pytest.raises(prill.UsageError, match=r"rows.jsonl:1: is not the row of a judge"):
+        train(made.spec(), tmp_path / "rows.jsonl", tmp_path / "out")
