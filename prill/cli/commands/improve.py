@@ -26,7 +26,7 @@ _OF_JUDGES = (
     | names(
         "negatives draws engine engine_python engine_options alpha dropout targets schedule warmup "
         "weight_decay overlong max_pixels gradient_checkpointing report_to trust_remote_code "
-        "device gpus"
+        "device gpus judge.calibration judge.guard judge.check_claims"
     )
 )
 _OF_PAGES = frozenset(
