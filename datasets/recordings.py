@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from prill.datasets.convert import ConversionReport, convert
-from prill.datasets.formats import FormatConfig, FormatLike, format_of, open_recording, recognise
+from prill.datasets.formats import FormatConfig, FormatLike, find_format, open_recording, recognise
 from prill.datasets.reading.records import UNREADABLE, read_file
 from prill.datasets.reading.sources import Source
 from prill.errors import InputError, UsageError
@@ -72,7 +72,7 @@ def recording_format(path: str | os.PathLike[str], format: FormatLike | None = N
         return str(described.name)
     if is_native(path) or not Path(path).exists() or not recognise(path):
         return None
-    return format_of(path)
+    return find_format(path)
 
 
 @contextmanager

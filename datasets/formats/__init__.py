@@ -145,7 +145,7 @@ def open_recording(
         UsageError: There is no such format, it has no such option, or the content does not tell
             which it is.
     """
-    described = FormatConfig.read(format_of(source) if format is None else format, "format")
+    described = FormatConfig.read(find_format(source) if format is None else format, "format")
     load = FORMATS.maker(described.name)
     first = next(iter(list_options(load)))
     options = read_options(
@@ -231,7 +231,7 @@ def recognise(path: str | os.PathLike[str]) -> list[str]:
     return found
 
 
-def format_of(path: str | os.PathLike[str]) -> str:
+def find_format(path: str | os.PathLike[str]) -> str:
     """The format of a recording.
 
     Args:

@@ -33,11 +33,11 @@ from prill.datasets.reading.records import iso_date, read_record
 from prill.datasets.reading.sources import Document, Source, read_documents
 from prill.datasets.reading.spans import (
     Span,
+    find_text,
     is_span,
     nested,
     read_traces,
     spans_in,
-    text_of,
     value_at,
 )
 from prill.errors import InputError
@@ -154,7 +154,7 @@ def _of_document(document: Document, by: str) -> Iterator[_Trace | BadLine]:
     sessions: dict[str, _Trace] = {}
     for trace, spans in groups.items():
         session = next(
-            (text for span in spans if (text := text_of(span.attributes, *_SESSIONS))), None
+            (text for span in spans if (text := find_text(span.attributes, *_SESSIONS))), None
         )
         id = session if by == "session" and session else trace
         sessions.setdefault(id, _Trace(id)).spans += spans
@@ -198,7 +198,7 @@ def _trajectory(trace: _Trace, images: RecordImages) -> Trajectory:
         (
             text
             for span in spans
-            if (text := text_of(span.attributes, "agent.name", "gen_ai.agent.name"))
+            if (text := find_text(span.attributes, "agent.name", "gen_ai.agent.name"))
         ),
         None,
     )
@@ -272,7 +272,7 @@ def _is_agent(span: Span) -> bool:
 
 
 def _model(span: Span) -> str | None:
-    return text_of(
+    return find_text(
         span.attributes, "llm.model_name", "gen_ai.response.model", "gen_ai.request.model"
     )
 
@@ -301,16 +301,18 @@ def _model_call(span: Span, read: _Read) -> ModelCall | None:
 
 def _tool_run(span: Span) -> ToolRun:
     attributes = span.attributes
-    name = text_of(attributes, "tool.name", "gen_ai.tool.name") or span.name
-    arguments = text_of(attributes, "gen_ai.tool.call.arguments", "tool.parameters", "input.value")
-    result = text_of(attributes, "gen_ai.tool.call.result", "output.value")
-    id = text_of(attributes, "gen_ai.tool.call.id", "tool.id", "tool_call.id")
+    name = find_text(attributes, "tool.name", "gen_ai.tool.name") or span.name
+    arguments = find_text(
+        attributes, "gen_ai.tool.call.arguments", "tool.parameters", "input.value"
+    )
+    result = find_text(attributes, "gen_ai.tool.call.result", "output.value")
+    id = find_text(attributes, "gen_ai.tool.call.id", "tool.id", "tool_call.id")
     return ToolRun(name, arguments, result, id)
 
 
 def _said(span: Span, text_key: str, messages_key: str, role: str) -> str | None:
     """The text that went into an agent, or that came out."""
-    if text := text_of(span.attributes, text_key):
+    if text := find_text(span.attributes, text_key):
         return text
     held = nested({messages_key: value_at(span.attributes, messages_key)}, messages_key)[
         messages_key

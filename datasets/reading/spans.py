@@ -145,7 +145,7 @@ def value_at(attributes: Mapping[str, object], key: str) -> object:
     return held
 
 
-def text_of(attributes: Mapping[str, object], *keys: str) -> str | None:
+def find_text(attributes: Mapping[str, object], *keys: str) -> str | None:
     """The first of the keys that holds a text that is not empty; objects as JSON."""
     for key in keys:
         value = value_at(attributes, key)

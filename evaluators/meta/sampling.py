@@ -71,7 +71,7 @@ def inclusion_chances(sizes: Mapping[str, float], count: int) -> dict[str, float
         certain |= more
 
 
-def weights_of(chances: Sequence[float]) -> list[float]:
+def inverse_weights(chances: Sequence[float]) -> list[float]:
     """What labels with these chances weigh, 1 on average (Horvitz and Thompson, with Hájek's
     ratio).
     """

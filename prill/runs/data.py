@@ -21,7 +21,7 @@ from prill.datasets.formats import (
     FORMATS,
     FormatConfig,
     FormatLike,
-    format_of,
+    find_format,
     open_recording,
     recorded_rubrics,
 )
@@ -485,7 +485,7 @@ def convert(
         InputError: The file of goals is broken.
     """
     expect_place(config.output, "a folder")
-    format = config.format if config.format is not None else format_of(config.source)
+    format = config.format if config.format is not None else find_format(config.source)
     goals = read_goals(config.goals) if config.goals is not None else {}
     trajectories, labels = open_recording(format, config.source, goal=config.goal, goals=goals)
     report = write_converted(trajectories, labels, Path(config.output), progress)

@@ -1,7 +1,7 @@
 """The reward function of verl, which it loads from a file of yours.
 
     import prill
-    from prill.refine.rewards import compute_score_of
+    from prill.refine.rewards import make_compute_score
     compute_score = make_compute_score(prill.reward("vlm", model="gpt-4o"))
 
 `reward.custom_reward_function.path` names that file. The reward manager is to be `naive`:
