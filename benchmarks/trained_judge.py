@@ -74,8 +74,12 @@ def main() -> int:
             ],
         )
         scores |= trained(folder, fold, epochs)
-    student = dict(zip([run.id for run in runs], out_of_fold(runs, gold, fold_of), strict=True))
-    judged = [run for run in runs if run.id in scores]
+    said = zip([run.id for run in runs], out_of_fold(runs, gold, fold_of), strict=True)
+    student = {id: score for id, score in said if score is not None}
+    held_out = [run for run, fold in zip(runs, fold_of, strict=True) if fold < folds]
+    judged = [run for run in held_out if run.id in scores and run.id in student]
+    print(f"{len(held_out)} held out; unscored: {len(held_out) - len(scores)} trained,", end=" ")
+    print(f"{len(held_out) - sum(run.id in student for run in held_out)} student; both judged:")
     report(judged, gold, {"trained": scores, "student": student})
     for task in sorted({run.task.site or "" for run in judged}):
         part = [run for run in judged if run.task.site == task]
@@ -122,14 +126,16 @@ def trained(folder: Path, fold: int, epochs: float) -> dict[str, float]:
             transcripts=False,
         )
     )
-    return {v.id: 0.5 if v.score is None else v.score for v in read_verdicts(verdicts)}
+    return {v.id: v.score for v in read_verdicts(verdicts) if v.score is not None}
 
 
-def out_of_fold(runs: list[Trajectory], gold: dict[str, bool], fold_of: list[int]) -> list[float]:
-    """The student's probabilities, fitted without the runs of a goal."""
+def out_of_fold(
+    runs: list[Trajectory], gold: dict[str, bool], fold_of: list[int]
+) -> list[float | None]:
+    """The student's probabilities, fitted without the runs of a goal; None where it abstains."""
     found, _ = examples(runs, gold, "student", evidence_only=False)
     known = dict(zip([e.id for e in found], cross_validated(found, 0), strict=True))
-    return [0.5 if (p := known.get(run.id)) is None else p for run in runs]
+    return [known.get(run.id) for run in runs]
 
 
 def report(
