@@ -1,7 +1,7 @@
-"""What an agent is shown of a recorded page: the actions already taken, the candidates by rank, and
-the page itself.
+"""The observation of a recorded page: the actions already taken, the candidates by rank, and the
+page itself.
 
-All of it is one text, so that an observation holds it as it holds any page:
+The state is one text, so that an observation stores it like any page:
 
     Previous actions:
       [link]  Restaurants -> CLICK
@@ -55,8 +55,8 @@ class PageState:
     subdomain: str = ""
 
     def text(self) -> str:
-        """The state as one text; `read_state` reads it."""
-        # so none can pass for another line
+        """Formats the state as one text, which `read_state` parses."""
+        # so that no action can imitate another line
         past = [_INDENT + " ".join(action.splitlines()) for action in self.past]
         targets = (
             [" ".join([_TARGETS, *(target or _LOST for target in self.targets)])]
@@ -89,7 +89,7 @@ def read_state(text: str) -> PageState:
         )
     candidates, _, page = rest.partition("\n")
     lines = head.split("\n")[1:]
-    # from the end, as `PageState.text` writes them
+    # from the end, in the order that `PageState.text` writes
     subdomain, domain, withheld, targets = (
         lines.pop().removeprefix(name).split() if lines and lines[-1].startswith(name) else []
         for name in (_SUBDOMAIN, _DOMAIN, _WITHHELD, _TARGETS)
