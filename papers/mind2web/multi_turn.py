@@ -476,7 +476,9 @@ async def _asked(
 
 
 def _object(reply: str) -> dict[str, Any]:
-    """Returns the JSON object in a reply, ignoring the text around it. Raises UnreadableReplyError."""
+    """Returns the JSON object in a reply, ignoring the text around it. Raises
+    UnreadableReplyError.
+    """
     found = (value for value in json_values(visible_text(reply)) if isinstance(value, dict))
     if value := next(found, None):
         return value

@@ -7,25 +7,24 @@ that. It imports only the standard library, and lxml for XPaths.
 
 | request | answer |
 |---|---|
-| `code`, `names` | `obs`, the text that the code sets |
-| `code`, `names`, `methods` of `agent` | `calls` of them, in their order; `error` where the code fails after them |
-| `page`, `xpath`, `lxml` (the folder that has it) | `places` of the elements that it selects, in the page's order |
+| `code`, `names` | `obs`, the string that the code sets |
+| `code`, `names`, `methods` of `agent` | the `calls` in order; `error` if the code fails after them |
+| `page`, `xpath`, `lxml` (its folder) | `places` of the selected elements, in document order |
 | each of them | `error` |
 
 The security boundary is the kernel's:
 
 * limits on processor time, memory, files and processes (setrlimit);
-* a filter of system calls (seccomp of Linux), after which the process can compute, take memory that
-  is not executable, write to its standard output, and end. Whether it is in effect is tried before
-  the code is parsed.
+* a system call filter (Linux seccomp), under which the process can compute, allocate memory that is
+  not executable, write to standard output, and exit. The program tests the filter before it parses
+  the code.
 
 Python's own layer makes escapes harder but is not a security boundary:
 
-* an audit hook, which cannot be taken off again, that refuses whatever Python reports: files,
-  sockets, processes, frames;
-* few builtins, and of a few modules few names; ctypes is unloaded before the code is parsed; names
-  and texts with two underscores, positional class patterns, and texts that read attributes when
-  they are formatted are refused.
+* a permanent audit hook that refuses every audited operation: files, sockets, processes, frames;
+* few builtins, and few names of a few modules; ctypes is unloaded before the code is parsed; names
+  and strings with two underscores, positional class patterns, and format strings that read
+  attributes are refused.
 """  # noqa: E501
 
 from __future__ import annotations

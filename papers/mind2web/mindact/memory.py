@@ -109,7 +109,9 @@ class Recall:
     async def _matched(
         self, memory: Sequence[Snippet], task: Task, state: PageState
     ) -> Sequence[Snippet]:
-        """Returns all snippets of the nearest groups. Snippets with the same text form one group."""
+        """Returns all snippets of the nearest groups. Snippets with the same text form one
+        group.
+        """
         groups: dict[str, list[int]] = {}
         for i, snippet in enumerate(memory):
             words = self._words(

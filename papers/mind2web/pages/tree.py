@@ -3,14 +3,13 @@
 The rules are those of MindAct (Mind2Web, arXiv 2306.06070) as Self-MAP (ACL 2024) uses them. This
 module defines the cases that they leave open:
 
-* Texts of `cleaned_html` are elements named `text`. Words that stand in an element directly count
-  as such an element at their place.
-* Parts of a text are one blank apart, however the XML was laid out. An element without children is
-  `<a … />`; one whose children were all cut away is `<a …> </a>`.
-* Of two nodes with one id, the first is meant. A candidate that is a `text` is kept but is no
-  choice, since texts have no id.
-* Entities are never declared by a page: one that declares some is refused, so that none can grow
-  when it is read.
+* Texts of `cleaned_html` are elements named `text`. Text directly inside an element counts as such
+  an element at its position.
+* Parts of a text are separated by one space, regardless of the XML's layout. An element without
+  children is `<a … />`; one whose children were all removed is `<a …> </a>`.
+* If two nodes have the same id, the first one counts. A candidate that is a `text` is kept but is
+  not a choice, because texts have no id.
+* A page that declares XML entities is refused, to prevent entity expansion attacks.
 """
 
 from __future__ import annotations
