@@ -54,7 +54,7 @@ async def said_by(
         return cut.text
     if not _answers(text):
         raise UnparsableError(
-            "the reply holds only the model's thoughts" if text.strip() else "the reply is empty"
+            "the reply contains only reasoning" if text.strip() else "the reply is empty"
         )
     return text
 

@@ -184,7 +184,7 @@ def _encoder(folder: Path) -> tuple[Any, Any]:
     from prill.models.local.weights import error_cause, library_errors
 
     if not (folder / "config.json").is_file():
-        raise UsageError(f"{folder}: no sentence encoder for transformers (it has no config.json)")
+        raise UsageError(f"{folder}: not a sentence encoder for transformers (no config.json)")
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
@@ -254,17 +254,15 @@ class EndpointEmbedder:
                 booking.settle(tokens or estimate_tokens("".join(inputs)), 0, 0)
             if len(vectors) != len(inputs):
                 raise TransportError(
-                    f"the endpoint gave {len(vectors)} vectors for {len(inputs)} texts"
+                    f"the endpoint returned {len(vectors)} vectors for {len(inputs)} texts"
                 )
             rows += vectors
         if rows and len({len(row) for row in rows}) != 1:
-            raise TransportError("the endpoint gave vectors of different lengths")
+            raise TransportError("the endpoint returned vectors of different lengths")
         with np.errstate(over="ignore"):
             found = np.array(rows, np.float32).reshape(len(rows), len(rows[0]) if rows else 0)
         if not np.isfinite(found).all():  # distances to such a vector are undefined
-            raise TransportError(
-                "the endpoint gave a vector with a number beyond what vectors hold"
-            )
+            raise TransportError("the endpoint returned a vector with a value that is not finite")
         return normalized(found)
 
 

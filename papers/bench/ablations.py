@@ -122,7 +122,7 @@ def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> Bench
     base = PolicyConfig.read(config.policy, "policy")
     if not isinstance(base, PolicyConfig):
         raise UsageError(
-            "ablation: it sets options, so name a policy instead of a made one",
+            "ablation: it sets options, so give the name of a policy, not an instance",
             parameters=("policy", "ablation"),
         )
     name = row.policy or base.name

@@ -233,7 +233,7 @@ def _check(paper: Paper, path: Path) -> None:
             if len(row) != len(paper.columns):
                 raise UsageError(
                     f"{path}: {kind}.{name}: {len(row)} figures for {len(paper.columns)} columns; "
-                    "nan stands for none"
+                    "write nan for a missing figure"
                 )
             # CC-Net's figures are means of MiniWoB++'s rewards, whose minimum is -1.
             least = -1 if paper.benchmark == "miniwob" and kind != "actions" else 0

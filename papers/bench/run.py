@@ -371,8 +371,7 @@ def _named(config: BenchConfig) -> list[Paper] | None:
     for name, paper in zip(names, papers, strict=True):
         if paper.benchmark != config.benchmark:
             raise UsageError(
-                f"beside {name}: its figures are about {paper.benchmark}, not about "
-                f"{config.benchmark}",
+                f"beside {name}: its figures are for {paper.benchmark}, not for {config.benchmark}",
                 parameters=("beside",),
             )
     return papers

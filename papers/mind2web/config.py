@@ -92,7 +92,7 @@ class Mind2WebConfig(EnvironmentConfig):
                 )
             if path in found:
                 raise UsageError(
-                    f"recordings {word}: {path} is named twice, and its turns belong to one split"
+                    f"recordings {word}: {path} is named twice; name each file for one split only"
                 )
             found[path] = split if equals else place.stem
         if not found:

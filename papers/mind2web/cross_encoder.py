@@ -35,7 +35,7 @@ class CrossEncoder:
     ) -> None:
         self.folder, self.device, self.batch = Path(folder), device, batch
         if not (self.folder / "config.json").is_file():
-            raise UsageError(f"{folder}: no folder with a ranker in it (a config.json and weights)")
+            raise UsageError(f"{folder}: not a ranker folder (it needs a config.json and weights)")
         expect_trained(self.folder)
         self._loaded: tuple[Any, Any] | None = None
         self._one = threading.Lock()
@@ -80,8 +80,8 @@ class CrossEncoder:
             )
         if model.config.num_labels != 1:
             raise UsageError(
-                f"{self.folder}: gives {model.config.num_labels} numbers, and a ranker one; is it "
-                "a classifier?"
+                f"{self.folder}: the model has {model.config.num_labels} outputs, but a ranker "
+                "has one; is it a classifier?"
             )
         return model.to(device).eval(), reader
 

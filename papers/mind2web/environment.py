@@ -116,8 +116,7 @@ class Recordings:
         for line in read_lines(file):
             if line.start is None:
                 raise UsageError(
-                    f"{file}: recordings are read here and there, so they cannot be packed or "
-                    "come through a pipe"
+                    f"{file}: recordings need random access; use an uncompressed file, not a pipe"
                 )
             try:
                 head = decoder.decode(line.data)

@@ -134,7 +134,7 @@ def load(
     name = "scores" if isinstance(scores, Mapping) else str(scores)
     if not ordered:
         raise UsageError(
-            f"{name}: has none of the {steps} steps of {source}; is it of other data?",
+            f"{name}: has none of the {steps} steps of {source}; was it made for other data?",
             parameters=("scores",),
         )
     lacks = (
@@ -153,7 +153,7 @@ def _files(source: str | PathLike[str]) -> list[Path]:
     paths = [path for path in root.rglob("*") if path.name.endswith(_SUFFIXES) and path.is_file()]
     if not paths:
         raise UsageError(
-            f"{source}: no files of Mind2Web, such as train/train_0.json, or "
+            f"{source}: contains no Mind2Web files, such as train/train_0.json, or "
             "data/train-00000-of-00027.parquet of Multimodal-Mind2Web"
         )
     return sorted(paths, key=_place)
@@ -189,7 +189,7 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
             dict[str, dict[str, float]],
         )
     except msgspec.ValidationError as error:
-        raise InputError(f"{scores}: no score file of Mind2Web: {error}") from None
+        raise InputError(f"{scores}: not a Mind2Web score file: {error}") from None
 
 
 def records(source: str | PathLike[str]) -> Iterator[tuple[str, Any] | BadLine]:
@@ -305,7 +305,7 @@ def _step(turn: _Turn, k: int, index: int, scores: Mapping[str, float] | None) -
     act = turn.actions[k]
     if (kind := _KINDS.get(act.operation.op)) is None:
         raise InputError(
-            f"{act.operation.op!r} is no operation: one of {', '.join(_KINDS)} - at "
+            f"unknown operation {act.operation.op!r}; expected one of {', '.join(_KINDS)} - at "
             f"`$.actions[{k}].operation.op`"
         )
     state = PageState(act.cleaned_html, _candidates(act, scores), tuple(turn.action_reprs[:index]))

@@ -285,7 +285,7 @@ class StepAgent:
             UnscoredError: The model gives no usable answer.
         """
         if observation.text is None:
-            raise NoEvidenceError("step reads the text of the page, and this state has none")
+            raise NoEvidenceError("step reads the text of the page, but this state has none")
         if self._asking is None:
             self.reset(self._task)
         assert self._asking is not None

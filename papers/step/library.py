@@ -343,7 +343,7 @@ def _check(library: Library, folder: Traversable) -> None:
     )
     if strange := [name for name in examples if name.removesuffix(".toml") not in policies]:
         raise UsageError(
-            f"{folder}/examples/{strange[0]}: these are examples of no policy; there are: "
+            f"{folder}/examples/{strange[0]}: no policy has this name; the policies are: "
             f"{', '.join(policies)}"
         )
 

@@ -271,10 +271,10 @@ class StructuredReflection:
             UnscoredError: The model gives no usable answer.
         """
         if verdict.success:
-            raise UsageError("an attempt that succeeded has no step to mend")
+            raise UsageError("a successful attempt has no step to change")
         steps = [step for step in trajectory.steps if not step.action.is_final]
         if not steps:
-            raise NoEvidenceError("nothing was done in this attempt, so no step can be mended")
+            raise NoEvidenceError("this attempt has no actions, so no step can be changed")
         self._task = trajectory.task
         state = build_state(trajectory)
         lines = tuple(format_line(step.action) for step in steps)

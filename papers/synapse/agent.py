@@ -197,7 +197,7 @@ class Synapse:
         """
         if not observation.text or not is_html(observation.text):
             raise NoEvidenceError(
-                "synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with "
+                "synapse reads the page as HTML, but this state has none: MiniWoB++ gives it with "
                 "text = 'html'"
             )
         page = Page(observation.text)
@@ -346,7 +346,7 @@ async def to_actions(call: Call, page: Page) -> list[Action]:
         return [Action("type", str(call), value=call.argument)]
     if call.method == "press":
         if call.argument not in KEYS:
-            raise LookupError(f"there is no key {call.argument!r}")
+            raise LookupError(f"unknown key {call.argument!r}")
         return [
             Action("press", str(call), value=key_names(call.argument.replace("command", "control")))
         ]

@@ -156,7 +156,7 @@ def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
     first = steps[0].observation.text if steps else None
     if not first or "<" not in first:
         raise UnparsableError(
-            "it has no step, or its pages are no HTML (miniwob records them so by its option "
+            "it has no steps, or its pages are not HTML (miniwob records them so by its option "
             "text=html)"
         )
     name = trajectory.task.site or trajectory.task.id
@@ -198,9 +198,7 @@ def to_calls(action: Action, page: Page) -> list[Call]:
     element = None if action.target is None else _element(action.target, page)
     place = None if element is None else build_xpath(element, page)
     if action.target is not None and place is None:
-        raise UnparsableError(
-            f"{excerpt(action.text or action.kind)} is on nothing that the page has"
-        )
+        raise UnparsableError(f"{excerpt(action.text or action.kind)} has no target on the page")
     focus = [] if place is None else [Call("click_xpath", place)]
     if action.kind == "click" and focus:
         return focus
@@ -217,7 +215,7 @@ def to_calls(action: Action, page: Page) -> list[Call]:
     key = _KEY_NAMES.get(action.value or "", (action.value or "").lower())
     if action.kind == "press" and key in KEYS:
         return [*focus, Call("press", key)]
-    raise UnparsableError(f"{excerpt(action.text or action.kind)} has no call")
+    raise UnparsableError(f"{excerpt(action.text or action.kind)} has no equivalent call")
 
 
 def _element(target: str, page: Page) -> Element | None:

@@ -321,7 +321,7 @@ class ExemplarMemory:
         if header is not None and header.embedder != embedder.name:
             raise UsageError(
                 f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; "
-                "they do not mix: take that embedder, with those weights, or make the memory again",
+                "use that embedder with the same weights, or make the memory again",
                 parameters=("embedder",),
             )
         exemplars = tuple(_read_lines(place / EXEMPLARS))
@@ -388,7 +388,7 @@ def _read_vectors(path: Path, rows: int) -> Vectors:
             f"{path}: {len(found) if found.ndim else 0} vectors for {rows} exemplars; {_AGAIN}"
         )
     if found.dtype.kind != "f" or not np.isfinite(found).all():
-        raise UsageError(f"{path}: the vectors hold something that is no number; {_AGAIN}")
+        raise UsageError(f"{path}: the vectors contain a value that is not a number; {_AGAIN}")
     return found
 
 

@@ -131,7 +131,8 @@ class RecordedSynapse:
             and opened is None
         ):
             raise UsageError(
-                "synapse-mind2web shows training tasks: name recorded turns", parameters=("memory",)
+                "synapse-mind2web needs training tasks: name a file of recorded turns",
+                parameters=("memory",),
             )
         self.model, self.spec, self._opened = model, spec, opened
         self._nearest: list[Exemplar] | None = None

@@ -168,12 +168,13 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
     if (folder / EXEMPLARS).is_file():
         if config.shipped:
             raise UsageError(
-                f"{folder} is a memory already: only a new one can begin with what comes with prill"
+                f"{folder} already holds a memory: only a new one can start with the exemplars "
+                "of prill"
             )
         return ExemplarMemory.load(folder, embedder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
-            f"{folder} is there and holds no {EXEMPLARS}: name a new folder, or one of this command"
+            f"{folder} exists without {EXEMPLARS}: name a new folder or an exemplar memory"
         )
     shipped = ExemplarMemory.load(None, embedder)
     return (
@@ -188,7 +189,7 @@ def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None
     found = {verdict.id: verdict for verdict in read_verdicts(config.verdicts)}
     if len({comparable(verdict.evaluator) for verdict in found.values()}) > 1:
         raise UsageError(
-            f"{config.verdicts}: these are verdicts of several judges; name a file of one"
+            f"{config.verdicts}: the file has verdicts of several judges; name a file of one judge"
         )
     if config.calibration is None or not found:
         return found, config.threshold

@@ -214,7 +214,7 @@ def _problem(record: dict[str, Any]) -> str:
 
 def _sound(text: str) -> str:
     if text.encode("utf-8", "replace").decode() != text:
-        raise CodeFailedError("the result has half of a pair of surrogates, which is no text")
+        raise CodeFailedError("the result contains an unpaired surrogate")
     if len(text) > MAX_CHARS:
         raise CodeFailedError(f"the result has {len(text)} characters; {MAX_CHARS} are allowed")
     return text

@@ -70,7 +70,7 @@ class Sentences:
                 if key not in self._kept:
                     if model is None:
                         raise NoEvidenceError(
-                            f"{self._path} has no {what} for {key}: name a model that writes it"
+                            f"{self._path} has no {what} for {key}: name a model to write it"
                         )
                     self._keep(_Line(key, await ask(), model.name))
             self._asking.pop(key, None)

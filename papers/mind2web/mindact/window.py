@@ -64,7 +64,7 @@ def _tokenizer(name: str) -> Tokens:
         raise UsageError(f"tokenizer: {name} cannot be loaded: {error_cause(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
         raise UsageError(
-            f"tokenizer: {name} cannot tell where its tokens are; give one that has a {_FILES[0]}"
+            f"tokenizer: {name} cannot return token offsets; use one with a {_FILES[0]}"
         )
 
     def encode(text: str) -> Sequence[Span]:

@@ -146,7 +146,7 @@ async def rank_step(trajectory: Trajectory, index: int, ranker: Ranker) -> Ranke
     # a non-finite score cannot be ordered or written to a file
     if not all(map(math.isfinite, found)):
         raise InputError(
-            f"{trajectory.id}, step {index}: {ranker.name} gave a score that is no number"
+            f"{trajectory.id}, step {index}: {ranker.name} gave a score that is not a number"
         )
     return ranked(trajectory, index, texts, dict(zip(different, found, strict=True)))
 
@@ -349,8 +349,8 @@ def _open_log(path: Path, about: _About, resume: bool) -> _Log:
     def check(record: _Line | _About, start: int) -> None:
         if start == 0 and record != about:
             raise UsageError(
-                f"{path}: is of another ranker or of other trajectories; choose another output, or "
-                "begin again",
+                f"{path}: belongs to another ranker or other trajectories; choose another "
+                "output, or start again",
                 parameters=("output", "resume"),
             )
 

@@ -72,7 +72,8 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
         RecursionError,
     ) as error:
         raise InputError(
-            f'{path}: no score file, which is {{"scores": {{sample: {{node: score}}}}}}: {error}'
+            f'{path}: not a score file of the form {{"scores": {{sample: {{node: score}}}}}}: '
+            f"{error}"
         ) from None
 
 

@@ -351,7 +351,7 @@ def _parsed(html: str) -> etree._Element:
     except ImportError:
         raise MissingExtraError("lxml", "papers") from None
     if "<!ENTITY" in html:
-        raise InputError("the page declares entities of its own, which no page of Mind2Web does")
+        raise InputError("the page declares XML entities, which Mind2Web pages do not")
     # huge_tree: libxml2 otherwise stops at 256 levels; with it, it fails with an error at some
     # thousand
     options = {
@@ -366,7 +366,7 @@ def _parsed(html: str) -> etree._Element:
             html.encode("utf-8", "replace"), etree.XMLParser(encoding="utf-8", **options)
         )
     except etree.XMLSyntaxError as error:
-        raise InputError(f"the page is no XML: {' '.join(str(error.msg).split())}") from None
+        raise InputError(f"the page is not valid XML: {' '.join(str(error.msg).split())}") from None
 
 
 def _words(element: etree._Element | str) -> str:

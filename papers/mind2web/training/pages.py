@@ -74,7 +74,7 @@ class GoldTurns:
     ) -> None:
         if is_stream(path):
             raise UsageError(
-                f"{path}: trajectories are read again and again; name a file", parameters=("rows",)
+                f"{path}: trajectories are read several times; name a file", parameters=("rows",)
             )
         expect_unchanged(path)
         self.path = Path(path)

@@ -79,9 +79,7 @@ class PlannerRecipe(PageRecipe):
                 reason = reason or f"{turns.place(step)}: {error}"
             say("steps", done, len(turns.steps))
         if not lengths:
-            raise UsageError(
-                f"the policy has no words for any step; {reason}", parameters=("policy",)
-            )
+            raise UsageError(f"the policy cannot format any step; {reason}", parameters=("policy",))
         fitting = [step for step, (asked, _) in lengths.items() if limit is None or asked <= limit]
         if not fitting or (spec.overlong == "error" and len(fitting) < len(lengths)):
             longest = max(lengths, key=lambda step: lengths[step])
@@ -182,7 +180,7 @@ class PlannerRows:
             )
         except (UnscoredError, InputError) as error:
             raise UsageError(
-                f"{self.gold.place(draw.step)}: the policy has no words for it: {error}"
+                f"{self.gold.place(draw.step)}: the policy cannot format it: {error}"
             ) from None
         row = encoded(self.tokenizer, question, answer)
         if self.limit is not None and len(row["input_ids"]) > self.limit:
@@ -213,7 +211,7 @@ def lesson(gold: GoldTurns, step: GoldStep, teacher: Teacher, draw: int) -> tupl
     for message in worded(messages, "", _CODE):
         if any(isinstance(part, Image) for part in message.parts):
             raise UsageError(
-                "the policy shows pictures, and a planner reads text", parameters=("policy",)
+                "the policy sends images, but a planner reads only text", parameters=("policy",)
             )
         texts.append("".join(part for part in message.parts if isinstance(part, str)))
     return one_text(texts), answer

@@ -70,7 +70,7 @@ class Service:
             ) from None
         except msgspec.DecodeError:
             raise EnvironmentFailedError(
-                f"the airline at {self.address} answers {path} with what is no JSON"
+                f"the airline at {self.address} returned invalid JSON for {path}"
             ) from None
 
 
@@ -173,7 +173,7 @@ class Airline:
         named = parse_qs(urlsplit(task.start_url or "").query).get("scenario")
         if not named:
             raise UsageError(
-                f"task {task.id!r}: its start_url names no scenario: {PUBLIC}/?scenario=…"
+                f"task {task.id!r}: its start_url has no scenario: {PUBLIC}/?scenario=…"
             )
         self._scenario = named[0]
         name = task.id.removeprefix("airline/").partition("?")[0]

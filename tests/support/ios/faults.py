@@ -1,7 +1,7 @@
 """Faults of a fake companion, set in a file `faults.json` next to its simulators.
 
-It maps a request (a command such as `boot`, an RPC such as `screenshot`, or `start` for the start of
-a companion) to its fault: one name for every request, or a list of names, one for each request,
+It maps a request (a command such as `boot`, an RPC such as `screenshot`, or `start` for the start
+of a companion) to its fault: one name for every request, or a list of names, one for each request,
 where "ok" means no fault. The names:
 
     hang      no answer

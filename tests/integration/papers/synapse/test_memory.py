@@ -125,12 +125,12 @@ async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
         (
             "vectors.npy",
             saved([[0, math.nan]]),
-            "vectors.npy: the vectors hold something that is no number",
+            "vectors.npy: the vectors contain a value that is not a number",
         ),
         (
             "vectors.npy",
             saved([["a", "b"]]),
-            "vectors.npy: the vectors hold something that is no number",
+            "vectors.npy: the vectors contain a value that is not a number",
         ),
         ("vectors.npy", saved([0, 0]), "vectors.npy: 2 vectors for 1 exemplars"),
     ],

@@ -156,7 +156,7 @@ def test_a_score_that_is_no_number_is_told(gold: Path, tmp_path: Path) -> None:
         rank_file(gold, Diverged(), tmp_path / "s.json", reordered=tmp_path / "r.jsonl")
     )
     (problem,) = tally.problems
-    assert "t1, step 0: length gave a score that is no number" in problem
+    assert "t1, step 0: length gave a score that is not a number" in problem
     assert list(read_scores(tmp_path / "s.json")) == ["t0_u0", "t2_u2"]
     turns = [
         turn.id for turn in read_trajectories(tmp_path / "r.jsonl") if isinstance(turn, Trajectory)
