@@ -43,7 +43,7 @@ def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
     """Yields the tasks of Parquet files, each after its last row is read.
 
     Args:
-        paths: The files; the rows of one task may stand in several.
+        paths: The files; one task may have rows in several files.
 
     Yields:
         A place and a task in the form of Mind2Web's JSON, with `indexes`, the places of its actions

@@ -271,7 +271,7 @@ async def test_an_encoder_reads_the_same_in_batches(tiny_model: Callable[[str], 
     assert together.shape[0] == 2
     assert np.allclose(together[0], (await embedder.embed(["click the button"]))[0], atol=1e-4)
     assert embedder.name == f"local:{folder.name} {folder_hash(folder)}"
-    with pytest.raises(UsageError, match="no sentence encoder"):
+    with pytest.raises(UsageError, match="not a sentence encoder"):
         await make_embedder("local:no/such").embed(["a"])
 
 

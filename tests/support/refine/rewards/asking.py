@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from table import COMMON, in_loop, made, trajectory_for  # beside this script
+from table import COMMON, in_loop, made, trajectory_for  # in this folder
 
 from prill.refine.rewards import TRLReward, to_json
 

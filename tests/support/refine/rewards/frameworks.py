@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from asking import ASKING  # beside this script
+from asking import ASKING  # in this folder
 from table import CASES, COMMON, POLICIES, in_loop, made, seen, trajectory_for
 
 from prill.refine.rewards import Reward, to_json

@@ -135,7 +135,7 @@ def test_a_stopped_ranking_goes_on(gold: Path, tmp_path: Path) -> None:
     assert asyncio.run(stopped())
     with (tmp_path / "s.json.steps").open("ab") as file:
         file.write(b'{"sample": "t1_u1", "sco')
-    with pytest.raises(UsageError, match="is of another ranker"):
+    with pytest.raises(UsageError, match="belongs to another ranker"):
         asyncio.run(rank_file(gold, Bm25(), tmp_path / "s.json"))
     ranker = Counting()
     tally = asyncio.run(rank_file(gold, ranker, tmp_path / "s.json"))
