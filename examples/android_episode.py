@@ -1,10 +1,9 @@
-"""One recorded episode on an Android phone or emulator that adb sees; no agent, only a few actions
-written down here.
+"""Records one episode on an Android phone or emulator that adb can reach, with a few scripted
+actions instead of an agent.
 
 Run: .venv/bin/python examples/android_episode.py OUT [SERIAL] [APPIUM_URL]
-Without APPIUM_URL it goes over adb alone. Without a phone:
-`python -m tests.support.android --port 5038` in the root of the repository is one for trying things
-out; say ANDROID_ADB_SERVER_PORT=5038 then.
+Without APPIUM_URL it uses adb only. Without a phone, start a fake one in the root of the
+repository: `python -m tests.support.android --port 5038`. Then set ANDROID_ADB_SERVER_PORT=5038.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from prill.emulators import Android, AndroidSpec
 
 
 class LookAtSettings:
-    """A policy: anything with `reset` and `act` is one."""
+    """A policy: any class with `reset` and `act` is a policy."""
 
     def reset(self, task: Task) -> None:
         self.left = [

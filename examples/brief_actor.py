@@ -1,10 +1,12 @@
-"""An agent for a small model: prompts of a hundred tokens where `react` sends a thousand, and a
-click as its only action.
+"""An agent for a small model. Its prompts have a hundred tokens, where `react` sends a thousand,
+and its only action is a click.
 
-Run: prill reflexion miniwob --tasks click-test --policy examples/brief_actor.py:Brief --model
-embedded --judge oracle -o o `--model` fills the parameter `model`. The list `lessons` is what
-`prill reflexion` asks for. Without a method `reflect`, the same model would be asked for them at
-length, and a very small one does not come to an end.
+Run: prill reflexion miniwob --tasks click-test --policy examples/brief_actor.py:Brief \\
+         --model embedded --judge oracle -o o
+
+`--model` sets the parameter `model`. `prill reflexion` requires the attribute `lessons`. Without a
+method `reflect`, prill would ask the same model for lessons with a long prompt, which a very small
+model cannot answer.
 """
 
 from prill import Action, Observation, Step, Task, Trajectory, Verdict
@@ -12,7 +14,7 @@ from prill.models import LanguageModel, Message, WordFormat
 
 
 class Brief:
-    """Shows the lines of a page with numbers, and clicks on the one that the model chooses."""
+    """Shows the lines of a page with numbers and clicks the line that the model chooses."""
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
@@ -37,7 +39,7 @@ class Brief:
         return f"After {last.action.target}, {line} is worth a try."
 
     async def _choose(self, observation: Observation, question: str) -> str:
-        """The line of the page that the model names."""
+        """Returns the line of the page that the model chose."""
         lines = (observation.text or "an empty page").splitlines()
         page = "\n".join(f"{number}: {line.strip()}" for number, line in enumerate(lines, 1))
         form = WordFormat("line", tuple(map(str, range(1, len(lines) + 1))))

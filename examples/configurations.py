@@ -1,4 +1,4 @@
-"""Every configuration of prill, made in Python. Nothing runs: each line makes a value.
+"""Creates every configuration of prill in Python. Nothing runs: each line only makes a value.
 
 Run: python examples/configurations.py
 The comments name the functions of `prill` that take them.
@@ -11,7 +11,7 @@ import prill.papers
 import prill.papers.bench
 from prill.refine import ExportSpec, FilterSpec, StudyArm
 
-# parts: wherever one stands, its name or a table does as well
+# components: each accepts its name or a table as well
 model = prill.ModelConfig("gpt-4o", base_url="http://localhost:8000/v1", temperature=0.0)
 captioner = prill.CaptionerConfig("vlm", model=model, max_tokens=512)
 judge = prill.JudgeConfig("modular", captioner=captioner, model=model)
@@ -52,7 +52,7 @@ runs: list[object] = [
     ),
     prill.JudgesConfig(judge="vlm"),
     prill.ShowConfig(id="tea-1", verdicts=["v.jsonl"], trajectories=["t.jsonl"]),
-    # trust: agree, rate, compare, best, calibrate, fit, redteam, annotate, report, view
+    # evaluating judges: agree, rate, compare, best, calibrate, fit, redteam, annotate, report, view
     prill.AgreeConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", by=["site"]),
     prill.RateConfig(verdicts="v.jsonl", labels="l.jsonl", trajectories="t.jsonl", width=0.1),
     prill.CompareConfig(a="old.jsonl", b="new.jsonl", require="B >= A - 0.02", junit="c.xml"),
@@ -79,7 +79,7 @@ runs: list[object] = [
         output="l.jsonl",
         blind=True,
     ),
-    # better agents: reflexion, filter, filtered_bc, train, watch, simulate_retries
+    # improving agents: reflexion, filter, filtered_bc, train, watch, simulate_retries
     prill.ReflexionConfig(
         environment=places[0],
         policy=policy,
@@ -129,7 +129,7 @@ runs: list[object] = [
         logs=["observations.jsonl"], output="watch.html", window=50, drift_alarm=True
     ),
     prill.SimulationConfig(output="simulated", success=0.5, runs=40),
-    # play: rollout, bench_async, devices; check_sites takes a WebArenaConfig
+    # running agents: rollout, bench_async, devices; check_sites takes a WebArenaConfig
     prill.RolloutConfig(
         environment=places[0],
         policy=policy,

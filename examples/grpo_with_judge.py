@@ -1,9 +1,9 @@
-"""Two steps of TRL's GRPO with a judge as the reward: an untrained model of 50,000 numbers, on a
-CPU, nothing downloaded.
+"""Runs two steps of TRL's GRPO with a judge as the reward. An untrained model of 50,000 parameters
+trains on a CPU, without downloads.
 
 Run: OPENAI_BASE_URL=http://127.0.0.1:8000/v1 .venv/bin/python examples/grpo_with_judge.py MODEL
-(python -m prill.testing.endpoint.server --port 8000 is an endpoint for trying it out.) Put your own
-model and tasks in the place of tiny_model() and TASKS; it needs pip install '.[train]'.
+(`python -m prill.testing.endpoint.server --port 8000` starts a mock endpoint.) Replace tiny_model()
+and TASKS with your own model and tasks. It needs pip install '.[train]'.
 """
 
 import sys
@@ -22,7 +22,7 @@ TEMPLATE = (
 
 
 def tiny_model() -> tuple[Any, Any]:
-    """A language model that knows nothing, and its tokenizer of bytes."""
+    """Returns an untrained language model and its byte tokenizer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -48,9 +48,9 @@ def tiny_model() -> tuple[Any, Any]:
 
 
 def main(judge_model: str) -> None:
-    """Trains, and says how the rewards were."""
-    # TRL imports torchvision, if it is there. Its usual wheel, which is for CUDA, cannot be
-    # imported beside a torch for CPUs without this.
+    """Trains the model and prints the rewards."""
+    # TRL imports torchvision if it is installed. The default wheel, built for CUDA, fails to import
+    # next to a CPU build of torch without this patch.
     mend_torchvision()
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportPrivateImportUsage]
@@ -58,7 +58,7 @@ def main(judge_model: str) -> None:
     reward = prill.reward(
         "modular", captioner="text", model=judge_model, kind="success", on_unscored="abstain"
     )
-    # judges the completion; for episodes, see docs/how-to/rewards.md
+    # judges the completion only; for episodes, see docs/how-to/rewards.md
     judges: list[Any] = [TRLReward(reward, column=None)]
     model, tokenizer = tiny_model()
     with tempfile.TemporaryDirectory() as folder:

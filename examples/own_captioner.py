@@ -1,7 +1,7 @@
-"""A captioner of your own: the first lines of the page's text.
+"""A custom captioner that returns the first lines of the page's text.
 
-Run: prill score t.jsonl -o v.jsonl --judge modular --captioner examples/own_captioner.py:FirstLines
---model M
+Run: prill score t.jsonl -o v.jsonl --judge modular \\
+         --captioner examples/own_captioner.py:FirstLines --model M
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class FirstLines:
     lines: int = 20
 
     @property
-    def name(self) -> str:  # what verdicts record: whatever changes the text belongs in it
+    def name(self) -> str:  # recorded in verdicts: it has to change whenever the text changes
         return f"first-{self.lines}-lines"
 
     async def __call__(self, observation: Observation) -> str:

@@ -1,16 +1,18 @@
-"""An environment of your own: anything with `reset`, `step` and `close`. The keyword parameters of
-its class are its options.
+"""A custom environment: any class with `reset`, `step` and `close`. The keyword parameters of the
+class are its options.
 
-Run: prill rollout examples/own_environment.py:Counter --goal "Count to 3" --policy
-examples/own_policy.py:Add -o out `--start 1` sets an option. With a method `grade` the labels are
-recorded, too; one that takes screenshots has a parameter `images`, the folder for them.
+Run: prill rollout examples/own_environment.py:Counter --goal "Count to 3" \\
+         --policy examples/own_policy.py:Add -o out
+
+`--start 1` sets an option. If the class has a method `grade`, prill records the labels too. A class
+that takes screenshots has a parameter `images`, the folder for them.
 """
 
 from prill import Action, LabelRecord, Observation, Task, Trajectory
 
 
 class Counter:
-    """A counter that the keys + and - move."""
+    """A counter that the keys + and - change."""
 
     platform = "desktop"
 

@@ -1,4 +1,4 @@
-"""A judge of your own, the short way: success when the last page holds a phrase.
+"""A custom judge as a function: success if the last page contains a phrase.
 
 Run: prill score t.jsonl -o v.jsonl --judge examples/own_function.py:thanks
 """
@@ -6,8 +6,8 @@ Run: prill score t.jsonl -o v.jsonl --judge examples/own_function.py:thanks
 import prill
 
 
-# raise the version when the verdicts change
+# increase the version when the verdicts change
 @prill.as_judge("thanks", version="1", screenshots=False)
 async def thanks(trajectory: prill.Trajectory) -> bool | None:
     text = trajectory.observations[-1].text if trajectory.observations else None
-    return None if text is None else "thank you" in text.lower()  # None: it cannot tell
+    return None if text is None else "thank you" in text.lower()  # None: no verdict

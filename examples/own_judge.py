@@ -1,7 +1,7 @@
-"""A judge of your own: success when the last page holds a phrase.
+"""A custom judge as a class: success if the last page contains a phrase.
 
-Run: prill score t.jsonl -o v.jsonl --judge examples/own_judge.py:PhraseJudge --phrase 'order
-placed'
+Run: prill score t.jsonl -o v.jsonl --judge examples/own_judge.py:PhraseJudge \\
+         --phrase 'order placed'
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ class PhraseJudge:
     phrase: str = "thank you"
 
     @property
-    def info(self) -> EvaluatorInfo:  # raise the version when the verdicts change
+    def info(self) -> EvaluatorInfo:  # increase the version when the verdicts change
         return EvaluatorInfo("phrase", "1", params={"phrase": self.phrase})
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        return ()  # the image files that it looks at
+        return ()  # the image files that the judge reads
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         text = trajectory.observations[-1].text if trajectory.observations else None

@@ -1,10 +1,10 @@
-"""An agent of your own that learns from its attempts: a policy with a list `lessons`, and a method
+"""A custom agent that learns from its attempts: a policy with an attribute `lessons` and a method
 `reflect`.
 
-Run: prill reflexion examples/own_environment.py:Counter --goal "Count to 3" --policy
-examples/own_learner.py:Patient \
-         --judge oracle -o out
-A policy without `reflect` that asks a model, such as react, needs the list only: prill asks the
+Run: prill reflexion examples/own_environment.py:Counter --goal "Count to 3" \\
+         --policy examples/own_learner.py:Patient --judge oracle -o out
+
+A policy that calls a model, such as react, needs only `lessons`. Without `reflect`, prill asks the
 model for the lessons.
 """
 

@@ -1,5 +1,5 @@
-"""A policy of your own: anything with `reset` and `act`. The keyword parameters of its class are
-its options.
+"""A custom policy: any class with `reset` and `act`. The keyword parameters of the class are its
+options.
 
 Run: prill rollout miniwob --tasks click-button --policy examples/own_policy.py:ClickNamed -o out
 """
@@ -8,9 +8,7 @@ from prill import Action, Observation, Step, Task
 
 
 class ClickNamed:
-    """Clicks the first element whose line names what the goal has in quotes, then says that it is
-    done.
-    """
+    """Clicks the first element whose line contains the quoted name in the goal, then stops."""
 
     def __init__(self, *, role: str = "button") -> None:
         self.role = role
@@ -29,7 +27,7 @@ class ClickNamed:
 
 
 class Add:
-    """For examples/own_environment.py: adds one until the goal's number is there."""
+    """Adds one until the counter shows the goal's number. For examples/own_environment.py."""
 
     def reset(self, task: Task) -> None:
         self.wanted = task.goal.split()[-1]

@@ -1,5 +1,6 @@
-"""Record an agent of your own while it drives a page of Playwright. Run: .venv/bin/python
-examples/record_live.py OUT
+"""Records a custom agent while it drives a Playwright page.
+
+Run: .venv/bin/python examples/record_live.py OUT
 
 With browser-use: `Agent(…, register_new_step_callback=run.on_step,
 register_done_callback=run.on_done)`.

@@ -1,8 +1,8 @@
-"""A reward function for reinforcement learning: episodes in, numbers out, None where no verdict was
-possible.
+"""A reward function for reinforcement learning. It takes episodes and returns numbers, or None for
+an episode without a verdict.
 
 Run: OPENAI_BASE_URL=http://127.0.0.1:8000/v1 .venv/bin/python examples/reward.py MODEL
-(python -m prill.testing.endpoint.server --port 8000 is an endpoint for trying it out.)
+(`python -m prill.testing.endpoint.server --port 8000` starts a mock endpoint.)
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from prill import Action, Observation, Step, Task, Trajectory
 
 
 class Reward:
-    """1 for success, 0 for failure. None means unscored: leave the episode out of the batch, it is
-    not a failure.
+    """Returns 1 for success, 0 for failure, and None for an unscored episode. Leave an unscored
+    episode out of the batch; it is not a failure.
     """
 
     def __init__(self, model: str) -> None:
@@ -40,4 +40,4 @@ if __name__ == "__main__":
         episode(2, seen=None),
     ]
     print(asyncio.run(reward(batch)))
-    print(asyncio.run(reward(batch)))  # a new event loop for each call, as some trainers do it
+    print(asyncio.run(reward(batch)))  # a new event loop for each call, as in some trainers

@@ -1,5 +1,6 @@
-"""Judge a few recorded attempts with the embedded model. Run: .venv/bin/python
-examples/score_offline.py [COUNT]
+"""Judges a few recorded attempts with the embedded model.
+
+Run: .venv/bin/python examples/score_offline.py [COUNT]
 """
 
 import sys

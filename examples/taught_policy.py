@@ -1,10 +1,10 @@
-"""A policy of your own that asks a model and can be taught by its own attempts: `demonstrate` asks
-what `act` asks.
+"""A custom policy that calls a model and can be trained on its own attempts. `demonstrate` returns
+the same request as `act`.
 
 Run: prill filter t.jsonl --verdicts v.jsonl -o rows --policy examples/taught_policy.py:Pointer
-Then: prill train policy rows/sft.jsonl -o adapter, and prill rollout … --policy
-examples/taught_policy.py:Pointer \
-          --model local:DIR --model.adapter adapter
+Then: prill train policy rows/sft.jsonl -o adapter
+And: prill rollout … --policy examples/taught_policy.py:Pointer \\
+         --model local:DIR --model.adapter adapter
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Pointer:
     """Clicks the line that the model repeats."""
 
     def __init__(self, model: LanguageModel | None = None, *, max_tokens: int = 32) -> None:
-        self.model = model  # None: it only demonstrates
+        self.model = model  # None: the policy can only demonstrate
         self.max_tokens = max_tokens
 
     def reset(self, task: Task) -> None:
@@ -35,8 +35,8 @@ class Pointer:
         return Step(observation, Action("click", f"click {line}", target=line))
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """What `act` would have asked at that step, and the answer that leads to the recorded
-        action.
+        """Returns the request that `act` would have sent at that step, and the answer that leads to
+        the recorded action.
         """
         step = trajectory.steps[index]
         if step.action.kind != "click" or not step.action.target:
@@ -45,7 +45,9 @@ class Pointer:
 
 
 def question(goal: str, observation: Observation) -> list[Message]:
-    """The messages of both: what is played is what is taught."""
+    """Returns the messages for both `act` and `demonstrate`, so that training and inference
+    match.
+    """
     if not observation.text:
         raise NoEvidenceError("the page was recorded without its text")
     return [Message("user", (QUESTION.format(goal=goal, page=observation.text),))]

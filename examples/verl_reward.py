@@ -1,5 +1,5 @@
-"""The reward function of verl: `reward.custom_reward_function.path=examples/verl_reward.py`, and
-the manager `naive`.
+"""A reward function for verl: set `reward.custom_reward_function.path=examples/verl_reward.py` and
+the reward manager `naive`.
 """
 
 import prill

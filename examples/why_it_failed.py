@@ -1,5 +1,6 @@
-"""What answers claim, why runs failed, and a question of your own. Run: .venv/bin/python
-examples/why_it_failed.py [MODEL]
+"""Reports what answers claim, why runs failed, and the answers to a custom question.
+
+Run: .venv/bin/python examples/why_it_failed.py [MODEL]
 """
 
 import sys

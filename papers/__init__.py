@@ -1,8 +1,8 @@
-"""Papers: one folder for each, with its agent, prompts, environment, trainings and published
-figures.
+"""Implementations of papers. Each folder holds one paper's agent, prompts, environment, training
+and published figures.
 
-Nothing outside imports them; registries find them by name. `prill papers --help` lists their
-commands.
+No module outside this package imports them; the registries find them by name.
+`prill papers --help` lists their commands.
 """
 
 from __future__ import annotations

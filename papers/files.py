@@ -1,4 +1,4 @@
-"""Files next to a paper's code: how the paper plays (`settings.toml`), wording, worked examples."""
+"""Reads data files of a paper: its settings (`settings.toml`), wording and worked examples."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 @cache
 def read_text(package: str, name: str) -> str:
-    """The text of a package's file."""
+    """Returns the text of a file in a package."""
     return (resources.files(package) / name).read_text(encoding="utf-8")
 
 
 @cache
 def read_toml(package: str, name: str) -> dict[str, Any]:
-    """The table of a package's TOML file."""
+    """Returns the table of a TOML file in a package."""
     return tomllib.loads(read_text(package, name))
 
 
 def settings_for(package: str, environment: str) -> dict[str, Any]:
-    """Looks up how a paper plays in an environment.
+    """Returns a paper's settings for an environment.
 
     Args:
         package: The package of the paper.
         environment: The environment's name.
 
     Returns:
-        The settings: fields of the run's configuration and of the environment's; empty where the
-        paper does not play there.
+        The fields of the run's configuration and the environment's to set; empty where the
+        paper does not use that environment.
     """
     return dict(read_toml(package, "settings.toml").get(environment, {}))

@@ -1,5 +1,5 @@
-"""What a policy reads of a page, where the environment can show it in several ways, and pages that
-the environment shows as HTML with numbers.
+"""Parses pages that an environment shows as HTML with element numbers, and names the page formats
+that a policy can read.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Literal
 
-# A policy's attribute `page_text`: the commands set the environment's option `text` by it, unless
-# they are told otherwise.
+# The attribute `page_text` of a policy. The commands set the environment's option `text` to it
+# unless the user sets the option.
 PageText = Literal["lines", "html"]
-REF = "data-wob_ref"  # the attribute that has an element's number
+REF = "data-wob_ref"  # the attribute that holds an element's number
 _VOID = {"area", "br", "col", "hr", "img", "input", "wbr"}
 
 
 def is_html(text: str) -> bool:
-    """Whether a state's text is a page in HTML; lines never begin with a tag."""
+    """Returns whether a state's text is an HTML page. The line format never begins with a tag."""
     return text.lstrip().startswith("<")
 
 
 @dataclass(eq=False)
 class HtmlElement:
-    """An element; `words` are all texts that stand in it directly. Without a parent: what is around
-    the page.
+    """An element. `words` are all texts directly inside it. The root around the page has no
+    parent.
     """
 
     tag: str
@@ -34,28 +34,28 @@ class HtmlElement:
     words: str = ""
 
     def ancestors(self) -> Iterator[HtmlElement]:
-        """The element itself, and those around it."""
+        """Yields the element itself and its ancestors."""
         element: HtmlElement | None = self
         while element is not None:
             yield element
             element = element.parent
 
     def is_in(self, id: str) -> bool:
-        """Whether the element with this id is it, or around it."""
+        """Returns whether the element or an ancestor has this id."""
         return any(element.attributes.get("id") == id for element in self.ancestors())
 
 
 @dataclass(eq=False)
 class HtmlText:
-    """A text that stands in an element directly."""
+    """A text directly inside an element."""
 
     parent: HtmlElement
     words: str
 
 
 def read_html(html: str) -> list[HtmlElement | HtmlText]:
-    """The elements and texts of a page in its order. The environment closes every tag, but for
-    those that hold nothing.
+    """Returns the elements and texts of a page in document order. The environment closes every tag
+    except void elements.
     """
     reader = _Reader()
     reader.feed(html)
@@ -67,7 +67,7 @@ class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.nodes: list[HtmlElement | HtmlText] = []
-        self._open = [HtmlElement("", {})]  # around the page
+        self._open = [HtmlElement("", {})]  # the root around the page
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         parent = self._open[-1]

@@ -1,11 +1,11 @@
-"""Replies as chat models write them: what of a reply is the answer, and how many replies could not
-be read.
+"""Parses chat models' replies: extracts the answer, and counts unreadable replies.
 
-Each paper has a grammar of its own; what stands around an answer is alike: thoughts between tags,
-tokens of chat templates, Markdown, fences, JSON or tool calls in place of text, labels in other
-languages. A reply without an answer, or with two that differ, is refused with words that the model
-can be shown, and counted; it is never taken for an action. The forms of tool calls are those of
-OpenAI's and Anthropic's APIs, and of the chat templates of Qwen, Llama 3.1 and Hermes.
+Each paper has its own answer grammar. The text around the answer is common to all: reasoning tags,
+tokens of chat templates, Markdown, code fences, JSON or tool calls instead of text, labels in other
+languages. A reply with no answer, or with two different ones, is refused and counted; it is never
+taken for an action. The error message is written so that it can be shown to the model. The formats
+of tool calls are those of OpenAI's and Anthropic's APIs, and of the chat templates of Qwen, Llama
+3.1 and Hermes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prill.models.replies import excerpt
 from prill.protocols import Message
 
 T = TypeVar("T")
-MAX_CHARS = 20_000  # of a reply: what comes after them is not read
+MAX_CHARS = 20_000  # of a reply; the rest is ignored
 _MAX_SHOWN, _MAX_VALUES, _MAX_DEPTH = 3, 200, 5
 _TAGS = "think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|analysis"
 _THOUGHTS_END = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]|◁/think▷", re.IGNORECASE)
@@ -83,7 +83,7 @@ _INSIDE = (
     "plan",
     "steps",
 )
-# What an element is called among the arguments.
+# Argument names for an element.
 ELEMENT_NAMES = (
     "id",
     "element_id",
@@ -96,7 +96,7 @@ ELEMENT_NAMES = (
     "node_id",
     "element_number",
 )
-# What explains, and is no argument.
+# Argument names for an explanation, which is ignored.
 _WHY = (
     "reason",
     "reasoning",
@@ -111,33 +111,33 @@ _WHY = (
 
 
 class UnreadableReplyError(UnreadableActionError):
-    """A reply that holds no answer, or two. The message says what was expected, in words that the
-    model can be shown.
+    """Raised for a reply with no answer, or with two different ones. The message states the
+    expected form and can be shown to the model.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as JSON, as XML or as Python: the function in lower case, and what it is given, by
-    name where there is one.
+    """A tool call in JSON, XML or Python: the function name in lower case, and the arguments, by
+    name where they have one.
     """
 
     name: str
     arguments: tuple[tuple[str, Any], ...]
 
     def get(self, *names: str) -> Any:
-        """The first argument with one of these names; None where there is none."""
+        """Returns the first argument with one of these names. None if there is none."""
         return next((value for key, value in self.arguments if key in names), None)
 
     def values(self) -> list[str]:
-        """What it is given, as text."""
+        """Returns the argument values as text."""
         return [_as_text(value) for _, value in self.arguments if value is not None]
 
 
 @dataclass
 class ReplyCounts:
-    """How many replies were read in an episode, and how many could not be. `first` are the first
-    unreadable ones, cut short.
+    """The numbers of read and unreadable replies in an episode. `first` holds the first unreadable
+    ones, truncated.
     """
 
     calls: int = 0
@@ -152,7 +152,7 @@ class ReplyCounts:
             self.first.append(excerpt(reply))
 
     def report(self) -> dict[str, Any]:
-        """What the record of the episode says; nothing where no reply was read."""
+        """Returns the counts for the episode's metadata. Empty if no reply was read."""
         if not self.calls:
             return {}
         counts = {
@@ -166,13 +166,13 @@ class ReplyCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyFigures:
-    """Replies of one or of many episodes, for tables.
+    """Reply counts of one or many episodes, for tables.
 
     Args:
         calls: How many replies were read.
         unreadable: How many of them could not be read.
-        repaired: How many of these were mended by asking once more.
-        first: The first unreadable ones, cut short.
+        repaired: How many of these were replaced by a readable reply after one more request.
+        first: The first unreadable replies, truncated.
     """
 
     calls: int = 0
@@ -182,7 +182,7 @@ class ReplyFigures:
 
     @classmethod
     def recorded(cls, metadata: Mapping[str, Any]) -> ReplyFigures:
-        """Reads what the record of an episode says; nothing where it does not say."""
+        """Reads the counts from an episode's metadata. They are zero if the metadata has none."""
         try:
             return msgspec.convert(metadata.get("replies", {}), cls)
         except msgspec.ValidationError:
@@ -205,20 +205,20 @@ async def ask_readable(
     *,
     repair: bool,
 ) -> tuple[str, T]:
-    """Asks, reads the reply, and counts it.
+    """Requests a reply, parses it, and counts the result.
 
     Args:
-        ask: Gives the reply to messages.
+        ask: Returns the model's reply to messages.
         messages: The request.
-        read: Reads a reply.
-        counts: Where it is counted.
-        repair: Ask once more for a reply that cannot be read, with the error.
+        read: Parses a reply.
+        counts: The counters to update.
+        repair: Whether to ask once more after an unreadable reply, with the error.
 
     Returns:
-        The reply, and what was read in it.
+        The reply and its parsed value.
 
     Raises:
-        UnreadableActionError: The reply cannot be read, or the second one neither.
+        UnreadableActionError: The reply, or with `repair` the second reply, is unreadable.
     """
     for tries in range(1 + repair):
         reply = await ask(messages)
@@ -239,7 +239,7 @@ async def ask_readable(
 def repair_messages(
     messages: Sequence[Message], reply: str, problem: object
 ) -> tuple[Message, ...]:
-    """The request once more, with what was answered and why it cannot be used."""
+    """Returns the request followed by the unreadable reply and the error."""
     advice = (
         f"That cannot be used: {problem}. Answer again, in the form that was asked for, and "
         "with nothing else."
@@ -252,8 +252,8 @@ def repair_messages(
 
 
 def visible_text(reply: str) -> str:
-    """What a model says to others: without its thoughts, the tokens of its template, and tags
-    around the answer.
+    """Returns the visible text of a reply: without reasoning, template tokens, and tags around the
+    answer.
     """
     text = reply[:MAX_CHARS].translate(_INVISIBLE)
     channels = list(_CHANNEL.finditer(text))
@@ -271,35 +271,34 @@ def visible_text(reply: str) -> str:
 
 
 def fenced_blocks(text: str) -> list[str]:
-    """What stands between fences, in order, without the language; a fence that is never closed
-    holds nothing.
+    """Returns the contents of fenced code blocks, in order, without the language name. An unclosed
+    fence has no content.
     """
     return [found[3].strip("\r\n") for found in _FENCE.finditer(text)]
 
 
 def without_fences(text: str) -> str:
-    """The text without the marks of fences; what stands between them stays."""
+    """Returns the text without fence marks. The contents of the blocks stay."""
     return re.sub(r"^[ \t]*(?:```+|~~~+)[ \t]*[\w+-]*[ \t]*$", "", text, flags=re.MULTILINE)
 
 
 def ticked_spans(text: str) -> list[str]:
-    """What stands between single back-ticks on a line."""
+    """Returns the contents of single-backtick spans on a line."""
     return [found[1].strip() for found in _TICKED.finditer(text)]
 
 
 def asserted_text(text: str) -> str:
-    """The sentences that a model stands by: without those that deny, or make a condition, of what
-    they mention.
+    """Returns the sentences that the model asserts, without negated or conditional sentences.
 
-    What is quoted in back-ticks or brackets counts for neither.
+    Negations inside back-ticks or brackets do not count.
     """
     sentences = _SENTENCE.split(text)
     return "\n".join(one for one in sentences if not _DENIED.search(_CITED.sub("", one)))
 
 
 def plain_line(line: str) -> str:
-    """A line without bullets, numbers, heading marks and emphasis; what is between double quotes
-    stays as it is.
+    """Returns a line without bullets, numbers, heading marks and emphasis. Text in double quotes is
+    unchanged.
     """
     line = line[_LEAD.match(line).end() :] if len(line) <= MAX_CHARS else ""  # type: ignore[union-attr]
     if '"' not in line:
@@ -313,8 +312,8 @@ def plain_line(line: str) -> str:
 
 
 def one_answer(found: Iterable[T], shown: Callable[[T], str] = str) -> T | None:
-    """The answer, where all that were found are the same; None where none was. Raises
-    UnreadableReplyError for two.
+    """Returns the answer if all found answers are equal, and None if there are none. Raises
+    UnreadableReplyError for different answers.
     """
     distinct = list(dict.fromkeys(found))
     if len(distinct) > 1:
@@ -326,7 +325,7 @@ def one_answer(found: Iterable[T], shown: Callable[[T], str] = str) -> T | None:
 
 
 def tool_calls(text: str) -> list[ToolCall]:
-    """The calls in a text that are written as JSON or XML, in order."""
+    """Returns the JSON and XML tool calls in a text, in order."""
     found = [
         ToolCall(call[1].rpartition(".")[2].lower(), tuple(_xml_arguments(call[2])))
         for call in _XML_CALL.finditer(text)
@@ -335,7 +334,7 @@ def tool_calls(text: str) -> list[ToolCall]:
 
 
 def json_values(text: str) -> Iterator[Any]:
-    """The objects, and the lists of objects, that a text holds, the outermost alone."""
+    """Yields the outermost objects, and lists of objects, in a text."""
     decoder, at, tried = json.JSONDecoder(strict=False), 0, 0
     while (
         (found := re.compile(r"[{\[]").search(text, at))
@@ -355,15 +354,15 @@ def json_values(text: str) -> Iterator[Any]:
 
 
 def lower_keys(value: Any) -> dict[str, Any]:
-    """An object with its keys in lower case; empty for any other value."""
+    """Returns an object with its keys in lower case. Empty for any other value."""
     if not isinstance(value, Mapping):
         return {}
     return {str(key).lower(): one for key, one in value.items()}
 
 
 def python_call(text: str) -> ToolCall | None:
-    """The call that a text is, as Python has it: `click(5)`, `click(id=5)`; None for anything
-    else.
+    """Parses a text that is a Python call: `click(5)`, `click(id=5)`. Returns None for any other
+    text.
     """
     text = text.strip().rstrip(";.")
     if not re.fullmatch(r"[A-Za-z_][\w.]*\(.*\)", text, re.DOTALL) or len(text) > MAX_CHARS:
@@ -381,7 +380,9 @@ def python_call(text: str) -> ToolCall | None:
 
 
 def _calls_in(value: Any, depth: int = 0) -> Iterator[ToolCall]:
-    """The calls of a decoded value: of one object, of a list of them, or of those inside it."""
+    """Yields the calls in a decoded value: in an object, in a list of objects, or nested in
+    them.
+    """
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, list):
@@ -417,7 +418,7 @@ def _calls_in(value: Any, depth: int = 0) -> Iterator[ToolCall]:
 
 
 def _call(name: str, given: Mapping[str, Any]) -> ToolCall:
-    """A name that is a whole action, such as `click [5]`, stays as it is written."""
+    """Makes a call. A name that is a complete action, such as `click [5]`, is unchanged."""
     kept = tuple((key, one) for key, one in lower_keys(given).items() if key not in _WHY)
     name = name.strip()
     return ToolCall(name if re.search(r"\W", name) else name.lower(), kept)

@@ -1,12 +1,12 @@
-"""Trains a captioner, or runs a study of filtered behavioural cloning, on the GPUs of one machine,
-from one TOML file.
+"""Trains a captioner, or runs a study of filtered behavioural cloning, on the GPUs of one machine.
+A TOML file holds all settings.
 
     python examples/gpu/run.py examples/gpu/job.toml captioner|study [--gpus N] [--dry-run]
 
-A captioner has one training with a process for each GPU. A study has a process for each GPU, and
-they share its arms and seeds. TERM, as schedulers send it before they take a machine back, goes to
-every process once: trainings write a checkpoint, and the same command goes on from there. Exit
-codes: those of prill; 130 where it was stopped.
+A captioner has one training run with a process for each GPU. A study starts a process for each GPU,
+and the processes divide its arms and seeds. Schedulers send TERM before they preempt a machine; it
+is forwarded to every process once. Training then writes a checkpoint, and the same command resumes
+there. Exit codes: those of prill; 130 if the run was stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 STOPPED, NOTHING_LEARNT = 130, 3
 Environment = dict[str, str]
-# FSDP as accelerate reads it: weights, gradients and moments in as many parts as there are GPUs.
+# FSDP settings for accelerate: weights, gradients and optimizer states are sharded over all GPUs.
 FSDP = {
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",
@@ -33,7 +33,9 @@ FSDP = {
 
 
 def captioner(settings: dict[str, Any], gpus: int) -> tuple[list[str], list[Environment]]:
-    """The command, and what each of its processes is told by the environment."""
+    """Returns the command that trains a captioner, and the environment variables of each
+    process.
+    """
     command = ["train", "captioner", settings.pop("rows"), "-o", settings.pop("output")]
     in_full = (
         settings.get("method", "full" if settings.get("preset") == "captioner-paper" else "lora")
@@ -61,7 +63,9 @@ def captioner(settings: dict[str, Any], gpus: int) -> tuple[list[str], list[Envi
 
 
 def study(settings: dict[str, Any], gpus: int) -> tuple[list[str], list[Environment]]:
-    """The same; the study's tables go to a file beside its folder."""
+    """Returns the command that runs a study, and the environment variables of each process. The
+    study's tables are written to a file next to its folder.
+    """
     output, seeds = Path(settings.pop("output")), str(settings.pop("seeds", "0"))
     output.parent.mkdir(parents=True, exist_ok=True)
     config = output.with_name(f"{output.name}.study.json")
@@ -71,12 +75,11 @@ def study(settings: dict[str, Any], gpus: int) -> tuple[list[str], list[Environm
 
 
 def run(command: list[str], environments: list[Environment]) -> int:
-    """Runs a process for each environment until all have ended; where one fails, the others are
-    stopped, too.
+    """Runs a process for each environment until all have ended. If one fails, the others are
+    stopped.
     """
     program = [sys.executable, "-m", "prill", *command]
-    # In sessions of their own: what is sent to all of a terminal or a job reaches them once, from
-    # here.
+    # Separate sessions: a signal to the whole terminal or job reaches each process once, from here.
     processes = [
         subprocess.Popen(program, env={**os.environ, **one}, start_new_session=True)
         for one in environments
@@ -86,7 +89,7 @@ def run(command: list[str], environments: list[Environment]) -> int:
 
     def tell(number: int, frame: object = None) -> None:
         if number == signal.SIGTERM and number in told:
-            return  # a second one would end the training at once, without a checkpoint
+            return  # a second signal would end training at once, without a checkpoint
         told.add(number)
         for process in waiting:
             os.kill(process, number)
@@ -102,7 +105,7 @@ def run(command: list[str], environments: list[Environment]) -> int:
         if code and result in (0, NOTHING_LEARNT):
             result = code if code > 0 else 128 - code
             if code != NOTHING_LEARNT:
-                tell(signal.SIGTERM)  # processes that wait for one that is gone would wait for ever
+                tell(signal.SIGTERM)  # processes that wait for a dead one would hang
     return (
         STOPPED
         if is_stopped and result in (STOPPED, 128 + signal.SIGTERM, 128 + signal.SIGINT)

@@ -1,9 +1,10 @@
-"""Auto-UI for
+"""Serves Auto-UI for
 `prill rollout android --policy autoui --model auto-ui --base-url http://127.0.0.1:8001/v1`.
 
-python auto_ui_server.py serve_base.py       # in models/Auto-UI of the authors' repository: their
-`generate(text, image)` python auto_ui_server.py http://HOST:7860    # their server, started by
-`python serve_base.py`: its `/predict`
+    python auto_ui_server.py serve_base.py     # in models/Auto-UI of the authors' repository:
+                                               # calls their `generate(text, image)`
+    python auto_ui_server.py http://HOST:7860  # their server, started by `python serve_base.py`:
+                                               # calls its `/predict`
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from PIL import Image
 
 
 def generator(source: str) -> Any:
-    """A function of prompt and picture, from the authors' program or their gradio server."""
+    """Returns a function of prompt and image, from the authors' program or their gradio server."""
     if not source.startswith(("http://", "https://")):
         sys.path.insert(0, str(Path(source).absolute().parent))
         return runpy.run_path(source, run_name="auto_ui")["generate"]
     import gradio_client
 
-    # before 1.0 a path would do
+    # versions before 1.0 accept a path
     client, as_file = gradio_client.Client(source), getattr(gradio_client, "handle_file", str)
 
     def predict(text: str, image: Image.Image) -> str:

@@ -1,12 +1,13 @@
-"""The captioner that arXiv 2404.06474 released, for `--captioner vlm` with `preset = "original"`.
+"""Serves the captioner that arXiv 2404.06474 released, for `--captioner vlm` with
+`preset = "original"`.
 
-    pip install 'transformers==4.32.0' torch pillow tiktoken einops transformers_stream_generator
-    accelerate python captioner_server.py DigitalAgent/Captioner    # a name on the hub, or a
-    folder; it runs the model's own code
+    pip install 'transformers==4.32.0' torch pillow tiktoken einops transformers_stream_generator \\
+        accelerate
+    python captioner_server.py DigitalAgent/Captioner  # a name on the Hugging Face hub, or a folder
 
-The words, with what EasyOCR read, come from prill; the settings of decoding too. What a request
-leaves out is as in the authors' server: top_p 0.3, top_k 0, a repetition penalty of 1.2, at most
-2,048 new tokens, a window of 6,144.
+It runs the model's own code. The prompt, including the text that EasyOCR read, and the sampling
+parameters come from prill. Omitted parameters have the defaults of the authors' server: top_p 0.3,
+top_k 0, a repetition penalty of 1.2, at most 2,048 new tokens, a context window of 6,144.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ DEFAULTS = {
 
 
 class Captioner:
-    """Qwen-VL-Chat by its own `chat`."""
+    """Qwen-VL-Chat through its own `chat` method."""
 
     def __init__(self, name: str) -> None:
         import torch
@@ -61,7 +62,7 @@ class Captioner:
         )
         if "seed" in request:
             self.torch.manual_seed(request["seed"])
-        with tempfile.NamedTemporaryFile(suffix=".jpg") as file:  # the model's code opens a path
+        with tempfile.NamedTemporaryFile(suffix=".jpg") as file:  # the model opens a path
             image.save(file.name)
             query = self.tokenizer.from_list_format([{"image": file.name}, {"text": text}])
             said, _ = self.model.chat(

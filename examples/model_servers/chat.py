@@ -1,7 +1,7 @@
-"""A function of prompt, picture and settings as an OpenAI-compatible endpoint on this machine.
+"""Serves a function of prompt, image and settings as an OpenAI-compatible endpoint on this machine.
 
-For models whose own programs need a Python and libraries of years ago: beside them it takes Python
-3.8 and Pillow, and nothing of prill. One request is answered at a time.
+It is for models whose code needs an old Python and old libraries. It requires only Python 3.8 and
+Pillow, and does not import prill. It answers one request at a time.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MAX_BYTES = 64_000_000  # of a request
 
 
 def serve(answer: Answer, port: int) -> None:
-    """Answers at http://127.0.0.1:PORT/v1 until the process ends; prints the address once it
-    listens (port 0: a free one).
+    """Serves at http://127.0.0.1:PORT/v1 until the process ends. It prints the address once it
+    listens; port 0 selects a free port.
     """
     one_at_a_time = threading.Lock()
 
@@ -83,7 +83,7 @@ def serve(answer: Answer, port: int) -> None:
             self.wfile.write(data)
 
         def log_message(self, *args: Any) -> None:
-            """Nothing is logged: requests hold people's screens."""
+            """Logs nothing, because requests contain screenshots of users."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     print(f"http://127.0.0.1:{server.server_port}/v1", flush=True)
@@ -91,7 +91,7 @@ def serve(answer: Answer, port: int) -> None:
 
 
 def question(request: Any) -> tuple[str, Image.Image]:
-    """The text and the picture of the last message."""
+    """Returns the text and the image of the last message."""
     texts, pictures = [], []
     for part in request["messages"][-1]["content"]:
         if part["type"] == "text":

@@ -1,8 +1,8 @@
-"""A resources server of NeMo-Gym whose rows are judged by `prill serve`: this folder as
-resources_servers/prill_judge of Gym.
+"""A resources server for NeMo-Gym that sends its rows to `prill serve` for judgement. Copy this
+folder to resources_servers/prill_judge of Gym.
 
-What has no verdict goes into the file of failures and is tried again on resume; Gym's own figures
-would count it as 0.
+A row without a verdict is written to the failures file and tried again on resume, because Gym's
+metrics would count it as 0.
 """
 
 from nemo_gym.base_resources_server import (
@@ -19,12 +19,12 @@ from pydantic import ConfigDict
 
 
 class JudgeConfig(BaseResourcesServerConfig):
-    # with ?key=… where the service asks for a token
+    # add ?key=… if the service requires a token
     judge_url: str = "http://127.0.0.1:8700/verify"
 
 
 class JudgeRequest(BaseVerifyRequest):
-    model_config = ConfigDict(extra="allow")  # the row's own fields, `trajectory` among them
+    model_config = ConfigDict(extra="allow")  # keeps the row's own fields, including `trajectory`
 
 
 class JudgeResponse(BaseVerifyResponse):
@@ -39,7 +39,7 @@ class JudgeServer(SimpleResourcesServer):
         answer = await request("POST", self.config.judge_url, json=row)
         if answer.ok:
             return JudgeResponse.model_validate(await answer.json())
-        # Busy, or a row that cannot be read: an error here would end the whole collection.
+        # The service is busy or the row is invalid. An error here would end the whole collection.
         words = (await answer.read()).decode()
         failure = {
             "reward": 0.0,

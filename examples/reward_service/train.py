@@ -1,11 +1,11 @@
-"""What a trainer does with the reward service: rewards over HTTP as OpenRLHF and slime ask for
-them, and none where none is.
+"""A client of the reward service. It requests rewards over HTTP as OpenRLHF and slime do, and
+handles missing rewards.
 
 Run, in two terminals:
     prill serve examples/reward_service/service.toml
     python examples/reward_service/train.py http://127.0.0.1:8700
-(OPENAI_BASE_URL says where the judge's model is; python -m prill.testing.endpoint.server is one for
-trying it out.)
+(OPENAI_BASE_URL is the endpoint of the judge's model. `python -m prill.testing.endpoint.server`
+starts a mock endpoint.)
 """
 
 import json
@@ -19,7 +19,7 @@ from prill.refine.rewards import to_json
 
 
 def ask(url: str, body: object) -> Any:
-    """The answer, or None where there is no reward: no trainer may take that for 0."""
+    """Returns the response, or None without a reward. A trainer must not treat None as 0."""
     request = urllib.request.Request(
         url, json.dumps(body).encode(), {"content-type": "application/json"}
     )
@@ -32,7 +32,7 @@ def ask(url: str, body: object) -> Any:
 
 
 def episode(number: int, page: str | None) -> str:
-    """A finished attempt as the label that travels with the request."""
+    """Returns a finished attempt as the label that is sent with the request."""
     return to_json(
         Trajectory(
             id=f"buy-{number}",

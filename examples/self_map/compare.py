@@ -1,13 +1,13 @@
-"""The rankers beside a lot, and the planner with and without memory on the same turns, by what the
-turns refer to.
+"""Compares the rankers with random choice, and the planner with and without memory on the same
+turns, by the type of reference in a turn.
 
-Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN
---none RUN,RUN \\
-         --scores FILE,FILE
-RUN are folders of `prill papers bench mind2web`, FILE score files of `prill papers rank`, one a
-seed. Intervals are of 95 %: whole conversations are redrawn, with what all seeds did. The test
-swaps the two arms, conversation by conversation, in all ways (exact, two-sided). Writes two tables
-(results.md) and a picture (results.svg).
+Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR \\
+         --memory RUN,RUN --none RUN,RUN --scores FILE,FILE
+
+RUN is a folder of `prill papers bench mind2web`, and FILE a score file of `prill papers rank`, one
+for each seed. The 95 % intervals come from a bootstrap over whole conversations with all their
+seeds. The p values come from an exact two-sided permutation test that swaps the two arms within
+conversations. The script writes two tables (results.md) and a chart (results.svg).
 """
 
 import argparse
@@ -37,7 +37,7 @@ KINDS = {
 
 
 def detect_kinds(files: Iterable[Path]) -> dict[str, str]:
-    """What each turn refers to, as the maker of the data says."""
+    """Returns what each turn refers to, as recorded by the data generator."""
     records = (record for file in files for record in json.loads(file.read_text(encoding="utf-8")))
     return {
         turn["annotation_id"]: turn.get("refers", "none")
@@ -46,13 +46,13 @@ def detect_kinds(files: Iterable[Path]) -> dict[str, str]:
     }
 
 
-MOST = (1, 3, 5)  # of the best candidates, that the right one may be among
-# by kind, by conversation: steps, right elements, right steps
+MOST = (1, 3, 5)  # cutoffs of recall
+# by type and conversation: steps, right elements, right steps
 Counts = dict[str, dict[str, np.ndarray]]
 
 
 def counted(gold: Path, runs: Iterable[Path], kinds: dict[str, str]) -> tuple[Counts, int]:
-    """The counts of all seeds, and how many turns broke off."""
+    """Returns the counts over all seeds, and the number of aborted turns."""
     turns = {turn.id: turn for turn in recorded_turns(gold, "all")}
     counts: Counts = {kind: defaultdict(lambda: np.zeros(3)) for kind in KINDS}
     lost = 0
@@ -72,21 +72,19 @@ def counted(gold: Path, runs: Iterable[Path], kinds: dict[str, str]) -> tuple[Co
 
 
 def share(counts: dict[str, np.ndarray], column: int) -> tuple[float, float, float]:
-    """A share of the steps, and its interval."""
+    """Returns a fraction of the steps, with its interval."""
     table = np.array(list(counts.values()))[:, [0, column]]
     lows, highs = intervals(table, lambda sums: sums[:, 1:] / sums[:, :1], (0.0,))
     total = table.sum(axis=0)
     right, low, high = float(total[1] / total[0]), float(lows[0]), float(highs[0])
-    # All alike, or one alone: each conversation is one trial.
+    # Identical rows, or a single one: each conversation is one trial.
     return (right, low, high) if low < high else (right, *wilson(right, len(table)))
 
 
 def difference(
     one: dict[str, np.ndarray], two: dict[str, np.ndarray], column: int
 ) -> tuple[float, float, float]:
-    """How much larger the first share is than the second, on the same conversations, and its
-    interval.
-    """
+    """Returns the difference of the two fractions on the same conversations, with its interval."""
     both = [key for key in one if key in two]
     table = np.array(
         [np.concatenate([one[key][[0, column]], two[key][[0, column]]]) for key in both]
@@ -100,12 +98,14 @@ def difference(
 
 
 def tested(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> float:
-    """The p of the difference in right steps, with the arms swapped by conversation."""
+    """Returns the p value of the difference in right steps, from swapping the arms by
+    conversation.
+    """
     return swapped_p(int(one[key][2] - two[key][2]) for key in one if key in two)
 
 
 def lot(gold: Path) -> list[dict[int, float]]:
-    """Of each step, the chance that its element is among so many candidates drawn by lot."""
+    """Returns, for each step, the probability that its element is among k random candidates."""
     found = []
     for turn in read_trajectories(gold):
         for step in turn.steps:
@@ -116,7 +116,7 @@ def lot(gold: Path) -> list[dict[int, float]]:
 
 
 def recalls(gold: Path, files: Iterable[Path]) -> list[tuple[float, float, float]]:
-    """How often the right element is among the first 1, 3, 5 of the rankers, and the intervals."""
+    """Returns the recall at 1, 3 and 5 of the rankers, with intervals."""
     counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(1 + len(MOST)))
     for file in files:
         scores = read_scores(file)

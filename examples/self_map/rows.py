@@ -1,12 +1,11 @@
-"""Rows to train a planner of Self-MAP with `prill train policy`: half with the memory of earlier
-turns, half without.
+"""Makes training rows for a planner of Self-MAP with `prill train policy`: half with the memory of
+earlier turns, half without.
 
-Run: python examples/self_map/rows.py RANKED.jsonl ROWS.jsonl --rows 480 --seed 0 --set group=5
---set pool=5 …
+Run: python examples/self_map/rows.py RANKED.jsonl ROWS.jsonl --rows 480 --seed 0 \\
+         --set group=5 --set pool=5 …
 
-RANKED are gold turns whose candidates were ranked (`prill papers rank --ranked`): the wrong
-candidates of a row are among the best of its page, as they will be when the planner is asked. Steps
-are redrawn for each seed.
+RANKED holds gold turns with ranked candidates (`prill papers rank --ranked`). The wrong candidates
+of a row are among the best of its page, as they are at inference. Each seed draws other steps.
 """
 
 import argparse
@@ -25,11 +24,11 @@ from prill.policies.registry import make_policy
 from prill.testing import ScriptedModel
 from prill.types import Trajectory
 
-BEST = 6  # candidates of a page that a row's are drawn from
+BEST = 6  # number of candidates of a page that a row draws from
 
 
 def turns(ranked: Path) -> Iterator[Trajectory]:
-    """The turns, with the best candidates and the right one only."""
+    """Yields the turns, with only the best candidates and the right one."""
     for turn in read_trajectories(ranked):
         steps = []
         for step in turn.steps:
@@ -44,7 +43,7 @@ def turns(ranked: Path) -> Iterator[Trajectory]:
 
 
 def row(teacher: Any, turn: Trajectory, index: int) -> dict[str, Any]:
-    """What the agent asks at a step, and the right answer, as TRL has them."""
+    """Returns the agent's request at a step and the right answer, in TRL's format."""
     messages, answer = teacher.demonstrate(turn, index)
     prompt = [
         {"role": message.role, "content": "".join(map(str, message.parts))} for message in messages

@@ -1,5 +1,5 @@
-"""A ranker to train on a CPU: a small DeBERTa-v2 of random weights, its tokenizer learnt from
-training turns.
+"""Makes a ranker that can be trained on a CPU: a small DeBERTa-v2 with random weights, and a
+tokenizer trained on the training turns.
 
 Run: PYTHONPATH=. python examples/self_map/small_ranker.py train.jsonl DIR --seed 0
 """
@@ -14,13 +14,13 @@ from prill.papers.mind2web.pages.state import read_state
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from tests.support.small_models import small_encoder
 
-TURNS = 150  # whose words the tokenizer learns
-# so few that many words of the training pages are made of several pieces, as all new words will be
+TURNS = 150  # turns for training the tokenizer
+# few enough that many words of the training pages have several pieces, as unseen words do
 PIECES = 900
 
 
 def lines(gold: Path) -> Iterator[str]:
-    """What the ranker reads of these turns."""
+    """Yields the ranker's input for these turns."""
     for turn in islice(read_trajectories(gold, on_error="skip"), TURNS):
         for step in turn.steps:
             state = read_state(step.observation.text or "")

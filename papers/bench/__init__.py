@@ -1,5 +1,5 @@
-"""Benchmarks: tables of what an agent came to, by task and category, beside what the papers of the
-field published.
+"""Benchmarks: tables of an agent's results by task and category, next to the figures that papers
+published.
 """
 
 from __future__ import annotations

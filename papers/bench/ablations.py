@@ -1,5 +1,5 @@
-"""The tables of ablations that a paper prints: an agent with one set of options after the other,
-each a benchmark of its own, in one table.
+"""Ablation tables of papers. Each row is a benchmark run of the agent with its own options; one
+table shows all rows.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from prill.runs.rollout.episodes import settings_text
 
 @dataclass(frozen=True)
 class AblationResult:
-    """What each row of the table came to.
+    """The results of each row of an ablation table.
 
     Args:
         name: The name of the table.
         paper: The paper that prints it.
-        rows: The rows, and what each came to.
-        output: The folder with the table, and a folder for each row.
+        rows: The rows, each with its results.
+        output: The folder with the table and one folder for each row.
     """
 
     name: str
@@ -65,21 +65,23 @@ class AblationResult:
 
     @property
     def broken(self) -> bool:
-        """Whether episodes broke off or could not begin."""
+        """Whether any episode was aborted or could not begin."""
         return any(result.broken for _, result in self.rows)
 
     @property
     def problem(self) -> str | None:
-        """The last that broke off or could not begin; None without any."""
+        """The most recent error that aborted an episode or kept it from starting. None if there was
+        none.
+        """
         return next((r.problem for _, r in reversed(self.rows) if r.problem is not None), None)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The table, and the figures."""
+        """The paths of the table and the figures."""
         return tuple(str(Path(self.output) / name) for name in (TABLES, FIGURES))
 
     def table(self) -> dict[str, Any]:
-        """The figures of each row as JSON has them."""
+        """The figures of each row, for JSON."""
         return {row.name: result.table() for row, result in self.rows}
 
     def __str__(self) -> str:
@@ -92,10 +94,10 @@ def rows_of_ablation(
     """Finds the table that a configuration names.
 
     Args:
-        config: Which benchmark, who plays, and the name of the table.
+        config: The benchmark, the agent, and the name of the table.
 
     Returns:
-        The paper, and each row with the configuration that plays it.
+        The paper, and each row with the configuration that runs it.
 
     Raises:
         UsageError: The agent's papers have no table of that name.
@@ -120,7 +122,7 @@ def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> Bench
     base = PolicyConfig.read(config.policy, "policy")
     if not isinstance(base, PolicyConfig):
         raise UsageError(
-            "ablation: it sets options, so name a policy instead of a made one",
+            "ablation: it sets options, so give the name of a policy, not an instance",
             parameters=("policy", "ablation"),
         )
     name = row.policy or base.name
@@ -142,15 +144,15 @@ def _configured(config: BenchConfig, table: Ablation, row: AblationRow) -> Bench
 async def ablation_async(
     config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> AblationResult:
-    """Plays the rows of a paper's ablation table one after the other, and writes them as one table;
-    the same call resumes a stopped run.
+    """Runs the rows of a paper's ablation table one after the other and writes them as one table.
+    The same call resumes a stopped run.
 
     Args:
-        config: Which benchmark, who plays, and the table.
+        config: The benchmark, the agent, and the table.
         progress: Called after every episode.
 
     Returns:
-        What each row came to; it prints as a table.
+        The results of each row; printing them shows a table.
 
     Raises:
         UsageError: As `bench_async` does, and for an unknown table.
@@ -165,11 +167,11 @@ async def ablation_async(
 
 
 ablation = synchronous(ablation_async)
-"""`ablation_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Synchronous version of `ablation_async` for scripts and notebooks, with the same parameters."""
 
 
 def ablation_text(result: AblationResult) -> str:
-    """Formats the rows as one table of Markdown; of recorded steps one for each split."""
+    """Formats the rows as one Markdown table. Recorded steps get one table for each split."""
     parts = [f"# {cell_text(result.paper.title)}: {cell_text(result.name)}"]
     benches = [(row, done.figures) for row, done in result.rows]
     live = [(row, figures) for row, figures in benches if isinstance(figures, Bench)]
@@ -185,7 +187,7 @@ def ablation_text(result: AblationResult) -> str:
 
 
 def _live_table(rows: Sequence[tuple[AblationRow, Bench]], paper: Paper) -> str:
-    """A column for each category of the paper, else all together."""
+    """Returns a table with a column for each category of the paper, or one column for all tasks."""
     by_name: list[dict[str, Any]] = []
     for _, figures in rows:
         section = next((s for s in figures.sections if s.title == paper.title), None)

@@ -1,8 +1,8 @@
-"""What an agent came to on a benchmark: success by task, by category and in all, with intervals and
-what an attempt took.
+"""Computes benchmark results: success by task, by category and overall, with confidence intervals,
+and the cost of an attempt.
 
-Everything is read from what `prill.refine.run_reflexion` left in a folder, so the figures say what
-was played.
+All figures come from the files that `prill.refine.run_reflexion` wrote to a folder, so they
+describe the episodes that were played.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "prill bench 1"
-# Actions of the attempts whose tokens SteP (arXiv 2310.03720) compares.
+# The action counts for which SteP (arXiv 2310.03720) compares the tokens of attempts.
 LENGTHS = (5, 15)
 _NO_REPLIES = ReplyFigures()
 Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
 Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
-# as MiniWoB++'s oracle notes what the page gave
+# MiniWoB++'s oracle notes the page's reward in this form.
 _REWARD = re.compile(r"(?:not submitted: )?raw reward (-?[\d.e+-]+)")
-# as the airline's oracle notes the share of checkpoints that were reached
+# The airline's oracle notes the fraction of checkpoints reached in this form.
 _PROGRESS = re.compile(r"progress (\d\.\d+)")
-# Why retries ended without an outcome, as `prill.refine` has it.
+# The reasons why retries ended without an outcome, as `prill.refine` writes them.
 _MISSING: Mapping[str, Missing] = {
     "unscored": "undecided",
     "broken": "broke off",
@@ -56,14 +56,15 @@ class BenchTrial:
     """One attempt at a task.
 
     Args:
-        success: Whether it truly succeeded. None: there is no outcome.
-        reward: What the page gave; a success may be worth less than 1. None: the oracle does not
-            tell.
-        progress: How much of the task was done, in [0, 1]. None: the oracle does not tell.
-        actions: How many actions it took, without the one that ends the episode.
-        usage: What the attempt and its lesson cost.
-        replies: How many replies of the model were read, and how many could not be.
-        planned: How many calls planned its actions. None: the agent does not plan several at once.
+        success: Whether the attempt succeeded. None: it has no outcome.
+        reward: The page's reward; a success may have less than 1. None: the oracle does not report
+            it.
+        progress: The completed fraction of the task, in [0, 1]. None: not reported.
+        actions: The number of actions, without the one that ends the episode.
+        usage: The cost of the attempt and its lesson.
+        replies: The numbers of readable and unreadable replies of the model.
+        planned: The number of calls that planned its actions. None: the agent plans only one action
+            at a time.
     """
 
     success: bool | None
@@ -99,12 +100,12 @@ class BenchRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchShare:
-    """Successes within the first `trials` trials: the mean over tasks, and its 95 % interval; None
-    where nothing is decided.
+    """The success rate within the first `trials` trials: the mean over tasks and its 95 % interval.
+    None where no run has an outcome.
 
-    `decided` of the runs have an outcome, `missing` have none and are in neither. `method` says how
-    the interval was found: by whole clusters (`bootstrap`, `t`), or Wilson's, where one task's
-    seeds or one cluster is one trial.
+    `decided` is the number of runs with an outcome. `missing` runs have none and count in neither
+    the mean nor the interval. `method` names the interval: over whole clusters (`bootstrap`, `t`),
+    or Wilson's where one task's seeds or one cluster form a single trial.
     """
 
     trials: int
@@ -118,13 +119,13 @@ class BenchShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
-    """A task, a category or all: success after each number of trials, means of an attempt, and
-    figures of theirs.
+    """Results of a task, a category or all tasks: success after each number of trials, means per
+    attempt, and the published figures.
 
-    `actions` is over attempts that have an outcome. `usd` is None where a price is unknown. `full`
-    counts only attempts with a reward of 1 as successes, after the last trial; None where rewards
-    are unknown. `progress` is how far the trials came at best; None where that is unknown.
-    `replies` counts the model's replies and those that could not be read.
+    `actions` counts only attempts with an outcome. `usd` is None where a price is unknown. `full`
+    is the success rate after the last trial if only a reward of 1 counts as success; None where
+    rewards are unknown. `progress` is the best progress over the trials; None where it is unknown.
+    `replies` counts the model's replies and the unreadable ones.
     """
 
     name: str
@@ -145,12 +146,12 @@ class BenchRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTest:
-    """Whether more trials solve more, over the pairs (task and seed) that have an outcome after
-    `last` trials.
+    """A test of whether more trials solve more tasks, over the pairs (task and seed) that have an
+    outcome after `last` trials.
 
-    Trials only add successes, so McNemar's discordant pairs are the `gained` ones; its `mcnemar` is
-    the one-tailed p. `t` and `p` are Student's of pairs, two-sided; None for fewer than two pairs.
-    `theirs` is the p that a paper printed.
+    More trials can only add successes, so McNemar's discordant pairs are the `gained` ones;
+    `mcnemar` is the one-tailed p. `t` and `p` are those of Student's two-sided paired test; None
+    for fewer than two pairs. `theirs` is the p that a paper printed.
     """
 
     name: str
@@ -166,8 +167,9 @@ class TrialTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planning:
-    """The attempts of a task that succeeded within the first `trials` trials: how many actions they
-    took, and how many calls planned these. `theirs` is the same as a paper printed it.
+    """The attempts of a task that succeeded within the first `trials` trials: their number of
+    actions, and the number of calls that planned these. `theirs` holds the same two numbers as a
+    paper printed them.
     """
 
     task: str
@@ -180,8 +182,8 @@ class Planning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuccessTokens:
-    """The mean tokens of the requests of an attempt that succeeded with `LENGTHS` actions; None
-    without one.
+    """The mean request tokens of the successful attempts with `LENGTHS` actions. None if there was
+    no such attempt.
     """
 
     attempts: int
@@ -190,8 +192,8 @@ class SuccessTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Categories of one list of tasks, with all of them together last, and its tasks; the columns
-    are the paper's.
+    """The results for one list of tasks: its categories, then all of them together, then its tasks.
+    The columns are the paper's.
     """
 
     title: str
@@ -212,14 +214,14 @@ class Bench:
         benchmark: The benchmark.
         agent: The agent's name.
         trials: The numbers of trials after which success is given.
-        settings: What else was recorded.
+        settings: Further recorded settings.
         missing: How many runs have no outcome after the last trial, by reason.
-        usage: What all runs cost.
+        usage: The cost of all runs.
         overall: The figures of all runs.
         sections: The figures by list of tasks.
         tests: Whether more trials solve more, by category and by task.
         planning: Actions and the calls that planned them, by task and number of trials.
-        success_tokens: What attempts of middle length that succeeded asked of models.
+        success_tokens: The request tokens of successful attempts with `LENGTHS` actions.
     """
 
     format: str = FORMAT
@@ -274,11 +276,11 @@ def make_bench(
     Args:
         runs: The runs, each of at most `trials` trials.
         papers: Published figures to show next to them.
-        benchmark: Which benchmark was played.
+        benchmark: The name of the benchmark.
         agent: The agent's name.
         trials: The most attempts at one task. Success is also given after each smaller number that
             a paper reports.
-        settings: What else to record. None: nothing.
+        settings: Further settings to record. None: no further settings.
 
     Returns:
         The figures, overall, by category and by task. Success rates are in [0, 1].
@@ -331,7 +333,7 @@ def compare_trials(
         runs: The runs; those without an outcome after `last` trials are left out.
         first: The smaller number of trials.
         last: The larger one.
-        name: What the runs are.
+        name: A name for the runs.
         theirs: The p that a paper printed. None: none.
 
     Returns:
@@ -364,8 +366,8 @@ def compare_trials(
 def _tests(
     runs: Sequence[BenchRun], papers: Sequence[Paper], counts: Sequence[int]
 ) -> Iterator[TrialTest]:
-    """By the categories of the papers and in all; and by task, of those where something was
-    gained.
+    """Yields the tests by category of the papers and overall, and by task for the tasks with
+    additional successes.
     """
     by_task = _by(runs, lambda run: run.task)
     groups = {
@@ -386,7 +388,9 @@ def _tests(
 def _planning(
     runs: Sequence[BenchRun], papers: Sequence[Paper], counts: Sequence[int]
 ) -> Iterator[Planning]:
-    """Of each task where some attempt that succeeded was planned."""
+    """Yields the planning figures of each task that has a successful attempt with recorded planning
+    calls.
+    """
     printed = {name: row for paper in papers for name, row in paper.planning.items()}
     for task, of_task in _by(runs, lambda run: run.task).items():
         for count in counts:
@@ -414,14 +418,14 @@ def _success_tokens(runs: Sequence[BenchRun]) -> SuccessTokens:
 
 
 def solved(run: BenchRun, trials: int) -> bool | None:
-    """Tells whether one of the first trials succeeded.
+    """Returns whether one of the first trials succeeded.
 
     Args:
         run: The run.
         trials: How many of its trials count.
 
     Returns:
-        False only where every trial failed; None where that is not known.
+        True or False if it is known; False only if every trial failed. None otherwise.
     """
     first = run.trials[:trials]
     if any(trial.success for trial in first):
@@ -433,8 +437,8 @@ def solved(run: BenchRun, trials: int) -> bool | None:
 
 
 def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
-    """Computes the success rate within the first trials. Every task has the same weight, however
-    many of its seeds have an outcome.
+    """Computes the success rate within the first trials. Every task has the same weight, regardless
+    of how many of its seeds have an outcome.
 
     Args:
         runs: The runs.
@@ -465,8 +469,8 @@ def compute_share(runs: Sequence[BenchRun], trials: int) -> BenchShare:
 
 
 def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """The share with a reward of 1 within the first so many trials, counted as in `compute_share`;
-    None: none is known.
+    """Returns the fraction of runs with a reward of 1 within the first `trials` trials, weighted as
+    in `compute_share`. None if no reward is known.
     """
     outcomes: dict[str, list[bool]] = defaultdict(list)
     for run in runs:
@@ -480,8 +484,8 @@ def full_share(runs: Sequence[BenchRun], trials: int) -> float | None:
 
 
 def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
-    """How far the first so many trials came at best, counted as in `compute_share`; None: of some
-    run that is unknown.
+    """Returns the mean of the best progress within the first `trials` trials, weighted as in
+    `compute_share`. None if the progress of any run is unknown.
     """
     best: dict[str, list[float]] = defaultdict(list)
     for run in runs:
@@ -494,15 +498,15 @@ def mean_progress(runs: Sequence[BenchRun], trials: int) -> float | None:
 
 
 def _mean_of_tasks(by_task: Mapping[Any, Sequence[float]]) -> float:
-    """Every task counts the same."""
+    """Returns the mean over tasks, each with the same weight."""
     return fmean(map(fmean, by_task.values()))
 
 
 def _interval(
     mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]
 ) -> tuple[float, float, Method]:
-    """Of one task when seeds are redrawn; of several when clusters are, with all their tasks and
-    seeds.
+    """Returns the interval and its method. For one task it resamples seeds; for several it
+    resamples clusters with all their tasks and seeds.
     """
     import numpy as np
 
@@ -516,7 +520,7 @@ def _interval(
     low, high = intervals(np.array(list(rows.values())), _mean_of_rows, (0.0,))
     if low[0] < high[0]:
         return float(low[0]), float(high[0]), choose_method(len(rows))
-    # Clusters that are all alike leave nothing to vary: each counts as one trial.
+    # Identical clusters leave no variance to resample, so each cluster counts as one trial.
     return *wilson(mean, len(rows)), "wilson over clusters"
 
 
@@ -527,7 +531,7 @@ def _mean_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Recorded:
-    """What the recording of an attempt says of it."""
+    """The fields that are read from the recording of an attempt."""
 
     cluster: str
     site: str = "none"
@@ -537,7 +541,7 @@ class _Recorded:
 
     @classmethod
     def of(cls, item: Trajectory) -> _Recorded:
-        # The word that ends an episode changes nothing in the environment.
+        # The final action does not change the environment.
         actions = sum(not step.action.is_final for step in item.steps)
         replies = ReplyFigures.recorded(item.metadata)
         site, planned = item.task.site or "none", planning_calls(item) or None
@@ -580,7 +584,9 @@ def _noted(pattern: re.Pattern[str], note: str) -> float | None:
 
 
 def _section_of_paper(runs: Sequence[BenchRun], paper: Paper, counts: Sequence[int]) -> Section:
-    """The paper's categories; without any, the sites that it has sizes of, in the paper's order."""
+    """Returns the paper's categories. If it has none, returns the sites for which it gives sizes,
+    in the paper's order.
+    """
     if paper.categories:
         of_task = {name: category for category, names in paper.categories.items() for name in names}
         places = {name: i for i, name in enumerate(list_tasks(paper))}
@@ -636,7 +642,7 @@ def _row(
     paper: Paper | None = None,
     category: str | None = None,
 ) -> BenchRow:
-    """`category` is given for the row of a task."""
+    """Computes one row. `category` is set only for the row of a task."""
     trials = [trial for run in runs for trial in run.trials]
     whole = [trial.actions for trial in trials if trial.success is not None]
     usage = sum((trial.usage for trial in trials), start=Usage())

@@ -1,11 +1,12 @@
-"""Figures of agents on recorded steps (Mind2Web, MT-Mind2Web): elements, operations, steps and
-turns, with 95 % intervals.
+"""Computes agents' results on recorded steps (Mind2Web, MT-Mind2Web): elements, operations, steps
+and turns, with 95 % intervals.
 
-Element accuracy and operation F1 are means over turns of the mean over a turn's steps. Of
-MT-Mind2Web (Self-MAP, ACL 2024), step success (SSR) is the mean over conversations of the share of
-all their steps, and turn success (TSR) that of the share of their turns whose steps are all right.
-Of Mind2Web (arXiv 2306.06070) all are means over tasks. All are computed once, after the last step:
-the papers' code passes over last steps without a positive, and divides conversations by turns.
+Element accuracy and operation F1 are means over turns of the mean over a turn's steps. For
+MT-Mind2Web (Self-MAP, ACL 2024), step success (SSR) is the mean over conversations of the fraction
+of their steps that are right, and turn success (TSR) the mean over conversations of the fraction of
+their turns with all steps right. For Mind2Web (arXiv 2306.06070), all figures are means over tasks.
+All are computed once, after the last step. The papers' code differs: it skips last steps without a
+positive, and divides by turns where it averages over conversations.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ FORMAT = "prill bench mind2web 1"
 _NO_REPLIES = ReplyFigures()
 RECALLS = (1, 5, 10, 20, 50)
 Counting = Literal["mt-mind2web", "mind2web", "micro"]
-# What the papers print of each, in their order.
+# The metrics that each paper prints, in the paper's order.
 METRICS: Mapping[Counting, tuple[str, ...]] = {
     "mt-mind2web": ("Ele. Acc", "Op. F1", "SSR", "TSR"),
     "mind2web": ("Ele. Acc", "Op. F1", "Step SR", "SR"),
@@ -46,11 +47,12 @@ METRICS: Mapping[Counting, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A recorded turn: what its steps ask for. `number` is its place in the conversation, from
+    """A recorded turn and the targets of its steps. `number` is its index in the conversation, from
     0.
 
-    `instruction` is its length in characters; `elements` are the candidates of each step's page,
-    `pages` the lengths of these as cleaned HTML, in characters.
+    `instruction` is the length of the instruction in characters; `elements` are the numbers of
+    candidates on each step's page, and `pages` the lengths of the pages as cleaned HTML, in
+    characters.
     """
 
     id: str
@@ -66,8 +68,8 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """What an agent's steps of a turn came to; None: it broke off, say for want of a reply, so that
-    nothing is known.
+    """An agent's score for each step of a turn. None: the episode was aborted, for example because
+    a model call failed, so its results are unknown.
     """
 
     turn: RecordedTurn
@@ -79,9 +81,7 @@ class PlayedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigure:
-    """A share and its 95 % interval, when conversations are redrawn; None where nothing is
-    known.
-    """
+    """A mean and its 95 % interval from resampled conversations. None where no result is known."""
 
     share: float | None
     low: float | None = None
@@ -90,10 +90,10 @@ class StepFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What the turns of one row came to, counted in three ways. `missing` turns broke off and are
-    in none of them.
+    """The results of the turns of one row, averaged in three ways. Aborted turns are counted in
+    `missing` and in no average.
 
-    `replies` counts the model's replies, and those that could not be read.
+    `replies` counts the model's replies and the unreadable ones.
     """
 
     name: str
@@ -107,8 +107,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How good the candidates are: whether the best one is a positive, counted as elements are, and
-    the share of steps with a positive among the best k.
+    """The quality of the candidate ranking: how often the best candidate is a positive, weighted as
+    element accuracy is, and the fraction of steps with a positive among the best k.
     """
 
     first: Figures
@@ -117,8 +117,9 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFigures:
-    """What was played, whoever plays it: means over conversations, turns and, within these, steps;
-    lengths in characters. In `theirs` their units are not told.
+    """Statistics of the recorded data, independent of the agent: means over conversations, turns
+    and steps; lengths in characters. `theirs` holds the paper's numbers, whose units the paper does
+    not state.
     """
 
     conversations: float
@@ -133,7 +134,9 @@ class DataFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TheirRow:
-    """What a paper printed of one of its agents on this split; nothing of it was measured here."""
+    """A paper's published results for one of its agents on this split. They were not measured
+    here.
+    """
 
     name: str
     model: str
@@ -143,7 +146,9 @@ class TheirRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """One part of the data: all turns, turns by their place in a conversation, turns by website."""
+    """The results for one split of the data: all turns, turns by their position in a conversation,
+    and turns by website.
+    """
 
     name: str
     all: Figures
@@ -166,9 +171,9 @@ class RecordedBench:
         settings: What else was recorded.
         missing: How many turns ended with an error.
         not_begun: How many turns could not begin.
-        usage: What the episodes cost, also those that ended with an error.
+        usage: The cost of the episodes, including those that ended with an error.
         splits: The figures by split.
-        sources: Where the published figures come from.
+        sources: The sources of the published figures.
     """
 
     format: str = FORMAT
@@ -238,7 +243,7 @@ def played_turn(
 
     Args:
         turn: The recorded turn.
-        episode: What the agent did.
+        episode: The agent's episode.
         marking: How a step is marked.
         seed: The seed that the episode was played with.
 
@@ -258,7 +263,7 @@ def played_turn(
 
 
 def _usage(episode: Trajectory) -> Usage:
-    """What the record says that it took; nothing where it does not say."""
+    """Returns the usage that the record holds; empty where the record has none."""
     try:
         return msgspec.convert(episode.metadata.get("usage", {}), Usage)
     except msgspec.ValidationError:
@@ -266,8 +271,8 @@ def _usage(episode: Trajectory) -> Usage:
 
 
 def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
-    """The figures of these turns. Seeds of a conversation count the same, and are one cluster for
-    the intervals.
+    """Computes the results of these turns. Each seed of a conversation has the same weight; all
+    seeds of a conversation form one cluster for the intervals.
     """
     every = list(played)
     known = [one for one in every if one.scores]
@@ -284,7 +289,7 @@ def compute_figures(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
 
 
 def compute_ranking(turns: Iterable[RecordedTurn]) -> Ranking:
-    """What the order of the candidates is worth alone."""
+    """Computes the quality of the candidate order, independent of the agent."""
     every = list(turns)
     first = [
         PlayedTurn(turn, tuple(StepScore(float(bool(asked.within(1)))) for asked in turn.asked))
@@ -298,7 +303,7 @@ def compute_ranking(turns: Iterable[RecordedTurn]) -> Ranking:
 def describe_data(
     turns: Iterable[RecordedTurn], theirs: Sequence[float] = ()
 ) -> DataFigures | None:
-    """Counts what recorded turns hold.
+    """Computes statistics of recorded turns.
 
     Args:
         turns: The turns.
@@ -332,8 +337,8 @@ def recorded_bench(
     settings: Mapping[str, Any] | None = None,
     not_begun: int = 0,
 ) -> RecordedBench:
-    """Computes the figures of played turns, split by split, next to the published figures for a
-    split of that name.
+    """Computes the results of played turns for each split, next to the figures published for a
+    split of the same name.
 
     Args:
         played: The scored turns.
@@ -396,7 +401,7 @@ def _printed_data(papers: Sequence[Paper], split: str) -> Sequence[float]:
 
 
 def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
-    """A row of sums for each conversation; `_shares` has what is divided by what."""
+    """Returns a row of sums for each conversation; `_shares` divides them."""
     by_conversation: dict[str, dict[int, list[tuple[StepScore, ...]]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -433,7 +438,9 @@ def _rows(played: Iterable[PlayedTurn]) -> list[list[float]]:
 
 
 def _shares(rows: NDArray[Any]) -> NDArray[Any]:
-    """The shares in the order of `METRICS`: over turns, conversations, tasks and steps."""
+    """Returns the metrics in the order of `METRICS`, each over turns, conversations, tasks or
+    steps.
+    """
     import numpy as np
 
     turns, conversations, steps = rows[:, 4], rows[:, 7], rows[:, 11]
@@ -465,7 +472,7 @@ def _figures(rows: Sequence[Sequence[float]]) -> dict[Counting, dict[str, StepFi
     for (counting, metric), share, low, high in zip(
         places, map(float, shares), lows, highs, strict=True
     ):
-        if not low < high:  # all alike, or one alone: each conversation is one trial
+        if not low < high:  # identical rows or a single one: each conversation is one trial
             low, high = wilson(share, len(rows))
         found[counting][metric] = StepFigure(share=share, low=float(low), high=float(high))
     return found
@@ -481,8 +488,8 @@ def _grouped(
 
 
 def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirRow]:
-    """The paper's rows are named `SPLIT: METRIC`. One without the last metric is about other data,
-    though the split is called the same.
+    """Yields the paper's results for a split. The paper's rows are named `SPLIT: METRIC`. A row
+    without the last metric describes other data with the same split name.
     """
     if f"{split}: {metrics[-1]}" not in paper.printed:
         return
@@ -503,5 +510,5 @@ def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirR
 
 
 def their_name(paper: Paper, column: str) -> str:
-    """What a row with figures of a paper is called."""
+    """Returns the display name of a row with a paper's results."""
     return column if paper.title in column else f"{paper.title}: {column}"

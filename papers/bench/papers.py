@@ -1,7 +1,7 @@
-"""What others have published: their figures by task or category, as data files in the folder of
-each paper, or of your own.
+"""Published results of papers, by task or category. They are data files in the folder of each
+paper, or files of your own.
 
-A figure of theirs is theirs: it is copied from the publication that `source` names, with their
+Each figure is copied from the publication that `source` names, and holds for that publication's
 model, seeds and tasks.
 """
 
@@ -28,9 +28,9 @@ _PAPERS = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One agent of theirs: with which model, and `over` what (`50 seeds a task`); success within
-    the first `trials` trials. `tokens`: of the requests of an attempt that succeeded, in the
-    mean. `seconds`: of a step.
+    """One agent of a publication: its model, and in `over` the basis of the figures (`50 seeds a
+    task`). Success is within the first `trials` trials. `tokens` is the mean request tokens of a
+    successful attempt; `seconds` is the time of a step.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationRow:
-    """One row of a table of ablations: the options that it sets, of the agent or of another
-    `policy`. `theirs` names the column that has the paper's figures of it.
+    """One row of an ablation table: the options of the agent, or of another `policy`, that it sets.
+    `theirs` names the column with the paper's results for this row.
     """
 
     name: str
@@ -55,9 +55,7 @@ class AblationRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """A table of ablations; tasks, seeds and trials are those of the table, where a run names
-    none.
-    """
+    """An ablation table. Its tasks, seeds and trials apply where a run does not name its own."""
 
     rows: tuple[AblationRow, ...]
     tasks: str | None = None
@@ -67,16 +65,16 @@ class Ablation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paper:
-    """Figures of one publication. A row of figures has one for each column, in [0, 1]; NaN where
-    none was printed.
+    """The published results of one paper. A row of results has one value for each column, in [0,
+    1]; NaN where the paper prints none.
 
     Args:
         title: A short name.
         paper: The publication.
-        source: Where in it the figures are.
+        source: The table or section of the publication with the figures.
         benchmark: The benchmark.
         columns: The agents and settings that it compares.
-        agents: The policies that follow the paper: its seeds and trials are the defaults for them.
+        agents: The policies that follow the paper. They use its seeds and trials by default.
         list_name: The name of its list of tasks.
         seeds: The seeds that it plays.
         trials: The most attempts at one task.
@@ -118,8 +116,8 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """A figure of theirs: success, over how many tasks (None: not told), and the mean actions of an
-    episode where printed.
+    """A published result: the success rate, the number of tasks behind it (None: not stated), and
+    the mean actions of an episode where printed.
     """
 
     success: float
@@ -163,7 +161,7 @@ def read_paper(name: str | os.PathLike[str]) -> Paper:
 
 @cache
 def _files() -> Mapping[str, Path]:
-    """The files of figures by name; each lies in the folder of its paper."""
+    """Returns the files of published results by name, one in the folder of each paper."""
     return {path.stem: path for path in _PAPERS.glob("*/published/*.toml")}
 
 
@@ -174,7 +172,7 @@ def _ready(name: str) -> Paper:
 
 def _read(path: Path) -> Paper:
     try:
-        # nan: the paper has no such figure
+        # NaN: the paper does not give this figure
         paper = msgspec.convert(read_table(path, finite=False), Paper)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}") from None
@@ -224,8 +222,8 @@ def _mean(paper: Paper, column: int, tasks: Sequence[str]) -> Theirs | None:
 
 
 def _check(paper: Paper, path: Path) -> None:
-    """Raises UsageError for rows that do not fit the columns, shares beyond 1, and tasks in no
-    category or in two.
+    """Raises UsageError for rows that do not match the columns, values outside the range, and tasks
+    in no category or in two.
     """
     if not paper.columns:
         raise UsageError(f"{path}: columns: name at least one")
@@ -235,9 +233,9 @@ def _check(paper: Paper, path: Path) -> None:
             if len(row) != len(paper.columns):
                 raise UsageError(
                     f"{path}: {kind}.{name}: {len(row)} figures for {len(paper.columns)} columns; "
-                    "nan stands for none"
+                    "write nan for a missing figure"
                 )
-            # CC-Net's figures are means of MiniWoB++'s rewards, which begin at -1
+            # CC-Net's figures are means of MiniWoB++'s rewards, whose minimum is -1.
             least = -1 if paper.benchmark == "miniwob" and kind != "actions" else 0
             if any(figure < least or (figure > 1 and kind != "actions") for figure in row):
                 raise UsageError(

@@ -1,6 +1,4 @@
-"""An agent on the tasks of a benchmark, and tables of what it came to next to the figures of the
-papers.
-"""
+"""Runs an agent on the tasks of a benchmark and compares its results with the papers' in tables."""
 
 from __future__ import annotations
 
@@ -59,14 +57,14 @@ from prill.types import Trajectory
 
 EPISODES = "episodes"
 _BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
-_SEEDS = "0-4"  # where neither the agent nor the list is a paper's
+_SEEDS = "0-4"  # where neither the agent nor the task list belongs to a paper
 _LESSONS = LessonsConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(EpisodesConfig):
-    """What `prill papers bench` does: play an agent on a benchmark, and compare it with what the
-    papers published.
+    """Configuration of `prill papers bench`: run an agent on a benchmark and compare it with
+    published results.
     """
 
     environment: Annotated[
@@ -113,7 +111,7 @@ class BenchConfig(EpisodesConfig):
     ] = None
 
     def check(self) -> None:
-        """Refuses what is not a benchmark, and options that do not go together."""
+        """Refuses an environment that is not a benchmark, and incompatible options."""
         if self.seeds is not None:
             super().check()
         if isinstance(self.beside, list | tuple):
@@ -139,13 +137,13 @@ class BenchConfig(EpisodesConfig):
 
 @dataclass(frozen=True)
 class BenchResult:
-    """What an agent came to.
+    """The results of an agent on a benchmark.
 
     Args:
-        figures: All figures, as `results.json` has them.
-        output: The folder with tables, figures, picture and episodes.
+        figures: All figures, as in `results.json`.
+        output: The folder with the tables, figures, chart and episodes.
         lost: Episodes that could not begin.
-        problem: The last that broke off or could not begin; None without any.
+        problem: The most recent error that aborted an episode or kept it from starting. None: none.
     """
 
     figures: Bench | RecordedBench
@@ -160,7 +158,7 @@ class BenchResult:
 
     @property
     def broken(self) -> bool:
-        """Whether episodes broke off or could not begin."""
+        """Whether any episode was aborted or could not begin."""
         missing = self.figures.missing
         return bool(
             self.lost
@@ -173,17 +171,17 @@ class BenchResult:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The tables, the figures and the picture."""
+        """The paths of the tables, the figures and the chart."""
         return tuple(str(Path(self.output) / name) for name in (TABLES, FIGURES, PICTURE))
 
     def table(self) -> dict[str, Any]:
-        """The figures as JSON has them."""
+        """The figures, for JSON."""
         table: dict[str, Any] = msgspec.to_builtins(self.figures, str_keys=True)
         return table
 
     def to_pandas(self) -> Any:
-        """A pandas table: a row for each task of each list of tasks; of recorded steps for each
-        split.
+        """Returns a pandas table with a row for each task of each task list. Recorded steps get a
+        row for each split.
         """
         pandas, figures = import_pandas(), self.figures
         if isinstance(figures, RecordedBench):
@@ -206,8 +204,8 @@ class BenchResult:
 async def bench_async(
     config: BenchConfig, *, progress: Callable[[ReflexionProgress], None] = lambda stage: None
 ) -> BenchResult:
-    """Plays an agent on a benchmark, and writes tables, figures and a picture; the same call
-    resumes a stopped run.
+    """Runs an agent on a benchmark and writes tables, figures and a chart. The same call resumes a
+    stopped run.
 
     Args:
         config: Which benchmark, and who plays.
@@ -260,11 +258,11 @@ async def bench_async(
 
 
 bench = synchronous(bench_async)
-"""`bench_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Synchronous version of `bench_async` for scripts and notebooks, with the same parameters."""
 
 
 def plan_bench(config: BenchConfig) -> RunPlan:
-    """Finds out what the run would do and ask of models, without a call.
+    """Estimates the episodes and model calls of the run, without calling a model.
 
     Args:
         config: Which benchmark, and who plays.
@@ -293,8 +291,8 @@ def plan_bench(config: BenchConfig) -> RunPlan:
 
 
 def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
-    """Fills in the tasks, seeds and trials of the agent's paper, or of the list's, where they were
-    not given.
+    """Fills in unset tasks, seeds and trials from the agent's paper, or from the paper of the task
+    list.
 
     Args:
         config: Which benchmark, and who plays.
@@ -335,7 +333,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
                 parameters=("tasks",),
             )
     listed = [paper for paper in ready if paper.list_name == tasks]
-    # The desk has as many scenarios as the paper played, whoever plays them.
+    # The desk has as many scenarios as the paper played, for every agent.
     source = next(
         iter([*followed, *listed, *(ready if config.benchmark == "airline" else [])]), None
     )
@@ -355,7 +353,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
     )
     if (named := _named(config)) is not None:
         return chosen, named
-    if config.benchmark == "webarena":  # figures of other tasks cannot be compared with
+    if config.benchmark == "webarena":  # figures for other tasks are not comparable
         return chosen, [] if getattr(place, "shop", False) or getattr(
             place, "configs", None
         ) else ready
@@ -363,7 +361,7 @@ def choose(config: BenchConfig) -> tuple[BenchConfig, list[Paper]]:
 
 
 def _named(config: BenchConfig) -> list[Paper] | None:
-    """The papers that the configuration names; None where it names none."""
+    """Returns the papers that the configuration names. None if it names none."""
     if config.beside is None:
         return None
     names = (
@@ -373,8 +371,7 @@ def _named(config: BenchConfig) -> list[Paper] | None:
     for name, paper in zip(names, papers, strict=True):
         if paper.benchmark != config.benchmark:
             raise UsageError(
-                f"beside {name}: its figures are about {paper.benchmark}, not about "
-                f"{config.benchmark}",
+                f"beside {name}: its figures are for {paper.benchmark}, not for {config.benchmark}",
                 parameters=("beside",),
             )
     return papers
@@ -390,7 +387,7 @@ def _check_output(config: BenchConfig) -> None:
 
 @dataclass(frozen=True)
 class _Run:
-    """The parts of a run, made in its session."""
+    """The objects of a run, created in its session."""
 
     challenges: Sequence[Any]
     retries: RetrySpec
@@ -400,10 +397,10 @@ class _Run:
     def of(cls, config: BenchConfig, made: RolloutSession) -> _Run:
         lessons, trials = config.lessons, config.trials or 1
         model = None if lessons.model is None else made.model(lessons.model)
-        # With one trial nothing is learnt between trials, so any policy will do.
+        # With one trial the agent learns nothing between trials, so every policy is accepted.
         make = partial(learner_of_case if trials > 1 else _player, made, model, lessons)
         if trials > 1 and made.rows:
-            # an agent that takes no lessons is told so before anything is played
+            # Refuse an agent that takes no lessons before any episode is played.
             make(made.rows[0], (), 0)
         settings: dict[str, Any] = {
             "policy": made.plan.agent,
@@ -412,7 +409,7 @@ class _Run:
         }
         if trials > 1:
             settings["lessons"] = {**lessons.settings(), "model": get_name(lessons.model)}
-        # As the papers count: so many trials, whatever was learnt.
+        # The papers count a fixed number of trials, regardless of the lessons.
         retries = RetrySpec(attempts=trials, stop_on_repeat=False)
         challenges = [challenge_of_case(made, make, row) for row in made.rows]
         return cls(challenges, retries, {"play": make_play_settings(made), "settings": settings})
@@ -430,7 +427,7 @@ def _player(
 
 
 def _held(made: RolloutSession) -> dict[str, Any]:
-    """The settings that held, and the options that the agent was given."""
+    """Returns the settings in effect and the options of the agent."""
     return {"in_force": dict(made.settings), "options": dict(made.plan.options)}
 
 
@@ -461,7 +458,7 @@ def _recorded_figures(
     papers: Sequence[Paper],
     counts: RecordTally,
 ) -> RecordedBench:
-    """The figures of this run's episodes: those of other runs in the folder have other ids."""
+    """Computes the results of this run's episodes. Other runs in the folder have other ids."""
     rows = {made.id(row): row for row in made.rows}
     path = config.episodes / TRAJECTORIES
     spec = made.setting.environments[0].spec

@@ -1,5 +1,5 @@
-"""The figures of a benchmark as Markdown, JSON and a picture; what others published is marked as
-theirs wherever it stands.
+"""Writes benchmark results as Markdown, JSON and a chart. Published results are marked as such
+everywhere.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from prill.runs.rollout.episodes import settings_text
 from prill.ui.report.lines import PlotLine, PlotPoint, line_chart, row_chart
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
-# Columns of some benchmarks alone; a share of rewards is told since pages that give part of one
-# would hide it in success.
+# Columns that only some benchmarks have. The rate of full rewards has its own column because the
+# success rate hides it on pages that give partial rewards.
 _SHARES: Mapping[str, Callable[[BenchRow], float | None]] = {
     "reward 1": lambda row: row.full,
     "progress": lambda row: row.progress,
@@ -62,7 +62,7 @@ def write_bench(folder: Path, bench: Bench | RecordedBench) -> None:
 
 
 def bench_text(bench: Bench | RecordedBench) -> str:
-    """Formats the figures as Markdown: what was played, how to read it, and the tables.
+    """Formats the figures as Markdown: a summary of the run, reading notes, and the tables.
 
     Args:
         bench: The figures.
@@ -137,7 +137,7 @@ def _planning(bench: Bench) -> Iterator[str]:
 
 
 def _success_tokens(bench: Bench) -> Iterator[str]:
-    """Beside those of a paper; nothing where it has none."""
+    """Yields the token table next to a paper's. Yields nothing if no paper has one."""
     theirs = [
         [theirs_name(_named(section, column), ""), "", f"{column.tokens:.0f}"]
         for section in bench.sections
@@ -157,7 +157,7 @@ def _success_tokens(bench: Bench) -> Iterator[str]:
 
 
 def played_text(bench: Bench) -> str:
-    """What was played, what it took, and what has no outcome, in a paragraph."""
+    """Returns a paragraph with the tasks played, their cost, and the runs without an outcome."""
     row, usage = bench.overall, bench.usage
     trials = f", up to {bench.trials[-1]} trials each" if bench.trials[-1] > 1 else ""
     words = f"{_count(row.tasks, 'task')}, {_count(row.runs, 'episode')} (task and seed){trials}: "
@@ -172,7 +172,7 @@ def played_text(bench: Bench) -> str:
 
 
 def summary_text(bench: Bench | RecordedBench) -> str:
-    """What was played, the tables by category alone, and tests."""
+    """Returns a summary of the run, the tables by category only, and the tests."""
     if isinstance(bench, RecordedBench):
         return _recorded_summary(bench)
     tables = [
@@ -223,8 +223,8 @@ def bench_picture(bench: Bench | RecordedBench) -> str:
 
 
 def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
-    """What held of the settings that the agent's paper names, and which options the agent was
-    given.
+    """Yields the values of the settings that the agent's paper names, and the options of the
+    agent.
     """
     held = (
         (name, bench.settings.get(key))
@@ -235,8 +235,8 @@ def _settings(bench: Bench | RecordedBench) -> Iterator[str]:
 
 
 def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
-    """How many replies could not be read, and the first of them; nothing where the agent does not
-    tell.
+    """Yields the number of unreadable replies and the first of them. Yields nothing if the agent
+    does not count them.
     """
     rows = [bench.overall] if isinstance(bench, Bench) else [split.all for split in bench.splits]
     replies = sum((row.replies for row in rows), start=ReplyFigures())
@@ -251,7 +251,7 @@ def _unreadable(bench: Bench | RecordedBench) -> Iterator[str]:
 
 
 def count_cell(replies: ReplyFigures) -> str:
-    """`3 of 120 (2.5%)`; a dash where no reply was read."""
+    """Formats counts as `3 of 120 (2.5%)`. Returns a dash if no reply was read."""
     return (
         f"{replies.unreadable} of {replies.calls} ({replies.unreadable / replies.calls:.1%})"
         if replies.calls
@@ -260,7 +260,7 @@ def count_cell(replies: ReplyFigures) -> str:
 
 
 def _cited(text: str) -> str:
-    """What a model said, as text that is no markup."""
+    """Escapes a model's text so that it contains no Markdown."""
     return cell_text(text).replace("&", "&amp;").replace("<", "&lt;")
 
 
@@ -269,7 +269,7 @@ def _heading(section: Section) -> str:
 
 
 def _categories(bench: Bench, section: Section) -> str:
-    """The table of one list: its categories, and all of them together."""
+    """Returns the table of one task list: its categories, then all of them together."""
     head = _head(bench, (), "category", "tasks", "episodes")
     told = _told(bench)
     for column in section.columns:
@@ -294,8 +294,8 @@ def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
 
 
 def _told(bench: Bench) -> list[str]:
-    """Which of the columns that only some benchmarks have are known of all rows: `reward 1`,
-    `progress`.
+    """Returns the benchmark-specific columns (`reward 1`, `progress`) whose values are known for
+    all rows.
     """
     rows = [
         row
@@ -347,7 +347,7 @@ def _spent(row: BenchRow) -> Iterator[str]:
 
 
 def share_cell(share: BenchShare | StepFigure) -> str:
-    """`80.0% (70.1% to 88.2%)`; a dash where nothing is decided."""
+    """Formats a rate as `80.0% (70.1% to 88.2%)`. Returns a dash if no run has an outcome."""
     mean = share.success if isinstance(share, BenchShare) else share.share
     return "-" if mean is None else f"{mean:.1%} ({share.low:.1%} to {share.high:.1%})"
 
@@ -381,7 +381,9 @@ def _count(number: int | None, word: str) -> str:
 
 
 def _recorded_text(bench: RecordedBench) -> str:
-    """How to read the figures on recorded steps, and tables by split, turn and website."""
+    """Returns reading notes for the figures on recorded steps, and tables by split, turn and
+    website.
+    """
     words = wording()
     parts = [
         f"# {cell_text(bench.agent)} on recorded steps",
@@ -415,7 +417,7 @@ def _recorded_text(bench: RecordedBench) -> str:
 
 
 def _data(split: Split) -> Iterator[str]:
-    """What the recording holds; beside that of a paper, and what a step of its agents took."""
+    """Yields the statistics of the recording next to a paper's, and the cost of a step."""
     if split.data is not None:
         found = split.data
         counts = [found.conversations, found.turns]
@@ -434,7 +436,7 @@ def _data(split: Split) -> Iterator[str]:
 
 
 def _recorded_summary(bench: RecordedBench) -> str:
-    """What was played, and the table of each split alone."""
+    """Returns a summary of the run and the table of each split only."""
     turns = sum(split.all.turns for split in bench.splits)
     words = f"{turns} turns, {sum(split.all.steps for split in bench.splits)} steps."
     words += f" {usage_text(bench.usage)}." if bench.usage.calls else ""
@@ -456,9 +458,7 @@ def _recorded_summary(bench: RecordedBench) -> str:
 
 
 def _recorded_picture(bench: RecordedBench) -> str:
-    """The picture: the share of steps that are right, by the turn of the conversation, a line for
-    each split.
-    """
+    """Draws the fraction of right steps by turn of the conversation, one line per split."""
     lines = [
         PlotLine(split.name, [point for row in split.by_turn if (point := _point(row)) is not None])
         for split in bench.splits
@@ -476,7 +476,9 @@ def _point(row: Figures) -> PlotPoint | None:
 
 
 def _split_table(split: Split, bench: RecordedBench) -> str:
-    """Ours, the candidates alone, and theirs."""
+    """Returns a table with this run's results, the candidates-only baseline, and the published
+    results.
+    """
     metrics, best = METRICS[bench.counting], split.ranking.first
     best_element = share_cell(best.figures[bench.counting]["Ele. Acc"])
     counts = [str(split.all.turns), str(split.all.missing), count_cell(split.all.replies)]
@@ -501,27 +503,27 @@ def _figure_cells(row: Figures, counting: Counting) -> Iterator[str]:
 
 
 def theirs_name(name: str, where: str) -> str:
-    """The head of a row or column with figures of a publication."""
+    """Returns the heading of a row or column with published figures."""
     return f"**theirs**: {cell_text(name)}" + (f" ({cell_text(where)})" if where else "")
 
 
 def printed_cells(row: TheirRow, metrics: Iterable[str]) -> Iterator[str]:
-    """The figures of a publication; a dash where it has none."""
+    """Yields the cells of a publication's figures; a dash where it has none."""
     for metric in metrics:
         yield f"{row.figures[metric]:.1%}" if metric in row.figures else "-"
 
 
 def table_text(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table in Markdown."""
+    """Formats a Markdown table."""
     lines = [head, ["---"] * len(head), *(list(row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def cell_text(text: str) -> str:
-    """A name in a table: whoever gave it, it cannot leave its cell."""
+    """Escapes a name for a table cell, so that untrusted text cannot leave its cell."""
     return " ".join(text.replace("|", "\\|").split())
 
 
 def wording() -> dict[str, Any]:
-    """What stands around the tables: how to read their figures."""
+    """Returns the explanatory texts around the tables."""
     return read_toml("prill.papers.bench", "wording.toml")

@@ -1,3 +1,3 @@
-"""Mind2Web and MT-Mind2Web (arXiv 2306.06070, ACL 2024): recorded pages, agents that choose on
-them, and what trains these.
+"""Mind2Web and MT-Mind2Web (arXiv 2306.06070, ACL 2024): recorded pages, agents that act on them,
+and the training of their models.
 """

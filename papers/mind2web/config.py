@@ -1,4 +1,6 @@
-"""Mind2Web as a configuration: recorded turns of conversations on web sites, step by step."""
+"""Configuration of the Mind2Web environment: recorded turns of conversations on websites, step by
+step.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ from prill.papers.mind2web.pages.steps import Marking, Match, Scheme
 
 @dataclass(frozen=True, kw_only=True)
 class Mind2WebConfig(EnvironmentConfig):
-    """Recorded turns: `Mind2WebConfig(recordings=["test.jsonl"])`. The recording goes on whatever
-    the agent does.
+    """Recorded turns as an environment: `Mind2WebConfig(recordings=["test.jsonl"])`. The recording
+    continues regardless of the agent's actions.
     """
 
     name: ClassVar[str] = "mind2web"
-    usual_steps: ClassVar[int] = 1000  # of an episode: it ends with the recording
+    usual_steps: ClassVar[int] = 1000  # maximum of an episode, which ends with the recording
     stops_early: ClassVar[bool] = False
 
     tasks: Annotated[Names, Meta(description="recorded turns by id, or all")] = "all"
@@ -65,19 +67,19 @@ class Mind2WebConfig(EnvironmentConfig):
     ] = None
 
     def check(self) -> None:
-        """Names and files become one text."""
+        """Converts names and files to text."""
         object.__setattr__(self, "tasks", to_words(self.tasks))
         if isinstance(self.recordings, list | tuple):
             object.__setattr__(self, "recordings", ",".join(map(str, self.recordings)))
 
     def files(self) -> dict[Path, str]:
-        """The files of recordings.
+        """Returns the files of recordings.
 
         Returns:
-            Each file with the name of its split, else its own.
+            Each file with the name of its split, or the file's own name if no split is given.
 
         Raises:
-            UsageError: There is none, or one is named twice.
+            UsageError: No file is named, or one is named twice.
         """
         found: dict[Path, str] = {}
         for word in (part.strip() for part in str(self.recordings).split(",") if part.strip()):
@@ -90,7 +92,7 @@ class Mind2WebConfig(EnvironmentConfig):
                 )
             if path in found:
                 raise UsageError(
-                    f"recordings {word}: {path} is named twice, and its turns belong to one split"
+                    f"recordings {word}: {path} is named twice; name each file for one split only"
                 )
             found[path] = split if equals else place.stem
         if not found:

@@ -1,5 +1,5 @@
-"""A ranker in this process: a cross-encoder, which reads a candidate and a query together and gives
-one number.
+"""A ranker in this process: a cross-encoder, which reads a candidate and a query together and
+returns one score.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
 
-MAX_TOKENS = 512  # of candidate and query together (Self-MAP, ACL 2024)
+MAX_TOKENS = 512  # candidate and query together (Self-MAP, ACL 2024)
 
 
 class CrossEncoder:
-    """The ranker in a folder, as `prill train ranker` and `save_pretrained` write it; loaded when
-    it is first asked.
+    """A ranker loaded from a folder that `prill train ranker` or `save_pretrained` wrote. It loads
+    the model with the first request.
 
-    Without a `device`: cuda where there is one, else cpu. `batch`: texts that are read at once.
+    `device` defaults to cuda if available, else cpu. `batch` is the number of texts per forward
+    pass.
     """
 
     def __init__(
@@ -34,24 +35,26 @@ class CrossEncoder:
     ) -> None:
         self.folder, self.device, self.batch = Path(folder), device, batch
         if not (self.folder / "config.json").is_file():
-            raise UsageError(f"{folder}: no folder with a ranker in it (a config.json and weights)")
+            raise UsageError(f"{folder}: not a ranker folder (it needs a config.json and weights)")
         expect_trained(self.folder)
         self._loaded: tuple[Any, Any] | None = None
         self._one = threading.Lock()
         hold(self)
 
     def free(self) -> None:
-        """Lets go of the weights; the next score loads them again."""
+        """Frees the weights. The next call to `score` loads them again."""
         with self._one:
             self._loaded = None
 
     @cached_property
     def name(self) -> str:
-        """The folder's name, and which weights are in it."""
+        """The name of the folder and a hash of its weights."""
         return f"local/{self.folder.resolve().name} {folder_hash(self.folder.resolve())}"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """The model's own number of each text. Raises MissingExtraError, EndpointError."""
+        """Returns the model's raw score for each text. Raises MissingExtraError and
+        EndpointError.
+        """
         return await asyncio.to_thread(self._score, query, list(texts))
 
     def _score(self, query: str, texts: list[str]) -> list[float]:
@@ -77,14 +80,14 @@ class CrossEncoder:
             )
         if model.config.num_labels != 1:
             raise UsageError(
-                f"{self.folder}: gives {model.config.num_labels} numbers, and a ranker one; is it "
-                "a classifier?"
+                f"{self.folder}: the model has {model.config.num_labels} outputs, but a ranker "
+                "has one; is it a classifier?"
             )
         return model.to(device).eval(), reader
 
 
 def scores(model: Any, reader: Any, query: str, texts: Sequence[str], batch: int) -> list[float]:
-    """The number of each text, read in batches of about one length."""
+    """Returns the score of each text, computed in batches of similar length."""
     torch = importlib.import_module("torch")
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     found = [0.0] * len(texts)
@@ -102,11 +105,11 @@ def scores(model: Any, reader: Any, query: str, texts: Sequence[str], batch: int
 
 
 def pairs(reader: Any, texts: Sequence[str], queries: Sequence[str], most: int) -> Any:
-    """Candidates and queries as the model reads them, the candidate first, in training and
-    afterwards alike.
+    """Tokenizes candidates and queries for the model, the candidate first, in training and
+    inference.
 
-    The papers' code has them the other way round when it evaluates (Self-MAP's repository; the
-    order is learnt).
+    The papers' code reverses this order at evaluation (Self-MAP's repository); the model learns
+    either order.
     """
     return reader(
         list(texts),

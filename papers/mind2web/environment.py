@@ -1,9 +1,9 @@
-"""Mind2Web and MT-Mind2Web as an environment: recorded turns, step by step, whatever the agent does
-(teacher forcing).
+"""Mind2Web and MT-Mind2Web as an environment. It plays recorded turns step by step, regardless of
+the agent's actions (teacher forcing).
 
-An agent sees the page and the candidates of each recorded step, and of the conversation's earlier
-turns what was seen and done. Recordings may be larger than memory: a file is gone through once for
-where its turns begin, and a turn is read when it is played, with those before it in its
+An agent sees the page and the candidates of each recorded step, and the observations and actions of
+the conversation's earlier turns. Recordings may be larger than memory: one pass over a file finds
+where its turns begin. A turn is read when it is played, together with the earlier turns of its
 conversation.
 """
 
@@ -37,12 +37,12 @@ from prill.papers.mind2web.pages.steps import (
 from prill.papers.mind2web.pages.tree import RecordedPage
 from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
 
-_SHOWN = 50  # candidates around which a page is kept on record
+_SHOWN = 50  # the number of candidates around which a recorded page is cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mind2WebSpec:
-    """How recorded turns are played, and how steps are marked for the labels."""
+    """Options for playing recorded turns and for scoring steps in the labels."""
 
     within: Annotated[
         int,
@@ -71,12 +71,12 @@ class Mind2WebSpec:
 
     @property
     def marking(self) -> Marking:
-        """How steps are marked."""
+        """The scoring scheme of steps."""
         return Marking(self.scheme, self.within, self.step_match)
 
 
 class _Head(msgspec.Struct):
-    """What is read of every line beforehand. What is seen and done is passed over."""
+    """The fields that are read from every line in advance. Observations and actions are skipped."""
 
     class _Task(msgspec.Struct):
         site: str | None = None
@@ -98,11 +98,11 @@ class _Place:
 
 
 class Recordings:
-    """Recorded turns of files (JSON Lines, as `prill convert` writes them), by id. Only their
-    places are in memory.
+    """Recorded turns from files (JSON Lines, as `prill convert` writes them), by id. Only their
+    file positions are in memory.
 
-    Raises UsageError for an id that comes twice and for packed files and pipes, InputError for a
-    broken line.
+    Raises UsageError for a duplicate id, a compressed file or a pipe, and InputError for an invalid
+    line.
     """
 
     def __init__(self, files: Sequence[str | os.PathLike[str]]) -> None:
@@ -116,8 +116,7 @@ class Recordings:
         for line in read_lines(file):
             if line.start is None:
                 raise UsageError(
-                    f"{file}: recordings are read here and there, so they cannot be packed or "
-                    "come through a pipe"
+                    f"{file}: recordings need random access; use an uncompressed file, not a pipe"
                 )
             try:
                 head = decoder.decode(line.data)
@@ -139,7 +138,7 @@ class Recordings:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What tells the recording of a turn from another one with the same id."""
+        """A digest for each turn, which distinguishes recordings with the same id."""
         return {name: place.digest for name, place in self._places.items()}
 
     @property
@@ -156,8 +155,8 @@ class Recordings:
         }
 
     def turn(self, name: str) -> Trajectory:
-        """The turn of that id, its conversation's earlier turns with their pages. Raises
-        UsageError, InputError.
+        """Returns the turn with that id and its conversation's earlier turns with their pages.
+        Raises UsageError and InputError.
         """
         if name not in self._places:
             raise UsageError(
@@ -185,8 +184,8 @@ class Recordings:
 class Mind2Web:
     """Plays recorded turns. An episode ends after the last recorded step.
 
-    A record keeps the part of each page around its best 50 candidates, and of earlier turns the
-    actions.
+    The record keeps the part of each page around the best 50 candidates. It keeps only the actions
+    of earlier turns.
 
     Args:
         spec: The options.
@@ -213,7 +212,7 @@ class Mind2Web:
 
         Args:
             name: The turn's id.
-            seed: Makes no difference here.
+            seed: Has no effect.
 
         Returns:
             The task.
@@ -227,15 +226,15 @@ class Mind2Web:
         return self._turn.task
 
     async def reset(self, task: Task) -> Observation:
-        """The state before the first recorded step of the turn that has the task's id."""
+        """Returns the state before the first recorded step of the turn with the task's id."""
         if self._turn is None or self._turn.id != task.id:
             await self._take(task.id)
         self._at = 0
         return self._state()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The next recorded state, whatever the action was; after the last step, what was recorded
-        of the end.
+        """Returns the next recorded state, whatever the action was. After the last step it returns
+        the recorded final state.
         """
         assert self._turn is not None
         self._at += 1
@@ -244,8 +243,9 @@ class Mind2Web:
         return self._turn.final or Observation(), True
 
     def abridged(self, trajectory: Trajectory) -> Trajectory:
-        """The episode with each page cut around its best 50 candidates, and earlier turns without
-        pages. What was done in the recording is left out: a judge would only have to compare.
+        """Returns the episode with each page cut around its best 50 candidates, and earlier turns
+        without pages. It omits the recorded actions, because a judge could simply compare the
+        agent's actions with them.
         """
         turn = self._turn
         steps = tuple(
@@ -271,7 +271,7 @@ class Mind2Web:
         return replace(trajectory, task=task, steps=steps, final=final, metadata=metadata)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Labels an episode: a success met every recorded step.
+        """Labels an episode. It is a success if every step matches the recording.
 
         Args:
             trajectory: The episode that was just played.
@@ -302,7 +302,7 @@ class Mind2Web:
         )
 
     async def close(self) -> None:
-        """Forgets the turn."""
+        """Discards the current turn."""
         self._turn, self._asked, self._views = None, (), {}
 
     async def _take(self, name: str) -> None:
@@ -319,7 +319,7 @@ class Mind2Web:
         self._turn, self._views, self._at = turn, {}, 0
 
     def _state(self) -> Observation:
-        """What an agent is shown of the step that it is at."""
+        """Returns the observation for the current step."""
         assert self._turn is not None
         seen, at = self._turn.steps[self._at].observation, self._at
         state = read_state(seen.text or "")
@@ -333,7 +333,7 @@ class Mind2Web:
         return Observation(seen.screenshot, shown.text(), seen.url)
 
     def _view(self, at: int) -> str | None:
-        """The page of a recorded step as people and judges read it."""
+        """Returns the page of a recorded step as people and judges see it."""
         if self._turn is None or at >= len(self._turn.steps):
             return None
         if at not in self._views:

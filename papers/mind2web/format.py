@@ -1,14 +1,14 @@
-"""Mind2Web (arXiv 2306.06070) and MT-Mind2Web (ACL 2024): JSON files of tasks, or of conversations
-whose turns are tasks; and Multimodal-Mind2Web, Parquet with an action a row.
+"""Reads Mind2Web (arXiv 2306.06070) and MT-Mind2Web (ACL 2024), JSON files of tasks or of
+conversations with tasks as turns, and Multimodal-Mind2Web, Parquet with one action per row.
 
-A file is an array of records, or a record a line; it is read record by record, however large. A
-turn becomes a trajectory of its gold actions. What is seen at a step is a `PageState`: the cleaned
-page, all candidates (those with a rank first, the best before the others, then in the order of the
-page, so that no place tells which are right), and the actions taken before in this turn.
-`action.target` holds the nodes that are right, the first of the record first; it is empty where
-cleaning has lost them.
+A file is an array of records, or has one record per line. It is read record by record, so it may be
+larger than memory. A turn becomes a trajectory of its gold actions. The observation of a step is a
+`PageState`: the cleaned page, all candidates, and the earlier actions of this turn. Ranked
+candidates come first, the best before the others; the rest follow in page order, so that the
+position does not reveal the right ones. `action.target` holds the right nodes, in the order of the
+record. It is empty where cleaning has removed them.
 
-`raw_html` is passed over: of a step whose right element is not in `cleaned_html`, the page is shown
+`raw_html` is skipped. If the right element of a step is not in `cleaned_html`, the page is shown
 without it.
 """
 
@@ -36,12 +36,12 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 
 _KINDS = {"CLICK": "click", "TYPE": "type", "SELECT": "select"}
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", parquet.SUFFIX)
-# Both names stand in the footer of a Parquet file, which ends it.
+# Both names are in the footer at the end of a Parquet file.
 _FOOTER = 1 << 20
 _NODE = re.compile(r'backend_node_id="([^"]*)"')
 _NUMBER = re.compile(r"(\d+)\D*$")
-# The data set's own score file: some ten million candidates, each twice (score and rank), at about
-# five opcodes and 25 bytes.
+# The data set's own score file has about ten million candidates, each twice (score and rank), at
+# about five opcodes and 25 bytes each.
 _LARGEST_SCORES, _MAX_OPCODES = 2**30, 150_000_000
 
 
@@ -51,7 +51,7 @@ class _Operation(msgspec.Struct):
 
 
 class _Candidate(msgspec.Struct):
-    # one word: the text of a state has them in a line
+    # no white space: the text of a state lists the ids on one line
     backend_node_id: Annotated[str, msgspec.Meta(pattern=r"^\S+\Z")]
     rank: float | None = None
 
@@ -69,7 +69,8 @@ class _Turn(msgspec.Struct):
     confirmed_task: str
     action_reprs: list[str]
     actions: list[_Act]
-    # Of each action, where it stands in action_reprs, in rising order; None: there is one for each.
+    # The index of each action in action_reprs, in ascending order. None: there is one entry for
+    # each action.
     indexes: list[Annotated[int, msgspec.Meta(ge=0)]] | None = None
     website: str | None = None
     domain: str | None = None
@@ -77,8 +78,8 @@ class _Turn(msgspec.Struct):
 
 
 def recognise(source: Source) -> bool:
-    """Documents that begin with a task's id and text, or with a conversation's turns; they may be
-    too large to be parsed. Parquet whose columns are those of Multimodal-Mind2Web.
+    """Returns whether documents begin with a task's id and text or with a conversation's turns, or
+    Parquet has Multimodal-Mind2Web's columns. Files may be too large to parse.
     """
     return source.has(_is_ours, "*.json", "*.json.gz", f"*{parquet.SUFFIX}")
 
@@ -111,12 +112,12 @@ def load(
         ),
     ] = None,
 ) -> Iterator[Trajectory | BadLine]:
-    """Every turn, conversation by conversation; a broken one comes as BadLine and is no earlier
-    turn of the others.
+    """Yields every turn, conversation by conversation. A broken turn becomes a BadLine and is not
+    an earlier turn of the others.
 
-    `scores` orders the candidates: a score file in JSON or as the pickle of the data set, or what
-    one holds. Steps that it lacks are told, as a BadLine at the end. Raises UsageError where it has
-    none of them.
+    `scores` orders the candidates: a score file in JSON, the data set's pickle, or the content of
+    one. A BadLine at the end reports the steps without scores. Raises UsageError if no step has
+    scores.
     """
     known, steps, ordered = _scores(scores), 0, 0
     for item in records(source):
@@ -133,7 +134,7 @@ def load(
     name = "scores" if isinstance(scores, Mapping) else str(scores)
     if not ordered:
         raise UsageError(
-            f"{name}: has none of the {steps} steps of {source}; is it of other data?",
+            f"{name}: has none of the {steps} steps of {source}; was it made for other data?",
             parameters=("scores",),
         )
     lacks = (
@@ -152,15 +153,15 @@ def _files(source: str | PathLike[str]) -> list[Path]:
     paths = [path for path in root.rglob("*") if path.name.endswith(_SUFFIXES) and path.is_file()]
     if not paths:
         raise UsageError(
-            f"{source}: no files of Mind2Web, such as train/train_0.json, or "
+            f"{source}: contains no Mind2Web files, such as train/train_0.json, or "
             "data/train-00000-of-00027.parquet of Multimodal-Mind2Web"
         )
     return sorted(paths, key=_place)
 
 
 def _place(path: Path) -> tuple[str, int, str]:
-    """Sorts the files of a folder by the number at the end of the name: `train_10.json` after
-    `train_9.json`.
+    """Returns a sort key that orders files by the number at the end of their names: `train_10.json`
+    after `train_9.json`.
     """
     stem = path.name.partition(".")[0]
     number = None if path.suffix == parquet.SUFFIX else _NUMBER.search(stem)
@@ -179,7 +180,7 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
         return read_scores(scores)
     pickled = load_pickle(scores, largest=_LARGEST_SCORES, most_steps=_MAX_OPCODES)
     try:
-        # The rankers' code fills dictionaries of a subclass, `defaultdict(dict)`.
+        # The rankers' code fills a subclass of dict, `defaultdict(dict)`.
         by_sample = fields(fields(pickled).get("scores"))
         if not by_sample:
             raise msgspec.ValidationError("no scores - at `$.scores`")
@@ -188,12 +189,12 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
             dict[str, dict[str, float]],
         )
     except msgspec.ValidationError as error:
-        raise InputError(f"{scores}: no score file of Mind2Web: {error}") from None
+        raise InputError(f"{scores}: not a Mind2Web score file: {error}") from None
 
 
 def records(source: str | PathLike[str]) -> Iterator[tuple[str, Any] | BadLine]:
-    """Every record as it stands, and its place; a damaged file comes as BadLine after what could be
-    read of it.
+    """Yields every record unchanged with its position. A damaged file yields a BadLine after its
+    readable records.
     """
     files = _files(source)
     tables = [path for path in files if path.suffix == parquet.SUFFIX]
@@ -233,7 +234,7 @@ def _first_byte(path: Path) -> bytes:
 
 
 def _turns(place: str, record: Any, scores: Scores) -> Iterator[Trajectory | BadLine]:
-    """The turns of a conversation, or the one of a single task."""
+    """Yields the turns of a conversation, or the single turn of a task."""
     if not isinstance(record, dict) or not isinstance(turns := record.get("turns", [record]), list):
         yield BadLine(
             place,
@@ -284,7 +285,7 @@ def _trajectory(
         "turn": number,
         **{name: about[name] for name in ("domain", "subdomain") if about[name]},
         "uids": [act.action_uid for act in turn.actions],
-        # Multimodal-Mind2Web leaves actions out
+        # Multimodal-Mind2Web omits some actions
         **({"of_actions": len(turn.action_reprs)} if len(turn.action_reprs) > len(steps) else {}),
     }
     goal, site = turn.confirmed_task, about["website"]
@@ -304,7 +305,7 @@ def _step(turn: _Turn, k: int, index: int, scores: Mapping[str, float] | None) -
     act = turn.actions[k]
     if (kind := _KINDS.get(act.operation.op)) is None:
         raise InputError(
-            f"{act.operation.op!r} is no operation: one of {', '.join(_KINDS)} - at "
+            f"unknown operation {act.operation.op!r}; expected one of {', '.join(_KINDS)} - at "
             f"`$.actions[{k}].operation.op`"
         )
     state = PageState(act.cleaned_html, _candidates(act, scores), tuple(turn.action_reprs[:index]))

@@ -1,11 +1,11 @@
-"""Conversations made from single tasks of Mind2Web, in MT-Mind2Web's format: organised, divided
-into turns, put into words.
+"""Makes conversations from single tasks of Mind2Web, in MT-Mind2Web's format: grouped, divided into
+turns, and rewritten.
 
-The way is that of MT-Mind2Web (ACL 2024): tasks of one site that share words become a conversation;
-the long ones are divided into runs of actions, about one for each four; the instructions are
-rewritten to refer to what was said before. People did the last, and checked the second; here a
-model does, its proposals are checked, and a rule stands in for what cannot be used. Without a model
-the rules do it all, and no turn refers back.
+The method is MT-Mind2Web's (ACL 2024). Tasks of one site that share words become a conversation.
+Long tasks are divided into runs of actions, about one for every four actions. The instructions are
+rewritten to refer to earlier turns. In the paper people wrote the instructions and checked the
+division. Here a model does both; its proposals are validated, and a rule replaces the invalid ones.
+Without a model the rules do everything, and no turn refers to an earlier one.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from prill.protocols import LanguageModel
 from prill.types import Usage
 
 _T = TypeVar("_T")
-ACTIONS_A_TURN = 4  # MT-Mind2Web: the number of steps grows with the actions, about n/4 rounded up
-MAX_TASKS = 3  # of one conversation, so that it has about five turns, as there
+ACTIONS_A_TURN = 4  # MT-Mind2Web: about n/4 turns for n actions, rounded up
+MAX_TASKS = 3  # of one conversation, so that it has about five turns, as in MT-Mind2Web
 _PACKAGE, _MAX_TOKENS = "prill.papers.mind2web", 700
-# no reply: asked again later, never the rule's turn
+# without a reply: request it again later, do not use the rule
 _NO_ANSWER = (TransportError, CallTimeoutError, BudgetSpentError)
 _WORD = re.compile(r"[a-z]{4,}|\d{4,}")
 _COMMON = {
@@ -82,7 +82,7 @@ _ACTION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
-    """A turn to be: the actions of a task from `first` up to `end`, not included, and the
+    """A planned turn: the actions of a task from `first` to `end` (exclusive), and the
     instruction.
     """
 
@@ -94,8 +94,8 @@ class ConversationTurn:
 
 @dataclass(frozen=True, slots=True)
 class ConversationPlan:
-    """A conversation to be. `by_rule`: tasks that no proposal of the model divided; `rewritten`:
-    whether it wrote the words.
+    """A planned conversation. `by_rule` are the tasks without a valid proposal of the model;
+    `rewritten` is whether the model wrote the instructions.
     """
 
     id: str
@@ -106,11 +106,12 @@ class ConversationPlan:
 
 @dataclass(slots=True)
 class ConversationTally:
-    """What became of the tasks. `kept` conversations were planned before.
+    """Counts of the processed tasks. `kept` conversations were planned by an earlier run.
 
-    `by_rule` tasks were divided by the rule though a model was asked; `not_rewritten` conversations
-    have the rule's words. `unanswered` conversations have no plan, since a call failed: nothing is
-    written then. `usage` is what the calls of this run took, answered or not.
+    `by_rule` tasks were divided by the rule although a model was asked. `not_rewritten`
+    conversations have the rule's instructions. `unanswered` conversations have no plan because a
+    call failed; no output is written in that case. `usage` is the usage of all calls of this run,
+    including failed ones.
     """
 
     tasks: int = 0
@@ -132,7 +133,7 @@ class _Task:
     site: tuple[str, str, str]  # domain, website, subdomain
     goal: str
     actions: tuple[str, ...]
-    at: int  # where its record lies in the spool
+    at: int  # the offset of its record in the spool
 
 
 async def make_conversations(
@@ -145,12 +146,12 @@ async def make_conversations(
     stop: asyncio.Event | None = None,
     progress: Callable[[ConversationTally], object] = lambda _: None,
 ) -> ConversationTally:
-    """Writes `out`, a JSON array of conversations. Broken records are problems, and the rest goes
-    on.
+    """Writes `out`, a JSON array of conversations. Broken records are reported as problems and
+    skipped.
 
-    What is planned is kept in `<out>.plans.jsonl`, so that a run that was broken off goes on there
-    and asks nothing twice. Where calls failed, the other conversations are planned and kept,
-    nothing is written, and the same call asks for the rest.
+    Plans are saved in `<out>.plans.jsonl`, so an interrupted run resumes and requests nothing
+    twice. If calls fail, the other conversations are still planned and saved, but `out` is not
+    written. The same call then requests the missing plans.
     """
     out = Path(out)
     if out.exists():
@@ -158,11 +159,11 @@ async def make_conversations(
     expect_place(out, "a file of conversations")
     make_folder(out)
     tally, tasks = ConversationTally(), dict[str, _Task]()
-    # as large as the source: /tmp may have no room for it
+    # The spool is as large as the source, and /tmp may have no room for it.
     with tempfile.TemporaryFile(dir=out.parent) as spool:
         for task in _spooled(source, spool, tally):
             tasks[task.id] = task
-            await asyncio.sleep(0)  # so that Ctrl-C is heard
+            await asyncio.sleep(0)  # lets Ctrl-C through
             if stop is not None and stop.is_set():
                 tally.stopped = True
                 return tally
@@ -191,8 +192,8 @@ async def make_conversations(
 
 
 def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]]:
-    """The tasks in groups of one site whose goals share words, each task with those before it that
-    it shares most with.
+    """Groups tasks of one site whose goals share words. Each task joins the group of the earlier
+    tasks with which it shares the most words.
     """
     groups: dict[tuple[str, str, str], list[tuple[list[_Task], set[str]]]] = {}
     for task in tasks:
@@ -216,7 +217,7 @@ def organised(tasks: Sequence[_Task], most: int = MAX_TASKS) -> list[list[_Task]
 
 
 def even_runs(count: int) -> list[tuple[int, int]]:
-    """The actions in runs as long as each other, one for each four: the rule that stands in for a
+    """Divides the actions into runs of equal length, one for every four. This rule replaces a
     model.
     """
     runs = -(-count // ACTIONS_A_TURN)
@@ -224,8 +225,8 @@ def even_runs(count: int) -> list[tuple[int, int]]:
 
 
 def read_runs(reply: str, count: int) -> list[tuple[int, int]]:
-    """The runs that a reply proposes. Raises UnreadableReplyError unless they are all the actions,
-    each once, in order.
+    """Parses the runs that a reply proposes. Raises UnreadableReplyError unless they cover each
+    action exactly once, in order.
     """
     runs = list(_object(reply).values())
     whole = all(isinstance(numbers, list) and numbers for numbers in runs)
@@ -235,7 +236,9 @@ def read_runs(reply: str, count: int) -> list[tuple[int, int]]:
 
 
 def in_words(action: str) -> str:
-    """An action's `[role]  label -> OP: value` as an order: `type 10203 into Zip code`."""
+    """Converts an action's `[role]  label -> OP: value` to an instruction: `type 10203 into Zip
+    code`.
+    """
     if (found := _ACTION.match(action.strip())) is None:
         return action.strip()
     label = found["label"] or f"the {found['role']}"
@@ -247,8 +250,8 @@ def in_words(action: str) -> str:
 
 
 def _spooled(source: str | Path, spool: IO[bytes], tally: ConversationTally) -> Iterable[_Task]:
-    """The single tasks; their records go to the spool, since their pages are too much for the
-    memory.
+    """Yields the single tasks. Their records are written to the spool, because their pages do not
+    fit in memory.
     """
     seen = set()
     for item in records(source):
@@ -291,9 +294,7 @@ class _Record(msgspec.Struct):
 
 
 def _key(group: Sequence[_Task], model: LanguageModel | None) -> str:
-    """What a kept plan goes by: who made it, and of what: its tasks as they are, and what a model
-    is asked.
-    """
+    """Returns the key of a saved plan: a hash of the model, the tasks, and the prompts."""
     asked = (
         []
         if model is None
@@ -322,7 +323,7 @@ async def _planned(
             plans[plan.id] = plan
 
     def pass_over(problem: str) -> None:
-        """What is no plan is planned again."""
+        """Reports an invalid plan, which is planned again."""
 
     room = asyncio.Semaphore(at_once)
     with AppendLog(path, ConversationPlan, keep, what="plan", broken=pass_over) as log:
@@ -353,13 +354,13 @@ async def _planned(
                     if key not in plans:
                         all_of.create_task(plan_one(group))
         except ExceptionGroup as ended:
-            raise ended.exceptions[0] from None  # the first to fail has ended the rest
+            raise ended.exceptions[0] from None  # the first failure has cancelled the rest
     return plans
 
 
 def _fits(plan: ConversationPlan, group: Sequence[_Task]) -> bool:
-    """Whether its turns are all the actions of these tasks, each once, in order: a damaged plan is
-    made again.
+    """Returns whether the plan's turns cover each action of these tasks exactly once, in order. A
+    damaged plan is made again.
     """
     lengths = {task.id: len(task.actions) for task in group}
     if not all(0 <= turn.first < turn.end <= lengths.get(turn.task, 0) for turn in plan.turns):
@@ -459,8 +460,8 @@ async def _asked(
     id: str,
     tally: ConversationTally,
 ) -> _T | None:
-    """What `read` finds in the reply; asked for once more where it finds nothing, then None, which
-    the tally says.
+    """Returns what `read` finds in the reply. It asks once more if `read` fails, then returns None
+    and counts the failure in the tally.
     """
     messages = fill_prompt(_PACKAGE, name, {**values, "code": NONCE})
     prompt = load_prompt(_PACKAGE, name).hash
@@ -475,7 +476,9 @@ async def _asked(
 
 
 def _object(reply: str) -> dict[str, Any]:
-    """The JSON object in a reply, whatever stands around it. Raises UnreadableReplyError."""
+    """Returns the JSON object in a reply, ignoring the text around it. Raises
+    UnreadableReplyError.
+    """
     found = (value for value in json_values(visible_text(reply)) if isinstance(value, dict))
     if value := next(found, None):
         return value
@@ -483,7 +486,7 @@ def _object(reply: str) -> dict[str, Any]:
 
 
 def _record(plan: ConversationPlan, tasks: dict[str, _Task], spool: IO[bytes]) -> dict[str, Any]:
-    """The conversation in MT-Mind2Web's fields, with the actions as they were recorded."""
+    """Returns the conversation in MT-Mind2Web's fields, with the actions as recorded."""
     first = tasks[plan.turns[0].task]
     domain, website, subdomain = first.site
     turns, loaded = [], {}

@@ -1,9 +1,9 @@
 """Multimodal-Mind2Web (SeeAct, arXiv 2401.01614; osunlp/Multimodal-Mind2Web on the Hugging Face
 hub): Parquet with a row for each action.
 
-Columns are those of Mind2Web's tasks and actions, and `target_action_index`, the place of the
-action in `action_reprs`. `operation` and each candidate are JSON in a text. Rows of a task are put
-together wherever they stand. `raw_html` and `screenshot` are not read.
+The columns are those of Mind2Web's tasks and actions, and `target_action_index`, the index of the
+action in `action_reprs`. `operation` and each candidate are JSON strings. The rows of a task are
+joined even if they are not adjacent. `raw_html` and `screenshot` are not read.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _LISTS = ("pos_candidates", "neg_candidates")
 _ACTION = ("action_uid", "operation", "cleaned_html", *_LISTS)
 _INDEX = "target_action_index"
 _COLUMNS = (*_TASK, *_ACTION, _INDEX)
-_ROWS = 8  # read at once: a page has up to some megabytes
-# Bytes of our columns in one row group: those of the data set have up to some hundred rows.
+_ROWS = 8  # rows read at once: a page has up to several megabytes
+# The maximum bytes of our columns in one row group. The data set's row groups have up to several
+# hundred rows.
 _LARGEST = 4 << 30
 
 
 class _Group(msgspec.Struct):
-    """The rows of one task that were read, by the place of their action."""
+    """The rows read for one task, by the index of their action."""
 
     task: dict[str, Any]
     actions: dict[int, dict[str, Any]] = {}
@@ -39,10 +40,10 @@ class _Group(msgspec.Struct):
 
 
 def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
-    """Reads the tasks of Parquet files, each once its last row is read.
+    """Yields the tasks of Parquet files, each after its last row is read.
 
     Args:
-        paths: The files; the rows of one task may stand in several.
+        paths: The files; one task may have rows in several files.
 
     Yields:
         A place and a task in the form of Mind2Web's JSON, with `indexes`, the places of its actions
@@ -91,7 +92,7 @@ def read_tasks(paths: Sequence[Path]) -> Iterator[tuple[str, Any] | BadLine]:
 
 
 def _check(file: Any) -> None:
-    """Raises ValueError for other columns, and for row groups that are too large."""
+    """Raises ValueError for other columns and for oversized row groups."""
     names = file.schema_arrow.names
     if missing := [name for name in _COLUMNS if name not in names]:
         raise ValueError(
@@ -111,7 +112,7 @@ def _check(file: Any) -> None:
 
 
 def _add(group: _Group, row: dict[str, Any], place: str) -> None:
-    """Puts an action to its task; the first problem of a task stays."""
+    """Adds an action to its task. The first problem of a task is kept."""
     try:
         index = int(row[_INDEX])
         if index in group.actions:
@@ -130,7 +131,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _candidate(value: Any) -> Any:
-    """Some copies have the node's id among its attributes alone."""
+    """Parses a candidate. Some copies of the data store the node's id only among its attributes."""
     if isinstance(value, dict) and not value.get("backend_node_id"):
         attributes = _decoded(value.get("attributes") or {})
         if isinstance(attributes, dict):

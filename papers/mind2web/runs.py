@@ -1,6 +1,4 @@
-"""Runs on recorded pages: candidates in the order of a ranker, conversations made of single
-tasks.
-"""
+"""Commands on recorded pages: rank candidates, and make conversations from single tasks."""
 
 from __future__ import annotations
 
@@ -35,13 +33,13 @@ from prill.runs.base import run_budget, synchronous
 _EMBEDDING = "embedding:"
 
 
-# The candidates of recorded pages in the order of a ranker
+# Ranking
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankConfig(Config):
-    """What `prill papers rank` does: score every candidate of every recorded step into a score
-    file.
+    """Configuration of `prill papers rank`: score every candidate of every recorded step and write
+    a score file.
     """
 
     trajectories: Annotated[
@@ -82,13 +80,13 @@ class RankConfig(Config):
 
 @dataclass(frozen=True)
 class RankResult:
-    """How well steps were ranked.
+    """The ranking metrics of a run.
 
     Attributes:
         figures: Accuracy, mean reciprocal rank and recall.
         output: The score file.
-        problems: Turns that could not be read.
-        stopped: Whether the run was stopped; the same one resumes there.
+        problems: The turns that could not be read.
+        stopped: Whether the run was stopped. The same call resumes it.
     """
 
     figures: RankingFigures
@@ -97,7 +95,7 @@ class RankResult:
     stopped: bool = False
 
     def table(self) -> dict[str, Any]:
-        """The figures as JSON has them."""
+        """Returns the metrics for JSON."""
         return {**asdict(self.figures), "problems": len(self.problems)}
 
     def __str__(self) -> str:
@@ -125,12 +123,12 @@ async def rank_async(
     """Ranks the candidates of recorded steps.
 
     Args:
-        config: Which steps, and by which ranker.
-        stop: Once it is set the run ends after the step under way.
+        config: The steps and the ranker.
+        stop: Once set, the run ends after the current step.
         progress: Called after every step.
 
     Returns:
-        How often the right element comes first.
+        The ranking metrics.
 
     Raises:
         UsageError: The ranker or the files cannot be used.
@@ -152,7 +150,7 @@ async def rank_async(
 
 
 rank = synchronous(rank_async)
-"""`rank_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Synchronous version of `rank_async` for scripts and notebooks, with the same parameters."""
 
 
 def _ranker(config: RankConfig) -> Ranker:
@@ -170,13 +168,13 @@ def _ranker(config: RankConfig) -> Ranker:
     return CrossEncoder(config.ranker, device=config.device, batch=config.batch)
 
 
-# Conversations of several turns
+# Multi-turn conversations
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationsConfig(Config):
-    """What `prill papers conversations` does: make conversations of several turns from single tasks
-    of Mind2Web.
+    """Configuration of `prill papers conversations`: make multi-turn conversations from single
+    tasks of Mind2Web.
     """
 
     source: Annotated[str | Path, Meta(description="file or folder of Mind2Web, JSON")]
@@ -193,12 +191,12 @@ class ConversationsConfig(Config):
 
 @dataclass(frozen=True)
 class ConversationsResult:
-    """What became of the tasks.
+    """The result of making conversations.
 
     Attributes:
-        tally: Counts, problems, and what the model was asked for.
-        output: The file of conversations; it is not written where calls failed.
-        by_model: Whether a model was asked.
+        tally: Counts, problems, and the model's usage.
+        output: The file of conversations. It is not written if calls failed.
+        by_model: Whether a model divided and rewrote the tasks.
     """
 
     tally: ConversationTally
@@ -206,7 +204,7 @@ class ConversationsResult:
     by_model: bool
 
     def table(self) -> dict[str, Any]:
-        """The counts as JSON has them."""
+        """Returns the counts for JSON."""
         return {**to_builtins(self.tally), "output": self.output}
 
     def __str__(self) -> str:
@@ -229,11 +227,11 @@ async def conversations_async(
     stop: asyncio.Event | None = None,
     progress: Callable[[ConversationTally], object] = lambda tally: None,
 ) -> ConversationsResult:
-    """Makes conversations of single tasks.
+    """Makes conversations from single tasks.
 
     Args:
-        config: Which tasks, and which model divides them.
-        stop: Once it is set no new conversation is begun.
+        config: The tasks, and the model that divides them.
+        stop: Once set, no new conversation begins.
         progress: Called after every conversation.
 
     Returns:
@@ -258,7 +256,8 @@ async def conversations_async(
 
 
 conversations = synchronous(conversations_async)
-"""`conversations_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Synchronous version of `conversations_async` for scripts and notebooks, with the same parameters.
+"""
 
 
 def _model(model: ModelLike, concurrency: int) -> LanguageModel:

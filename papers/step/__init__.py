@@ -1,3 +1,3 @@
-"""SteP (arXiv 2310.03720), a stack of small policies: `agent.py` has the machine, `library.py` the
-policies as files.
+"""SteP (arXiv 2310.03720), a stack of small policies. `agent.py` holds the agent, `library.py` the
+policy files.
 """

@@ -1,11 +1,11 @@
-"""SteP: stacked policies for web actions (arXiv 2310.03720). The policy on top of the stack acts,
-calls another one, or ends.
+"""The SteP agent: stacked policies for web actions (arXiv 2310.03720). The policy on top of the
+stack acts, calls another policy, or returns.
 
-Calls and returns happen inside one `act` and cost model calls, not actions: the environment and the
-judges see actions only. They stand in the step's thought, one line each (`read_annotations`), and
-in `StepAgent.events` with what was asked. Differences from the paper's code: a stop is known by its
-verb, never by a substring; verbs that nobody has are answered and counted; depth and calls are
-limited; what a page says is quoted and filled in once.
+Calls and returns happen inside one `act`. They cost model calls but no actions: the environment and
+the judges see only actions. The step's thought lists them, one per line (`read_annotations`), and
+`StepAgent.events` records them with their requests. Differences from the paper's code: a stop is
+recognized by its verb, not by a substring; unknown verbs are refused and counted; depth and calls
+are limited; page text is quoted and inserted once.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _ANNOTATION = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpec:
-    """Which policies play, and how they are asked. The paper asks at temperature 0.3; the limits
-    are ours, for it has none.
+    """Options for the policies and their requests. The temperature of 0.3 is the paper's; the
+    limits are ours, because the paper has none.
     """
 
     library: Annotated[
@@ -120,11 +120,12 @@ class StepSpec:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One answer of a policy. `frames` are the policies on the stack, the one that answered last;
-    `index` is the step's place.
+    """One answer of a policy. `frames` are the policies on the stack, with the answering policy
+    last; `index` is the index of the step.
 
-    `act`: the environment was acted on; `call`: another policy was called; `return`: it ended,
-    `response` went to its caller; `invalid`: the answer was no action, `response` says why.
+    `act`: an action for the environment. `call`: a call of another policy. `return`: the policy
+    ended and returned `response` to its caller. `invalid`: the answer was not an action; `response`
+    says why.
     """
 
     kind: Literal["act", "call", "return", "invalid"]
@@ -144,8 +145,8 @@ class Event:
 
 
 def read_annotations(thought: str | None) -> list[tuple[str, tuple[str, ...], str, str]]:
-    """What happened on the stack before a step's action: kind, policies on the stack, what was
-    answered, and why.
+    """Parses the stack events before a step's action from its thought: type, policies on the stack,
+    answer, and reason.
     """
     lines = map(_ANNOTATION.fullmatch, (thought or "").splitlines())
     return [
@@ -157,9 +158,7 @@ def read_annotations(thought: str | None) -> list[tuple[str, tuple[str, ...], st
 
 @dataclass
 class StackFrame:
-    """A policy on the stack: what it is to reach, and its own history of actions and what came of
-    them.
-    """
+    """A policy on the stack: its objective, and its own history of actions and their responses."""
 
     template: Template
     objective: str
@@ -168,25 +167,27 @@ class StackFrame:
 
     @property
     def name(self) -> str:
-        """The verb by which it is called."""
+        """The verb that calls the policy."""
         return self.template.front.name
 
     def lines(self) -> list[str]:
-        """Its history as it is shown: `RESPONSE = CALL` where something was answered."""
+        """Returns its history as shown to the model: `RESPONSE = CALL` where there was a
+        response.
+        """
         return [
             one_line(f"{response} = {action}" if response else action)
             for action, response in self.history
         ]
 
     def answer(self, response: str) -> None:
-        """What came of the last action."""
+        """Records the response to the last action."""
         self.history[-1] = (self.history[-1][0], response)
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a reply was read as: its call, and the action where it is one of the environment; else
-    why it is none.
+    """A parsed reply: its call, and the action if the call is one of the environment; otherwise the
+    error.
     """
 
     written: str
@@ -197,17 +198,17 @@ class _Answer:
 
 
 class StepAgent:
-    """Asks the policy on top of a stack for the next action; it may call other policies of the
-    library first.
+    """An agent that asks the policy on top of a stack for the next action. That policy may first
+    call other policies of the library.
 
-    `events` is what was answered in this episode, and `limit_exceeded` whether it ended for want of
-    further actions. An answer that is not an action is reported to the policy that gave it; after
-    `max_invalid` in a row that policy ends with N/A.
+    `events` lists the answers of this episode. `limit_exceeded` is whether the episode ended
+    because it reached `max_steps`. An answer that is not an action is reported to the policy that
+    gave it. After `max_invalid` of these in a row the policy ends with N/A.
 
     Args:
         model: The model.
         spec: The options.
-        lessons: Lessons of earlier attempts, shown to the policy at the bottom alone.
+        lessons: Lessons of earlier attempts, shown only to the root policy.
 
     Raises:
         UsageError: `flat_tokens` is set without `flat`.
@@ -230,7 +231,7 @@ class StepAgent:
         self._asking: ChatPolicy | None = None
         self._replies = ReplyCounts()
         if spec.library != AUTO:
-            load_library(spec.library)  # what is wrong with it is said before anything is played
+            load_library(spec.library)  # reports errors in the library before any episode is played
         if spec.flat_tokens is not None and not spec.flat:
             raise UsageError(
                 "flat_tokens is the size of the flat prompt: set flat, too",
@@ -238,9 +239,7 @@ class StepAgent:
             )
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompts do, any letter of the libraries, the settings, or the
-        lessons.
-        """
+        """Returns a hash of the prompts, the libraries, the settings and the lessons."""
         names = shipped_libraries() if self.spec.library == AUTO else (self.spec.library,)
         spec = replace(self.spec, library=AUTO, seed=0, attempt=0)
         return content_hash(
@@ -248,18 +247,18 @@ class StepAgent:
         )
 
     def usual_settings(self, environment: str) -> dict[str, Any]:
-        """How the paper plays there."""
+        """Returns the paper's settings for an environment."""
         return settings_for("prill.papers.step", environment)
 
     def report(self) -> dict[str, Any]:
-        """How many replies of this episode could not be read."""
+        """Returns how many replies of this episode could not be read."""
         return self._replies.report()
 
     def reset(self, task: Task) -> None:
-        """Begins a new episode with an empty stack; the lessons stay.
+        """Begins a new episode with an empty stack. The lessons stay.
 
         Raises:
-            UsageError: The library has no such root.
+            UsageError: The library does not have the root policy.
         """
         spec, self._task = self.spec, task
         library = library_for(spec.library, task)
@@ -279,14 +278,14 @@ class StepAgent:
             self._asked = self.model.sampled(spec.temperature, 1000 * spec.seed + spec.attempt)
 
     async def act(self, observation: Observation) -> Step:
-        """The next step.
+        """Returns the next step.
 
         Raises:
             NoEvidenceError: The state has no text.
             UnscoredError: The model gives no usable answer.
         """
         if observation.text is None:
-            raise NoEvidenceError("step reads the text of the page, and this state has none")
+            raise NoEvidenceError("step reads the text of the page, but this state has none")
         if self._asking is None:
             self.reset(self._task)
         assert self._asking is not None
@@ -314,8 +313,8 @@ class StepAgent:
         )
 
     async def _turn(self, shown: ShownPage, url: str) -> Action | None:
-        """One answer of the policy on top: the action for the environment; None after a call, a
-        return or what is neither.
+        """Requests one answer from the policy on top. Returns the action for the environment, or
+        None after a call, a return or an invalid answer.
         """
         frame, bottom = self._stack[-1], len(self._stack) == 1
         asking = self._asking
@@ -340,8 +339,8 @@ class StepAgent:
         return replace(action, target=shown.page.target(action.target))
 
     async def _answer(self, frame: StackFrame, event: Event) -> tuple[_Answer, Event]:
-        """What a policy answers, after a second try where `repair` gives one, and the event with
-        what was asked and spent.
+        """Returns a policy's answer, after a second request if `repair` allows one, and the event
+        with the request and its usage.
         """
         assert self._asking is not None
         hashed, asked = self._asking.hash(frame.template), event.messages
@@ -356,10 +355,10 @@ class StepAgent:
                     self._read(reply.text, frame),
                 )
             except TruncatedError as cut:
-                # thoughts alone: the call has failed, and nothing was answered
+                # only reasoning: the call failed without an answer
                 if not cut.text.strip():
                     raise
-                # An answer without an action, as small models give it that do not come to an end.
+                # A truncated reply without an action; small models often fail to finish a reply.
                 advice = ": keep REASON short" if self.spec.reasoning else ""
                 text, usage, answer = (
                     cut.text,
@@ -378,7 +377,7 @@ class StepAgent:
         return answer, event
 
     def _read(self, reply: str, frame: StackFrame) -> _Answer:
-        """The call of a reply, and its action where the environment has that verb."""
+        """Parses a reply: its call, and its action if the environment has that verb."""
         assert self._asking is not None
         library, answer = self._asking.library, _Answer(excerpt(reply))
         try:
@@ -420,8 +419,8 @@ class StepAgent:
         self._stack[-1].answer(value)
 
     def _refuse(self, event: Event, problem: str) -> Action | None:
-        """Tells the policy that its answer was no action; one that goes on so is ended, and its
-        caller told N/A.
+        """Reports an invalid answer to the policy. After too many in a row it ends the policy with
+        N/A for its caller.
         """
         frame = self._stack[-1]
         frame.history.append((event.action, f"(not done: {problem})"))
@@ -439,7 +438,9 @@ class StepAgent:
         return Step(observation, _end(), self._thought())
 
     def _thought(self) -> str:
-        """What happened on the stack since the last action, and why the action is done."""
+        """Returns the step's thought: the stack events since the last action, and the reason for
+        the action.
+        """
         index = self.events[-1].index
         return "\n".join(str(event) for event in self.events if event.index == index)
 

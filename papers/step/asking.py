@@ -1,5 +1,5 @@
-"""What a policy of a library is asked: its rules and examples as system text, the page and its own
-history as the turn.
+"""Builds the requests of a library's policies: rules and examples as the system message, the page
+and the policy's history as the user message.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _PACKAGE, _PROMPT = "prill.papers.step", "step"
 
 @dataclass(frozen=True, slots=True)
 class ReplyTurn:
-    """What a policy is shown before one action: `previous` are lines of its own history, `lessons`
-    of earlier attempts.
+    """The input of a policy before one action. `previous` are lines of its own history, `lessons`
+    those of earlier attempts.
     """
 
     objective: str
@@ -34,7 +34,9 @@ class ReplyTurn:
 
 @dataclass(frozen=True, slots=True)
 class ChatPolicy:
-    """How the policies of a library are asked; `reasoning`: they say why before they act."""
+    """Builds requests for the policies of a library. With `reasoning`, the model states a reason
+    before each action.
+    """
 
     library: Library
     reasoning: bool = True
@@ -42,16 +44,16 @@ class ChatPolicy:
     def messages(
         self, template: Template, turn: ReplyTurn, *, called: bool
     ) -> tuple[Message, Message]:
-        """The request. Every place is filled once, so that a page that holds the mark of a place
-        stays as it is.
+        """Returns the request. Each placeholder is filled once, so that placeholder text on a page
+        is unchanged.
         """
         values = {**self._fixed(template, turn.url, called=called), **self._shown(template, turn)}
         values["memory_note"] = _wording()["memory_note"] if turn.lessons else ""
         return fill_prompt(_PACKAGE, _PROMPT, values)
 
     def tokens(self, template: Template) -> int:
-        """About how many tokens the rules and examples of a policy take with all that stands around
-        them, without the page.
+        """Estimates the tokens of a policy's rules and examples with the text around them, without
+        the page.
         """
         return sum(
             estimate_tokens(str(message.parts[0]))
@@ -59,7 +61,7 @@ class ChatPolicy:
         )
 
     def hash(self, template: Template) -> str:
-        """Follows everything that is sent besides the turn itself."""
+        """Returns a hash of everything that is sent except the turn itself."""
         return content_hash(prompt_text(), self.library.hash, repr((template, self.reasoning)))
 
     def _fixed(self, template: Template, url: str, *, called: bool) -> dict[str, str]:
@@ -87,7 +89,7 @@ class ChatPolicy:
         return {
             "objective": clean(turn.objective),
             "observation": quoted("page", turn.observation),
-            # Without blanks, an address cannot read like a sentence.
+            # Without spaces, an address cannot imitate a sentence.
             "url": "%20".join(clean(turn.url).split())[:500],
             "previous": quoted("previous", "\n".join(turn.previous)) if turn.previous else "None",
             "memory": f"MEMORY:\n{quoted('memory', chr(10).join(turn.lessons))}\n"
@@ -108,7 +110,7 @@ class ChatPolicy:
 
 
 def prompt_text() -> str:
-    """What stands around the rules of every policy, in all its variants."""
+    """Returns the text around the rules of every policy, in all its variants."""
     return load_prompt(_PACKAGE, _PROMPT).text + repr(_wording())
 
 
@@ -117,8 +119,8 @@ def _wording() -> dict[str, str]:
 
 
 def _origin(url: str) -> str:
-    """The host of the page that is open, `http://localhost:7770`: rules name no host of their
-    own.
+    """Returns the origin of the open page, `http://localhost:7770`, because the rules name no
+    host.
     """
     parts = urlsplit(url) if url.startswith(("http://", "https://")) else None
     return (

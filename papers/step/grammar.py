@@ -1,5 +1,5 @@
-"""What a policy answers, read: `REASON:` and `ACTION:`, and actions such as `click [7]`,
-`find_order [305]`, `CLICK 44`.
+"""Parses a policy's answers: `REASON:` and `ACTION:`, and actions such as `click [7]`, `find_order
+[305]`, `CLICK 44`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _WHY = "REASON(?:ING)?|Reason(?:ing)?|THOUGHT|Thought|Grund|Razón|Raison|理由
 _REASON = re.compile(
     rf"^[ \t>*_#`-]*(?:{_WHY})[*_`]*\s*[:：][*_`]*|\**\bREASON\b\**\s*:\**", re.MULTILINE
 )
-# An action as it is to be written, which prose is not: brackets or, in the older surface, capitals.
+# The strict form of an action, which prose does not have: brackets or, in the older syntax,
+# capitals.
 _STRICT = re.compile(
     r"[a-zA-Z]\w*[ \t]*\[.*\]\W*|(?:go_back|go_forward|new_tab|close_tab|stop|DONE)\W*|[A-Z_]{3,}[ \t]+\S.*",  # noqa: E501
     re.DOTALL,
@@ -55,13 +56,13 @@ _MAX_IN_PROSE = 50
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
 _QUOTED_END = re.compile(r"\"([^\"]*)\"\s*\Z")
 _PLAIN_QUOTED = re.compile(r"\"([^\"\[\]]*)\"|'([^'\[\]]*)'")
-# The older surface: no brackets, `DONE` for the end.
+# The older syntax has no brackets, and `DONE` for the end.
 _OLD_VERBS = {"done": "stop"}
 
 
 @dataclass(frozen=True)
 class PolicyCall:
-    """An action by its first word and what it is given. Printed, it has brackets."""
+    """An action: its verb and its arguments. Printed in the bracket form."""
 
     verb: str
     arguments: tuple[str, ...] = ()
@@ -71,14 +72,14 @@ class PolicyCall:
 
 
 def read_reply(reply: str) -> tuple[str | None, str | None]:
-    """The reason, and the action as it is written; None for what is not there.
+    """Returns the reason and the action as written. None for a missing part.
 
-    The action stands after `ACTION:` at the start of a line, else after it anywhere: the first
-    line, or as much more as closes its brackets; the same words inside of an action, as in a text
-    that is typed, are part of that. Without the word, it is a tool call, or the one action that has
-    a line or back-ticks of its own. What a model thinks to itself is left out.
+    The action is the text after `ACTION:` at the start of a line, or else after `ACTION:` anywhere.
+    It ends with the line, or with the line that closes its brackets. `ACTION:` inside an action,
+    such as in typed text, is part of that action. Without `ACTION:`, the action is a tool call, or
+    the only action on its own line or in back-ticks. Reasoning is ignored.
 
-    Raises UnreadableReplyError for two actions that differ.
+    Raises UnreadableReplyError for two different actions.
     """
     text = visible_text(reply)
     marked, before = _marked(text, _ACTION)
@@ -97,7 +98,7 @@ def read_reply(reply: str) -> tuple[str | None, str | None]:
 
 
 def _marked(text: str, mark: re.Pattern[str]) -> tuple[list[str], str]:
-    """What stands after the marks, and what stands before the action: where several stand there,
+    """Returns the texts after the marks, and the text before the action. Of several texts, it keeps
     those that are actions.
     """
     found: list[tuple[str, int]] = []
@@ -107,20 +108,22 @@ def _marked(text: str, mark: re.Pattern[str]) -> tuple[list[str], str]:
             start, end = _extent(text, one.end())
             found.append((_bare(text[start:end]), one.start()))
     strict = [one for one in found if _STRICT.fullmatch(one[0])]
-    # A model that repeats the form (`ACTION: the action`) has not acted yet.
+    # A model that repeats the instructions (`ACTION: the action`) has not acted yet.
     kept = strict or found[-1:]
     return [written for written, _ in kept if written], text[: kept[0][1]] if kept else ""
 
 
 def _bare(written: str) -> str:
-    """An action without marks around it, and one that is written as a call with its brackets."""
+    """Returns an action without marks around it, and a call with parentheses in the bracket
+    form.
+    """
     written = re.sub(r"</action>.*", "", written, flags=re.DOTALL).strip()
     if written.startswith("{") and (calls := tool_calls(written)):
         return _called(calls[0])
     written = re.sub(r"^(?:[*_`]+|[-•][ \t]+)+|[*_`]+$", "", written).strip()
     if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'":
         written = written[1:-1].strip()
-    # the one before it was passed over
+    # the opening quote was skipped
     elif written[-1:] in ('"', "'") and written.count(written[-1]) == 1:
         written = written[:-1].strip()
     call = python_call(written)
@@ -128,7 +131,7 @@ def _bare(written: str) -> str:
 
 
 def _called(call: ToolCall) -> str:
-    """A tool call as an action: the element first, then the other arguments."""
+    """Converts a tool call to an action: the element first, then the other arguments."""
     if re.search(r"\W", call.name):
         return call.name
     given = sorted(call.arguments, key=lambda one: one[0] not in ELEMENT_NAMES)
@@ -136,9 +139,7 @@ def _called(call: ToolCall) -> str:
 
 
 def _in_prose(text: str) -> list[str]:
-    """The actions that have a line or back-ticks of their own, or stand after `the next action
-    is`.
-    """
+    """Returns the actions on their own line, in back-ticks, or after `the next action is`."""
     said = asserted_text(text)
     rests = [said[start.end() :] for start in islice(_IN_PROSE.finditer(said), _MAX_IN_PROSE)]
     spans = [*map(plain_line, without_fences(text).splitlines()), *ticked_spans(said)]
@@ -148,8 +149,8 @@ def _in_prose(text: str) -> list[str]:
 
 
 def _only_brackets(span: str) -> bool:
-    """Whether no word stands behind the first bracket but in brackets: what is mentioned in a
-    sentence is no action.
+    """Returns whether all text after the first bracket is in brackets. Otherwise the action is only
+    mentioned in a sentence.
     """
     depth, outside = 0, ""
     for character in span[span.find("[") :] if "[" in span else "":
@@ -159,10 +160,10 @@ def _only_brackets(span: str) -> bool:
 
 
 def read_call(text: str) -> PolicyCall:
-    """The action that is written in either surface: `type [11] [New York]`, `TYPE 11 "New York"`.
+    """Parses an action in either syntax: `type [11] [New York]`, `TYPE 11 "New York"`.
 
-    A bracket is closed by its own: arguments may hold brackets. Raises UnreadableActionError for a
-    text without a verb.
+    Brackets are matched, so arguments may contain brackets. Raises UnreadableActionError for a text
+    without a verb.
     """
     match = _VERB.fullmatch(text.strip())
     if match is None:
@@ -182,15 +183,15 @@ def read_call(text: str) -> PolicyCall:
 
 
 def read_environment_action(call: PolicyCall, *, enter: bool) -> Action:
-    """The action for a browser: `target` is `[number]`. A note does nothing; `enter`: `type`
-    presses Enter unless told not to.
+    """Converts a call to a browser action. `target` is `[number]`. A note has no effect. With
+    `enter`, `type` presses Enter unless the call says otherwise.
 
-    Raises UnreadableActionError for what lacks an element, or is not written as such an action is.
+    Raises UnreadableActionError for a missing element or an invalid form.
     """
     if call.verb == "note":
         return Action("note", str(call), value=" ".join(call.arguments))
     if call.verb == "stop":
-        # A stop without brackets has the empty answer.
+        # A stop without brackets has an empty answer.
         return Action("stop", str(call), value=call.arguments[0] if call.arguments else "")
     if call.verb == "type" and len(call.arguments) == 2 and not enter:
         call = PolicyCall("type", (*call.arguments, "0"))
@@ -198,16 +199,16 @@ def read_environment_action(call: PolicyCall, *, enter: bool) -> Action:
 
 
 def _bracketed(text: str) -> list[str]:
-    """What stands in each pair of brackets at the top; one that is never closed holds the rest, up
-    to the last bracket.
+    """Returns the content of each top-level pair of brackets. An unclosed bracket extends to the
+    last bracket.
     """
     found: list[str] = []
     while text.startswith("["):
         end = _closing(text)
         if end is None:
             return [*found, text[1:].removesuffix("]")]
-        # A bracket too many, as in `type [5] [well :] done]`, is a part of the text; after a number
-        # nothing is.
+        # An extra bracket, as in `type [5] [well :] done]`, is part of the text, except after a
+        # number.
         while (
             not text[1:end].isdecimal()
             and _open_left(rest := text[end + 1 :].lstrip())
@@ -220,12 +221,12 @@ def _bracketed(text: str) -> list[str]:
 
 
 def _open_left(text: str) -> bool:
-    """Whether more brackets are closed than opened."""
+    """Returns whether the text has more closing than opening brackets."""
     return text.count("]") > text.count("[")
 
 
 def _closing(text: str) -> int | None:
-    """Where the bracket at the beginning is closed."""
+    """Returns the index of the bracket that closes the first one."""
     depth = 0
     for at, character in enumerate(text):
         depth += (character == "[") - (character == "]")
@@ -235,8 +236,8 @@ def _closing(text: str) -> int | None:
 
 
 def _unquoted(verb: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """`type [5] ["tea"]` types tea: models copy the quotes of the objective. With a third bracket
-    it is left as it is.
+    """Removes quotes around the typed text: `type [5] ["tea"]` types tea, because models copy the
+    quotes of the objective. With a third bracket the text is unchanged.
     """
     if verb == "type" and len(arguments) == 2 and (inner := _PLAIN_QUOTED.fullmatch(arguments[1])):
         return arguments[0], inner[1] if inner[1] is not None else inner[2]
@@ -244,19 +245,19 @@ def _unquoted(verb: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _extent(reply: str, after: int) -> tuple[int, int]:
-    """Where the action behind a mark begins and ends."""
-    # Models put actions in back-ticks or quotes; a language name may follow the ticks.
+    """Returns the start and end of the action after a mark."""
+    # Models put actions in back-ticks or quotes. A language name may follow the back-ticks.
     ticks = re.compile(r"\s*(?:```[a-z]*\s*\n)?[\s`\"']*").match(reply, after)
     start = ticks.end() if ticks else after
     return start, start + _line_end(reply[start:])
 
 
 def _line_end(text: str) -> int:
-    """Where the first line ends, or the line that closes the brackets which it opens."""
+    """Returns the end of the first line, or of the line that closes its brackets."""
     depth = 0
     for at, character in enumerate(text):
         if character == "\n" and depth <= 0:
             return at
         depth += (character == "[") - (character == "]")
-    # What is never closed is cut at the line all the same.
+    # An unclosed bracket ends with the line.
     return len(text) if depth <= 0 else len(text.partition("\n")[0])

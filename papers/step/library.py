@@ -1,13 +1,13 @@
-"""A library of policies as files: one folder an environment, one Markdown file a policy, its
-examples in a file beside.
+"""Reads libraries of policy files: one folder per environment, one Markdown file per policy, with
+its examples in a separate file.
 
-    libraries/shop/library.toml             the environment: its verbs, the root policy, how a page
-    is to be read libraries/shop/find_order.md            +++ name, purpose, usage, verbs, calls +++
-    and the rules below libraries/shop/examples/find_order.toml [[example]] objective, observation,
-    url, previous, reason, action
+    libraries/shop/library.toml              the environment: verbs, root policy, page format
+    libraries/shop/find_order.md             +++ name, purpose, usage, verbs, calls +++, then rules
+    libraries/shop/examples/find_order.toml  [[example]] objective, observation, url, previous,
+                                             reason, action
 
-A new policy is a new file, named in the `calls` of those that may call it. A folder of one's own is
-read the same way.
+To add a policy, add a file and list it in `calls` of its callers. A folder of your own is read in
+the same way.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from prill.types import Task
 
 AUTO = "auto"
 STOP = "stop"
-# What serves a task that no library claims.
+# The library for tasks that no other library claims.
 DEFAULT = "webarena"
-# The rules below this heading are about calls, and left out where there are none: in the flat
-# prompt.
+# The rules below this heading are about calls. They are omitted from the flat prompt, which has no
+# calls.
 CALLS_HEADING = "## Calling policies"
 _SLOT = re.compile(r"\{\{ *(\w+) *\}\}")
 _SLOTS = {"origin"}
@@ -46,9 +46,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class WorkedExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One worked turn: what the policy is shown, and what it answers. `previous` are lines of its
-    history.
-    """
+    """One worked turn: the policy's input and its answer. `previous` are lines of its history."""
 
     objective: str
     observation: str
@@ -59,11 +57,11 @@ class WorkedExample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands above the rules of a policy.
+    """The front matter of a policy file.
 
-    `purpose` is what a caller reads beside `usage`, how the call is written; `verbs` act on the
-    environment, and `calls` are the policies that this one may call. `remind` is a sentence at the
-    end of each turn.
+    `purpose` and `usage`, the form of a call, are shown to callers. `verbs` act on the environment,
+    and `calls` are the policies that this one may call. `remind` is a sentence at the end of each
+    turn.
     """
 
     name: str
@@ -76,7 +74,7 @@ class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Template:
-    """A policy: what stands above its rules, the rules, and its worked examples."""
+    """A policy: its front matter, rules, and worked examples."""
 
     front: Front
     rules: str
@@ -84,20 +82,20 @@ class Template:
 
     @property
     def usage(self) -> str:
-        """How a call of it is written."""
+        """The form of a call of this policy."""
         return self.front.usage or f"{self.front.name} [what is wanted]"
 
 
 class Surroundings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`library.toml`: what all policies of an environment share.
+    """The content of `library.toml`: settings that all policies of an environment share.
 
-    `about` tells every policy how to read a page. `verbs` are the actions of the environment, with
-    a sentence each. `roots` names the root policy of a site, `root` that of all else. `tasks` is
-    how the ids of its tasks begin. `max_rows` cuts pages, `max_steps` is the most actions of an
-    episode, and `enter` whether `type` presses Enter unless it is told not to. With `html`, a page
-    that is no HTML is refused: the policies' words are about HTML. `examples_of` is how the ids of
-    the tasks begin on whose sites the worked examples were made: on others, which look otherwise,
-    they are not shown unless asked for.
+    `about` explains the page format to every policy. `verbs` are the actions of the environment,
+    with a sentence each. `roots` names the root policy of a site; `root` is the default. `tasks` is
+    the prefix of the ids of its tasks. `max_rows` limits pages, `max_steps` limits the actions of
+    an episode, and `enter` is whether `type` presses Enter by default. With `html`, a page that is
+    not HTML is refused, because the policies' rules are about HTML. `examples_of` is the prefix of
+    the task ids on whose sites the worked examples were made. Other sites look different, so
+    examples are not shown there unless requested.
     """
 
     about: str
@@ -114,7 +112,7 @@ class Surroundings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Library:
-    """The policies of an environment by name. `hash` follows every letter of its files."""
+    """The policies of an environment by name. `hash` covers the content of all its files."""
 
     name: str
     surroundings: Surroundings
@@ -122,16 +120,15 @@ class Library:
     hash: str
 
     def get_root(self, site: str | None) -> str:
-        """The root policy for a task's site."""
+        """Returns the root policy for a task's site."""
         return self.surroundings.roots.get(site or "", self.surroundings.root)
 
     def flat(self, fits: Callable[[Template], bool] = lambda template: True) -> Template:
-        """One policy with the rules and examples of all, and no calls: the baseline that SteP is
-        compared with.
+        """Returns one policy with the rules and examples of all and no calls, the baseline of SteP.
 
-        Sections of rules come first, those of the roots before others, then examples; each is
-        whole, and left out where the prompt would no longer fit. Raises UsageError where not even
-        the empty one fits.
+        Rule sections come first, those of the root policies before others; then examples. A section
+        or example that no longer fits is omitted as a whole. Raises UsageError if even the prompt
+        without rules does not fit.
         """
         front = Front(
             name="flat",
@@ -152,15 +149,15 @@ class Library:
                 larger = replace(flat, rules=f"{flat.rules}\n\n{section}".strip())
                 flat = larger if fits(larger) else flat
         for example in self._in_turns():
-            # An example that calls a policy shows an action that there is not.
+            # An example of a call shows an action that the flat policy does not have.
             if read_call(example.action).verb not in self.templates:
                 larger = replace(flat, examples=(*flat.examples, example))
                 flat = larger if fits(larger) else flat
         return flat
 
     def with_examples(self, most: int) -> Library:
-        """The library with so many examples at most in all: the first of every policy, then the
-        second, in turn.
+        """Returns the library with at most this many examples in all: the first of every policy,
+        then the second, and so on.
         """
         kept = self._in_turns()[:most]
         templates = {
@@ -175,7 +172,7 @@ class Library:
 
 
 def shipped_libraries() -> tuple[str, ...]:
-    """The names of the libraries that come with prill."""
+    """Returns the names of the libraries that come with prill."""
     return tuple(
         sorted(
             folder.name
@@ -186,8 +183,8 @@ def shipped_libraries() -> tuple[str, ...]:
 
 
 def library_for(name: str, task: Task) -> Library:
-    """The library of that name or folder; `auto` is the one that claims the task by its id or
-    site.
+    """Returns the library of that name or folder. `auto` selects the one that claims the task by
+    its id or site.
     """
     if name != AUTO:
         return load_library(name)
@@ -203,8 +200,8 @@ def library_for(name: str, task: Task) -> Library:
 
 @cache
 def load_library(name: str) -> Library:
-    """The library that comes with prill under this name, or that of a folder. Raises UsageError,
-    with file and place.
+    """Loads a library that comes with prill, or one from a folder. Raises UsageError with file and
+    position.
     """
     folder: Traversable
     if re.fullmatch(r"[\w-]+", name) and name in shipped_libraries():
@@ -239,7 +236,7 @@ def _shipped() -> Traversable:
 
 
 def _files(folder: Traversable) -> Iterator[Traversable]:
-    """The files of a library in one order, whatever the order on disk."""
+    """Yields the files of a library in a fixed order."""
     inside = sorted(folder.iterdir(), key=lambda file: file.name)
     yield from (file for file in inside if file.name.endswith((".toml", ".md")))
     examples = folder / "examples"
@@ -293,8 +290,8 @@ class _ExampleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _check(library: Library, folder: Traversable) -> None:
-    """Raises UsageError for a verb that nothing stands behind: one that is announced and missing
-    makes agents call in vain.
+    """Raises UsageError for an inconsistent library. For example, agents would call a listed verb
+    without an implementation in vain.
     """
     policies, verbs = library.templates, library.surroundings.verbs
     both = [name for name in policies if name in verbs or name == STOP]
@@ -346,7 +343,7 @@ def _check(library: Library, folder: Traversable) -> None:
     )
     if strange := [name for name in examples if name.removesuffix(".toml") not in policies]:
         raise UsageError(
-            f"{folder}/examples/{strange[0]}: these are examples of no policy; there are: "
+            f"{folder}/examples/{strange[0]}: no policy has this name; the policies are: "
             f"{', '.join(policies)}"
         )
 

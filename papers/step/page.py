@@ -1,5 +1,5 @@
-"""The page as SteP shows it: for MiniWoB++ a line `<TAG id=REF val=VALUE />` for each element, made
-from the page's HTML.
+"""Formats pages for SteP. A MiniWoB++ page becomes a line `<TAG id=REF val=VALUE />` for each
+element.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from prill.papers.page_text import REF, HtmlElement, HtmlText, is_html, read_html
 from prill.policies.react import NumberedText, numbered
 
-# Table rows and cells say nothing that what is inside them does not.
+# Table rows and cells add no information to their contents.
 _LEFT_OUT = {"tr", "td"}
-# The instruction is the objective.
+# The instruction is already shown as the objective.
 _INSTRUCTION = "query"
 _PICKER = "ui-datepicker-div"
 _MONTH = re.compile(r"\b(" + "|".join(month_name[1:]) + r")\b")
@@ -23,8 +23,8 @@ _LINE = "<{} id={} val={} />"
 
 @dataclass(frozen=True, slots=True)
 class ShownPage:
-    """A page as the model sees it, and the same elements with numbers in front, by which actions
-    name them.
+    """A page as the model sees it, and the same elements with leading numbers, which actions
+    use.
     """
 
     text: str
@@ -32,8 +32,8 @@ class ShownPage:
 
 
 def show(text: str, max_rows: int) -> ShownPage:
-    """At most so many lines of a page: HTML as SteP writes it, all else as it is, with numbers
-    where it has none.
+    """Returns at most `max_rows` lines of a page. HTML is converted to SteP's format; other text is
+    unchanged, with numbers added if it has none.
     """
     if is_html(text):
         lines = html_lines(text)[:max_rows]
@@ -47,7 +47,7 @@ def show(text: str, max_rows: int) -> ShownPage:
 
 @dataclass(frozen=True, slots=True)
 class ScreenLine:
-    """One element; a piece of text beside elements has a number below zero."""
+    """One element. Text between elements has a negative number."""
 
     tag: str
     ref: int
@@ -58,8 +58,8 @@ class ScreenLine:
 
 
 def html_lines(html: str) -> list[ScreenLine]:
-    """Every element of the page in order, with its text, else what it holds, else its id; days of a
-    calendar are dates.
+    """Returns every element of the page in order, with its text, else its value, else its id. Days
+    in a calendar become dates.
     """
     lines: list[ScreenLine] = []
     pieces = 0
@@ -78,7 +78,7 @@ def html_lines(html: str) -> list[ScreenLine]:
 
 
 def _dated(lines: list[ScreenLine]) -> list[ScreenLine]:
-    """Days with the month and year of the calendar that they stand in: `21` is `12/21/2016`."""
+    """Adds the calendar's month and year to days: `21` becomes `12/21/2016`."""
     words = "\n".join(line.value for line in lines)
     month, year = _MONTH.search(words), _YEAR.search(words)
     if month is None or year is None:
@@ -94,14 +94,14 @@ def _dated(lines: list[ScreenLine]) -> list[ScreenLine]:
 
 
 def _value(element: HtmlElement) -> str:
-    """What the element says, else what it holds, else its id."""
+    """Returns the element's text, else its value, else its id."""
     return _text(element) or _held(element) or element.attributes.get("id", "")
 
 
 def _text(element: HtmlElement) -> str:
     if element.children:
         return ""
-    # What a field holds may have to be copied with every blank.
+    # The text of a field may have to be copied with all its spaces.
     return one_line(element.words) if element.tag == "textarea" else " ".join(element.words.split())
 
 
@@ -115,7 +115,7 @@ def _held(element: HtmlElement) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with blanks for its ends of lines, and all its other blanks."""
+    """Returns the text with spaces instead of line breaks. Other spaces are unchanged."""
     return re.sub(r"\s*\n\s*", " ", text)
 
 

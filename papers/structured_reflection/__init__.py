@@ -1,5 +1,5 @@
-"""Planning a screen at a time, and mending the earliest wrong step in the next attempt (arXiv
-2310.08740).
+"""The agent of arXiv 2310.08740: it plans a whole screen at a time, and corrects the earliest wrong
+step in the next attempt.
 """
 
 from __future__ import annotations

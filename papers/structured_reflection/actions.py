@@ -1,5 +1,5 @@
-"""The lines in which actions are planned: `click id=5`, `enter "text" to id=7`,
-`press ARROWDOWN x 3`, `hold CTRL`.
+"""Parses the action lines of plans: `click id=5`, `enter "text" to id=7`, `press ARROWDOWN x 3`,
+`hold CTRL`.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ _GREETING = re.compile(
 )
 _TARGET = re.compile(r'^<[^>]*data-wob_ref="(\d+)"')
 _MAX_TIMES = 100
-_MAX_UNQUOTED = 4  # words to type that stand without quotes: more are a sentence
+_MAX_UNQUOTED = 4  # unquoted words to type: more are a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedOrder:
-    """One line, read. `ref` is None where it names no element; `text` is what is typed, or the
+    """A parsed action line. `ref` is None without an element; `text` is the typed text or the
     keys.
     """
 
@@ -89,15 +89,15 @@ class PlannedOrder:
 
 
 def planned_lines(reply: str) -> list[str]:
-    """The action lines of a reply, in order; none where it says that nothing is left to do.
+    """Returns the action lines of a reply, in order. Empty if the reply says that nothing is left
+    to do.
 
-    Of what chat models write around them, nothing stays: numbering, fences, sentences before and
-    after. Calls as JSON or Python become lines. Lines that scroll are left out: they would renumber
-    nothing that is shown and change what is not. A line that is short, and no action, stays, for a
-    plan is carried out as it is written.
+    Numbering, fences and sentences around the plan are removed. JSON and Python calls become lines.
+    Scroll lines are dropped, because scrolling changes neither the shown elements nor their
+    numbers. A short line that is not an action stays, because a plan is carried out as written.
 
-    Raises UnreadableReplyError where it has neither an action nor the word for the end, or two
-    plans.
+    Raises UnreadableReplyError for a reply with several plans, or with neither an action nor the
+    end word.
     """
     text = visible_text(reply)
     said, end, _ = re.compile(re.escape(_END), re.IGNORECASE).sub(_END, text).partition(_END)
@@ -118,7 +118,7 @@ def planned_lines(reply: str) -> list[str]:
 
 
 def _readings(said: str) -> Iterator[list[str]]:
-    """The lines of what may be the plan: calls as JSON, what is fenced, and all lines."""
+    """Yields the possible plans of a reply: JSON calls, fenced blocks, and all lines."""
     calls = tool_calls(said)
     if calls:
         yield [_called(call) for call in calls]
@@ -129,14 +129,14 @@ def _readings(said: str) -> Iterator[list[str]]:
 
 
 def _as_line(line: str) -> str:
-    """A line whose action is written as a call, or after a label, as the agent has it."""
+    """Converts a line with a call, or with a label before the action, to the agent's syntax."""
     line = _LABEL.sub("", line)
     call = python_call(line)
     return _called(call) if call and _KINDS.get(call.name) else line
 
 
 def _called(call: ToolCall) -> str:
-    """The line of a tool call."""
+    """Converts a tool call to an action line."""
     if re.search(r"\W", call.name):
         return _as_line(plain_line(call.name))
     kind = _KINDS.get(call.name.removesuffix("_element").removesuffix("_key"))
@@ -150,7 +150,7 @@ def _called(call: ToolCall) -> str:
         return f"click id={_number(ref)}" if ref is not None else "click"
     if kind == "type":
         if ref is None and len(unnamed) == 2:
-            # Either order; the number is the element.
+            # The arguments may have either order; the number is the element.
             first = unnamed[0].isdecimal() and not unnamed[1].isdecimal()
             ref, text = (unnamed[0], unnamed[1]) if first else (unnamed[1], unnamed[0])
         elif text is None and unnamed:
@@ -171,7 +171,7 @@ def _number(ref: object) -> str:
 
 
 def _is_prose(line: str) -> bool:
-    """Whether a line is a sentence or a heading to people, and no attempt at an action."""
+    """Returns whether a line is a sentence or a heading rather than an attempted action."""
     if detect_kind(line) is not None:
         return False
     if _ID.search(line):
@@ -185,25 +185,23 @@ def _is_prose(line: str) -> bool:
 
 
 def whole_lines(cut: str) -> str:
-    """What was said in a reply that was cut: all but the line in which it was, where that is not
-    the only one.
-    """
+    """Returns a truncated reply without its incomplete last line, unless that is the only line."""
     said, ended, _ = cut.partition(_END)
     return said if ended else said.rpartition("\n")[0] or said
 
 
 def detect_kind(line: str) -> Kind | None:
-    """What a line asks for, by its first word; None for anything else."""
+    """Returns the type of action by a line's first word. None for any other line."""
     words = line.split(maxsplit=1)
     return _KINDS.get(words[0].lower().strip(":,")) if words else None
 
 
 def read_order(line: str) -> PlannedOrder:
-    """The line, read. Raises UnreadableActionError."""
+    """Parses a line. Raises UnreadableActionError."""
     kind = detect_kind(line)
     rest = line.strip().partition(" ")[2].strip()
     if kind == "press" and (_ID.search(rest) or re.search(r"\bbutton\b", rest, re.IGNORECASE)):
-        kind = "click"  # people press buttons, too
+        kind = "click"  # models write "press" for buttons, too
     if kind == "click":
         found = _ID.search(rest) or _NUMBER.search(rest)
         return PlannedOrder("click", None if found is None else found[found.lastindex or 0])
@@ -243,12 +241,14 @@ def _keys(kind: Kind, rest: str) -> PlannedOrder:
     count = min(_MAX_TIMES, max(1, int(times[1]))) if times else 1
     if len(keys) == 1:
         return PlannedOrder(kind, None, name, count)
-    # What is no key is typed as it is.
+    # An unknown key is typed as text.
     return PlannedOrder(kind, None, keys, count) if known else PlannedOrder("type", None, name)
 
 
 def parse_action(order: PlannedOrder, leaf: Leaf | None = None) -> Action:
-    """The action for the environment; `leaf` is the element's line, for the record's words."""
+    """Converts an order to an action of the environment. `leaf` is the element's line, for the
+    action's text.
+    """
     target = words = None
     if order.ref is not None:
         tag, said = (leaf.tag, leaf.text) if leaf is not None else ("element", "")
@@ -264,7 +264,7 @@ def parse_action(order: PlannedOrder, leaf: Leaf | None = None) -> Action:
 
 
 def format_line(action: Action) -> str:
-    """The line that is read as a recorded action."""
+    """Formats a recorded action as a line."""
     ref = get_ref(action)
     if action.kind == "click" and ref is not None:
         return f"click id={ref}"
@@ -276,13 +276,13 @@ def format_line(action: Action) -> str:
 
 
 def get_ref(action: Action) -> str | None:
-    """The number of the element that a recorded action is on."""
+    """Returns the element number of a recorded action."""
     found = _TARGET.match(action.target or "")
     return found[1] if found else None
 
 
 def number_in(line: str) -> str | None:
-    """The number of the element that a line is about; None where it names none."""
+    """Returns the element number in a line. None if it names no element."""
     try:
         return read_order(line).ref
     except UnreadableActionError:
@@ -290,7 +290,7 @@ def number_in(line: str) -> str | None:
 
 
 def renumbered(line: str, number: str) -> str:
-    """The line about the element with another number."""
+    """Returns the line with another element number."""
     return (
         line
         if number_in(line) == number
@@ -299,7 +299,7 @@ def renumbered(line: str, number: str) -> str:
 
 
 def clicked(line: str) -> str | None:
-    """Reads which element a line clicks.
+    """Reads the element that a line clicks.
 
     Args:
         line: One action in the policy's language.

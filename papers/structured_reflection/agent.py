@@ -1,9 +1,9 @@
-"""An agent without examples: it plans every action of a screen in one call, and an attempt that
-failed tells the next one which step to take otherwise (arXiv 2310.08740).
+"""An agent without examples (arXiv 2310.08740). It plans all actions of a screen in one call. A
+failed attempt tells the next one which step to change.
 
-It is a `Learner`, so `prill reflexion` plays its attempts: what it learned is in its lessons, and
-nowhere else. Where an attempt ends without the environment's word, its last action is `stop` with
-one of the paper's states as value.
+It is a `Learner`, so `prill reflexion` plays its attempts. Its lessons hold everything it learned.
+If an attempt ends without a result of the environment, its last action is `stop` with one of the
+paper's states as value.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from prill.papers.structured_reflection.screen import ElementScreen, read_screen
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory, Verdict
 
-# How an attempt ended where nobody says that it succeeded; IN_PROGRESS: the steps ran out.
+# How an attempt ended if it was not reported as a success. IN_PROGRESS: the steps ran out.
 State = Literal["FAILED", "CYCLE", "NO_CHANGE", "INCOMPLETE", "EXCEPTION", "IN_PROGRESS"]
 STATES: tuple[State, ...] = (
     "FAILED",
@@ -79,8 +79,8 @@ _PACKAGE = "prill.papers.structured_reflection"
 _PROMPTS = ("plan", "paraphrase", "grounding", "reflection")
 _PLANNED, _OUTLINED = "planned (", "outlined, "
 FORCED, REPLAYED = "forced by the lesson for this step", "as in the attempt before"
-# Tasks in which the right action may change nothing that can be seen, so that the paper's state
-# NO_CHANGE would end every attempt; its code has a switch by task.
+# Tasks in which a right action may change nothing visible, so that the paper's state NO_CHANGE
+# would end every attempt. The paper's code has a switch for each task.
 _SHOWS_NOTHING = frozenset({"click-button-sequence"})
 _INDEX = re.compile(r"index\W{0,5}(\d+)", re.IGNORECASE)
 _ANSWER = re.compile(
@@ -92,8 +92,8 @@ _REPLACED = ("action", "you_should", "should", "replacement", "correction", "sug
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredSpec:
-    """How it plans and learns. The defaults are the paper's agent; the others are its baselines and
-    ablations.
+    """Options for planning and learning. The defaults are the paper's agent; the other values are
+    its baselines and ablations.
     """
 
     planning: Annotated[
@@ -139,8 +139,8 @@ class StructuredSpec:
             "click-button-sequence)"
         ),
     ] = True
-    # Its successes take 10.2 actions in the mean, so the 10 of its code cannot be for plans that
-    # are carried out.
+    # The paper's successful attempts take 10.2 actions on average, so the limit of 10 in its code
+    # cannot apply to executed plans.
     stage_steps: Annotated[int, Meta(ge=1, description="actions of one plan at most")] = 30
     paraphrase: Annotated[
         bool, Meta(description="the model words past actions; else they stand as they were written")
@@ -162,8 +162,8 @@ class StructuredSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """An action that was taken: the screen before it, and how later plans are told of it (None: not
-    worded yet).
+    """An executed action: the screen before it, and its description for later plans (None: not yet
+    described).
     """
 
     screen: str
@@ -172,13 +172,13 @@ class _Done:
 
 
 class StructuredReflection:
-    """Plans a screen at a time, and learns which step to take otherwise.
+    """An agent that plans a whole screen at a time and learns which step to change.
 
     Args:
         model: The model.
         spec: The options.
-        lessons: What `reflect` returned for earlier attempts at the same task. The attribute may be
-            changed between episodes.
+        lessons: The results of `reflect` for earlier attempts at the same task. The attribute may
+            be changed between episodes.
     """
 
     page_text: ClassVar[PageText] = "html"
@@ -196,23 +196,23 @@ class StructuredReflection:
         self.reset(Task(goal=""))
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompts or the lessons do."""
+        """Returns a hash of the prompts and the lessons."""
         return content_hash(
             *(load_prompt(_PACKAGE, name).text for name in _PROMPTS), _source(), *self.lessons
         )
 
     def usual_settings(self, environment: str) -> dict[str, Any]:
-        """How the paper plays there, and how many actions a plan may have."""
+        """Returns the paper's settings for an environment, and the maximum actions of a plan."""
         settings = settings_for(_PACKAGE, environment)
         return {**settings, "stage_steps": self.spec.stage_steps} if settings else {}
 
     def report(self) -> dict[str, Any]:
-        """How many plans of this attempt could not be read."""
+        """Returns how many plans of this attempt could not be read."""
         return self._replies.report()
 
     @property
     def memory(self) -> AttemptMemory:
-        """What the lessons say, by step."""
+        """The content of the lessons, by step."""
         structured = self.spec.reflection == "structured"
         wanted = structured and self.spec.memory
         rules = Rules(target=clicked, disabling=self.spec.disabling, forcing=wanted, expiry=wanted)
@@ -220,20 +220,20 @@ class StructuredReflection:
         return memory if structured else AttemptMemory(raw=memory.raw, unread=memory.unread)
 
     def reset(self, task: Task) -> None:
-        """Begin a new attempt."""
+        """Begins a new attempt."""
         self._task = task
         self._memory = self.memory
         self._replaying = self.spec.replay == "exact"
         self._done: list[_Done] = []
         self._queue: list[str] = []
-        # where this stage began, and how many actions were planned for it
+        # the start of this stage, and the number of actions planned for it
         self._stage = self._planned = 0
         self._origin = self._outline = ""
         self._invalid = False
         self._replies = ReplyCounts()
 
     async def act(self, observation: Observation) -> Step:
-        """The next action, or `stop` with the state in which the attempt ended.
+        """Returns the next action, or `stop` with the state in which the attempt ended.
 
         Raises:
             NoEvidenceError: The state has no text.
@@ -262,7 +262,7 @@ class StructuredReflection:
         return Step(observation, action, thought)
 
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
-        """The lesson: which step to take otherwise, as a line of JSON.
+        """Returns the lesson: the step to change, as one line of JSON.
 
         Raises:
             UsageError: The attempt succeeded.
@@ -271,10 +271,10 @@ class StructuredReflection:
             UnscoredError: The model gives no usable answer.
         """
         if verdict.success:
-            raise UsageError("an attempt that succeeded has no step to mend")
+            raise UsageError("a successful attempt has no step to change")
         steps = [step for step in trajectory.steps if not step.action.is_final]
         if not steps:
-            raise NoEvidenceError("nothing was done in this attempt, so no step can be mended")
+            raise NoEvidenceError("this attempt has no actions, so no step can be changed")
         self._task = trajectory.task
         state = build_state(trajectory)
         lines = tuple(format_line(step.action) for step in steps)
@@ -311,7 +311,9 @@ class StructuredReflection:
         raise problem
 
     def _result_after(self, now: str) -> State | None:
-        """The state in which the last action ended the attempt; None: it goes on."""
+        """Returns the state in which the last action ended the attempt. None if the attempt
+        continues.
+        """
         if self._invalid:
             return "EXCEPTION"
         if (
@@ -327,8 +329,8 @@ class StructuredReflection:
         return "CYCLE" if self.spec.cycle != "off" and now in earlier else None
 
     async def _turn(self, screen: ElementScreen) -> State | None:
-        """Sees to it that there is a next action; where there is none, the state in which the
-        attempt ended.
+        """Plans until there is a next action. Returns None, or the state in which the attempt ended
+        without one.
         """
         step = len(self._done)
         if self._queue and not self._memory.has(step):
@@ -340,7 +342,7 @@ class StructuredReflection:
             if line is not None and await self._read(line, screen, ground=False) is not None:
                 self._queue, self._origin = [line], REPLAYED
                 return None
-            self._replaying = False  # the page is not what it was: what comes now is planned
+            self._replaying = False  # the page differs, so the following actions are planned
         line = self._advised(screen, step)
         if line is not None and step in self._memory.forced:
             self._queue, self._origin = [line], FORCED
@@ -350,14 +352,14 @@ class StructuredReflection:
         return None if self._queue else "INCOMPLETE"
 
     def _advised(self, screen: ElementScreen, step: int) -> str | None:
-        """The action that a lesson asks for at this step; None: there is no lesson, or its element
-        is not on this screen.
+        """Returns the action that a lesson requires at this step. None if there is no lesson or its
+        element is not on this screen.
         """
         line = self._memory.actions.get(step)
         return None if line is None else _on_screen(line, self._memory.keys[step], screen)
 
     def _lesson(self, screen: ElementScreen, step: int) -> str | None:
-        """The lesson for this step, with the id that its element has on this screen; None as in
+        """Returns the lesson for this step, with its element's id on this screen. None as in
         `_advised`.
         """
         line = self._advised(screen, step)
@@ -367,7 +369,9 @@ class StructuredReflection:
         return re.sub(rf"{said}(?!\d)", lambda _: line, self._memory.lessons[step])
 
     async def _plan(self, screen: ElementScreen, step: int) -> list[str]:
-        """The actions of a call, in order; none: the planner has nothing more to do."""
+        """Returns the actions that a call planned, in order. Empty if the planner has nothing more
+        to do.
+        """
         lesson = self._lesson(screen, step)
         planning, self._origin = self.spec.planning, _PLANNED
         if planning == "adaptive" and not self._outline:
@@ -386,7 +390,7 @@ class StructuredReflection:
                 repair=self.spec.repair,
             )
         except UnreadableReplyError as problem:
-            # no action, so that the attempt ends as after any other that is none
+            # an invalid action, so that the attempt ends as after any other invalid action
             return [f"unreadable: {problem}"]
         return lines if demand == "staged" else lines[:1]
 
@@ -415,7 +419,9 @@ class StructuredReflection:
         )
 
     async def _told(self) -> str:
-        """The past actions in words, each worded once, when it is first told of."""
+        """Returns the descriptions of past actions. Each is written once, when it is first
+        needed.
+        """
         for place, done in enumerate(self._done):
             if done.told is None:
                 self._done[place] = replace(done, told=await self._worded(done))
@@ -438,7 +444,7 @@ class StructuredReflection:
     async def _read(
         self, line: str, screen: ElementScreen, *, ground: bool = True
     ) -> PlannedOrder | None:
-        """The line, read; None where it cannot be carried out on this screen."""
+        """Parses the line. Returns None if it cannot be carried out on this screen."""
         try:
             order = read_order(line)
         except UnreadableActionError:
@@ -460,7 +466,7 @@ class StructuredReflection:
     def _unseen(
         self, where: Literal["plan", "reflection"], screen: ElementScreen, step: int | None = None
     ) -> frozenset[str]:
-        """The elements whose ids are hidden at a step, by default the next one."""
+        """Returns the elements whose ids are hidden at a step, by default at the next one."""
         if self.spec.hide not in ("both", where):
             return frozenset()
         return screen.numbers(self._memory.hidden(len(self._done) if step is None else step))
@@ -500,8 +506,8 @@ class StructuredReflection:
                 await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=hashed)
             ).text
         except TruncatedError as cut:
-            # As in the paper, which takes what there is at 128 tokens. Nothing at all is no answer:
-            # the call has failed.
+            # As in the paper, which uses the first 128 tokens of a reply. An empty reply is a
+            # failed call.
             if not cut.text.strip():
                 raise
             said = whole_lines(cut.text)
@@ -509,7 +515,7 @@ class StructuredReflection:
 
 
 def build_state(trajectory: Trajectory) -> State:
-    """How an attempt ended that did not succeed."""
+    """Returns the final state of an unsuccessful attempt."""
     if trajectory.steps and trajectory.steps[-1].action.is_final:
         said = trajectory.steps[-1].action.value
         return next((state for state in STATES if state == said), "FAILED")
@@ -518,7 +524,7 @@ def build_state(trajectory: Trajectory) -> State:
 
 def planning_calls(trajectory: Trajectory) -> int:
     """Counts the calls that planned the actions of an attempt. Calls that described past actions or
-    drew lessons do not count.
+    wrote lessons do not count.
 
     Args:
         trajectory: The attempt.
@@ -533,7 +539,7 @@ def planning_calls(trajectory: Trajectory) -> int:
 
 
 def read_answer(reply: str, steps: int) -> tuple[int, str]:
-    """The step that an answer names, from 0, and the action that should stand there.
+    """Parses an answer: the step that it names, from 0, and the action that should replace it.
 
     Raises UnparsableError where one is missing, no action can be read, or the attempt has no such
     step.
@@ -556,7 +562,7 @@ def read_answer(reply: str, steps: int) -> tuple[int, str]:
 
 
 def _answers(reply: str) -> Iterator[tuple[int, str]]:
-    """The indices that a reflection names, from 1, each with the action that should stand there."""
+    """Yields the indices in a reflection, from 1, each with its replacement action."""
     text = visible_text(reply)
     for value in json_values(text):
         table = lower_keys(value)
@@ -578,14 +584,14 @@ def _answers(reply: str) -> Iterator[tuple[int, str]]:
 
 
 def _make_key(line: str, screen: ElementScreen) -> str:
-    """The key of the element that a line is about; empty where it names none."""
+    """Returns the key of a line's element. Empty if the line names no element."""
     number = number_in(line)
     return "" if number is None else screen.key(number)
 
 
 def _on_screen(line: str, key: str, screen: ElementScreen) -> str | None:
-    """The line with the id that its element has on this screen; None: it is not there. A line
-    without a key stays as it is.
+    """Returns the line with its element's id on this screen, or None if the element is not on it. A
+    line without a key is unchanged.
     """
     if not key or number_in(line) is None:
         return line

@@ -1,13 +1,13 @@
-"""What earlier attempts taught, by step: which action to take there, and which elements were tried
+"""The lessons of earlier attempts, by step: the action to take, and the elements that were clicked
 in vain.
 
-It knows nothing of the agent. A lesson is a `Note`, written as one line of JSON, and a memory
-follows from the lessons alone: `build_memory`. So whatever keeps lessons (`prill reflexion`) keeps
-the memory, too.
+This module is independent of the agent. A lesson is a `Note`, written as one line of JSON.
+`build_memory` computes the memory from the lessons alone, so storing the lessons (`prill
+reflexion`) stores the memory.
 
-Ids may be others in each attempt. So beside a line such as `click id=7` stands the key of its
-element, by which the screen of another attempt knows it (`Screen.key`); what is ruled out are keys.
-Where a note has no key, the id stands in its place.
+Ids may differ between attempts. Each line such as `click id=7` is therefore stored with the key of
+its element, which identifies the element on another attempt's screen (`Screen.key`). Disabled
+elements are keys. A note without a key uses the id.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-# Which clicks a later lesson for the same step rules out: what the lesson before it had asked for
-# (arXiv 2310.08740), or what was done in that attempt (its code).
+# The clicks that a later lesson for the same step disables: the replaced suggestion of the earlier
+# lesson (arXiv 2310.08740), or the click of that attempt (the paper's code).
 Disabling = Literal["both", "paper", "reference"]
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One lesson: which step of an attempt to take otherwise.
+    """One lesson: the step of an attempt to change.
 
     Args:
         format: The version of the format.
         state: The state in which the attempt ended.
         step: The step to change, from 0. None: the model named none (the baseline without
             structure).
-        answer: What the model said.
+        answer: The model's reply.
         replacement: The action to take.
         taken: The action that was taken.
         before: The actions before that step, for the replay.
@@ -74,18 +74,18 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptMemory:
-    """What the lessons say of each step. Steps count from 0.
+    """The content of the lessons for each step. Steps count from 0.
 
     Args:
         lessons: The lesson for a step.
-        actions: The action to take at a step.
-        keys: The element that this action is about.
+        actions: The action for a step.
+        keys: The element of this action.
         forced: The steps whose action is forced.
         disabled: The elements that were clicked in vain at a step.
         raw: All lessons as the model wrote them, oldest first.
         unread: How many lessons are not notes.
         prefix: The actions before the step of the newest note.
-        prefix_keys: The elements that these actions are about.
+        prefix_keys: The elements of these actions.
     """
 
     lessons: Mapping[int, str] = field(default_factory=dict)
@@ -99,18 +99,18 @@ class AttemptMemory:
     prefix_keys: tuple[str, ...] = ()
 
     def has(self, step: int) -> bool:
-        """Tells whether there is a lesson for a step.
+        """Returns whether there is a lesson for a step.
 
         Args:
             step: The step, from 0.
 
         Returns:
-            Whether there is.
+            True if there is a lesson.
         """
         return step in self.lessons
 
     def hidden(self, step: int) -> frozenset[str]:
-        """Lists the elements that were clicked in vain at a step.
+        """Returns the elements that were clicked in vain at a step.
 
         Args:
             step: The step, from 0.
@@ -122,7 +122,7 @@ class AttemptMemory:
 
 
 def build_memory(lessons: Iterable[str], rules: Rules) -> AttemptMemory:
-    """Builds the memory that lessons describe.
+    """Builds the memory from lessons.
 
     Args:
         lessons: The lessons, oldest first. One that is not a note changes nothing and is counted.
@@ -143,7 +143,7 @@ def build_memory(lessons: Iterable[str], rules: Rules) -> AttemptMemory:
 
 
 def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
-    """The memory with one more note (the update rule of arXiv 2310.08740, section 4)."""
+    """Returns the memory with one more note (the update rule of arXiv 2310.08740, section 4)."""
     step, raw = note.step, (*memory.raw, note.answer)
     if step is None or step != len(note.before) or not note.replacement:
         return replace(memory, raw=raw)
@@ -159,7 +159,7 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
     ruled_out.discard("")
 
     def kept(step_of_it: int) -> bool:
-        # What was learned of later steps holds for a way that is no longer taken.
+        # Lessons about later steps assume actions that are no longer taken.
         return step_of_it < step or (not rules.expiry and step_of_it > step)
 
     def left(by_step: Mapping[int, _T]) -> dict[int, _T]:
@@ -183,8 +183,8 @@ def after(memory: AttemptMemory, note: Note, rules: Rules) -> AttemptMemory:
 
 
 def _clicked(line: str, key: str, rules: Rules) -> str | None:
-    """The key of the element that a line clicks, or its id where there is none; None for every
-    other line.
+    """Returns the key of the element that a line clicks, or its id if it has no key. None for other
+    lines.
     """
     number = rules.target(line)
     return None if number is None else key or number
@@ -203,7 +203,7 @@ def write_note(note: Note) -> str:
 
 
 def read_note(text: str) -> Note | None:
-    """Parses the note that a lesson holds.
+    """Parses the note in a lesson.
 
     Args:
         text: The lesson.

@@ -1,12 +1,12 @@
-"""The compact screen: a line for each leaf of a page that was read as HTML with numbers (MiniWoB++,
+"""Formats the compact screen: a line for each leaf of an HTML page with element numbers (MiniWoB++,
 `text="html"`).
 
     <button id=6 class="secondary-action" pos="left">Submit</button>
 
-As in arXiv 2310.08740, but for four things: text that stands beside tags is a leaf `t` with the
-number of what it stands in; boxes and radio buttons are told apart from fields; what is ticked or
-chosen has the value `checked` or `selected`; and the yellow instruction is left out but for its
-icons, for its words are the goal.
+The format is that of arXiv 2310.08740 with four differences. Text between tags is a leaf `t` with
+the number of its parent. Checkboxes and radio buttons are distinct from text fields. A checked or
+selected element has the value `checked` or `selected`. The yellow instruction is omitted except for
+its icons, because its text is the goal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One line of the screen. `shown` are the attributes that are printed, in order."""
+    """One line of the screen. `shown` are the printed attributes, in order."""
 
     ref: str | None
     tag: str
@@ -44,14 +44,14 @@ class Leaf:
     shown: tuple[tuple[str, str], ...] = ()
 
     def line(self, *, hidden: bool = False) -> str:
-        """The line, without the number when that is hidden."""
+        """Formats the line, without the number if that is hidden."""
         number = "" if self.ref is None or hidden else f" id={self.ref}"
         rest = "".join(f' {name}="{value}"' for name, value in self.shown)
         return f"<{self.tag}{number}{rest}>{self.text}</{self.tag}>"
 
     def lasting(self) -> str:
-        """What of the line is the same in another attempt: not the number, what the field holds, or
-        the part of the screen.
+        """Returns the parts of the line that are stable between attempts: without the number, the
+        field's value, and the screen region.
         """
         lasting = tuple((name, value) for name, value in self.shown if name not in ("value", "pos"))
         return clean(Leaf(None, self.tag, self.text, lasting).line())
@@ -59,39 +59,39 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class ElementScreen:
-    """The leaves of a page in its order, and the numbers of all its elements."""
+    """The leaves of a page in document order, and the numbers of all its elements."""
 
     leaves: tuple[Leaf, ...]
     refs: frozenset[str]
 
     def text(self, hidden: Collection[str] = ()) -> str:
-        """The lines; elements with these numbers are shown without them."""
+        """Returns the lines. The elements in `hidden` are shown without their numbers."""
         return "\n".join(leaf.line(hidden=leaf.ref in hidden) for leaf in self.leaves)
 
     def leaf(self, ref: str) -> Leaf | None:
-        """The first leaf with this number."""
+        """Returns the first leaf with this number."""
         return next((leaf for leaf in self.leaves if leaf.ref == ref), None)
 
     def key(self, ref: str) -> str:
-        """What an element is known by in other attempts, where numbers may be others: role, name,
-        and which of those alike.
+        """Returns the key that identifies an element in other attempts, where numbers may differ:
+        role, name, and the index among equal ones.
 
-        An element that has no line is known by its number.
+        The key of an element without a line is its number.
         """
         return next((key for key, number in self._numbers().items() if number == ref), ref)
 
     def number(self, key: str) -> str | None:
-        """The number that the element with this key has on this screen; None where there is no such
+        """Returns the number of the element with this key on this screen. None if there is no such
         element.
         """
         return key if key.isdecimal() else self._numbers().get(key)
 
     def numbers(self, keys: Iterable[str]) -> frozenset[str]:
-        """The numbers of those elements with these keys that are on this screen."""
+        """Returns the numbers of the elements with these keys on this screen."""
         return frozenset(number for key in keys if (number := self.number(key)) is not None)
 
     def _numbers(self) -> dict[str, str]:
-        """The numbers by key; of lines with one number, the first one counts."""
+        """Returns the numbers by key. The first line with a number counts."""
         found, alike = dict[str, str](), Counter[str]()
         first = {leaf.ref: leaf for leaf in reversed(self.leaves)}
         for leaf in self.leaves:
@@ -103,7 +103,7 @@ class ElementScreen:
 
 @lru_cache(256)
 def read_screen(text: str | None) -> ElementScreen:
-    """The screen of an observation's text. Raises NoEvidenceError where its elements have no
+    """Parses the screen in an observation's text. Raises NoEvidenceError if its elements have no
     numbers.
     """
     if text is None or REF not in text:
@@ -117,15 +117,15 @@ def read_screen(text: str | None) -> ElementScreen:
 
 
 def cell(x: float, y: float, width: float = WIDTH, height: float = HEIGHT) -> str:
-    """In which of the nine parts of the screen a point is; one beyond the border is in the
-    nearest.
+    """Returns which of the nine screen regions holds a point. A point outside the screen is in the
+    nearest region.
     """
     column, row = (min(2, max(0, int(at // (size / 3)))) for at, size in ((x, width), (y, height)))
     return _PLACES[row][column]
 
 
 def _leaves(nodes: Iterable[HtmlElement | HtmlText]) -> Iterator[Leaf]:
-    """The lines: elements without others in them, and what stands between elements."""
+    """Yields the lines: elements without child elements, and text between elements."""
     for node in nodes:
         if isinstance(node, HtmlElement):
             if not node.children and node.tag not in _WITHOUT_CONTENT:
@@ -136,7 +136,7 @@ def _leaves(nodes: Iterable[HtmlElement | HtmlText]) -> Iterator[Leaf]:
 
 
 def _leaf(tag: str, attributes: Mapping[str, str], words: str, in_query: bool) -> Iterator[Leaf]:
-    """One line; none of the instruction but its icons."""
+    """Yields one line. Of the instruction it yields only icons."""
     if in_query and (words.strip() or not attributes.get("class")):
         return
     named = attributes.get("class", "").strip()
@@ -160,7 +160,7 @@ def _value(tag: str, attributes: Mapping[str, str]) -> str:
 
 
 def _place(box: str) -> str:
-    """The part of the screen for `left top width height`; empty where there is no box."""
+    """Returns the screen region of `left top width height`. Empty without a box."""
     try:
         left, top, width, height = map(float, box.split())
     except ValueError:

@@ -1,1 +1,3 @@
-"""Synapse: solutions of similar tasks, found in a memory, are shown as turns of the same chat."""
+"""Synapse: retrieves solutions of similar tasks from a memory and shows them as earlier turns of
+the chat.
+"""

@@ -1,5 +1,5 @@
-"""A page in few words: written by the model from examples, or computed by code that the model
-writes.
+"""Abstracts a page to a short text, written by the model from examples or computed by model-written
+code.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ async def abstract(
     window: int | None,
     prompt: str = "",
 ) -> tuple[str, str]:
-    """The page in few words, and why code gave none where that was so.
+    """Returns the page in short form, and the reason if code produced no result.
 
-    What the memory has for this turn is used; beyond its last turn, that of the last one. Where
-    code is asked for and it cannot be run, or gives nothing, the model is asked for the words
-    themselves, with the instruction of the task and what examples there are. Raises
-    ContextTooLongError before a call that does not fit.
+    The memory's examples for this turn are used, or those of its last turn. If the code fails or
+    has no result, the model writes the short form itself, from the task's instruction and the
+    available examples. Raises ContextTooLongError before a call that does not fit.
     """
 
     async def ask(text: str) -> str:
@@ -59,9 +58,9 @@ async def abstract(
     ]
     if code_prompt := _at(way.code, turn):
         places = {"<task>": clean(task), "<state>": quoted("page", state)}
-        # once: a task may have such words, too
+        # one pass, because a task may contain placeholder text
         written = _PLACE.sub(lambda place: places[place[0]], code_prompt)
-        code = first_block(await ask(written))  # chat models say `Action:` before it, too
+        code = first_block(await ask(written))  # chat models write `Action:` before it, too
         try:
             if not code:
                 raise CodeFailedError("the reply has no block of code")
@@ -78,5 +77,5 @@ async def abstract(
 
 
 def _at(values: Sequence[_T], turn: int) -> _T | None:
-    """The value of that turn, or the last one; None where there is none."""
+    """Returns the value of that turn, or the last one. None if there are no values."""
     return values[min(turn, len(values) - 1)] if values else None

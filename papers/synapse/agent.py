@@ -1,11 +1,10 @@
-"""Synapse (arXiv 2306.07863): solves a task in the way of recorded solutions of similar tasks, with
-several actions a turn.
+"""The Synapse agent (arXiv 2306.07863): solves a task by analogy with recorded solutions of similar
+tasks, several actions per turn.
 
-What it was built from is in the paper; the prompts and exemplars are our own. Differences:
-generated code and XPaths never run in this process, a block runs to its end before its first call
-is carried out, an exemplar with fewer turns than the episode goes on with its last one, and what
-stands on a page is quoted between marks. It reads the page as HTML: `text="html"` of the MiniWoB++
-environment.
+The method is the paper's; the prompts and exemplars are our own. Differences: generated code and
+XPaths never run in this process. A block runs completely before its first call is carried out. An
+exemplar with fewer turns than the episode repeats its last one. Page text is quoted between marks.
+The agent reads pages as HTML: `text="html"` of the MiniWoB++ environment.
 """
 
 from __future__ import annotations
@@ -60,13 +59,13 @@ KEYS = (
     "command+c",
     "command+v",
 )
-_MAX_EMPTY = 3  # turns in a row without a call: the next ones would be asked the same
-_MAX_SHOWN = 60  # characters of an element's words on record
+_MAX_EMPTY = 3  # turns in a row without a call: a further turn would send the same request
+_MAX_SHOWN = 60  # characters of an element's text in the record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynapseSpec:
-    """Where exemplars come from, and how they are shown."""
+    """Options for the source and the format of exemplars."""
 
     memory: Annotated[
         Path | None, Meta(description="folder with exemplars (default: those that come with prill)")
@@ -124,10 +123,10 @@ class SynapseSpec:
 
 
 class Synapse:
-    """Shows a model solutions of similar tasks, and does what it then writes.
+    """An agent that shows a model solutions of similar tasks and carries out the calls it writes.
 
-    One reply may hold several calls: they are carried out one after another, each on the page as it
-    is by then. A request that is too long ends the episode with an error, before the call.
+    One reply may hold several calls. They are carried out one after another, each on the current
+    page. A request that is too long ends the episode with an error before the call.
 
     Args:
         model: The model.
@@ -153,15 +152,15 @@ class Synapse:
         self.reset(Task(goal=""))
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompts do, or the memory."""
+        """Returns a hash of the prompts and the memory."""
         return content_hash(system_prompt().hash, self.memory.hash)
 
     def usual_settings(self, environment: str) -> dict[str, Any]:
-        """How the paper plays there."""
+        """Returns the paper's settings for an environment."""
         return settings_for("prill.papers.synapse", environment)
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode."""
+        """Begins a new episode."""
         self._task = task
         self._entry: MemoryEntry | None = None
         self._kind: PromptType = "state_act"
@@ -174,33 +173,31 @@ class Synapse:
         self._replies = ReplyCounts()
 
     def report(self) -> dict[str, Any]:
-        """How many replies of this episode had no block that could be read."""
+        """Returns how many replies of this episode had no readable block."""
         return self._replies.report()
 
     @property
     def retrieved(self) -> str | None:
-        """The task whose exemplars are shown in this episode; None before it began."""
+        """The task whose exemplars are shown in this episode. None before it began."""
         return None if self._entry is None else self._entry.name
 
     @property
     def turns(self) -> tuple[ExemplarTurn, ...]:
-        """The turns of this episode so far: what the model was shown, and the block that it
-        wrote.
-        """
+        """The turns of this episode so far: the observation shown to the model, and its block."""
         return tuple(self._trajectory)
 
     async def act(self, observation: Observation) -> Step:
-        """The next step.
+        """Returns the next step.
 
         Raises:
             NoEvidenceError: The state has no page in HTML, or there are no exemplars.
             ContextTooLongError: The request does not fit the model's window.
             UnscoredError: The model gives no usable answer.
-            UsageError: This machine cannot run what a model wrote.
+            UsageError: This machine cannot run model-written code.
         """
         if not observation.text or not is_html(observation.text):
             raise NoEvidenceError(
-                "synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with "
+                "synapse reads the page as HTML, but this state has none: MiniWoB++ gives it with "
                 "text = 'html'"
             )
         page = Page(observation.text)
@@ -216,7 +213,7 @@ class Synapse:
         return Step(observation, self._ready.popleft(), self._thought())
 
     async def _begin(self, state: str) -> None:
-        """Chooses the exemplars and the form of the prompt."""
+        """Chooses the exemplars and the prompt type."""
         own, spec = self._task.site or "", self.spec
         key = key_text(self._task.goal, state)
         if spec.retrieval:
@@ -255,7 +252,9 @@ class Synapse:
         return self.spec.max_turns or task_table().turns.get(self._task.site or "", 1)
 
     async def _ask(self, state: str) -> None:
-        """One turn of the model: the page, in few words if so, and the block that it writes."""
+        """Runs one turn of the model: the page, abstracted if configured, and the block that it
+        writes.
+        """
         assert self._entry is not None
         window = await token_window(self.model, self.spec.context)
         prompt = system_prompt().hash
@@ -310,7 +309,9 @@ class Synapse:
             )
 
     async def _prepare(self, call: Call, page: Page) -> None:
-        """The actions of a call on the page as it is now; a call that finds nothing is noted."""
+        """Queues the actions of a call on the current page. A call without a matching element is
+        noted.
+        """
         try:
             actions = await to_actions(call, page)
         except (CodeFailedError, LookupError) as problem:
@@ -322,8 +323,8 @@ class Synapse:
         self._ready.extend(actions)
 
     def _thought(self) -> str | None:
-        """What there is to say about this step, once; the page in few words last, so that it can be
-        told from the rest.
+        """Returns the notes on this step, each once. The abstracted page comes last, so that it can
+        be separated from the rest.
         """
         notes = [*self._notes, *([] if self._words is None else [f"{OBSERVED}{self._words}"])]
         self._notes, self._words = [], None
@@ -331,21 +332,21 @@ class Synapse:
 
 
 def _read(reply: str) -> str:
-    """The block of a reply, up to an observation that the model makes up."""
+    """Returns the block of a reply, up to an observation that the model invents."""
     return read_block(until(reply, OBSERVED.strip()))
 
 
 async def to_actions(call: Call, page: Page) -> list[Action]:
-    """What the environment is asked to do for a call. Raises CodeFailedError, LookupError for an
-    unknown element or key.
+    """Returns the actions of the environment for a call. Raises CodeFailedError, and LookupError
+    for an unknown element or key.
 
-    An action's text is the call for its element alone.
+    An action's text is the call with a selector for its element only.
     """
     if call.method == "type":
         return [Action("type", str(call), value=call.argument)]
     if call.method == "press":
         if call.argument not in KEYS:
-            raise LookupError(f"there is no key {call.argument!r}")
+            raise LookupError(f"unknown key {call.argument!r}")
         return [
             Action("press", str(call), value=key_names(call.argument.replace("command", "control")))
         ]
@@ -373,7 +374,7 @@ def _pointed(call: Call, element: Element) -> Action:
 
 
 def describe_target(element: Element) -> str | None:
-    """The element as the environment knows it, by its number; None where elements have none."""
+    """Returns the element's number in the environment. None if elements have no numbers."""
     number = element.get(REF)
     if number is None:
         return None

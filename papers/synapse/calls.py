@@ -1,5 +1,5 @@
-"""The calls that a model writes in a block of Python; sandbox.py runs the block, and agent.py
-carries the calls out.
+"""Parses the calls in a model's Python block. sandbox.py runs the block, and agent.py carries out
+the calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prill.papers.replies import (
     visible_text,
 )
 
-# What each method takes; see prompts/system.md for what they do.
+# The argument of each method; prompts/system.md describes the methods.
 METHODS: Mapping[str, str] = {
     "type": "characters",
     "click_xpath": "xpath",
@@ -46,9 +46,7 @@ class Call:
 
 
 def recorded_call(text: str) -> Call | None:
-    """The call that was recorded as this text; None where it is not one call with a literal
-    text.
-    """
+    """Parses a recorded call. Returns None if the text is not one call with a literal string."""
     match = _RECORDED.fullmatch(text)
     if match is None or match[1] not in METHODS:
         return None
@@ -60,11 +58,11 @@ def recorded_call(text: str) -> Call | None:
 
 
 def read_block(reply: str) -> str:
-    """The block of calls in a reply: what is fenced, a tool call for each line, or lines of calls
-    without a fence.
+    """Returns the block of calls in a reply: a fenced block, one tool call per line, or unfenced
+    lines of calls.
 
-    A fenced block without calls counts where there is no other. Raises UnreadableReplyError where
-    there is none, and for two that differ.
+    A fenced block without calls counts only if there is no other. Raises UnreadableReplyError if
+    there is no block, or for two different ones.
     """
     text = visible_text(reply)
     blocks = [
@@ -83,13 +81,13 @@ def read_block(reply: str) -> str:
 
 
 def _without_prompt(block: str) -> str:
-    """A block without the marks of an interpreter."""
+    """Returns a block without interpreter prompts."""
     return re.sub(r"^>>> ?", "", block, flags=re.MULTILINE)
 
 
 def _tool_block(text: str) -> str:
-    """The calls of a reply in JSON or XML, a line each, or the code that such a reply holds; empty
-    without any.
+    """Returns the calls of a JSON or XML reply, one per line, or the code in it. Empty if there are
+    none.
     """
     lines = list[str]()
     for call in tool_calls(text):
@@ -111,9 +109,7 @@ def _tool_block(text: str) -> str:
 
 
 def _bare_lines(text: str) -> str:
-    """The lines that are calls, where the reply has no fence: each on its own, whatever marks a
-    list.
-    """
+    """Returns the lines that are calls in a reply without a fence, without list marks."""
     lines = [plain_line(line).strip() for line in text.splitlines()]
     calls = [line for line in lines if _CALLING.match(line)]
     whole = "\n".join(line for line in text.splitlines() if line.strip())
@@ -127,8 +123,8 @@ def _bare_lines(text: str) -> str:
 
 
 def first_block(reply: str) -> str:
-    """The first fenced block of a reply, without the word for its language; empty where there is
-    none.
+    """Returns the content of the first fenced block of a reply, without the language name. Empty if
+    there is none.
     """
     match = _FENCE.search(reply.rpartition("</think>")[2])
     return match[1].strip("\r\n") if match else ""

@@ -1,5 +1,5 @@
-"""A memory that grows: recorded trajectories that a judge found good become exemplars, each with
-who said so.
+"""Extends an exemplar memory with recorded trajectories that a judge accepted, and records the
+judge of each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prill.types import Action, Step, Trajectory, Verdict
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
-SAME = 0.98  # cosine of two keys above which the same first call makes the same exemplar
+SAME = 0.98  # cosine of two keys above which the same first call means a duplicate
 PER_TASK = 10
 _NUMBER = re.compile(rf'\[?(\d+)\]?\s*|<[^>]*{REF}="(\d+)".*', re.DOTALL)
 _SEEN = re.compile(rf"^{OBSERVED}(.*)", re.MULTILINE | re.DOTALL)
@@ -38,11 +38,11 @@ _KEY_NAMES = {
 
 @dataclass(frozen=True)
 class Growth:
-    """The memory after it has grown, and what became of every trajectory.
+    """The extended memory, and the outcome of every trajectory.
 
-    `left_out` counts why trajectories are not in it; `problems` has a sentence for each that could
-    not be put as an exemplar. `wrong` counts the new exemplars whose label says failure, None
-    without labels; `unlabelled` those that have none.
+    `left_out` counts the reasons for skipped trajectories; `problems` has a sentence for each that
+    could not be converted to an exemplar. `wrong` counts the new exemplars whose label says failure
+    (None without labels); `unlabelled` counts those without a label.
     """
 
     memory: ExemplarMemory
@@ -64,16 +64,17 @@ async def grow(
 ) -> Growth:
     """Adds the trajectories that a judge accepts to a memory of exemplars.
 
-    An exemplar is left out where its key is nearly that of another one with the same first call.
+    An exemplar is skipped if its key is almost equal to that of another one with the same first
+    call.
 
     Args:
         memory: The memory. It is not changed.
-        trajectories: The trajectories, in the order in which they are tried.
+        trajectories: The trajectories, in the order of processing.
         verdicts: Their verdicts by trajectory id.
         threshold: The least score of an accepted verdict, in [0, 1]. None: the verdict's success
             decides.
         per_task: The most exemplars of one task.
-        labels: The truth by trajectory id, only to count how many new exemplars are wrong. None:
+        labels: The labels by trajectory id, only used to count wrong new exemplars. None:
             they are not counted.
 
     Returns:
@@ -106,7 +107,9 @@ async def grow(
 
 
 def accepted(verdict: Verdict, threshold: float | None) -> bool:
-    """Whether the judge is sure enough; a verdict without a probability reaches no threshold."""
+    """Returns whether the verdict meets the threshold. A verdict without a probability meets no
+    threshold.
+    """
     if threshold is None:
         return bool(verdict.success)
     return verdict.score is not None and verdict.score >= threshold
@@ -115,7 +118,7 @@ def accepted(verdict: Verdict, threshold: float | None) -> bool:
 async def _extended(
     memory: ExemplarMemory, found: Sequence[Exemplar], per_task: int, left_out: Counter[str]
 ) -> ExemplarMemory:
-    """The memory with those of the exemplars that say something new."""
+    """Returns the memory with those exemplars that are not duplicates."""
     everything = memory.with_more(found)
     rows = await everything.vectors()
     of_task = Counter(exemplar.name for exemplar in memory.exemplars if exemplar.steps)
@@ -142,18 +145,18 @@ def _first(exemplar: Exemplar) -> str:
 
 
 def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
-    """The trajectory as an exemplar. Raises UnparsableError for one that has no page in HTML, or an
-    action that has no call.
+    """Converts a trajectory to an exemplar. Raises UnparsableError if it has no HTML page, or an
+    action without an equivalent call.
 
-    What Synapse recorded keeps its turns and what it had put into few words. Of others, tasks that
-    take several turns begin a new one where an action is on something that the turn's page did not
+    Synapse's own recordings keep their turns and their abstracted pages. For other recordings of
+    multi-turn tasks, a new turn begins at an action on an element that the turn's page did not
     have.
     """
     steps = [step for step in trajectory.steps if not step.action.is_final]
     first = steps[0].observation.text if steps else None
     if not first or "<" not in first:
         raise UnparsableError(
-            "it has no step, or its pages are no HTML (miniwob records them so by its option "
+            "it has no steps, or its pages are not HTML (miniwob records them so by its option "
             "text=html)"
         )
     name = trajectory.task.site or trajectory.task.id
@@ -175,8 +178,8 @@ def make_exemplar(trajectory: Trajectory, provenance: str) -> Exemplar:
 
 
 def _words(step: Step) -> str | None:
-    """The page in few words, where Synapse noted them at the beginning of a turn, after all else
-    that it noted.
+    """Returns the abstracted page that Synapse noted at the beginning of a turn, after all its
+    other notes.
     """
     match = _SEEN.search(step.thought or "")
     return match[1] if match else None
@@ -189,15 +192,13 @@ def _is_on(page: Page, action: Action) -> bool:
 
 
 def to_calls(action: Action, page: Page) -> list[Call]:
-    """The calls that do what was recorded. Raises UnparsableError."""
+    """Returns the calls for a recorded action. Raises UnparsableError."""
     if (recorded := recorded_call(action.text)) is not None:
         return [recorded]
     element = None if action.target is None else _element(action.target, page)
     place = None if element is None else build_xpath(element, page)
     if action.target is not None and place is None:
-        raise UnparsableError(
-            f"{excerpt(action.text or action.kind)} is on nothing that the page has"
-        )
+        raise UnparsableError(f"{excerpt(action.text or action.kind)} has no target on the page")
     focus = [] if place is None else [Call("click_xpath", place)]
     if action.kind == "click" and focus:
         return focus
@@ -214,7 +215,7 @@ def to_calls(action: Action, page: Page) -> list[Call]:
     key = _KEY_NAMES.get(action.value or "", (action.value or "").lower())
     if action.kind == "press" and key in KEYS:
         return [*focus, Call("press", key)]
-    raise UnparsableError(f"{excerpt(action.text or action.kind)} has no call")
+    raise UnparsableError(f"{excerpt(action.text or action.kind)} has no equivalent call")
 
 
 def _element(target: str, page: Page) -> Element | None:
@@ -228,10 +229,10 @@ def _element(target: str, page: Page) -> Element | None:
 
 
 def build_xpath(element: Element, page: Page) -> str:
-    """An XPath that selects this element alone: by its words if they do, by its id or another
-    attribute, else by its place.
+    """Returns an XPath that selects only this element: by its text if possible, else by its id or
+    another attribute, else by its position.
 
-    Words come first, since they mean the same on the next page of the task.
+    Text comes first, because it has the same meaning on the next page of the task.
     """
     tag, text = element.tag, get_text(element)
     words = " ".join(text.split())
@@ -265,7 +266,9 @@ def build_xpath(element: Element, page: Page) -> str:
 
 
 def _literal(text: str) -> str:
-    """XPath has no way to write both kinds of quotes in one text."""
+    """Returns a string literal for XPath, which cannot write both kinds of quotes in one
+    literal.
+    """
     if "'" not in text:
         return f"'{text}'"
     if '"' not in text:

@@ -1,4 +1,4 @@
-"""A page's HTML as a tree of lxml."""
+"""Parses a page's HTML as an lxml tree."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 class Page:
-    """A page that an agent was shown.
+    """A page that was shown to an agent.
 
     Args:
-        html: Its HTML, or what stands in its body. No HTML is too broken to be read.
+        html: Its HTML, or the content of its body. Invalid HTML is accepted.
     """
 
     def __init__(self, html: str) -> None:
-        # Environments write what stands in <body>; agents write XPaths from the top.
+        # Environments write the content of <body>; agents write XPaths from the root.
         whole = "<html" in html[:500].lower() or "<body" in html[:500].lower()
         self.html = html if whole else f"<html><body>{html}"
 
     @cached_property
     def elements(self) -> list[Element]:
-        """All elements, in the page's order."""
+        """Returns all elements, in document order."""
         try:
             from lxml import etree
         except ImportError:
@@ -34,17 +34,17 @@ class Page:
         return list(read_page(self.html, etree).iter())
 
     def own(self, xpath: str) -> list[Element]:
-        """The elements that an XPath of ours selects; one that a model wrote goes through
+        """Returns the elements that one of our own XPaths selects. Model-written XPaths use
         `prill.papers.synapse.sandbox`.
         """
         from lxml import etree
 
         try:
             return list(self.elements[0].xpath(xpath))
-        except (etree.XPathError, ValueError):  # a name or a text that XPath cannot write
+        except (etree.XPathError, ValueError):  # a name or a text that XPath cannot express
             return []
 
 
 def get_text(element: Element) -> str:
-    """All text inside."""
+    """Returns all text inside an element."""
     return "".join(element.itertext())

@@ -1,31 +1,30 @@
-"""The program that runs what a model wrote: a process of its own, which locks itself in before it
-begins. See sandbox.py.
+"""The program that runs model-written code: a separate process that confines itself before it
+starts. See sandbox.py.
 
-Run as `python -I -S jail.py` with no environment. It reads a request from its standard input, locks
-itself in, writes `ready`, and then its answer: nothing that a model or a page wrote is even parsed
-before. It imports nothing but the standard library, and lxml where an XPath is asked for.
+Run as `python -I -S jail.py` with an empty environment. It reads a request from standard input,
+confines itself, writes `ready`, and then its answer. Model or page text is not even parsed before
+that. It imports only the standard library, and lxml for XPaths.
 
 | request | answer |
 |---|---|
-| `code`, `names` | `obs`, the text that the code sets |
-| `code`, `names`, `methods` of `agent` | `calls` of them, in their order; `error` where the code fails after them |
-| `page`, `xpath`, `lxml` (the folder that has it) | `places` of the elements that it selects, in the page's order |
+| `code`, `names` | `obs`, the string that the code sets |
+| `code`, `names`, `methods` of `agent` | the `calls` in order; `error` if the code fails after them |
+| `page`, `xpath`, `lxml` (its folder) | `places` of the selected elements, in document order |
 | each of them | `error` |
 
-The boundary is the kernel's:
+The security boundary is the kernel's:
 
 * limits on processor time, memory, files and processes (setrlimit);
-* a filter of system calls (seccomp of Linux), after which the process can compute, take memory that
-  is not executable, write to its standard output, and end. Whether it is in effect is tried before
-  the code is parsed.
+* a system call filter (Linux seccomp), under which the process can compute, allocate memory that is
+  not executable, write to standard output, and exit. The program tests the filter before it parses
+  the code.
 
-Python's own layer makes escapes harder, and is no boundary:
+Python's own layer makes escapes harder but is not a security boundary:
 
-* an audit hook, which cannot be taken off again, that refuses whatever Python reports: files,
-  sockets, processes, frames;
-* few builtins, and of a few modules few names; ctypes is unloaded before the code is parsed; names
-  and texts with two underscores, positional class patterns, and texts that read attributes when
-  they are formatted are refused.
+* a permanent audit hook that refuses every audited operation: files, sockets, processes, frames;
+* few builtins, and few names of a few modules; ctypes is unloaded before the code is parsed; names
+  and strings with two underscores, positional class patterns, and format strings that read
+  attributes are refused.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ from _string import formatter_field_name_split  # type: ignore[import-not-found]
 from types import ModuleType
 from typing import Any
 
-# Of each module what is listed: the rest leads to other modules, or reads attributes whose names
-# are texts (string.Formatter, functools.wraps, the metaclass of re.RegexFlag).
+# The listed names of each module. Other names lead to other modules, or read attributes whose names
+# are strings (string.Formatter, functools.wraps, the metaclass of re.RegexFlag).
 _GIVEN: dict[ModuleType, str] = {
     collections: "ChainMap Counter OrderedDict defaultdict deque",
     datetime: "MAXYEAR MINYEAR UTC date datetime time timedelta timezone",
@@ -74,8 +73,8 @@ _GIVEN: dict[ModuleType, str] = {
 
 
 def _given(module: ModuleType, names: str) -> types.SimpleNamespace:
-    """A copy with these names; a flag of re as its number, as its class has a metaclass that reads
-    modules.
+    """Returns a copy of a module with these names. Flags of re become integers, because their
+    metaclass reads modules.
     """
     found = {name: getattr(module, name) for name in names.split()}
     return types.SimpleNamespace(
@@ -94,9 +93,9 @@ _FUNCTIONS = (
     issubclass, iter, len, list, map, max, min, next, object, oct, ord, pow, range, repr, reversed, round, set, slice, sorted,  # noqa: E501
     str, sum, super, tuple, zip, property, staticmethod, classmethod,
 )  # fmt: skip
-MAX_CHARS = 20_000  # of a result: of a text, or of what all calls take together
+MAX_CHARS = 20_000  # of a result: a text, or the arguments of all calls together
 MAX_CALLS = 200
-MAX_PLACES = 1000  # that an XPath selects
+MAX_PLACES = 1000  # elements that an XPath selects
 _PLAIN = (bool, bytes, dict, float, frozenset, int, list, range, set, slice, str, tuple, type(None))
 _METHODS = {
     "__init__",
@@ -112,19 +111,19 @@ _METHODS = {
 }
 _FORMATS = {"format", "format_map"}
 _DUNDER = re.compile(r"__\w+__")
-# `if __name__ == "__main__":` is what many programs end with
+# many programs end with `if __name__ == "__main__":`
 _HARMLESS_TEXTS = {*_METHODS, "__main__"}
-_FRAMES = {  # frames, tracebacks and code, by the attributes that lead from one to the next
+_FRAMES = {  # attributes of frames, tracebacks and code that lead from one to the next
     name
     for kind in ("AsyncGenerator", "Code", "Coroutine", "Frame", "Generator", "Traceback")
     for name in dir(getattr(types, f"{kind}Type"))
     if "_" in name and not name.startswith("_")
 }
 
-# By the kernel's numbers (linux/arch/*/entry/syscalls): the machine; `write`, allowed to the
-# standard output; mmap and mprotect, allowed without PROT_EXEC; and what is allowed always: munmap,
-# brk, rt_sigprocmask, rt_sigreturn, mremap, madvise, gettimeofday, sigaltstack, futex,
-# clock_gettime, exit, exit_group, getrandom, rseq.
+# Kernel numbers (linux/arch/*/entry/syscalls): the machine; `write`, allowed to standard output;
+# mmap and mprotect, allowed without PROT_EXEC; and the calls that are always allowed: munmap, brk,
+# rt_sigprocmask, rt_sigreturn, mremap, madvise, gettimeofday, sigaltstack, futex, clock_gettime,
+# exit, exit_group, getrandom, rseq.
 _LINUX = {
     "x86_64": (
         0xC000003E,
@@ -147,7 +146,9 @@ _EXECUTABLE = 4  # PROT_EXEC
 
 
 def main() -> None:
-    """One run: reads, locks itself in, runs, writes, and ends without looking back."""
+    """Runs one request: reads it, confines the process, runs the code, writes the answer, and exits
+    without cleanup.
+    """
     request = json.loads(sys.stdin.buffer.read())
     calls: list[tuple[str, str]] = []
     done: dict[str, Any] = {"calls": calls} if "methods" in request else {}
@@ -162,11 +163,11 @@ def main() -> None:
     os.write(1, b"ready\n")
     if etree is not None:
         return end({"places": places(read_page(request["page"], etree), request["xpath"], etree)})
-    program = read(request["code"])  # what this raises, or the code, goes to the hook above
+    program = read(request["code"])  # exceptions from here on go to the hook above
     names = {**request["names"], "__builtins__": allowed_builtins(), "__name__": "abstraction"}
     if "methods" in request:
         names["agent"] = make_agent(request["methods"], calls)
-    # as `exec` would, whose event the hook then need not allow
+    # like `exec`, but without an audit event that the hook would have to allow
     run = types.FunctionType(program, names)
     sys.addaudithook(refuse)
     run()
@@ -176,8 +177,8 @@ def main() -> None:
 
 
 def make_agent(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.SimpleNamespace:
-    """`agent` for the code: its methods, each with the name of its parameter, only note in `calls`
-    what they are given.
+    """Returns the object `agent` for the code. Its methods, each with its parameter name, only
+    record their arguments in `calls`.
     """
 
     def method(name: str, parameter: str) -> Any:
@@ -199,7 +200,7 @@ def make_agent(methods: dict[str, str], calls: list[tuple[str, str]]) -> types.S
 
 
 def load_etree(folder: str) -> Any:
-    """lxml.etree, from the folder that has lxml."""
+    """Imports lxml.etree from the folder that contains lxml."""
     sys.path.append(folder)
     from lxml import etree
 
@@ -207,23 +208,23 @@ def load_etree(folder: str) -> Any:
 
 
 def read_page(html: str, etree: Any) -> Any:
-    """The root of a page's tree. The process that asks reads the page by this, too: places are the
-    same in both.
+    """Parses a page and returns its root. The requesting process uses the same function, so
+    positions match in both.
     """
-    # huge_tree: libxml2 otherwise ends at 256 levels
+    # huge_tree: libxml2 otherwise stops at 256 levels
     parser = etree.HTMLParser(
         encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True
     )
     try:
         root = etree.fromstring(html.encode("utf-8", "replace"), parser)
-    except etree.XMLSyntaxError:  # nothing is there
+    except etree.XMLSyntaxError:  # the page is empty
         root = None
     return etree.Element("html") if root is None else root
 
 
 def places(page: Any, xpath: str, etree: Any) -> list[int]:
-    """The places of the elements that an XPath selects among all of the page."""
-    # Names in HTML have no case; in quotes stand texts.
+    """Returns the positions, among all elements of the page, of those that an XPath selects."""
+    # HTML names are case-insensitive; quoted strings are texts.
     lower = re.sub(
         r"\"[^\"]*\"|'[^']*'|[^\"']+",
         lambda part: part[0] if part[0][0] in "\"'" else part[0].lower(),
@@ -241,10 +242,10 @@ def places(page: Any, xpath: str, etree: Any) -> list[int]:
 
 
 def read(code: str) -> types.CodeType:
-    """The compiled code. Raises ValueError for what leads around the names that are given."""
+    """Compiles the code. Raises ValueError for constructs that circumvent the allowed names."""
     tree = ast.parse(code)
     for node in ast.walk(tree):
-        # Every name in whatever field of whatever sort of node; the words of texts are none.
+        # All names in any field of any node type. The contents of string constants are not names.
         fields = (
             [] if isinstance(node, ast.Constant) else [value for _, value in ast.iter_fields(node)]
         )
@@ -278,7 +279,7 @@ def read(code: str) -> types.CodeType:
 
 
 def _takes_format(node: ast.AST) -> bool:
-    """Whether it takes the formatting of a text that is not known beforehand, or that reads an
+    """Returns whether a node uses string formatting with a format that is dynamic or reads an
     attribute: `{0.name}`.
     """
     if isinstance(node, ast.MatchClass):
@@ -290,7 +291,7 @@ def _takes_format(node: ast.AST) -> bool:
 
 
 def _reads_attributes(text: str) -> bool:
-    # raises ValueError for what is no format
+    # raises ValueError for an invalid format
     for _, field, form, _ in string.Formatter().parse(text):
         if field is not None and any(
             by_name for by_name, _ in formatter_field_name_split(field)[1]
@@ -302,15 +303,15 @@ def _reads_attributes(text: str) -> bool:
 
 
 def allowed_builtins() -> dict[str, Any]:
-    """What the code finds without importing anything."""
+    """Returns the builtins that the code may use."""
     found = {one.__name__: one for one in (*_ERRORS, *_FUNCTIONS)}
     own = {"print": lambda *values, **options: None, "type": plain_type}
     return {**found, **own, "__import__": given_module, "__build_class__": builtins.__build_class__}
 
 
 def plain_type(value: object) -> type:
-    """`type` for the code, of plain values: `type` itself makes classes from texts, and it is the
-    type of every class.
+    """Replaces `type` for the code, for plain values only. `type` itself creates classes from
+    strings and is the type of every class.
     """
     if type(value) not in _PLAIN:
         raise TypeError("type is for texts, numbers, lists, tuples, sets and dictionaries")
@@ -320,7 +321,7 @@ def plain_type(value: object) -> type:
 def given_module(
     name: str, _globals: object = None, _locals: object = None, parts: Any = (), level: int = 0
 ) -> object:
-    """`import` for the code: the modules that are there, and nothing else."""
+    """Replaces `import` for the code. It imports only the allowed modules."""
     if level or name not in MODULES:
         raise ImportError(f"import of {name} is not allowed")
     return MODULES[name] if parts else MODULES[name.partition(".")[0]]
@@ -331,14 +332,14 @@ def refuse(
     values: object,
     harmless: frozenset[str] = frozenset({"sys.excepthook", "builtins.id"}),
 ) -> None:
-    """The audit hook."""
+    """Refuses audit events (the audit hook)."""
     if event not in harmless:
         raise PermissionError(f"{event} is not allowed")
 
 
 def lock_in(cpu_seconds: int, memory_bytes: int) -> None:
-    """Sets the boundary. Raises OSError, ValueError, AttributeError or ImportError where a part of
-    it cannot be set.
+    """Applies the limits and the filter. Raises OSError, ValueError, AttributeError or ImportError
+    if a part cannot be applied.
     """
     import ctypes
 
@@ -351,8 +352,8 @@ def lock_in(cpu_seconds: int, memory_bytes: int) -> None:
 
 
 def prove() -> None:
-    """Raises OSError where the filter has no effect: an emulated kernel may take one and do
-    nothing.
+    """Raises OSError if the filter has no effect. An emulated kernel may accept a filter and ignore
+    it.
     """
     try:
         os.stat("/")
@@ -362,16 +363,16 @@ def prove() -> None:
 
 
 def forget(*packages: str) -> None:
-    """Empties and unloads these modules; the audit hook refuses to import them again."""
+    """Empties and unloads these modules. The audit hook refuses to import them again."""
     for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
         vars(sys.modules.pop(name)).clear()
-    gc.collect()  # structures made with ctypes are in circles
+    gc.collect()  # ctypes structures are in reference cycles
 
 
 def limit(cpu_seconds: int, memory_bytes: int) -> None:
-    """The kernel's limits on this process; what it has used so far does not count.
+    """Sets the kernel's limits for this process, in addition to the resources used so far.
 
-    Raises OSError, ValueError or AttributeError where one cannot be set.
+    Raises OSError, ValueError or AttributeError if a limit cannot be set.
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
@@ -392,8 +393,8 @@ def limit(cpu_seconds: int, memory_bytes: int) -> None:
 
 
 def confine(library: Any) -> None:
-    """From here on the kernel refuses nearly everything. Raises OSError where it cannot be made
-    to.
+    """Installs the filter, after which the kernel refuses nearly all system calls. Raises OSError
+    if that fails.
     """
     import ctypes
 
@@ -427,26 +428,26 @@ def confine(library: Any) -> None:
 def system_call_filter(
     architecture: int, write: int, mapping: tuple[int, int], allowed: tuple[int, ...]
 ) -> list[tuple[int, int, int, int]]:
-    """The filter, as instructions (code, jump if so, jump if not, value) that the kernel runs at
-    each system call.
+    """Returns the filter as instructions (code, jump if true, jump if false, value) that the kernel
+    runs at each system call.
     """
     return [
-        (_LOAD, 0, 0, 4),  # for which machine: another one has other numbers
+        (_LOAD, 0, 0, 4),  # load the architecture; others have other call numbers
         (_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, 0),  # which call
+        (_LOAD, 0, 0, 0),  # load the call number
         (_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _KILL),
         *(step for number in allowed for step in ((_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW))),
         (_EQUAL, 1, 0, mapping[0]),
         (_EQUAL, 0, 4, mapping[1]),
-        (_LOAD, 0, 0, 32),  # what the memory is for: the third argument
+        (_LOAD, 0, 0, 32),  # load the third argument: the memory protection
         (_HAS_BIT, 0, 1, _EXECUTABLE),
         (_RETURN, 0, 0, _REFUSE),
         (_RETURN, 0, 0, _ALLOW),
         (_EQUAL, 1, 0, write),
         (_RETURN, 0, 0, _REFUSE),
-        (_LOAD, 0, 0, 16),  # where to: only the standard output
+        (_LOAD, 0, 0, 16),  # load the first argument: only standard output is allowed
         (_EQUAL, 0, 1, 1),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _REFUSE),
@@ -454,7 +455,7 @@ def system_call_filter(
 
 
 def end(answer: dict[str, Any]) -> None:
-    """Writes the answer and ends the process at once: nothing that the code left behind is run."""
+    """Writes the answer and exits at once, so that no leftover code runs."""
     data = json.dumps(answer).encode()
     while data:
         data = data[os.write(1, data) :]

@@ -1,10 +1,9 @@
-"""The exemplar memory: which recorded solutions are shown for a task, found by how alike the tasks
-and first pages are.
+"""The exemplar memory: recorded solutions, retrieved by the similarity of tasks and first pages.
 
-A memory is a folder: `exemplars.jsonl` (an exemplar a line), `abstractions.json` (how the pages of
-a task are put into words), `memory.json` (the embedder's name) and `vectors.npy` (an array, a row
-for each line). The folder of the paper's own files, with `exemplars.json` and `specifiers.json`, is
-read, too.
+A memory is a folder: `exemplars.jsonl` (one exemplar per line), `abstractions.json` (how a task's
+pages are abstracted), `memory.json` (the embedder's name) and `vectors.npy` (an array with one row
+per line). The folder format of the paper's authors, with `exemplars.json` and `specifiers.json`, is
+read too.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from prill.papers.embedders import Embedder, Fitted
 if TYPE_CHECKING:
     from prill.papers.embedders import Vectors
 
-NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: the three nearest keys vote
+NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: three nearest keys vote
 EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = (
     "exemplars.jsonl",
     "abstractions.json",
@@ -44,7 +43,7 @@ _UPSTREAM, _UPSTREAM_KEYS = "exemplars.json", "specifiers.json"
 
 
 class ExemplarTurn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was seen, as the page's text or in few words, and the calls that were then made."""
+    """The observation, as the page's text or in abstracted form, and the calls made on it."""
 
     action: str
     state: str | None = None
@@ -52,11 +51,11 @@ class ExemplarTurn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Exemplar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One solution of the task `name`, found by `key`. Without steps it is only a key: one more way
-    to be found.
+    """One solution of the task `name`, retrieved by `key`. An exemplar without steps is only an
+    additional key.
 
-    `provenance` is who says that it is right: `hand`, `oracle`, or the name of a judge; `source`
-    the trajectory it comes from.
+    `provenance` names who confirmed that the solution is right: `hand`, `oracle`, or the name of a
+    judge. `source` is the trajectory it comes from.
     """
 
     name: str
@@ -68,10 +67,10 @@ class Exemplar(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Abstraction(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How pages of a task are put into few words: an instruction and a prompt for code, each for
-    every turn of the task.
+    """How pages of a task are abstracted: an instruction and a prompt for code, each for every turn
+    of the task.
 
-    `acting` is said before the exemplars where pages are shown as they are.
+    `acting` is the text before the exemplars if pages are shown unabstracted.
     """
 
     instructions: tuple[str, ...] = ()
@@ -80,7 +79,7 @@ class Abstraction(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemoryEntry(msgspec.Struct, frozen=True):
-    """All that the memory has on a task."""
+    """The exemplars and abstractions of one task."""
 
     name: str
     exemplars: tuple[Exemplar, ...]
@@ -88,35 +87,37 @@ class MemoryEntry(msgspec.Struct, frozen=True):
 
     @property
     def has_turns(self) -> bool:
-        """Whether its solutions look at the page more than once."""
+        """Whether its solutions observe the page more than once."""
         return any(len(exemplar.steps) > 1 for exemplar in self.exemplars)
 
     @property
     def has_words(self) -> bool:
-        """Whether some of its solutions have a page in few words."""
+        """Whether any of its solutions has an abstracted page."""
         steps = (step for exemplar in self.exemplars for step in exemplar.steps)
         return any(step.observation is not None for step in steps)
 
     @property
     def abstracts(self) -> bool:
-        """Whether it says how pages are put into few words: by examples, instructions or code."""
+        """Whether it defines how pages are abstracted: by examples, instructions or code."""
         way = self.abstraction
         return self.has_words or any(way.instructions) or any(way.code)
 
 
 class _Header(msgspec.Struct):
     embedder: str
-    keys: str  # what the rows of the vectors belong to, as a hash
+    keys: str  # a hash of the keys that the vectors' rows belong to
     version: int = 1
 
 
 def key_text(task: str, state: str) -> str:
-    """What an exemplar is found by: the task first, for embedders that read only the beginning."""
+    """Returns the key of an exemplar. The task comes first, for embedders that read only the
+    beginning.
+    """
     return f"Task: {task}\nState:\n{state}"
 
 
 class ExemplarMemory:
-    """Exemplars, found by the similarity of their keys.
+    """A collection of exemplars, retrieved by the similarity of their keys.
 
     Args:
         exemplars: The exemplars.
@@ -136,14 +137,14 @@ class ExemplarMemory:
     ) -> None:
         self.exemplars = tuple(exemplars)
         self.abstractions = dict(abstractions or {})
-        # One that is fitted is fitted to these keys alone: shared, another memory would change what
-        # its vectors mean.
+        # A fitted embedder is fitted to these keys only. If it were shared, another memory would
+        # change its vectors.
         self.embedder = deepcopy(embedder) if isinstance(embedder, Fitted) else embedder
         self._vectors = vectors
 
     @property
     def hash(self) -> str:
-        """Of everything that it may show, and of the embedder's name."""
+        """A hash of the memory's content and the embedder's name."""
         return content_hash(
             self.embedder.name,
             _lines(self.exemplars).decode(),
@@ -151,13 +152,13 @@ class ExemplarMemory:
         )
 
     def entry(self, name: str) -> MemoryEntry | None:
-        """Looks up a task.
+        """Returns the exemplars of a task.
 
         Args:
             name: The task's name.
 
         Returns:
-            Its exemplars; None where there are none.
+            Its exemplars. None if there are none.
         """
         found = tuple(one for one in self.exemplars if one.name == name and one.steps)
         return (
@@ -165,8 +166,8 @@ class ExemplarMemory:
         )
 
     async def vectors(self) -> Vectors:
-        """A row for each exemplar, worked out when they are first asked for: what has its row
-        already is not embedded again.
+        """Returns a row for each exemplar. Vectors are computed when first requested; known rows
+        are not embedded again.
         """
         import numpy as np
 
@@ -186,7 +187,7 @@ class ExemplarMemory:
         return self._vectors
 
     def with_more(self, exemplars: Sequence[Exemplar]) -> ExemplarMemory:
-        """Adds exemplars. This memory is not changed.
+        """Returns a memory with additional exemplars. This memory is not changed.
 
         Args:
             exemplars: The new exemplars.
@@ -194,14 +195,14 @@ class ExemplarMemory:
         Returns:
             The larger memory.
         """
-        # what is fitted changes with every text
+        # a fitted embedder changes with every text
         held = None if isinstance(self.embedder, Fitted) else self._vectors
         return ExemplarMemory(
             [*self.exemplars, *exemplars], self.abstractions, embedder=self.embedder, vectors=held
         )
 
     async def only(self, places: Sequence[int]) -> ExemplarMemory:
-        """Selects exemplars. This memory is not changed.
+        """Returns a memory with the selected exemplars. This memory is not changed.
 
         Args:
             places: Their positions, from 0.
@@ -218,7 +219,7 @@ class ExemplarMemory:
         )
 
     async def distances(self, text: str) -> list[float]:
-        """Measures how far each key is from a text.
+        """Returns the distance of each key to a text.
 
         Args:
             text: The text.
@@ -245,7 +246,7 @@ class ExemplarMemory:
         )
 
     async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
-        """Finds the exemplars whose keys are nearest to a text.
+        """Returns the exemplars whose keys are nearest to a text.
 
         Args:
             text: The text.
@@ -260,22 +261,22 @@ class ExemplarMemory:
         return [(apart[i], self.exemplars[i]) for i in order]
 
     async def vote(self, text: str, most: int = NEIGHBOURS) -> str | None:
-        """Finds the task that a text belongs to.
+        """Returns the task that a text most likely belongs to.
 
         Args:
             text: The text.
             most: How many of the nearest keys vote.
 
         Returns:
-            The task of most of them, or that of the nearest one where no task has most; None in an
+            The task with the most votes, or the task of the nearest key in a tie. None for an
             empty memory.
         """
         names = Counter(exemplar.name for _, exemplar in await self.nearest(text, most))
         return names.most_common(1)[0][0] if names else None
 
     async def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the memory. Vectors that depend on the whole memory are not written: they are
-        computed again.
+        """Writes the memory. Vectors that depend on the whole memory are not written; loading
+        computes them again.
 
         Args:
             folder: The folder.
@@ -320,7 +321,7 @@ class ExemplarMemory:
         if header is not None and header.embedder != embedder.name:
             raise UsageError(
                 f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; "
-                "they do not mix: take that embedder, with those weights, or make the memory again",
+                "use that embedder with the same weights, or make the memory again",
                 parameters=("embedder",),
             )
         exemplars = tuple(_read_lines(place / EXEMPLARS))
@@ -387,14 +388,14 @@ def _read_vectors(path: Path, rows: int) -> Vectors:
             f"{path}: {len(found) if found.ndim else 0} vectors for {rows} exemplars; {_AGAIN}"
         )
     if found.dtype.kind != "f" or not np.isfinite(found).all():
-        raise UsageError(f"{path}: the vectors hold something that is no number; {_AGAIN}")
+        raise UsageError(f"{path}: the vectors contain a value that is not a number; {_AGAIN}")
     return found
 
 
 @cache
 def _shipped() -> tuple[Exemplar, ...]:
-    """The file leaves out keys that are the task and its first page, which would stand there
-    twice.
+    """Returns the exemplars that come with prill. The file omits keys that consist of the task and
+    its first page.
     """
     lines = _read_lines(Path(str(resources.files("prill.papers.synapse"))) / "tasks" / EXEMPLARS)
     return tuple(
@@ -405,8 +406,8 @@ def _shipped() -> tuple[Exemplar, ...]:
 
 @cache
 def _shipped_abstractions() -> dict[str, Abstraction]:
-    """The prompts for code: `code_<task>.md`, or `code_<task>-1.md` and so on for the turns of a
-    task.
+    """Returns the prompts for code: `code_<task>.md`, or `code_<task>-1.md` and so on for the turns
+    of a task.
     """
     prompts = dict[str, list[str]]()
     for file in sorted(
@@ -420,7 +421,7 @@ def _shipped_abstractions() -> dict[str, Abstraction]:
 
 
 def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]]:
-    """The files of the paper's authors: exemplars by task, and five keys for each."""
+    """Reads the files of the paper's authors: exemplars by task, and five keys for each."""
     try:
         entries = json.loads(_read(folder / _UPSTREAM))
         keys = json.loads(_read(folder / _UPSTREAM_KEYS))

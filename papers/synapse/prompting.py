@@ -1,5 +1,5 @@
-"""The chat that shows exemplars as turns already taken (trajectory as exemplar), and which form it
-has for a task.
+"""Builds the chat that shows exemplars as earlier turns (trajectory as exemplar), and selects its
+prompt type for a task.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from prill.papers.files import read_toml
 from prill.papers.synapse.memory import Exemplar, ExemplarTurn, MemoryEntry
 from prill.protocols import Message
 
-OBSERVED = "Observation:\n"  # begins what is seen, in prompts and, in few words, on record
+OBSERVED = "Observation:\n"  # prefix of observations in prompts, and of abstracted pages in notes
 PromptType = Literal["obs_act", "state_act", "multi_obs_act", "multi_state_act"]
-_TOKENS_A_MESSAGE, _TOKENS_OF_REPLY = 4, 3  # how the chat format of gpt-3.5-turbo-0301 counts
+_TOKENS_A_MESSAGE, _TOKENS_OF_REPLY = 4, 3  # the chat format of gpt-3.5-turbo-0301
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTable:
-    """What the paper says of MiniWoB++'s tasks; see tasks.toml."""
+    """The paper's table of MiniWoB++ tasks; see tasks.toml."""
 
     exemplars: tuple[str, ...]
     unseen: tuple[str, ...]
@@ -36,24 +36,24 @@ class TaskTable:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """The paper's 64 tasks."""
+        """Returns the paper's 64 tasks."""
         return tuple(sorted((*self.exemplars, *self.unseen)))
 
 
 @cache
 def task_table() -> TaskTable:
-    """The table as it is shipped."""
+    """Returns the table that comes with prill."""
     return msgspec.convert(read_toml("prill.papers.synapse", "tasks.toml"), TaskTable)
 
 
 def system_prompt() -> Prompt:
-    """What the agent is, and the calls that it has."""
+    """Returns the system prompt: the agent's role, and its calls."""
     return load_prompt("prill.papers.synapse", "system")
 
 
 def prompt_type(entry: MemoryEntry, abstracted: bool) -> PromptType:
-    """Pages in few words where they are abstracted and some exemplar has them so; several turns
-    where the exemplars have.
+    """Returns the prompt type: abstracted pages if they are abstracted and an exemplar has them,
+    and multiple turns if the exemplars have them.
     """
     if entry.has_turns:
         return "multi_obs_act" if abstracted else "multi_state_act"
@@ -61,8 +61,8 @@ def prompt_type(entry: MemoryEntry, abstracted: bool) -> PromptType:
 
 
 def shown(entry: MemoryEntry, kind: PromptType, task_name: str) -> tuple[Exemplar, ...]:
-    """The exemplars that a prompt of this form can show. Raises ContextTooLongError where pages are
-    too long for it.
+    """Returns the exemplars for a prompt of this type. Raises ContextTooLongError if pages are too
+    long for it.
     """
     if kind in ("obs_act", "multi_obs_act"):
         return tuple(
@@ -87,11 +87,11 @@ def build_messages(
     trajectory: Sequence[ExemplarTurn],
     page: str,
 ) -> tuple[Message, ...]:
-    """The whole request: the system's words, the exemplars, the turns so far, and the page as it is
-    now.
+    """Returns the whole request: the system prompt, the exemplars, the turns so far, and the
+    current page.
 
-    `acting` is said before the exemplars of `state_act`. `trajectory` has what was shown as
-    `observation`.
+    `acting` is the text before the exemplars of `state_act`. The turns in `trajectory` have the
+    shown text as `observation`.
     """
     several, in_words = kind.startswith("multi"), kind.endswith("obs_act")
     messages = [Message("system", (system_prompt().fill({})["user"],))]
@@ -111,14 +111,14 @@ def build_messages(
 
 
 def count_tokens(messages: Sequence[Message]) -> int:
-    """About how many tokens they have, with what the chat format adds."""
+    """Estimates the tokens of the messages, including the overhead of the chat format."""
     texts = (part for message in messages for part in message.parts if isinstance(part, str))
     return sum(map(estimate_tokens, texts)) + _TOKENS_A_MESSAGE * len(messages) + _TOKENS_OF_REPLY
 
 
 def until(reply: str, *stops: str) -> str:
-    """The reply up to the first of these words: models that are not told where to stop go on with a
-    turn of their own.
+    """Returns the reply up to the first stop string. Models without stop strings would continue
+    with turns of their own.
     """
     reply = reply.rpartition("</think>")[2]
     ends = [at for stop in stops if (at := reply.find(stop)) >= 0]

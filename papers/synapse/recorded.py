@@ -1,11 +1,11 @@
-"""Synapse on recorded pages (Mind2Web; arXiv 2306.07863): the next action, after the trajectories
-of similar tasks.
+"""Synapse on recorded pages (Mind2Web; arXiv 2306.07863): predicts the next action from the
+trajectories of similar tasks.
 
-The page is cut around its few best candidates. Earlier steps of the task are shown as they were
-recorded; those of training tasks that are alike come before. What the paper's code does otherwise:
-it shows the right element whatever its rank, which an agent cannot know (a step whose target is not
-among the best is not asked about, as there); and it looks up in the raw page what was cut out of
-`cleaned_html`, which stays lost here.
+The page is cut around its best candidates. Earlier steps of the task are shown as recorded, after
+the trajectories of similar training tasks. The paper's code differs in two ways. It shows the right
+element at any rank, which an agent cannot know; like the paper, this agent does not ask about a
+step whose target is not among the best. It also looks up in the raw page what cleaning removed from
+`cleaned_html`; here that stays missing.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from prill.papers.synapse.prompting import count_tokens, until
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
-_STOPS = ("Task:", "obs:")  # the paper's
+_STOPS = ("Task:", "obs:")  # as in the paper
 _SAID = re.compile(
     r"\b(CLICK|SELECT|TYPE)\s*\[(?:id\s*=\s*)?(\d+)\](?: ?\[([^\]]+)\])?", re.IGNORECASE
 )
 _TICKED = re.compile(r"(`+)(?:\w+\n)?(.*?)\1", re.DOTALL)
-_FIXED = 0  # the seed that draws the exemplars that are the same for all tasks
-_PAST_SHOWN = 5  # actions that are told where trajectories are not shown
+_FIXED = 0  # the seed that draws the exemplars shared by all tasks
+_PAST_SHOWN = 5  # actions that are listed if trajectories are not shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSpec:
-    """What is shown before the page, and how much of pages. The numbers are the paper's."""
+    """Options for the text before the page and for the page size. The numbers are the paper's."""
 
     mode: Annotated[
         Literal["full", "no_memory", "no_trajectory"],
@@ -108,10 +108,11 @@ class RecordedSpec:
 
 
 class RecordedSynapse:
-    """Says the next action on recorded pages (`prill.papers.mind2web.pages.state`).
+    """An agent that predicts the next action on recorded pages
+    (`prill.papers.mind2web.pages.state`).
 
-    Where no action is found in the reply it is of kind `none`. So it is, without a call, where
-    there are no candidates, and where page and earlier steps alone are too long.
+    The action's kind is `none` if the reply has no action. It is also `none`, without a call, if
+    there are no candidates, or if page and earlier steps alone are too long.
     """
 
     def __init__(
@@ -130,7 +131,8 @@ class RecordedSynapse:
             and opened is None
         ):
             raise UsageError(
-                "synapse-mind2web shows training tasks: name recorded turns", parameters=("memory",)
+                "synapse-mind2web needs training tasks: name a file of recorded turns",
+                parameters=("memory",),
             )
         self.model, self.spec, self._opened = model, spec, opened
         self._nearest: list[Exemplar] | None = None
@@ -140,42 +142,42 @@ class RecordedSynapse:
 
     @property
     def marking(self) -> Marking:
-        """How the paper marks its steps."""
+        """Returns the paper's scoring scheme."""
         usual: Literal["parsed", "exact_text"] = (
             "parsed" if is_trained(self.model) else "exact_text"
         )
         return Marking("synapse", self.spec.k_current, self.spec.step_match or usual)
 
     def usual_settings(self, environment: str) -> dict[str, Any]:
-        """How the paper marks the steps of such a model."""
+        """Returns the paper's scoring settings for this model."""
         return {"step_match": self.marking.step_match}
 
     @property
     def memory(self) -> ExemplarMemory:
-        """The trajectories that may be shown; made when it is first asked for."""
+        """Returns the trajectories that may be shown. The memory is loaded at first use."""
         if self._opened is None:
             spec = self.spec
             self._opened = _memory(spec.memory, spec.embedder, spec.embedder_url, spec.k_previous)
         return self._opened
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompts do, or the memory."""
+        """Returns a hash of the prompts and the memory."""
         shipped = read_text("prill.papers.synapse", "recorded.toml")
         shows = self.spec.mode != "no_trajectory" and self.spec.exemplars > 0
         return content_hash(_system().hash, shipped, self.memory.hash if shows else "")
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode."""
+        """Begins a new episode."""
         self._task, self._seen, self._nearest = task, [], None
         self._replies = ReplyCounts()
 
     def report(self) -> dict[str, Any]:
-        """How many replies of this episode could not be read."""
+        """Returns how many replies of this episode could not be read."""
         return self._replies.report()
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidenceError for what is no state of a recorded page, InputError
-        for a broken page, and what the model raises.
+        """Returns the next step. Raises NoEvidenceError if the state is not a recorded page,
+        InputError for an invalid page, and the model's errors.
         """
         try:
             state = read_state(observation.text or "")
@@ -206,9 +208,9 @@ class RecordedSynapse:
         return Step(observation, action, until(reply, *_STOPS).strip() or None)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """The request at a recorded step, without exemplars, and the action that was recorded.
+        """Returns the request at a recorded step, without exemplars, and the recorded action.
 
-        Raises UnparsableError where its target is not among the best candidates.
+        Raises UnparsableError if its target is not among the best candidates.
         """
         states = [read_state(step.observation.text or "") for step in trajectory.steps[: index + 1]]
         asked = [describe_step(step) for step in trajectory.steps[: index + 1]]
@@ -228,7 +230,7 @@ class RecordedSynapse:
         return [_system_message(), *messages], f"Action: `{asked[index].text}`"
 
     def _current(self, goal: str, state: PageState) -> list[Message]:
-        """The task, the recorded steps before this one, and the page as it is now."""
+        """Returns the task, the earlier recorded steps, and the current page."""
         page = _cut(state, "", self.spec.k_current)
         if self.spec.mode == "no_trajectory":
             return [_step_question(page, goal, state.past[-_PAST_SHOWN:])]
@@ -239,7 +241,7 @@ class RecordedSynapse:
         return _messages(goal, turns, page)
 
     async def _request(self, current: Sequence[Message], window: int | None) -> list[Message]:
-        """With as many exemplars as fit: the first that does not ends it."""
+        """Returns the request with exemplars up to the first that does not fit."""
         chosen: list[list[Message]] = []
         for block in await self._blocks():
             whole = [
@@ -282,9 +284,9 @@ class RecordedSynapse:
 
 
 def parse_action(reply: str) -> Action:
-    """The action in a reply: what stands in back-ticks, else anywhere, or a tool call.
+    """Parses the action in a reply: in back-ticks, else anywhere, or in a tool call.
 
-    Raises UnreadableReplyError where there is none, and for two that differ.
+    Raises UnreadableReplyError if there is no action, or for two different ones.
     """
     text = visible_text(until(reply, *_STOPS))
     said = asserted_text(text)
@@ -312,15 +314,13 @@ def parse_action(reply: str) -> Action:
 
 
 def _write(operation: str, id: str, value: str) -> str:
-    """The action as the paper has it; the value of a click, which has none, counts as it was
-    said.
-    """
+    """Formats the action as the paper does. A click's superfluous value is kept."""
     return f"{operation} [{id}]" + (f" [{value}]" if value else "")
 
 
 def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
-    """A recorded turn as it is shown to others: pages cut around the target and the best
-    candidates. Raises InputError.
+    """Converts a recorded turn to an exemplar: pages cut around the target and the best candidates.
+    Raises InputError.
     """
     steps = []
     for i, step in enumerate(trajectory.steps):
@@ -347,15 +347,17 @@ def make_exemplar(trajectory: Trajectory, k: int = 3) -> Exemplar:
 def build_memory(
     trajectories: Iterable[Trajectory], embedder: Embedder, k: int = 3
 ) -> ExemplarMemory:
-    """The memory of recorded training turns; `save` keeps it as a folder. Raises InputError."""
+    """Builds the memory from recorded training turns; `save` writes it to a folder. Raises
+    InputError.
+    """
     return ExemplarMemory(
         [make_exemplar(trajectory, k) for trajectory in trajectories], embedder=embedder
     )
 
 
 def make_key(task: Task, metadata: dict[str, object] | None = None) -> str:
-    """What tasks are compared by: site, domain, subdomain and goal, a line each; what is not known
-    stays empty.
+    """Returns the key for comparing tasks: site, domain, subdomain and goal, one per line. Unknown
+    values are empty.
     """
     known = metadata or {}
     return (
@@ -367,7 +369,7 @@ def make_key(task: Task, metadata: dict[str, object] | None = None) -> str:
 
 @cache
 def _memory(path: Path | None, embedder: str, url: str | None, k: int) -> ExemplarMemory:
-    """The same one for all episodes of a run."""
+    """Returns the memory, shared by all episodes of a run."""
     assert path is not None
     maker = make_embedder(embedder, base_url=url)
     if (path / EXEMPLARS).is_file():
@@ -376,7 +378,7 @@ def _memory(path: Path | None, embedder: str, url: str | None, k: int) -> Exempl
 
 
 def _cut(state: PageState, target: str, k: int) -> str:
-    """The page around the target, where it is known, and the best others."""
+    """Returns the page cut around the target, if known, and the best other candidates."""
     best = [id for id in state.candidates or state.withheld if id != target]
     ids = [target, *best[: k - 1]] if target else best[:k]
     return RecordedPage(state.page).view(ids, brackets="angle", ids="original").text
@@ -387,7 +389,7 @@ def _padded(state: PageState) -> Sequence[str]:
 
 
 def _told(repr: str, target: str) -> str:
-    """A recorded action (`[role]  label -> TYPE: value`) as an answer."""
+    """Formats a recorded action (`[role]  label -> TYPE: value`) as an answer."""
     operation, _, value = repr.rpartition(" -> ")[2].partition(": ")
     if not target:
         return f"Action: ({clean(repr)})"
@@ -397,8 +399,8 @@ def _told(repr: str, target: str) -> str:
 def _messages(
     goal: str, turns: Sequence[tuple[str, str]], page: str | None = None
 ) -> list[Message]:
-    """A trajectory as a chat: pages by the user, actions by the assistant; at its end the page that
-    is asked about.
+    """Formats a trajectory as a chat: pages from the user, actions from the assistant, and the
+    current page last.
     """
     pages = [page for page, _ in turns] + ([] if page is None else [page])
     messages = []

@@ -1,4 +1,4 @@
-"""A memory of exemplars, from trajectories that a judge accepts."""
+"""The command that makes an exemplar memory from trajectories that a judge accepts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from prill.types import Trajectory, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class ExemplarsConfig(Config):
-    """What `prill papers exemplars` does: make or extend a memory of exemplars for the policy
+    """Configuration of `prill papers exemplars`: make or extend an exemplar memory for the policy
     `synapse`.
     """
 
@@ -55,7 +55,7 @@ class ExemplarsConfig(Config):
     truth: TruthOption = "majority"
 
     def check(self) -> None:
-        """Refuses options that do not go together."""
+        """Refuses incompatible options."""
         if self.calibration is not None and self.threshold is not None:
             raise UsageError(
                 "calibration and threshold: the file has a threshold; give one of them",
@@ -65,12 +65,12 @@ class ExemplarsConfig(Config):
 
 @dataclass(frozen=True)
 class ExemplarsResult:
-    """What became of the trajectories.
+    """The result of making or extending a memory.
 
     Attributes:
-        growth: The memory after it has grown, and what was left out.
+        growth: The extended memory and the counts of skipped trajectories.
         output: The memory's folder.
-        broken: Lines that could not be read.
+        broken: The lines that could not be read.
     """
 
     growth: Growth
@@ -79,16 +79,16 @@ class ExemplarsResult:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What could not be used, a sentence each."""
+        """The trajectories and lines that could not be used, one sentence each."""
         return (*self.broken, *self.growth.problems)
 
     @property
     def held(self) -> int:
-        """The exemplars in the memory."""
+        """The number of exemplars in the memory."""
         return sum(1 for exemplar in self.growth.memory.exemplars if exemplar.steps)
 
     def table(self) -> dict[str, Any]:
-        """What was added and left out, as JSON has it."""
+        """Returns the counts of added and skipped trajectories, for JSON."""
         growth = self.growth
         return {
             "added": len(growth.added),
@@ -120,10 +120,10 @@ class ExemplarsResult:
 async def exemplars_async(
     config: ExemplarsConfig, *, progress: Callable[[], object] = lambda: None
 ) -> ExemplarsResult:
-    """Puts what a judge accepts into a memory of exemplars.
+    """Adds the trajectories that a judge accepts to an exemplar memory.
 
     Args:
-        config: Which trajectories, whose verdicts, and where the memory is.
+        config: The trajectories, the verdicts, and the folder of the memory.
         progress: Called after every trajectory.
 
     Returns:
@@ -160,7 +160,7 @@ async def exemplars_async(
 
 
 exemplars = synchronous(exemplars_async)
-"""`exemplars_async`, waited for: the same parameters, in scripts and notebooks."""
+"""Synchronous version of `exemplars_async` for scripts and notebooks, with the same parameters."""
 
 
 def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
@@ -168,12 +168,13 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
     if (folder / EXEMPLARS).is_file():
         if config.shipped:
             raise UsageError(
-                f"{folder} is a memory already: only a new one can begin with what comes with prill"
+                f"{folder} already holds a memory: only a new one can start with the exemplars "
+                "of prill"
             )
         return ExemplarMemory.load(folder, embedder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(
-            f"{folder} is there and holds no {EXEMPLARS}: name a new folder, or one of this command"
+            f"{folder} exists without {EXEMPLARS}: name a new folder or an exemplar memory"
         )
     shipped = ExemplarMemory.load(None, embedder)
     return (
@@ -182,13 +183,13 @@ def _memory(folder: Path, config: ExemplarsConfig) -> ExemplarMemory:
 
 
 def _verdicts(config: ExemplarsConfig) -> tuple[dict[str, Verdict], float | None]:
-    """The verdicts by id, with calibrated scores where a calibration is given, and the threshold
-    for them.
+    """Returns the verdicts by id, with calibrated scores if a calibration is given, and their
+    threshold.
     """
     found = {verdict.id: verdict for verdict in read_verdicts(config.verdicts)}
     if len({comparable(verdict.evaluator) for verdict in found.values()}) > 1:
         raise UsageError(
-            f"{config.verdicts}: these are verdicts of several judges; name a file of one"
+            f"{config.verdicts}: the file has verdicts of several judges; name a file of one judge"
         )
     if config.calibration is None or not found:
         return found, config.threshold

@@ -1,8 +1,8 @@
-"""Runs what a model wrote, code or an XPath, in a process of its own that can compute and nothing
-else; jail.py is its program.
+"""Runs model-written code or XPaths in a separate process that can only compute. jail.py is its
+program.
 
-The boundary is the kernel's: limits and a filter of system calls. Where they cannot be set, nothing
-is run.
+The security boundary is the kernel's limits and system call filter. If they cannot be set, the code
+is not run.
 """
 
 from __future__ import annotations
@@ -28,61 +28,62 @@ from prill.papers.synapse.jail import MAX_CALLS, MAX_CHARS, MAX_PLACES
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
-SECONDS = 2  # of the processor, and as many by the clock once it has begun
-MEMORY = 512 << 20  # bytes, the interpreter's own included
-_MAX_OUTPUT = 6 * MAX_CHARS + 10_000  # as JSON writes the result at worst
-# seconds until the process has locked itself in: only a machine that hangs takes so long
+SECONDS = 2  # of processor time, and of wall-clock time once started
+MEMORY = 512 << 20  # bytes, including the interpreter's own
+_MAX_OUTPUT = 6 * MAX_CHARS + 10_000  # the result's maximum size as JSON
+# seconds for the process to confine itself: only a hanging machine takes so long
 _START = 60.0
 _READY = b"ready\n"
 _JAIL = Path(__file__).resolve().parent / "jail.py"
 
 
 class CodeFailedError(Exception):
-    """The code came to nothing: the message says why."""
+    """Raised if the code fails or has no result. The message says why."""
 
 
 class NoSandboxError(CodeFailedError):
-    """This machine cannot lock the process in: nothing that a model wrote is run on it."""
+    """Raised if this machine cannot confine the process. Model-written code is then not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The calls of a block, and why it has no more where it failed after them."""
+    """The calls of a block, and the error that ended it, if any."""
 
     calls: tuple[Call, ...]
     problem: str = ""
 
 
 async def run_code(code: str, names: Mapping[str, str]) -> str:
-    """What the code sets as the text `obs`, with these names set before. Raises CodeFailedError.
+    """Returns the string that the code assigns to `obs`, with `names` as predefined variables.
+    Raises CodeFailedError.
 
-    The process has no environment, no network, no files; it gets processor time, memory and a time
-    by the clock, and the code and its result have at most 20,000 characters. Only Linux can lock it
-    in so: elsewhere no code is run.
+    The process has no environment variables, network or files. Its processor time, wall-clock time
+    and memory are limited; the code and its result have at most 20,000 characters. Only Linux can
+    confine the process; on other systems no code is run.
     """
     return _text(await _run(code=_bounded(code), names=dict(names)))
 
 
 async def run_block(block: str) -> Block:
-    """The calls that a block of Python makes of `agent`, of which none is carried out. Raises
-    CodeFailedError if it has no end.
+    """Returns the calls that a block of Python makes to `agent`, without carrying them out. Raises
+    CodeFailedError, also for an endless loop.
 
-    As `run_code`; a block makes at most 200 calls.
+    The limits are those of `run_code`; a block makes at most 200 calls.
     """
     return _calls(await _run(code=_bounded(block), names={}, methods=dict(METHODS)))
 
 
 async def find(page: Page, xpath: str) -> list[Element]:
-    """The elements of the page that an XPath selects, in the page's order. Raises CodeFailedError,
-    also if it has no end.
+    """Returns the elements of the page that an XPath selects, in document order. Raises
+    CodeFailedError, also for a timeout.
     """
     return await asyncio.to_thread(find_now, page, xpath)
 
 
 def find_now(page: Page, xpath: str) -> list[Element]:
-    """The same, outside of a loop."""
+    """Synchronous version of `find`."""
     elements = page.elements
-    import lxml  # it is there: the page has been read
+    import lxml  # installed, because the page has been parsed
 
     record = _run_now(
         page=page.html, xpath=_bounded(xpath), lxml=str(Path(lxml.__file__).parents[1])
@@ -110,7 +111,7 @@ def _run_now(**request: object) -> dict[str, Any]:
 
 
 def _started(request: bytes) -> tuple[bytes, int]:
-    """What the process wrote, and how it ended."""
+    """Returns the process's output and its exit status."""
     try:
         process = subprocess.Popen(
             (sys.executable, "-I", "-S", "-B", str(_JAIL)),
@@ -138,9 +139,9 @@ def _started(request: bytes) -> tuple[bytes, int]:
 
 
 def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
-    """All that comes, as far as it can be a result. Raises CodeFailedError when time runs out."""
+    """Reads output up to the maximum size of a result. Raises CodeFailedError on a timeout."""
     data, end = b"", time.monotonic() + seconds
-    # select.select takes no descriptor above 1023, and a busy process has those
+    # select.select accepts no descriptor above 1023, which a busy process may exceed
     waiting = select.poll()
     waiting.register(pipe, select.POLLIN)
     while len(data) <= _MAX_OUTPUT and not (until and data.startswith(until)):
@@ -152,7 +153,7 @@ def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
     return data
 
 
-# None of what follows trusts the answer: code that got out of Python may have written it.
+# The following code does not trust the answer: code that escaped from Python may have written it.
 
 
 def _record(answer: bytes, status: int) -> dict[str, Any]:
@@ -213,7 +214,7 @@ def _problem(record: dict[str, Any]) -> str:
 
 def _sound(text: str) -> str:
     if text.encode("utf-8", "replace").decode() != text:
-        raise CodeFailedError("the result has half of a pair of surrogates, which is no text")
+        raise CodeFailedError("the result contains an unpaired surrogate")
     if len(text) > MAX_CHARS:
         raise CodeFailedError(f"the result has {len(text)} characters; {MAX_CHARS} are allowed")
     return text

@@ -1,8 +1,8 @@
-"""Test doubles that the wheel leaves out: phones, simulators, models that answer by program,
-generated conversations.
+"""Test doubles that the wheel omits: phones, simulators, programmatic models, generated
+conversations.
 
-Whatever starts in the repository's root can import them: pytest, `python -m`, and all else with the
-root on PYTHONPATH.
+They can be imported by any program that starts in the repository's root or has it on PYTHONPATH:
+pytest, `python -m`, scripts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 
 def search_path() -> str:
-    """What this process imports from, as a PYTHONPATH for the programs that it starts."""
+    """Returns this process's import path as a PYTHONPATH for child processes."""
     return os.pathsep.join(
         os.path.abspath(path) for path in sys.path if not path or os.path.exists(path)
     )

@@ -1,4 +1,4 @@
-"""Cache folders of a test's own."""
+"""Separate cache folders for tests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from prill.io.cache import cache_folder
 
 
 def own_cache(folder: Path) -> str:
-    """A new cache folder in `folder`; only the embedded model's weights are those that all tests
-    share, as making them takes seconds of the processor."""
+    """Returns a new cache folder in `folder`. Only the embedded model's weights are shared between
+    tests, because creating them takes seconds of CPU time.
+    """
     cache, weights = folder / "cache", cache_folder() / "weights"
     weights.mkdir(parents=True, exist_ok=True)
     cache.mkdir()

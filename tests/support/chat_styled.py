@@ -1,9 +1,9 @@
-"""A model that phrases the answers of another one as chat models do: in Markdown, JSON, prose or
+"""A model that rephrases the answers of another one as chat models do: in Markdown, JSON, prose or
 other languages.
 
-Wrapped around a programmatic model it says the same, so what fails with it fails by the form of
-replies alone. The styles are those of `tests/papers/replies`; which one an answer gets follows from
-the seed and the request.
+The content is that of the wrapped programmatic model, so a failure is caused by the reply's form
+alone. The styles are those of `tests/papers/replies`. The seed and the request determine the style
+of an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SORRY = "I'm sorry, but I can't tell from this page what should be done next."
 T = TypeVar("T")
 _Style = Callable[[str, str], str]
 
-# Of an action and the reason for it, as SteP's policies give them.
+# Styles for an action and its reason, as SteP's policies give them.
 STEP: tuple[_Style, ...] = (
     lambda why, act: f"REASON: {why}\nACTION: {act}",
     lambda why, act: f"**REASON:** {why}\n\n**ACTION:** {act}",
@@ -59,7 +59,7 @@ STEP: tuple[_Style, ...] = (
     ),
     lambda why, act: f"I answer in this form:\nACTION: the action\n\nREASON: {why}\nACTION: {act}",
 )
-# Of the lines of a plan.
+# Styles for the lines of a plan.
 PLAN: tuple[_Style, ...] = (
     lambda plan, end: f"{plan}\n{end}",
     lambda plan, end: f"{_each(plan, '{n}. {line}')}\n{end}",
@@ -87,7 +87,7 @@ NOTHING = (
     "<think>Done.</think>\n[eod]",
     "[EOD]",
 )
-# Of a block of Python.
+# Styles for a block of Python.
 BLOCK: tuple[Callable[[str], str], ...] = (
     lambda code: f"{_FENCE}\n{code}\n{_FENCE}",
     lambda code: f"{_FENCE}python\n{code}\n{_FENCE}",
@@ -116,8 +116,8 @@ LESSON: tuple[_Style, ...] = (
     lambda index, line: f"{_FENCE}\nFor action index={index}, you should {line}\n{_FENCE}",
     lambda index, line: json.dumps({"index": int(index), "action": line}),
 )
-# Of a choice among candidates, as MindAct and Self-MAP ask for it: the letter, the operation (none
-# where nothing is chosen) and the value.
+# Styles for a choice among candidates, as MindAct and Self-MAP request it: the letter, the
+# operation (none if nothing is chosen) and the value.
 CHOICE: tuple[Callable[[str, str, str], str], ...] = (
     lambda letter, do, value: _labelled(letter, do, value, "{label}: {said}", "{letter}."),
     lambda letter, do, value: _labelled(letter, do, value, "**{label}:** {said}", "{letter}."),
@@ -161,7 +161,7 @@ CHOICE: tuple[Callable[[str, str, str], str], ...] = (
 
 
 class ChatStyled:
-    """Says what another model says, as chat models phrase it.
+    """Wraps a model and rephrases its answers as chat models do.
 
     Args:
         model: The model that knows the answers.
@@ -176,7 +176,7 @@ class ChatStyled:
 
     @property
     def name(self) -> str:
-        """What records call the model."""
+        """The name of the model in records."""
         return f"chat-styled {self._model.name}"
 
     async def complete(
@@ -187,7 +187,7 @@ class ChatStyled:
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """The other model's answer in a style; that to a request for a repair comes in a style,
+        """Returns the other model's answer in a style. Answers to repair requests are styled
         too.
         """
         again = messages[-1].role == "user" and str(messages[-1].parts[0]).startswith(
@@ -217,7 +217,7 @@ class ChatStyled:
             return self._one("block", BLOCK, random)(found[1])
         if found := _CHOICE.fullmatch(said):
             return self._one("choice", CHOICE, random)(found[1], found[2] or "", found[3] or "")
-        return said  # words, a number: no answer of a grammar
+        return said  # words or a number: not an answer in any grammar
 
     def _one(self, kind: str, styles: Sequence[T], random: Random) -> T:
         place = random.randrange(len(styles))
@@ -226,27 +226,29 @@ class ChatStyled:
 
 
 def step(seed: int = 0, unreadable: float = 0.0) -> ChatStyled:
-    """For the policy `step` on MiniWoB++."""
+    """Returns a model for the policy `step` on MiniWoB++."""
     return ChatStyled(ProgrammaticStep(), seed=seed, unreadable=unreadable)
 
 
 def shop(seed: int = 0, unreadable: float = 0.0) -> ChatStyled:
-    """For the policy `step` on the local shop, its neighbours and the airline's desk."""
+    """Returns a model for the policy `step` on the local shop, its related sites and the airline's
+    site.
+    """
     return ChatStyled(ProgrammaticShop(), seed=seed, unreadable=unreadable)
 
 
 def structured(seed: int = 0, unreadable: float = 0.0) -> ChatStyled:
-    """For the policy `structured-reflection`."""
+    """Returns a model for the policy `structured-reflection`."""
     return ChatStyled(StructuredPlanner(), seed=seed, unreadable=unreadable)
 
 
 def synapse(seed: int = 0, unreadable: float = 0.0) -> ChatStyled:
-    """For the policy `synapse`."""
+    """Returns a model for the policy `synapse`."""
     return ChatStyled(ExemplarFollower(), seed=seed, unreadable=unreadable)
 
 
 def _arguments(action: str) -> dict[str, str]:
-    """What an action is given, by names that stand in its order."""
+    """Returns the arguments of an action, by names in its order."""
     return {
         name: one
         for name, one in zip(

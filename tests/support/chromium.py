@@ -1,4 +1,4 @@
-"""A Chromium for tests of pages; they are skipped, with the reason, where there is none."""
+"""Chromium for tests of pages. Tests are skipped with a reason if it is missing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from prill.errors import UsageError
 
 
 def need_chromium(*modules: str) -> None:
-    """Skips a test, or the file that calls this, and says why: there is no Chromium, playwright or
-    one of these modules.
+    """Skips a test, or the file that calls this, if Chromium, playwright or one of these modules is
+    missing.
     """
     for module in ("playwright", *modules):
         if importlib.util.find_spec(module) is None:
@@ -27,7 +27,7 @@ def need_chromium(*modules: str) -> None:
 
 @asynccontextmanager
 async def started_chromium() -> AsyncIterator[Chromium]:
-    """A browser that is closed at the end."""
+    """Yields a browser that is closed at the end."""
     need_chromium()
     browser = Chromium()
     try:

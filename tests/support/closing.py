@@ -1,4 +1,4 @@
-"""Pages and windows of a browser, closed by tests."""
+"""Closes pages and contexts of a browser in tests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ _LONGEST = 60.0  # seconds
 
 
 async def closed(window: Any) -> None:
-    """Closes a page or a context of Playwright. One that does not answer within a minute is left to
-    the end of its browser: now and then Chromium never does, and a run of all tests would wait for
-    ever.
+    """Closes a page or a context of Playwright. Chromium sometimes never answers; after a minute
+    the page is left to the end of its browser, so that the test run does not hang.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LONGEST):

@@ -1,8 +1,9 @@
-"""SQLite connections that nobody closes: Python 3.13 warns of them, and here older versions do.
+"""Detects unclosed SQLite connections. Python 3.13 warns about them; this module does so for older
+versions.
 
-`warn_of_unclosed` is for this process. As a script it is for another one: it runs commands of
-prill, given as JSON on standard input, and prints their exit codes and where the connections were
-opened that are open still when Python ends.
+`warn_of_unclosed` applies to this process. As a script, the module runs commands of prill, given as
+JSON on standard input. It prints their exit codes, and where the connections were opened that are
+still open when Python ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _made: list[Connection] = []
 
 
 class Connection(sqlite3.Connection):
-    """One that knows where it was opened, and whether it was closed."""
+    """A connection that records where it was opened and whether it was closed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,15 +45,15 @@ class _Warning(Connection):
 
 
 def warn_of_unclosed() -> None:
-    """Has connections warn as those of Python 3.13 do: pytest makes the warning a failure of the
-    test.
+    """Makes unclosed connections warn as in Python 3.13. pytest turns the warning into a test
+    failure.
     """
     if sys.version_info < (3, 13):
         sqlite3.connect = lambda *args, **kwargs: _connect(*args, **{"factory": _Warning, **kwargs})
 
 
 def keeping(*args: Any, **kwargs: Any) -> Connection:
-    """A connection that is kept here, so that nothing but `close` closes it."""
+    """Returns a connection that is referenced here, so that only `close` closes it."""
     _made.append(_connect(*args, **{**kwargs, "factory": Connection}))
     return _made[-1]
 
@@ -64,7 +65,7 @@ def _tell(codes: list[int]) -> None:
 
 if __name__ == "__main__":
     codes: list[int] = []
-    atexit.register(_tell, codes)  # the first to be registered is the last to be run
+    atexit.register(_tell, codes)  # the first registered function runs last
     sqlite3.connect = keeping  # type: ignore[assignment]
     from prill.cli import main
 

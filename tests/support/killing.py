@@ -1,5 +1,5 @@
-"""Commands in processes of their own, killed with kill -9 and started again; and what such a
-process leaves behind.
+"""Runs commands in separate processes, kills them with kill -9, restarts them, and finds their
+leftover processes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-_LONGEST = 120.0  # seconds: what is waited for comes long before, unless it never does
+_LONGEST = 120.0  # seconds: the event comes long before, unless there is a fault
 _MARK = "PRILL_TEST_FAMILY"
 
 
 class Family:
-    """A command of prill with all that it starts, however deep: every process inherits a mark in
-    its environment.
+    """A command of prill with all its descendant processes, which inherit a mark in their
+    environment.
     """
 
     def __init__(self, *words: object, folder: Path, env: Mapping[str, str] = {}) -> None:
@@ -35,7 +35,7 @@ class Family:
             )
 
     def wait_until(self, happened: Callable[[], bool]) -> bool:
-        """Whether it happened before the command ended."""
+        """Returns whether the event happened before the command ended."""
         deadline = time.monotonic() + _LONGEST
         while not happened():
             if self.process.poll() is not None:
@@ -45,21 +45,19 @@ class Family:
         return True
 
     def kill(self) -> None:
-        """Kills the command itself, and nothing that it started."""
+        """Kills only the command itself."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def finish(self) -> int:
-        """The exit code, once it has ended by itself."""
+        """Returns the exit code once the command has ended by itself."""
         return self.process.wait(timeout=_LONGEST)
 
     def said(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
 
     def left(self) -> dict[int, str]:
-        """The processes that it has started and that run still, by number, with their command
-        lines.
-        """
+        """Returns the running descendant processes by number, with their command lines."""
         found = {}
         for place in Path("/proc").glob("[0-9]*"):
             try:
@@ -70,13 +68,13 @@ class Family:
                         .replace(b"\0", b" ")
                         .decode(errors="replace")[:200]
                     )
-            except OSError:  # it has ended, or is somebody else's
+            except OSError:  # it has ended, or belongs to another user
                 continue
         return found
 
     def gone(self) -> bool:
-        """Whether all of them end, which they may take a while to do after a kill; ends those that
-        do not.
+        """Returns whether all descendants end, which may take a while after a kill. It ends those
+        that do not.
         """
         deadline = time.monotonic() + _LONGEST / 4
         while left := self.left():

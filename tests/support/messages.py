@@ -1,4 +1,4 @@
-"""What a model was asked, for scripts of models and for tests."""
+"""Helpers that read the messages sent to a model."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from prill.protocols import Image, Message
 
 
 def text(messages: Sequence[Message]) -> str:
-    """All text, a part a line."""
+    """Returns all text, one part per line."""
     return "\n".join(
         part for message in messages for part in message.parts if isinstance(part, str)
     )
 
 
 def images(messages: Sequence[Message]) -> list[str]:
-    """The names of the pictures' files, without their endings."""
+    """Returns the names of the image files, without their extensions."""
     return [
         Path(part.path).stem
         for message in messages

@@ -1,4 +1,4 @@
-"""Where the repository and what tests stand on are."""
+"""Paths of the repository and the test data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of runs as other circumstances leave them: for tests of what is done with them then."""
+"""Changes folders of runs to simulate interrupted or old runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prill.io.checksums import CHECKSUMS
 
 
 def as_killed(folder: Path) -> None:
-    """As if the run had been killed: what it appended to may go on, with half a line, too."""
+    """Simulates a killed run: its append-only files may end in a partial line."""
     for record in folder.rglob(CHECKSUMS):
         lines = map(json.loads, record.read_text().splitlines())
         last = {
@@ -22,6 +22,6 @@ def as_killed(folder: Path) -> None:
 
 
 def as_of_old(folder: Path) -> None:
-    """As if the run had been recorded before there were checksums."""
+    """Simulates a run that was recorded before checksums existed."""
     for record in folder.rglob(CHECKSUMS):
         record.unlink()

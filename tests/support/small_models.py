@@ -1,12 +1,11 @@
-"""Small models with random weights, of the architectures that rank and plan: made in a second from
-lines of text.
+"""Makes small models with random weights, of the architectures of rankers and planners, in a second
+from lines of text.
 
-    small_encoder(folder, lines)    # a DeBERTa-v2 with one number at its end: prill train ranker
-    --model FOLDER small_t5(folder, lines)         # an encoder with a decoder: prill train planner
-    --model FOLDER
+    small_encoder(folder, lines)  # a DeBERTa-v2 with one output: prill train ranker --model FOLDER
+    small_t5(folder, lines)       # an encoder-decoder model: prill train planner --model FOLDER
 
-Nothing is fetched, and they know nothing. What they have is a tokenizer whose words are those of
-the lines, and bytes for all others.
+Nothing is downloaded, and the models are untrained. Their tokenizers have the words of the lines,
+and bytes for all other text.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ _PAD, _END, _UNKNOWN, _START, _MASK = "<pad>", "</s>", "<unk>", "<s>", "<mask>"
 
 
 def small_tokenizer(lines: Iterable[str], *, size: int = 2000, pairs: bool = False) -> Any:
-    """Pieces of bytes learnt from the lines: every text can be written. `pairs`: for an encoder
-    that reads two texts.
+    """Returns a byte-level tokenizer trained on the lines, which can encode any text. `pairs` is
+    for an encoder with two inputs.
     """
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -163,7 +162,7 @@ def small_t5(
 def _begun(
     lines: Iterable[str], vocabulary: int, seed: int, *, pairs: bool = False
 ) -> tuple[Any, Any]:
-    """The tokenizer, and transformers, whose next model has the weights of the seed."""
+    """Returns the tokenizer, and transformers seeded for the next model's weights."""
     tokenizer = small_tokenizer(lines, size=vocabulary, pairs=pairs)
     try:
         import torch

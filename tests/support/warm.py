@@ -1,9 +1,9 @@
-"""Commands without a start of an interpreter: a process that has imported what they import forks
-for each of them.
+"""Runs commands without interpreter startup: a process that has imported their modules forks for
+each command.
 
-A fork has its own arguments, folder, environment, standard streams and exit code. So the documents
-and examples run as they are written, while numpy, scikit-learn, openai and the rest are imported
-once a file of tests instead of once a command (one to five seconds of the processor each).
+A fork has its own arguments, working directory, environment, standard streams and exit code.
+Documents and examples therefore run as written, but numpy, scikit-learn, openai and the rest are
+imported once per test file rather than once per command (one to five seconds of CPU time each).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# What commands import when they need it, where it is installed.
+# Modules that commands import on demand, if installed.
 LATER = (
     "aiohttp",
     "numpy",
@@ -45,9 +45,8 @@ LATER = (
     "sklearn.model_selection",
     "sklearn.pipeline",
 )
-# What the shell starts in the place of `prill` and `python`: it hands all that it was started with
-# to the process, and ends with the code that it is given. -IS: nothing of what is installed is
-# imported.
+# The shell starts this instead of `prill` and `python`. It passes its arguments and environment to
+# the process and exits with the returned code. -IS: no installed package is imported.
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
@@ -64,10 +63,10 @@ sys.exit(code)
 
 @contextmanager
 def warm_commands(*modules: str) -> Iterator[Path]:
-    """A folder for PATH with `prill` and `python` (for scripts). `modules` are imported too, beside
-    what most commands need.
+    """Yields a folder for PATH with `prill` and `python` (for scripts). `modules` are imported in
+    addition to the usual ones.
     """
-    folder = Path(tempfile.mkdtemp(prefix="prill-"))  # the address of a socket has to be short
+    folder = Path(tempfile.mkdtemp(prefix="prill-"))  # a socket address has to be short
     address = str(folder / "socket")
     for name in ("prill", "python"):
         (folder / name).write_text(
@@ -86,13 +85,15 @@ def warm_commands(*modules: str) -> Iterator[Path]:
             assert server.stdout.readline() == b"warm\n"
             yield folder
         finally:
-            os.killpg(server.pid, signal.SIGKILL)  # with commands that are still running
+            os.killpg(server.pid, signal.SIGKILL)  # including commands that are still running
             shutil.rmtree(folder)
 
 
 def serve(address: str, modules: Sequence[str]) -> None:
-    """Imports, then forks for each command. Comes back in the fork, which is the command then."""
-    del sys.path[0]  # the tests' folder is not on the path of commands
+    """Imports modules, then forks for each command. It returns in the fork, which then runs the
+    command.
+    """
+    del sys.path[0]  # the tests' folder is not on a command's path
     import prill
 
     light = [
@@ -107,7 +108,7 @@ def serve(address: str, modules: Sequence[str]) -> None:
     listener.bind(address)
     listener.listen(64)
     gc.collect()
-    gc.freeze()  # the collector of a fork would touch, and so copy, all that is shared
+    gc.freeze()  # garbage collection in a fork would touch, and so copy, all shared memory
     print("warm", flush=True)
     running: set[int] = set()
     while True:
@@ -122,8 +123,8 @@ def serve(address: str, modules: Sequence[str]) -> None:
     request = b""
     while part := connection.recv(1 << 16):
         request += part
-    # Two forks: the first waits for the second, whose end is that of an interpreter, and says how
-    # it ended.
+    # Two forks: the first waits for the second, whose end is that of an interpreter, and reports
+    # its exit status.
     if command := os.fork():
         for stream in streams:
             os.close(stream)
@@ -141,7 +142,7 @@ def serve(address: str, modules: Sequence[str]) -> None:
 
 
 def become() -> None:
-    """What `prill WORDS`, `python SCRIPT WORDS` or `python -m MODULE WORDS` does."""
+    """Runs `prill WORDS`, `python SCRIPT WORDS` or `python -m MODULE WORDS`."""
     if Path(sys.argv[0]).name == "prill":
         from prill.cli import main
 
@@ -158,8 +159,8 @@ def become() -> None:
 
 
 def end(code: object) -> None:
-    """Ends as an interpreter does, but leaves the memory as it is: to tidy it takes longer than
-    most commands.
+    """Ends like an interpreter, but without freeing memory, which takes longer than most
+    commands.
     """
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)

@@ -1,11 +1,11 @@
-"""MindAct (Mind2Web, arXiv 2306.06070) and Self-MAP (ACL 2024): which candidate of a recorded page
-is acted on next, and how.
+"""The agents MindAct (Mind2Web, arXiv 2306.06070) and Self-MAP (ACL 2024). They choose a candidate
+of a recorded page and the operation on it.
 
-The candidates meet in groups, and whoever the model chooses meets the next ones. Earlier turns of
-the conversation, always as they were recorded, are shown before the page. Both agents are one
-class: Self-MAP is MindAct with the four switches of its paper on. What the papers' code does
-otherwise: the shuffling is seeded, an element without an id is found by its text, a letter beyond
-the choices passes its group only.
+The model chooses among groups of candidates, and the chosen one joins the next group. Earlier turns
+of the conversation are shown before the page, always as recorded. One class implements both agents:
+Self-MAP is MindAct with its paper's four options on. Differences from the papers' code: shuffling
+is seeded, an element without an id is found by its text, and a letter outside the choices
+eliminates only its own group.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 log = logging.getLogger("prill.papers")
-_PART_TOKENS = 512  # of a trained model (Self-MAP's code)
-_TRAINED_TOKENS, _PROMPTED_TOKENS = 50, 256  # of an answer; chat models give a reason first
-_MAX_VIEWS = 32  # kept: those of a conversation
+_PART_TOKENS = 512  # for a trained model (Self-MAP's code)
+_TRAINED_TOKENS, _PROMPTED_TOKENS = 50, 256  # of an answer; chat models write a reason first
+_MAX_VIEWS = 32  # cached: those of a conversation
 _T = TypeVar("_T")
 FormOption = Annotated[
     Form, Meta(description="the model answers with a letter, or writes the element")
@@ -94,7 +94,7 @@ RewriteModel = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MindActSpec:
-    """What is shown of earlier turns, how the model answers, and how much it reads. Numbers are
+    """Options for the earlier turns, the form of the answer, and the request size. Numbers are
     those of Self-MAP's code.
     """
 
@@ -187,8 +187,8 @@ class MindActSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfMAPSpec(MindActSpec):
-    """The best variant of the paper: the model writes the element, and sees earlier steps that
-    match, on short pages.
+    """The paper's best variant: the model writes the element and sees matching earlier steps on
+    short pages.
     """
 
     form: FormOption = "generation"
@@ -200,7 +200,7 @@ class MindAct:
     """Plays recorded pages (`prill.papers.mind2web.pages.PageState`), with earlier turns in
     `task.earlier`, one action a step.
 
-    Where no candidate was chosen the action is of kind `none`.
+    If no candidate was chosen, the action's kind is `none`.
 
     Args:
         model: The model that answers.
@@ -249,39 +249,39 @@ class MindAct:
         self.reset(Task(goal=""))
 
     def _put(self, prompted: bool) -> None:
-        """Chooses the form in which steps are put."""
+        """Sets the prompt form for steps."""
         self._prompted = prompted
         self._wording = Wording(self.spec.form, prompted, self.spec.numbers)
         self._brackets: Brackets = "angle" if prompted else "round"
 
     def usual_settings(self, environment: str) -> dict[str, Any]:
-        """Which form steps have."""
+        """Returns the prompt form of steps."""
         return {"form": self.spec.form, "prompted": self._prompted}
 
     @property
     def marking(self) -> Marking:
-        """How the paper marks steps of this form."""
+        """Returns the paper's scoring scheme for this answer form."""
         return Marking("multi-choice" if self.spec.form == "choice" else "generation")
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompts do, and by the form in which steps are put."""
+        """Returns a hash of the prompts and the prompt form."""
         return content_hash(self._prompt, "prompted") if self._prompted else self._prompt
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode: its draws follow from the task, the step and the seed."""
+        """Begins a new episode. Its random draws depend on the task, the step and the seed."""
         self._task, self._step, self._replies = task, 0, ReplyCounts()
         self._memory = build_memory(task)
 
     def report(self) -> dict[str, Any]:
-        """How many answers of this episode could not be read."""
+        """Returns how many replies of this episode could not be read."""
         return self._replies.report()
 
     async def act(self, observation: Observation) -> Step:
-        """The next step.
+        """Returns the next step.
 
         Raises:
             NoEvidenceError: The state is not a recorded page.
-            InputError: The page is broken.
+            InputError: The page is invalid.
             UnscoredError: The model gives no usable answer, which differs from choosing none of the
                 candidates.
         """
@@ -289,7 +289,7 @@ class MindAct:
         page, place = read_page(state.page), self._step
         self._step += 1
         pool = list(dict.fromkeys(state.candidates[: self.spec.pool]))
-        if len(pool) < 2:  # nobody to choose among, and so nothing is asked of anyone
+        if len(pool) < 2:  # nothing to choose from, so no model is called
             return Step(observation, Action("none", ""))
         task = await self._restated(self._task)
         history = await self._history(task, self._memory, state, place)
@@ -310,7 +310,7 @@ class MindAct:
                 answer, found = await ask_readable(
                     ask, messages, read, self._replies, repair=self.spec.repair
                 )
-            except UnreadableReplyError as problem:  # passes its group only, as in the papers' code
+            except UnreadableReplyError as problem:  # eliminates its group only
                 answer, found = f"(unreadable: {problem})", None
             notes.append(
                 f"{' '.join(choice.id for choice in view.choices)}: "
@@ -319,15 +319,15 @@ class MindAct:
             if found is not None:
                 picked = found
                 pool.append(found.id)
-        # Where the last group was left without a winner, none before it counts: the rule of
-        # MindAct's evaluation.
+        # If the last group has no winner, no earlier winner counts: the rule of MindAct's
+        # evaluation.
         action = picked.action() if picked is not None and pool else Action("none", "")
         return Step(observation, action, "\n".join(notes) or None)
 
     def demonstrate(
         self, trajectory: Trajectory, index: int, *, draw: int | None = None
     ) -> tuple[Sequence[Message], str]:
-        """Puts a recorded step as a question about one group of candidates, and its answer.
+        """Formats a recorded step as a question about one group of candidates, with its answer.
 
         Args:
             trajectory: The recorded turn.
@@ -335,8 +335,9 @@ class MindAct:
             draw: Another draw has other candidates. None: that of the options.
 
         Returns:
-            The messages and the right answer. The group has the right element and others or, in the
-            share `neg_ratio` of the draws and where the page lost it, only others.
+            The messages and the right answer. The group holds the right element and others. It
+            holds only others in a fraction `neg_ratio` of the draws, and if the page lost the right
+            element.
 
         Raises:
             NoEvidenceError: The state is not a recorded page.
@@ -367,9 +368,7 @@ class MindAct:
         return _outside(asked()), answer
 
     async def _restated(self, task: Task) -> Task:
-        """The task with an instruction that stands alone, where that takes the place of earlier
-        turns.
-        """
+        """Returns the task with a standalone instruction if that replaces the earlier turns."""
         if not self._rewrites:
             return task
         return replace(
@@ -385,7 +384,7 @@ class MindAct:
         *,
         taught: str = "",
     ) -> Sequence[Passage]:
-        """The earlier steps as they are shown at this one. `taught` is the draw in training."""
+        """Returns the earlier steps to show at this one. `taught` is the draw in training."""
         passages = []
         for snippet in await self._recall(memory, task, state):
             passages.append(
@@ -396,20 +395,20 @@ class MindAct:
         return passages
 
     async def _remembered(self, snippet: Snippet, random: Random, taught: bool) -> Passage:
-        """An earlier step: its page around candidates, and the recorded answer."""
+        """Returns an earlier step: its page cut around candidates, and the recorded answer."""
         spec, state = self.spec, snippet.state()
         page = read_page(state.page)
         positives, others = _told_apart(page, state, snippet.positives)
         chosen = random.choice(positives) if positives else None
-        # In training, candidates of any rank are drawn: no cut was set there (Self-MAP's code).
+        # Training draws candidates of any rank, because Self-MAP's code sets no cut there.
         best = (
             others
             if taught or not spec.simplification
             else _within(others, state.candidates[: spec.pool])
         )
         drawn = _drawn(random, chosen, best, spec.group)
-        # Without simplification the page is cut around all candidates. Letters are still for a few
-        # of them.
+        # Without simplification the page is cut around all candidates, but only a few of them get
+        # letters.
         view = self._cut(page, drawn) if spec.simplification else self._whole(state, chosen, others)
         choices = [choice for choice in view.choices if choice.id in drawn]
         why = None
@@ -449,7 +448,9 @@ class MindAct:
 
     @cached_property
     def _taught(self) -> MindAct:
-        """The same agent as it teaches a model: in the form that such a model is asked in."""
+        """Returns the agent that makes training examples, with the prompt form for trained
+        models.
+        """
         other = copy.copy(self)
         other.spec = replace(self.spec, prompted=False)
         other.__dict__.pop("_window", None)
@@ -465,21 +466,23 @@ class MindAct:
         )
 
     def _describe(self, state: PageState) -> str:
-        """A page in the words that count when steps are matched by their pages, too."""
+        """Returns the words of a page that are compared when pages count in matching."""
         return read_page(state.page).view(state.candidates[: self.spec.group]).text
 
     def _cut(self, page: RecordedPage, around: Sequence[str]) -> CandidateView:
         return page.view(around, brackets=self._brackets, ids=self._ids)
 
     def _whole(self, state: PageState, chosen: str | None, others: Sequence[str]) -> CandidateView:
-        """The page around all candidates, the right one and the others: the same at every step, and
-        long.
+        """Returns the page cut around all candidates, right and wrong. It is long and the same at
+        every step.
         """
         around = (*([] if chosen is None else [chosen]), *others)
         return _view(state.page, around, self._brackets, self._ids)
 
     def _random(self, task: Task, place: int, *more: str) -> Random:
-        """Draws for one step: the same in every run, whatever else is played at the same time."""
+        """Returns the random generator of one step. It is reproducible and independent of
+        concurrent episodes.
+        """
         words = "\0".join([str(self.spec.seed), task.id, str(place), *more])
         return Random(hashlib.sha256(words.encode("utf-8", "surrogatepass")).digest())
 
@@ -505,7 +508,7 @@ class SelfMAP(MindAct):
 
 @cache
 def _warn(model: str, prompted: bool) -> None:
-    """Says, once for each model, that it is asked in the form that is not for it."""
+    """Warns, once for each model, that the prompt form does not suit the model."""
     if prompted:
         log.warning(
             "%s: a model of a folder or with an adapter is asked with examples (prompted), not as "
@@ -528,13 +531,13 @@ def _view(page: str, around: tuple[str, ...], brackets: Brackets, ids: Ids) -> C
 def _told_apart(
     page: RecordedPage, state: PageState, positives: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The right candidates that the page has, and all others, by rank."""
+    """Returns the right candidates that the page has, and all others by rank."""
     right = [one for one in positives if one in page]
     return right, [one for one in state.candidates if one not in positives]
 
 
 def _drawn(random: Random, chosen: str | None, others: Sequence[str], count: int) -> list[str]:
-    """A group of candidates: the right one, where there is one, and others."""
+    """Draws a group of candidates: the right one, if any, and others."""
     right = [] if chosen is None else [chosen]
     return [*right, *random.sample(others, min(len(others), count - len(right)))]
 
@@ -545,8 +548,8 @@ def _within(ids: Sequence[str], best: Sequence[str]) -> list[str]:
 
 
 def _outside(asked: Coroutine[Any, Any, _T]) -> _T:
-    """What a coroutine gives, waited for in a thread: whoever makes lessons may be in an event
-    loop, or in none.
+    """Runs a coroutine in a thread and returns its result. The caller may or may not be inside an
+    event loop.
     """
     with ThreadPoolExecutor(1) as worker:
         return worker.submit(contextvars.copy_context().run, asyncio.run, asked).result()

@@ -1,8 +1,8 @@
-"""An answer about candidates as chat models write it: the choices that it names, the operation and
-the value.
+"""Parses a chat model's answer about candidates: the choices it names, the operation and the value.
 
-`Answer: C.`, `Action: SELECT`, `Value: Queen` is what they are shown. They write it in bold, as
-JSON, in a sentence or in another language, after a reason, and go on with an example of their own.
+The prompt shows `Answer: C.`, `Action: SELECT`, `Value: Queen`. Chat models also write this in
+bold, as JSON, in a sentence, in another language or after a reason, and continue with an example of
+their own.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _INNER = ("arguments", "input", "parameters")
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """The choices that an answer names, in its words; the operation in capitals and the value,
-    empty where it has none.
+    """A parsed answer: the choices in the model's words, the operation in capitals, and the value.
+    Missing parts are empty.
     """
 
     answers: tuple[str, ...]
@@ -70,7 +70,7 @@ class ChatAnswer:
 
 
 def read_chat(text: str) -> ChatAnswer:
-    """The parts of an answer, as JSON or as lines with labels; without `answers` it names no
+    """Parses an answer written as JSON or as labelled lines. Without `answers` it names no
     choice.
     """
     for value in json_values(text):
@@ -97,7 +97,7 @@ def read_chat(text: str) -> ChatAnswer:
 
 
 def letter_in(said: str) -> str:
-    """The letter of a choice, in upper case. Raises UnreadableReplyError."""
+    """Returns the letter of a choice, in upper case. Raises UnreadableReplyError."""
     found = _LETTER.match(said)
     if found is None:
         raise UnreadableReplyError(f"{excerpt(said)} is no letter of a choice")
@@ -105,20 +105,20 @@ def letter_in(said: str) -> str:
 
 
 def says_none(said: str) -> bool:
-    """Whether these words say that there is nothing."""
+    """Returns whether the text means "none of the choices"."""
     return _NONE.fullmatch(said) is not None
 
 
 def _flat(value: Any) -> dict[str, Any]:
-    """The keys of an object in lower case, with those of what a call is given."""
+    """Returns the keys of an object in lower case, merged with those of a tool call's arguments."""
     table = lower_keys(value)
     inner = (table[key] for key in _INNER if isinstance(table.get(key), dict))
     return table | lower_keys(next(inner, {}))
 
 
 def _said(operation: re.Match[str] | None, value: str) -> tuple[str, str]:
-    """The operation in capitals, and the value without quotes around it; a click with `N/A` has
-    none.
+    """Returns the operation in capitals and the value without enclosing quotes. A click with `N/A`
+    has no value.
     """
     name, value = operation[1].upper() if operation else "", value.strip().strip("`").strip()
     if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
@@ -127,8 +127,8 @@ def _said(operation: re.Match[str] | None, value: str) -> tuple[str, str]:
 
 
 def _behind(text: str, operation: re.Match[str] | None) -> str:
-    """The value behind the operation, between quotes or brackets, where it has no line of its
-    own.
+    """Returns the quoted or bracketed value after the operation, for answers without a separate
+    value line.
     """
     rest = "" if operation is None else text[operation.end() :].partition("\n")[0]
     found = re.match(r"\W*?(?:\"([^\"]+)\"|\[([^\]]+)\])", rest)

@@ -1,8 +1,10 @@
-"""The question about one group of candidates, the answer in either form, and what an answer means.
+"""Formats the question about a group of candidates, formats the right answer in either form, and
+parses answers.
 
-By letter: `C.`, then `Action: SELECT`, then `Value: Queen`; A stands for none of the choices.
-Written: `Element: …` with the element's text, then the same two lines; or `None`. A model that was
-prompted begins with `Answer: C.`. Answers in one line are read, too: T5 writes no line breaks.
+Choice form: `C.`, then `Action: SELECT`, then `Value: Queen`; A means none of the choices.
+Generation form: `Element: …` with the element's text, then the same two lines; or `None`. A
+prompted model begins with `Answer: C.`. Single-line answers are read too, because T5 writes no line
+breaks.
 """
 
 from __future__ import annotations
@@ -35,15 +37,15 @@ _ELEMENT = re.compile(r"Element: *(.*?) *(?=Action: |\n|$)")
 _ACTION = re.compile(r"Action: *(CLICK|SELECT|TYPE)")
 _VALUE = re.compile(r"Value: *([^\n]*)")
 _ID = re.compile(r"\s?\bid=(\d+)")
-_LEAST_ALIKE = 0.5  # of a chat model's element and the best choice; below, it named none of them
+_LEAST_ALIKE = 0.5  # minimum similarity of a chat model's element and the best choice
 _NOBODY = CandidateChoice("", "none of them")
-_MARK, _FENCE = "###", "'''"  # what divides the parts of the trained form
+_MARK, _FENCE = "###", "'''"  # separators of the trained form
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One step as a model reads it: the page, the question, and the answer; None where it is to be
-    given.
+    """One step as the model reads it: the page, the question, and the answer. The answer is None
+    for the current step.
     """
 
     page: str
@@ -53,11 +55,10 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What an answer chose: the candidate, and the operation and value as they were written; empty
-    where they were not.
+    """The parsed answer: the candidate, and the operation and value as written, empty if missing.
 
-    Without an operation the action is of kind `none`: it has its element, which may still be the
-    right one.
+    Without an operation the action's kind is `none`. It keeps its element, which may still be
+    right.
     """
 
     id: str
@@ -65,7 +66,7 @@ class Picked:
     value: str
 
     def action(self) -> Action:
-        """What is done to the candidate: `TYPE [12] [new york]`."""
+        """Returns the action on the candidate: `TYPE [12] [new york]`."""
         text = " ".join(
             filter(None, (self.operation, f"[{self.id}]", f"[{self.value}]" if self.value else ""))
         )
@@ -76,8 +77,8 @@ class Picked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormExample:
-    """A step with its right answer, for models that were not trained on the form; `chosen` is the
-    place of the choice.
+    """A worked step with its right answer, for prompted models. `chosen` is the index of the
+    choice.
     """
 
     task: str
@@ -91,8 +92,8 @@ class FormExample:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How steps are put: by letter or written, for a model that was prompted or one that was
-    trained; elements with numbers or without.
+    """The prompt form of steps: choice or generation, prompted or trained, elements with or without
+    numbers.
     """
 
     form: Form
@@ -107,8 +108,8 @@ class Wording:
         choices: Sequence[CandidateChoice],
         answer: str | None = None,
     ) -> Passage:
-        """The step. `past` are the actions to be told; None: nothing is said of them."""
-        # In the trained form, which is fixed, no page can end its own part.
+        """Formats the step. `past` are the actions to list; None omits the list."""
+        # The trained form is fixed, so page text must not contain its separators.
         page = quoted("page", page) if self.prompted else f"{_FENCE}\n{_plain(page)}\n{_FENCE}"
         return Passage(
             page, self.question(task, past, choices), answer if answer is None else _plain(answer)
@@ -117,7 +118,7 @@ class Wording:
     def question(
         self, task: str, past: Sequence[str] | None, choices: Sequence[CandidateChoice] | None
     ) -> str:
-        """The question about a page. Without choices it does not say how to answer."""
+        """Formats the question about a page. Without choices it omits the reply instructions."""
         told = ""
         if past is not None:
             told = f"Previous actions:\n{self._lines('actions', past) if past else _NONE}\n"
@@ -150,8 +151,8 @@ class Wording:
         *,
         rationale: str | None = None,
     ) -> str:
-        """The right answer where the candidate `chosen` is the target; None, or one that is not
-        offered: none of them is.
+        """Formats the right answer for the target `chosen`. None, or a candidate that is not
+        offered, means none of the choices.
         """
         place = next((i for i, choice in enumerate(choices) if choice.id == chosen), None)
         if place is None:
@@ -171,10 +172,10 @@ class Wording:
         return f"Answer: {letter}." if self.prompted else f"{letter}."
 
     def read(self, answer: str, choices: Sequence[CandidateChoice]) -> Picked | None:
-        """What an answer chose; None where it says that none of the choices suits.
+        """Parses an answer. Returns None if it rejects all choices.
 
-        A model that was trained is read as the paper's code does; of a chat model, Markdown, JSON,
-        a reason before the answer and an example of its own behind it are allowed for.
+        A trained model's reply is parsed as the paper's code does. A chat model's reply may contain
+        Markdown, JSON, a reason before the answer, or an example after it.
 
         Raises:
             UnreadableReplyError: The answer names no choice that was offered, or two.
@@ -198,7 +199,7 @@ class Wording:
         return None if chosen is _NOBODY else Picked(chosen.id, reply.operation, reply.value)
 
     def _chosen(self, said: str, choices: Sequence[CandidateChoice]) -> CandidateChoice:
-        """The choice that a chat model names. Raises UnreadableReplyError where there is none of
+        """Returns the choice that a chat model names. Raises UnreadableReplyError if no choice has
         that name.
         """
         if says_none(said):
@@ -220,7 +221,7 @@ class Wording:
         return choices[-max(near)[1]]
 
     def example(self, example: FormExample) -> Passage:
-        """The worked step in this form."""
+        """Formats a worked step in this form."""
         page, *texts = (
             text if self.numbers else _ID.sub("", text) for text in (example.page, *example.choices)
         )
@@ -231,8 +232,8 @@ class Wording:
 
 
 def _alike(said: str, text: str) -> float:
-    """How much an element as it was written is like one that was offered, by words and letters,
-    without marks.
+    """Returns the similarity of a written element and an offered one, by words and letters, without
+    punctuation.
     """
     one, other = (" ".join(re.findall(r"\w+", _ID.sub("", each).lower())) for each in (said, text))
     if one and f" {one} " in f" {other} ":
@@ -241,19 +242,19 @@ def _alike(said: str, text: str) -> float:
 
 
 def to_operation(action: Action) -> tuple[str, str]:
-    """A recorded action's operation, and its value where it has one: a click has none."""
+    """Returns a recorded action's operation and value. A click has no value."""
     operation = _OPERATIONS.get(action.kind, action.kind.upper())
     return operation, "" if operation == "CLICK" else action.value or ""
 
 
 def operation_lines(operation: str, value: str) -> list[str]:
-    """The lines of an answer that do not name the element."""
+    """Returns the lines of an answer that do not name the element."""
     return [f"Action: {operation}", *([] if operation == "CLICK" else [f"Value: {_line(value)}"])]
 
 
 def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice | None:
-    """The choice of a letter; None for A. Raises UnreadableReplyError without a letter, or for one
-    that was not offered.
+    """Returns the choice of a letter; None for A. Raises UnreadableReplyError if the letter is
+    missing or was not offered.
     """
     found = _ANSWER.search(text) or _LETTER.match(text)
     if found is None:
@@ -269,10 +270,10 @@ def _lettered(text: str, choices: Sequence[CandidateChoice]) -> CandidateChoice 
 def _written(
     text: str, choices: Sequence[CandidateChoice], numbers: bool
 ) -> CandidateChoice | None:
-    """By its number where elements have some, else the choice whose text is most alike, of several
-    the first; None for None.
+    """Returns the choice by its number if elements have numbers, else the choice with the most
+    similar text, the first of several. Returns None for None.
 
-    Raises UnreadableReplyError where no element stands there.
+    Raises UnreadableReplyError if the answer has no element.
     """
     if text.startswith(_NONE):
         return None
@@ -297,19 +298,19 @@ def _plain(text: str) -> str:
 
 
 def wording() -> dict[str, str]:
-    """What is said in some cases only; see wording.toml."""
+    """Returns the conditional texts of the prompts, from wording.toml."""
     return read_toml(PACKAGE, "wording.toml")
 
 
 @cache
 def examples() -> tuple[FormExample, ...]:
-    """The worked steps; see examples.toml."""
+    """Returns the worked steps, from examples.toml."""
     table = read_toml(PACKAGE, "examples.toml")
     return msgspec.convert(table["example"], tuple[FormExample, ...])
 
 
 def prompt_texts() -> tuple[str, ...]:
-    """Everything that this policy says to models."""
+    """Returns all texts that this policy sends to models."""
     prompts = ("system", "prompted", "question", "rationale", "rewrite")
     return (
         *(load_prompt(PACKAGE, name).text for name in prompts),

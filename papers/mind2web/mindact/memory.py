@@ -1,5 +1,5 @@
-"""The memory of a conversation: one snippet for each recorded step of its earlier turns, and which
-of them a step is shown.
+"""The memory of a conversation: a snippet for each recorded step of its earlier turns, and the
+selection of snippets for a step.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 History = Literal["none", "all", "fixed", "turns", "matched"]
 Order = Literal["relevance", "relevance_reversed", "time"]
-FIXED_TURNS = 3  # of the baseline "+ Fixed" (Self-MAP, section on baselines)
-_MAX_KNOWN = 20_000  # vectors, of 1,536 numbers at most: 120 MB
+FIXED_TURNS = 3  # the baseline "+ Fixed" (Self-MAP, section on baselines)
+_MAX_KNOWN = 20_000  # vectors, of at most 1,536 numbers: 120 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Snippet:
     """One recorded step of an earlier turn. `turn` and `step` count from 0; `past` are the actions
     before it in its turn.
 
-    `key` is the same wherever the step is remembered.
+    `key` is the same in every memory that holds the step.
     """
 
     key: str
@@ -42,13 +42,11 @@ class Snippet:
 
     @property
     def positives(self) -> tuple[str, ...]:
-        """The candidates that were right, the first of the record first; none where the page lost
-        them.
-        """
+        """Returns the right candidates, in the order of the record. Empty if the page lost them."""
         return tuple((self.action.target or "").split())
 
     def state(self) -> PageState:
-        """What was to be seen. Raises NoEvidenceError where it was not kept."""
+        """Returns the page state. Raises NoEvidenceError if it was not kept."""
         if self.observed is None:
             raise NoEvidenceError(
                 f"turn {self.turn + 1} of the conversation has no page at step {self.step + 1}: "
@@ -59,7 +57,9 @@ class Snippet:
 
 
 def build_state(text: str | None) -> PageState:
-    """The state that an observation's text tells. Raises NoEvidenceError where it tells none."""
+    """Parses the state in an observation's text. Raises NoEvidenceError if the text is not a
+    state.
+    """
     try:
         return read_state(text or "")
     except ValueError as error:
@@ -67,7 +67,7 @@ def build_state(text: str | None) -> PageState:
 
 
 def build_memory(task: Task) -> tuple[Snippet, ...]:
-    """The snippets of all earlier turns, the oldest first."""
+    """Returns the snippets of all earlier turns, the oldest first."""
     snippets = []
     for turn, run in enumerate(task.earlier):
         uids, past = run.metadata.get("uids") or (), tuple(step.action.text for step in run.steps)
@@ -81,8 +81,8 @@ def build_memory(task: Task) -> tuple[Snippet, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Which snippets are shown, and in what order. `embedder` tells how alike two texts are;
-    `page_text` adds the words of a page to what is compared, `known` keeps vectors.
+    """Selects and orders the snippets to show. `embedder` measures the similarity of texts;
+    `page_text` adds the words of a page to the comparison; `known` caches vectors.
     """
 
     history: History
@@ -95,7 +95,7 @@ class Recall:
     async def __call__(
         self, memory: Sequence[Snippet], task: Task, state: PageState
     ) -> Sequence[Snippet]:
-        """The snippets for the next step of the task."""
+        """Returns the snippets for the next step of the task."""
         if self.history == "none":
             return ()
         if self.history == "fixed":
@@ -109,7 +109,9 @@ class Recall:
     async def _matched(
         self, memory: Sequence[Snippet], task: Task, state: PageState
     ) -> Sequence[Snippet]:
-        """Snippets of the same words are one group; all of the nearest groups."""
+        """Returns all snippets of the nearest groups. Snippets with the same text form one
+        group.
+        """
         groups: dict[str, list[int]] = {}
         for i, snippet in enumerate(memory):
             words = self._words(
@@ -123,7 +125,7 @@ class Recall:
         return self._ordered(memory, [groups[words] for words in nearest])
 
     async def _turns(self, memory: Sequence[Snippet], task: Task) -> Sequence[Snippet]:
-        """All steps of the turns whose instruction is nearest."""
+        """Returns all steps of the turns with the nearest instructions."""
         turns: dict[int, list[int]] = {}
         for i, snippet in enumerate(memory):
             turns.setdefault(snippet.turn, []).append(i)
@@ -148,7 +150,7 @@ class Recall:
         )
 
     async def _nearest(self, query: str, texts: list[str]) -> list[str]:
-        """The texts, the most alike first; the earlier first of those that are equally alike."""
+        """Returns the texts by similarity, the most similar first. Ties keep their order."""
         if isinstance(self.embedder, Fitted):
             self.embedder.fit([query, *texts])
             asked, *others = await self.embedder.embed([query, *texts])
@@ -158,8 +160,8 @@ class Recall:
         return [texts[i] for i in sorted(range(len(texts)), key=lambda i: -likeness[i])]
 
     async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
-        """The vectors, each text asked for once: the same snippets come up at every step, and in
-        every draw of training.
+        """Returns the vectors. Each text is embedded once, because the same snippets recur at every
+        step and in every training draw.
         """
         if new := [text for text in dict.fromkeys(texts) if text not in self.known]:
             if len(self.known) + len(new) > _MAX_KNOWN:

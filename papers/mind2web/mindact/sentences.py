@@ -1,5 +1,5 @@
-"""What another model writes once about a conversation, and a file that keeps it: why an earlier
-action was right (memory refinement), and instructions that stand alone (the baseline CAR).
+"""Texts that another model writes once for a conversation, and the file that caches them: reasons
+for earlier actions (memory refinement), and standalone instructions (the baseline CAR).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Line(msgspec.Struct):
 
 
 class Sentences:
-    """Sentences by key, in a file if it has a path: what was asked for is there in the next run."""
+    """Cached sentences by key. With a path they are kept in a file and reused by the next run."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -51,7 +51,7 @@ class Sentences:
             try:
                 kept = msgspec.json.decode(line, type=_Line)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                if number == len(lines):  # a run was killed while it wrote: it is asked for again
+                if number == len(lines):  # incomplete line of an interrupted run
                     break
                 raise UsageError(
                     f'{path}, line {number}: {error}; each line is {{"key": …, "text": …}}'
@@ -62,15 +62,15 @@ class Sentences:
     async def get(
         self, key: str, model: LanguageModel | None, what: str, ask: Callable[[], Awaitable[str]]
     ) -> str:
-        """The sentence of that key, asked for where it is not there. Raises NoEvidenceError where
-        nobody can be asked, and what the model raises.
+        """Returns the sentence for a key, and requests it if it is not cached. Raises
+        NoEvidenceError without a model, and the model's errors.
         """
         if key not in self._kept:
             async with self._asking.setdefault(key, asyncio.Lock()):
                 if key not in self._kept:
                     if model is None:
                         raise NoEvidenceError(
-                            f"{self._path} has no {what} for {key}: name a model that writes it"
+                            f"{self._path} has no {what} for {key}: name a model to write it"
                         )
                     self._keep(_Line(key, await ask(), model.name))
             self._asking.pop(key, None)
@@ -94,10 +94,10 @@ def _opened(path: Path) -> Sentences:
 
 
 def sentences_in(path: Path | None) -> Sentences:
-    """Those of a file, shared by all episodes of this process; without one they are kept for one
-    policy.
+    """Returns the cache of a file, shared by all episodes of this process. Without a path, the
+    cache belongs to one policy.
 
-    Raises UsageError, also for a line that is broken.
+    Raises UsageError if the file cannot be read or has an invalid line.
     """
     return Sentences(None) if path is None else _opened(path.resolve())
 
@@ -110,8 +110,8 @@ async def rationale(
     kept: Sentences,
     prompt: str,
 ) -> str:
-    """Why the recorded action of an earlier step was right. `page` is the page around its element,
-    `positive`, only.
+    """Returns the reason why the recorded action of an earlier step was right. `page` is the page
+    cut around its element, `positive`, only.
     """
 
     async def ask() -> str:
@@ -127,7 +127,9 @@ async def rationale(
 
 
 async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, prompt: str) -> str:
-    """The instruction of a turn so that it stands alone; as it is in the first turn."""
+    """Returns the instruction of a turn, rewritten to be standalone. The first turn's instruction
+    is unchanged.
+    """
     if not task.earlier:
         return task.goal
 

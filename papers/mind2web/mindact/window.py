@@ -1,9 +1,9 @@
-"""How much of earlier steps a request has room for: each part is cut to a length, and what came
-first goes first.
+"""Fits earlier steps into a request: each part is truncated to a length, and the earliest parts are
+dropped first.
 
-Parts are cut one by one (512 tokens), the current step is never cut for earlier ones, and of these
-stays what the whole leaves room for (2,048 tokens), counted from the end: Self-MAP's rules. Token
-by token, or by whole steps.
+Rules of Self-MAP: each part is truncated separately (512 tokens), and the current step is never cut
+to make room for earlier ones. Earlier steps fill the remaining room (2,048 tokens in all), counted
+from the end. They are cut by tokens or by whole steps.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _PIECE = re.compile(r"\w{1,4}|[^\w\s]")
 _HUMAN, _ASSISTANT = "### Human:\n", "### Assistant:\n"
 _FILES = ("tokenizer.json", "tokenizer_config.json")
 Span = tuple[int, int]
-Tokens = Callable[[str], Sequence[Span]]  # the beginning and the end of each token, in order
+Tokens = Callable[[str], Sequence[Span]]  # the start and end of each token, in order
 _T = TypeVar("_T")
 
 
 def rough_tokens(text: str) -> Sequence[Span]:
-    """Without a tokenizer: each sign is a token, and so are four letters of a word. Markup has
-    hardly more of them.
+    """Estimates the tokens without a tokenizer: each punctuation mark, and each four letters of a
+    word, is a token. Markup rarely has more.
     """
     return [match.span() for match in _PIECE.finditer(text)]
 
 
 def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
-    """By the tokenizer of that name, else that of the model's folder where it has one, else about.
+    """Returns the tokenizer of that name, else that of the model's folder, else an estimate.
 
-    Raises UsageError for a name that has no tokenizer, MissingExtraError without transformers.
+    Raises UsageError for an unknown tokenizer, and MissingExtraError without transformers.
     """
-    folder = getattr(model, "path", None)  # a model in this process has one
+    folder = getattr(model, "path", None)  # a model in this process has a path
     if (
         name is None
         and isinstance(folder, Path)
@@ -64,7 +64,7 @@ def _tokenizer(name: str) -> Tokens:
         raise UsageError(f"tokenizer: {name} cannot be loaded: {error_cause(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
         raise UsageError(
-            f"tokenizer: {name} cannot tell where its tokens are; give one that has a {_FILES[0]}"
+            f"tokenizer: {name} cannot return token offsets; use one with a {_FILES[0]}"
         )
 
     def encode(text: str) -> Sequence[Span]:
@@ -77,7 +77,7 @@ def _tokenizer(name: str) -> Tokens:
 
 
 def _from_file(file: Path) -> Tokens:
-    """Without transformers, which takes seconds to import."""
+    """Loads a tokenizer without transformers, whose import takes seconds."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -92,12 +92,12 @@ def _from_file(file: Path) -> Tokens:
 
 
 def _not_empty(spans: Sequence[Span]) -> Sequence[Span]:
-    """The tokens that stand for something."""
+    """Returns the tokens with at least one character."""
     return [(start, end) for start, end in spans if end > start]
 
 
 def first(tokens: Tokens, text: str, count: int) -> str:
-    """The text up to its token of that number."""
+    """Returns the first `count` tokens of the text."""
     spans = tokens(text)
     if len(spans) <= count:
         return text
@@ -105,7 +105,7 @@ def first(tokens: Tokens, text: str, count: int) -> str:
 
 
 def last(tokens: Tokens, text: str, count: int) -> str:
-    """The text from where so many tokens are left."""
+    """Returns the last `count` tokens of the text."""
     spans = tokens(text)
     if len(spans) <= count:
         return text
@@ -113,7 +113,7 @@ def last(tokens: Tokens, text: str, count: int) -> str:
 
 
 class Window:
-    """Puts a request together within its limits."""
+    """Assembles a request within its token limits."""
 
     def __init__(
         self, tokens: Tokens, part: int | None, total: int, truncate: Literal["token", "snippet"]
@@ -123,7 +123,7 @@ class Window:
     def trained(
         self, system: str, history: Sequence[Passage], current: Passage
     ) -> tuple[Message, ...]:
-        """The form of models that were trained on it: what the agent is, and one text with all
+        """Returns the request for trained models: the system prompt, and one text with all
         steps.
         """
         system, now = self._cut("", system, ""), self._written(current)
@@ -138,8 +138,8 @@ class Window:
     def chat(
         self, system: str, examples: Sequence[Passage], history: Sequence[Passage], current: Passage
     ) -> tuple[Message, ...]:
-        """The form of chat models: each step is a turn of its own. Steps stay whole, so that
-        quotations do; examples are not counted.
+        """Returns the request for chat models, with one turn for each step. Steps stay whole, so
+        that quotations stay intact; examples do not count against the limit.
         """
         turns = [self._turns(passage) for passage in history]
         now = self._turns(current)
@@ -174,7 +174,7 @@ class Window:
         )
 
     def _cut(self, before: str, text: str, after: str) -> str:
-        """A part within its limit; what frames it stays."""
+        """Truncates a part to its limit and keeps the text around it."""
         if self._part is not None:
             text = first(
                 self.tokens, text, max(0, self._part - self._count(before) - self._count(after))
@@ -185,7 +185,7 @@ class Window:
         return len(self.tokens(text))
 
     def _latest(self, steps: Sequence[_T], sizes: Sequence[int], room: int) -> Sequence[_T]:
-        """The last steps that have room together."""
+        """Returns the latest steps that fit together."""
         kept = len(steps)
         while kept and (room := room - sizes[kept - 1]) >= 0:
             kept -= 1

@@ -1,5 +1,5 @@
 """Recorded pages as models read them: cut around candidates, as text, with choices (Mind2Web and
-what follows it).
+its successors).
 """
 
 from __future__ import annotations

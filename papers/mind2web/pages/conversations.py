@@ -1,7 +1,7 @@
-"""Turns of one conversation joined again: the earlier turns with the pages that were shown in them.
+"""Rejoins the turns of one conversation: the earlier turns with the pages they were recorded with.
 
-A file holds the pages of a turn once, with the turn; `task.earlier` has the actions only, since
-files would otherwise grow with the square of the turns.
+A file holds the pages of a turn once, with the turn. `task.earlier` has only the actions; otherwise
+the file size would grow with the square of the number of turns.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from prill.types import Observation, Step, Trajectory
 
 
 def format_conversation(trajectory: Trajectory) -> str:
-    """The conversation that a turn belongs to; a task of one turn is its own."""
+    """Returns the name of the conversation that a turn belongs to. A single task is its own
+    conversation.
+    """
     return str(trajectory.metadata.get("conversation", trajectory.id))
 
 
 def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
     """Puts the earlier turns of a conversation, pages included, into `task.earlier`.
 
-    The turns of a conversation stand together in a file; one conversation is held in memory at a
-    time.
+    The turns of a conversation have to be adjacent in the file. One conversation at a time is held
+    in memory.
 
     Args:
         trajectories: The turns, in the order of the file.
@@ -43,7 +45,7 @@ def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
 
 
 def without_pages(turn: Trajectory) -> Trajectory:
-    """The turn as a later one of its conversation names it: its goal and actions, no pages and no
+    """Returns the turn in the form for `task.earlier`: its goal and actions, without pages and
     earlier turns.
     """
     steps = tuple(Step(Observation(), step.action) for step in turn.steps)

@@ -1,6 +1,4 @@
-"""Which of a page's candidates is meant: each is scored by a ranker, and counted is how often the
-right one comes first.
-"""
+"""Ranks a page's candidates with a ranker, and measures how often the right one comes first."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from prill.papers.mind2web.pages.state import read_state
 from prill.papers.mind2web.pages.tree import RecordedPage, ranker_query
 from prill.types import Trajectory
 
-# Where recall is told (Self-MAP, ACL 2024, its ranker's evaluation).
+# The cutoffs of recall (Self-MAP, ACL 2024, its ranker's evaluation).
 RECALLS = (3, 5, 10, 20, 50, 100)
 # Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), section
 # 3.2: usual values.
@@ -41,33 +39,33 @@ Reader = Callable[[str | os.PathLike[str]], Iterator[Trajectory | BadLine]]
 
 
 class Ranker(Protocol):
-    """Says how well texts fit a query."""
+    """Scores how well texts match a query."""
 
     @property
     def name(self) -> str:
-        """Which ranker, and which weights: goes on record with its scores."""
+        """The name of the ranker, including its weights. It is recorded with the scores."""
         ...
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """A number for each text, in their order; the higher, the better."""
+        """Returns a score for each text, in their order. Higher is better."""
         ...
 
 
 class Bm25:
-    """By the words that a candidate shares with the query, rare ones of the page first (Okapi
-    BM25). It needs no model.
-    """
+    """Okapi BM25 over the words that a candidate shares with the query. It needs no model."""
 
     name = "bm25"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """The candidates of one page are the collection that tells which words are rare."""
+        """Returns the scores. The candidates of one page are the collection for document
+        frequencies.
+        """
         return bm25(query, texts)
 
 
 def bm25(query: str, texts: Sequence[str]) -> list[float]:
-    """The score of each text (Robertson and Zaragoza 2009, equation 3.15), with a rarity that is
-    never negative.
+    """Returns the BM25 score of each text (Robertson and Zaragoza 2009, equation 3.15), with a
+    non-negative inverse document frequency.
     """
     bags = [Counter(_WORD.findall(text.lower())) for text in texts]
     lengths = [bag.total() for bag in bags]
@@ -92,8 +90,8 @@ class _Embeds(Protocol):
 
 
 class ByEmbedding:
-    """By the cosine between the vectors of query and candidate. `embedder` gives rows of length
-    1.
+    """Ranks by the cosine similarity of query and candidate vectors. `embedder` returns rows of
+    length 1.
     """
 
     def __init__(self, embedder: _Embeds) -> None:
@@ -101,11 +99,11 @@ class ByEmbedding:
 
     @property
     def name(self) -> str:
-        """`embedding` and the embedder's own."""
+        """`embedding` and the name of the embedder."""
         return f"embedding {self.embedder.name}"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """One that learns which words tell texts apart learns it from this page."""
+        """Returns the scores. An embedder that needs fitting is fitted to this page."""
         if callable(fit := getattr(self.embedder, "fit", None)):
             fit([query, *texts])
         rows = await self.embedder.embed([query, *texts])
@@ -114,8 +112,8 @@ class ByEmbedding:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """The candidates of a step with their scores, in the order that the state gave; `right` are
-    those that were acted on.
+    """The scored candidates of a step, in the order of the state. `right` are the recorded
+    targets.
     """
 
     scores: Mapping[str, float]
@@ -123,53 +121,53 @@ class Ranked:
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Places from 0, the highest score first; of equal scores, the one that the state named
-        first.
+        """Returns the rank of each candidate from 0, the highest score first. Ties keep the state's
+        order.
         """
         order = sorted(self.scores, key=lambda id: -self.scores[id])
         return {id: place for place, id in enumerate(order)}
 
     @property
     def place(self) -> int | None:
-        """The best place of a right candidate; None where none is among them."""
+        """Returns the best rank of a right candidate. None if no candidate is right."""
         ranks = self.ranks
         return min((ranks[id] for id in self.right if id in ranks), default=None)
 
 
 async def rank_step(trajectory: Trajectory, index: int, ranker: Ranker) -> Ranked:
-    """The candidates of a recorded step by a ranker; equal texts are scored once.
+    """Ranks the candidates of a recorded step. Equal texts are scored once.
 
-    A candidate that the page does not have scores lowest. Raises InputError for what is no recorded
-    page, and for a score that is no number.
+    A candidate that is not on the page gets the lowest score. Raises InputError if the step is not
+    a recorded page or a score is not finite.
     """
     texts, query = candidate_texts(trajectory, index)
     different = distinct(texts)
     found = await ranker.score(query, different) if different else ()
-    # it would be no place in an order, and no score in a file
+    # a non-finite score cannot be ordered or written to a file
     if not all(map(math.isfinite, found)):
         raise InputError(
-            f"{trajectory.id}, step {index}: {ranker.name} gave a score that is no number"
+            f"{trajectory.id}, step {index}: {ranker.name} gave a score that is not a number"
         )
     return ranked(trajectory, index, texts, dict(zip(different, found, strict=True)))
 
 
 def distinct(texts: Mapping[str, str | None]) -> list[str]:
-    """Each text once."""
+    """Returns each text once."""
     return list(dict.fromkeys(text for text in texts.values() if text is not None))
 
 
 def ranked(
     trajectory: Trajectory, index: int, texts: Mapping[str, str | None], found: Mapping[str, float]
 ) -> Ranked:
-    """The candidates of a step, by the scores that were found for their texts."""
+    """Combines the candidates of a step with the scores of their texts."""
     lowest = min(found.values(), default=0.0) - 1.0
     scores = {id: lowest if text is None else float(found[text]) for id, text in texts.items()}
     return Ranked(scores, _right(trajectory, index))
 
 
 def candidate_texts(trajectory: Trajectory, index: int) -> tuple[dict[str, str | None], str]:
-    """What a ranker reads at a step: each candidate's text, None for one that the page does not
-    have, and the query.
+    """Returns the ranker's input at a step: each candidate's text (None if it is not on the page),
+    and the query.
     """
     try:
         state = read_state(trajectory.steps[index].observation.text or "")
@@ -182,11 +180,11 @@ def candidate_texts(trajectory: Trajectory, index: int) -> tuple[dict[str, str |
 
 @dataclass(frozen=True, slots=True)
 class RankingFigures:
-    """How well steps were ranked. A step without a right candidate counts as missed everywhere, and
-    in `without`.
+    """Ranking metrics. A step without a right candidate counts as a miss in every metric, and in
+    `without`.
 
-    `accuracy`: a right candidate is first. `mrr`: the mean of one over its place. `recall`: it is
-    among the first so many. `chance`: the accuracy that is expected of ranks drawn by lot.
+    `accuracy`: a right candidate is first. `mrr`: the mean reciprocal rank. `recall`: a right
+    candidate is among the first k. `chance`: the expected accuracy of a random order.
     """
 
     steps: int
@@ -198,7 +196,7 @@ class RankingFigures:
 
 
 class RankingTally:
-    """Counts steps as they are ranked; `figures` may be asked at any time."""
+    """Counts ranked steps. `figures` is available at any time."""
 
     def __init__(self) -> None:
         self._places: Counter[int | None] = Counter()
@@ -211,7 +209,7 @@ class RankingTally:
             self._chance += len(ranked.right & ranked.scores.keys()) / len(ranked.scores)
 
     def figures(self) -> RankingFigures:
-        """All steps so far."""
+        """Returns the metrics of all steps so far."""
         steps = self._places.total()
 
         def share(most: int) -> float:
@@ -235,8 +233,8 @@ class RankingTally:
 
 @dataclass
 class RankTally:
-    """How far the ranking of a file is. `kept` steps were done before; `problems` tells of turns
-    that could not be read.
+    """The progress of ranking a file. `kept` steps were done by an earlier run; `problems` lists
+    turns that could not be read.
     """
 
     turns: int = 0
@@ -248,7 +246,7 @@ class RankTally:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A step that was ranked, in the file of what is done."""
+    """A ranked step in the progress file."""
 
     sample: str
     scores: dict[str, float]
@@ -256,7 +254,9 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """The first line of that file: whose scores follow, and of which trajectories."""
+    """The first line of the progress file: the ranker and the trajectories of the scores that
+    follow.
+    """
 
     format: str
     ranker: str
@@ -277,14 +277,13 @@ async def rank_file(
     stop: asyncio.Event | None = None,
     progress: Callable[[RankTally], object] = lambda tally: None,
 ) -> RankTally:
-    """Scores every candidate of a file of gold trajectories, into a score file
+    """Scores every candidate in a file of gold trajectories and writes a score file
     (`prill.papers.mind2web.pages.scores` reads it).
 
-    What is done stands in `OUTPUT.steps` until the end, and the same call goes on from there;
-    `stop` ends it after a step. `read` reads the file, where it is not of trajectories.
-    `reordered`: also the trajectories with their candidates in the new order. Turns that cannot be
-    read are left out and told. Raises UsageError where `OUTPUT.steps` is of another ranker or other
-    trajectories.
+    Finished steps are in `OUTPUT.steps` until the end, and the same call resumes there; `stop` ends
+    the run after a step. `read` reads the file if it does not hold trajectories. `reordered` also
+    writes the trajectories with their candidates in the new order. Unreadable turns are skipped and
+    reported. Raises UsageError if `OUTPUT.steps` belongs to another ranker or other trajectories.
     """
     place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
     for path in (output, place) if reordered is None else (output, place, reordered):
@@ -321,7 +320,7 @@ async def _ranked_lines(
     tally: RankTally,
     done: Iterator[_Line],
 ) -> AsyncIterator[_Line]:
-    """A line for each step that is not done; `done` are the first ones, in their order."""
+    """Yields a line for each step that is not done. `done` are the first steps, in order."""
     before = next(done, None)
     for turn in read(gold):
         tally.turns += 1
@@ -343,15 +342,15 @@ async def _ranked_lines(
 
 
 def _open_log(path: Path, about: _About, resume: bool) -> _Log:
-    """Opens the file of what is done. Raises UsageError where it is of another ranker or of other
+    """Opens the progress file. Raises UsageError if it belongs to another ranker or other
     trajectories.
     """
 
     def check(record: _Line | _About, start: int) -> None:
         if start == 0 and record != about:
             raise UsageError(
-                f"{path}: is of another ranker or of other trajectories; choose another output, or "
-                "begin again",
+                f"{path}: belongs to another ranker or other trajectories; choose another "
+                "output, or start again",
                 parameters=("output", "resume"),
             )
 
@@ -379,14 +378,14 @@ def _decode(line: bytes) -> _Line | _About:
 
 
 def _done(log: _Log) -> Iterator[_Line]:
-    """The steps that are done, as far as the file goes when this begins: it grows meanwhile."""
+    """Yields the finished steps up to the file's current end. The file grows during iteration."""
     steps = sum(start > 0 for start, _ in log.lines())
     for _, line in islice(log.lines(), 1, steps + 1):
         yield msgspec.json.decode(line, type=_Line)
 
 
 def _write_scores(output: str | os.PathLike[str], log: _Log) -> None:
-    """The score file, a step at a time: it may be larger than memory."""
+    """Writes the score file one step at a time, because it may be larger than memory."""
     with writing(output) as file:
         for name, opening in (("scores", b'{"scores":{'), ("ranks", b'},"ranks":{')):
             file.write(opening)
@@ -406,7 +405,7 @@ def _read(gold: str | os.PathLike[str]) -> Iterator[Trajectory | BadLine]:
 
 
 def _reordered(gold: Iterable[Trajectory | BadLine], log: _Log) -> Iterator[Trajectory]:
-    """The turns with their candidates by the scores, the best first."""
+    """Yields the turns with their candidates by score, the best first."""
     lines = _done(log)
     line = next(lines, None)
     for turn in gold:
@@ -422,7 +421,7 @@ def _reordered(gold: Iterable[Trajectory | BadLine], log: _Log) -> Iterator[Traj
             if len(found) == len(set(samples)):
                 yield with_scores(turn, found)
         except (InputError, ValueError):
-            continue  # told when it was to be ranked
+            continue  # already reported when it was to be ranked
 
 
 def _right(turn: Trajectory, index: int) -> frozenset[str]:
@@ -431,7 +430,7 @@ def _right(turn: Trajectory, index: int) -> frozenset[str]:
 
 def _digest(path: str | os.PathLike[str]) -> str:
     digest = hashlib.sha256()
-    if Path(path).suffix == ".parquet":  # its bytes are no lines
+    if Path(path).suffix == ".parquet":  # Parquet is binary, without lines
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     for line in read_lines(path):

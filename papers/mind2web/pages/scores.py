@@ -1,5 +1,5 @@
-"""What a ranker says of every candidate, in a file: Mind2Web's score files,
-`{"scores": {sample: {node: score}}, "ranks": …}`.
+"""Reads and applies Mind2Web's score files, a ranker's scores of every candidate: `{"scores":
+{sample: {node: score}}, "ranks": …}`.
 
 A sample is a step: the id of its turn, `_`, and the `action_uid` of its action. Rank 0 is the best.
 """
@@ -26,8 +26,8 @@ class _File(msgspec.Struct):
 
 
 def sample_ids(trajectory: Trajectory) -> tuple[str, ...]:
-    """The ids under which the steps of a turn stand in a score file. Raises InputError for what is
-    no turn of Mind2Web.
+    """Returns the sample ids of a turn's steps in a score file. Raises InputError if the turn is
+    not from Mind2Web.
     """
     uids = trajectory.metadata.get("uids")
     if not isinstance(uids, list | tuple) or len(uids) != len(trajectory.steps):
@@ -39,8 +39,8 @@ def sample_ids(trajectory: Trajectory) -> tuple[str, ...]:
 
 
 def with_scores(trajectory: Trajectory, scores: Scores) -> Trajectory:
-    """The turn with its candidates in the order of these scores; what has none comes after, in the
-    order that it had.
+    """Returns the turn with its candidates in the order of these scores. Candidates without a score
+    come last, in their original order.
     """
     steps = [
         _ordered(step, scores.get(sample))
@@ -50,14 +50,16 @@ def with_scores(trajectory: Trajectory, scores: Scores) -> Trajectory:
 
 
 def by_score(candidates: tuple[str, ...], scores: Mapping[str, float]) -> tuple[str, ...]:
-    """The candidates, the best first; of two with one score, and of those without, the one that
-    came first.
+    """Sorts the candidates, the best first. Ties and candidates without a score keep their
+    order.
     """
     return tuple(sorted(candidates, key=lambda id: -scores.get(id, float("-inf"))))
 
 
 def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
-    """The scores of a file in JSON, plain or gzip. Raises InputError where it is none."""
+    """Reads the scores of a JSON file, plain or gzip. Raises InputError if the file is not a score
+    file.
+    """
     try:
         with open_lines(path) as file:
             return msgspec.json.decode(file.read(), type=_File).scores
@@ -70,7 +72,8 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
         RecursionError,
     ) as error:
         raise InputError(
-            f'{path}: no score file, which is {{"scores": {{sample: {{node: score}}}}}}: {error}'
+            f'{path}: not a score file of the form {{"scores": {{sample: {{node: score}}}}}}: '
+            f"{error}"
         ) from None
 
 

@@ -1,7 +1,7 @@
-"""What an agent is shown of a recorded page: the actions already taken, the candidates by rank, and
-the page itself.
+"""The observation of a recorded page: the actions already taken, the candidates by rank, and the
+page itself.
 
-All of it is one text, so that an observation holds it as it holds any page:
+The state is one text, so that an observation stores it like any page:
 
     Previous actions:
       [link]  Restaurants -> CLICK
@@ -10,11 +10,11 @@ All of it is one text, so that an observation holds it as it holds any page:
     <html>…</html>
 
 Candidates are `backend_node_id`s of the page's nodes, the best first. The actions are those of the
-recording, not the agent's: each step is asked for as if all before it had been right (teacher
-forcing, Self-MAP, ACL 2024, section on the task). Where it is known what they were done to, a line
-has their targets, `-` for what is lost. A step that nobody is asked about, since its target is not
-among the best, has its candidates in a line of their own. What the website is about
-(`Domain: Travel`, `Subdomain: Airlines`) stands before the candidates where it is known.
+recording, not the agent's (teacher forcing, Self-MAP, ACL 2024, section on the task). If their
+targets are known, a line lists them, with `-` for a lost target. If the target of the step is not
+among the best candidates, no model is asked, and the candidates are on a separate line
+(`Withheld:`). The website's topic (`Domain: Travel`, `Subdomain: Airlines`) precedes the candidates
+if it is known.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class PageState:
         page: The page, as `cleaned_html`.
         candidates: The node ids of the candidates, the best first.
         past: The actions already taken, oldest first: `[role]  label -> OP: value`.
-        targets: The node id of each of these actions, "" where it is lost. Empty: none is known.
-        withheld: The candidates of a step that no model is asked about: `candidates` is then empty.
+        targets: The node id of each of these actions, "" if it is lost. Empty: none is known.
+        withheld: The candidates of a step that is not sent to a model; `candidates` is then empty.
         domain: The website's domain, "" where it is not known.
         subdomain: The website's subdomain, "" where it is not known.
     """
@@ -55,8 +55,8 @@ class PageState:
     subdomain: str = ""
 
     def text(self) -> str:
-        """The state as one text; `read_state` reads it."""
-        # so none can pass for another line
+        """Formats the state as one text, which `read_state` parses."""
+        # so that no action can imitate another line
         past = [_INDENT + " ".join(action.splitlines()) for action in self.past]
         targets = (
             [" ".join([_TARGETS, *(target or _LOST for target in self.targets)])]
@@ -85,11 +85,12 @@ def read_state(text: str) -> PageState:
     head, found, rest = text.partition(f"\n{_CANDIDATES}")
     if not found or not head.startswith(_PAST):
         raise ValueError(
-            f"no state of a recorded page: it begins with {_PAST!r} and has a line {_CANDIDATES!r}"
+            f"not the state of a recorded page, which begins with {_PAST!r} and has a "
+            f"line {_CANDIDATES!r}"
         )
     candidates, _, page = rest.partition("\n")
     lines = head.split("\n")[1:]
-    # from the end, as `PageState.text` writes them
+    # from the end, in the order that `PageState.text` writes
     subdomain, domain, withheld, targets = (
         lines.pop().removeprefix(name).split() if lines and lines[-1].startswith(name) else []
         for name in (_SUBDOMAIN, _DOMAIN, _WITHHELD, _TARGETS)

@@ -1,9 +1,9 @@
-"""How far a predicted action is the recorded one: the three schemes of Mind2Web's papers, and what
-a recorded step asks for.
+"""Scores a predicted action against the recorded one, in the three schemes of Mind2Web's papers,
+and reads the target of a recorded step.
 
-`generation` and `multi-choice` are MindAct's two evaluators as Self-MAP (ACL 2024) uses them: any
-positive counts, and they differ in whether punctuation that stands alone counts as a word.
-`synapse` (arXiv 2306.07863) reads the action's text: only the first positive counts.
+`generation` and `multi-choice` are MindAct's two evaluators as Self-MAP (ACL 2024) uses them. Any
+positive counts. They differ in whether a standalone punctuation mark counts as a word. `synapse`
+(arXiv 2306.07863) reads the action's text; only the first positive counts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _SAID = re.compile(r"(?:(?<!\S)(CLICK|SELECT|TYPE) )?\[([^\]]*)\](?: \[([^\]]+)\
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a recorded step asks for: its positives, the operation (`CLICK`, `TYPE`, `SELECT`) and
+    """The target of a recorded step: its positives, the operation (`CLICK`, `TYPE`, `SELECT`) and
     its value.
 
-    `ranks` has the place of each positive among the candidates, from 0; None: it is none of them.
+    `ranks` has the rank of each positive among the candidates, from 0. None: the positive is not a
+    candidate.
     """
 
     positives: tuple[str, ...]
@@ -36,7 +37,7 @@ class Asked:
     value: str = ""
 
     def within(self, top: int) -> tuple[str, ...]:
-        """The positives among the best `top` candidates."""
+        """Returns the positives among the best `top` candidates."""
         return tuple(
             id
             for id, rank in zip(self.positives, self.ranks, strict=True)
@@ -45,7 +46,7 @@ class Asked:
 
     @property
     def text(self) -> str:
-        """The action in Synapse's form: `TYPE [12] [new york]`."""
+        """Formats the action in Synapse's form: `TYPE [12] [new york]`."""
         return said(self.operation, self.positives[0] if self.positives else "", self.value)
 
 
@@ -66,7 +67,7 @@ class StepScore:
 
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """How steps are marked.
+    """The scoring scheme of steps.
 
     A step without a right element among the best `top` candidates has element 0, F1 0 and no
     success, whatever was done.
@@ -86,7 +87,7 @@ class Marking:
         """Scores a predicted action.
 
         Args:
-            asked: What the recorded step asks for.
+            asked: The target of the recorded step.
             done: The predicted action. None: there is none.
 
         Returns:
@@ -99,7 +100,7 @@ class Marking:
             return self._by_text(asked, done.text)
         operation = "" if done.kind == "none" else done.kind.upper()
         element = float(done.target in positives)
-        # also of a click: MindAct's evaluators count a value that nobody asked for
+        # even for a click: MindAct's evaluators count a superfluous value
         words = f"{operation} {done.value or ''}"
         f1 = word_f1(
             words, _words(asked.operation, asked.value), punctuation=self.scheme == "multi-choice"
@@ -128,7 +129,7 @@ USUAL = Marking()
 
 
 def describe_step(step: Step) -> Asked:
-    """Reads what a recorded step asks for.
+    """Reads the target of a recorded step.
 
     Args:
         step: A step whose observation is a recorded page.
@@ -151,19 +152,19 @@ def describe_step(step: Step) -> Asked:
 
 
 def said(operation: str, id: str, value: str | None) -> str:
-    """An action as Synapse has it said: `CLICK [8635]`, `TYPE [12] [new york]`."""
+    """Formats an action in Synapse's form: `CLICK [8635]`, `TYPE [12] [new york]`."""
     return f"{operation} [{id}]" + (f" [{value}]" if value and operation != "CLICK" else "")
 
 
 def read_said(text: str) -> tuple[str | None, str | None, str | None]:
-    """Operation, id and value of such a text; None for what it does not have."""
+    """Parses operation, id and value from Synapse's form. A missing part is None."""
     found = _SAID.search(text)
     return (found[1], found[2], found[3]) if found else (None, None, None)
 
 
 def word_f1(predicted: str, gold: str, *, punctuation: bool) -> float:
-    """F1 of two sets of words; case tells them apart. Without `punctuation`, a word that is a
-    single mark is none.
+    """Returns the F1 of two sets of words, case-sensitive. Without `punctuation`, single
+    punctuation marks do not count as words.
     """
     ours, theirs = (
         {
@@ -180,7 +181,7 @@ def word_f1(predicted: str, gold: str, *, punctuation: bool) -> float:
 
 
 def _words(operation: str | None, value: str | None) -> str:
-    """The operation with its value, which a click has none of."""
+    """Returns the operation with its value. A click has no value."""
     if operation == "CLICK" or not value:
         return operation or ""
     return f"{operation} {value}" if operation else value

@@ -1,17 +1,15 @@
-"""A recorded page: what is kept of it around some candidates, in text, and the choices that it
-offers.
+"""Cuts a recorded page around candidates, formats it as text, and offers the candidates as choices.
 
-The rules are those of MindAct (Mind2Web, arXiv 2306.06070) as Self-MAP (ACL 2024) uses them. What
-they leave open is decided here:
+The rules are those of MindAct (Mind2Web, arXiv 2306.06070) as Self-MAP (ACL 2024) uses them. This
+module defines the cases that they leave open:
 
-* Texts of `cleaned_html` are elements named `text`. Words that stand in an element directly count
-  as such an element at their place.
-* Parts of a text are one blank apart, however the XML was laid out. An element without children is
-  `<a … />`; one whose children were all cut away is `<a …> </a>`.
-* Of two nodes with one id, the first is meant. A candidate that is a `text` is kept but is no
-  choice, since texts have no id.
-* Entities are never declared by a page: one that declares some is refused, so that none can grow
-  when it is read.
+* Texts of `cleaned_html` are elements named `text`. Text directly inside an element counts as such
+  an element at its position.
+* Parts of a text are separated by one space, regardless of the XML's layout. An element without
+  children is `<a … />`; one whose children were all removed is `<a …> </a>`.
+* If two nodes have the same id, the first one counts. A candidate that is a `text` is kept but is
+  not a choice, because texts have no id.
+* A page that declares XML entities is refused, to prevent entity expansion attacks.
 """
 
 from __future__ import annotations
@@ -32,12 +30,12 @@ Brackets = Literal["round", "angle"]
 Ids = Literal["short", "original", "none"]
 
 _ID, _TEXT = "backend_node_id", "text"
-_MAX_PAGES = 32  # kept parsed: those of a conversation
+_MAX_PAGES = 32  # parsed pages that are cached: those of a conversation
 _DEPTH, _DESCENDANTS, _SIBLINGS = 6, 50, 3  # kept around a candidate: MindAct's settings
-# of an attribute, and of all of an element's or of a text
+# limits for an attribute value, and for all of an element's attributes or a text
 _LONG_WORD, _VALUE_WORDS, _WORDS = 15, 5, 20
 _CHOICE_WORDS, _ANCESTOR_WORDS, _TARGET_WORDS, _QUERY_ACTIONS = 10, 50, 100, 3
-# in this order, as MindAct reads them
+# in MindAct's order
 _ATTRIBUTES = (
     "role",
     "aria_role",
@@ -71,13 +69,13 @@ _ENTITIES = {
     "#40": "(",
     "#41": ")",
 }
-_OPEN = "\x00"  # in no page, as XML has none: a slash of the page's own is left alone
+_OPEN = "\x00"  # XML cannot contain it, so no page does; the page's own slashes are unchanged
 _ENTITY = re.compile("&(" + "|".join(_ENTITIES) + ");")
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateChoice:
-    """A candidate as it is offered: its node, and the first 10 words of its text."""
+    """A candidate as offered to the model: its node, and the first 10 words of its text."""
 
     id: str
     text: str
@@ -98,19 +96,18 @@ class CandidateView:
 
 
 class RecordedPage:
-    """A page of `cleaned_html`, parsed once.
+    """A parsed page of `cleaned_html`.
 
     Args:
         html: The page.
 
     Raises:
-        InputError: The text is not such a page.
+        InputError: The text is not a page of this form.
     """
 
     def __init__(self, html: str) -> None:
-        # Nodes are numbers in the order of the document, so that a subtree is a range, and nothing
-        # here is recursive.
-        # an lxml element; the words themselves, where they stand in an element directly
+        # Nodes are numbered in document order, so that a subtree is a range and no function is
+        # recursive. An item is an lxml element, or the text of a text directly inside an element.
         self._elements: list[Any] = []
         self._parents: list[int] = []
         self._words: list[bool] = []  # whether it is a text
@@ -122,7 +119,7 @@ class RecordedPage:
         self._read(_parsed(html))
 
     def __contains__(self, id: str) -> bool:
-        """Whether a node has this `backend_node_id`."""
+        """Returns whether a node has this `backend_node_id`."""
         return id in self._nodes
 
     def view(
@@ -158,7 +155,7 @@ class RecordedPage:
         return CandidateView(text, tuple(choices))
 
     def candidate_text(self, id: str) -> str:
-        """Gives what a ranker reads of a candidate.
+        """Returns the text of a candidate that a ranker reads.
 
         Args:
             id: The candidate's node id.
@@ -179,7 +176,7 @@ class RecordedPage:
         )
 
     def _read(self, root: etree._Element) -> None:
-        # what is still to be read: an element or words, and its parent
+        # the stack of elements or texts to visit, each with its parent
         known: list[tuple[Any, int]] = [(root, -1)]
         while known:
             element, parent = known.pop()
@@ -199,7 +196,7 @@ class RecordedPage:
             for child in element.iterchildren(reversed=True):
                 if (tail := child.tail) and not tail.isspace():
                     known.append((tail, node))
-                if isinstance(child.tag, str):  # else a reference to an entity
+                if isinstance(child.tag, str):  # skips references to entities
                     known.append((child, node))
             if (before := element.text) and not before.isspace():
                 known.append((before, node))
@@ -211,7 +208,7 @@ class RecordedPage:
         return self._words[node]
 
     def _kept(self, node: int) -> Iterator[int]:
-        """What is kept for a candidate; texts are kept by their parents."""
+        """Yields the nodes to keep for a candidate. Parents keep their texts."""
         yield node
         above = self._parents[node]
         while above >= 0:
@@ -228,13 +225,13 @@ class RecordedPage:
                 )
         parent = self._parents[node]
         if parent >= 0 and not self._is_text(node):
-            siblings = self._inner[parent]  # itself among them
+            siblings = self._inner[parent]  # including the node itself
             place = bisect_left(siblings, node)
             yield from siblings[max(0, place - _SIBLINGS) : place + _SIBLINGS + 1]
 
     def _pruned(self, candidates: Collection[int]) -> dict[int, list[int]]:
-        """The children that each kept element still has, elements that say nothing replaced by
-        their only child.
+        """Returns the remaining children of each kept element. An element without information is
+        replaced by its only child.
         """
         kept = {
             node
@@ -243,7 +240,7 @@ class RecordedPage:
             if not self._is_text(node)
         } | {0}
         cut: dict[int, list[int]] = {}
-        # the children that are kept, or what stands for them
+        # the kept children, or the elements that replace them
         left: dict[int, list[int]] = {node: [] for node in kept}
         for node in sorted(kept, reverse=True):
             children = sorted([*left[node], *self._texts.get(node, ())])
@@ -274,8 +271,8 @@ class RecordedPage:
         brackets: Brackets | Literal["slashes"],
         without: int | None = None,
     ) -> str:
-        """A subtree as text, with these names as ids; `slashes` is the round form with a slash for
-        each bracket that opens.
+        """Formats a subtree as text with these names as ids. `slashes` selects the round-bracket
+        form, with a slash for each opening bracket.
         """
         parts: list[str] = []
         todo: list[int | str] = [top]
@@ -316,23 +313,23 @@ class RecordedPage:
 
 @lru_cache(_MAX_PAGES)
 def read_page(html: str) -> RecordedPage:
-    """The page of that HTML; the last ones stay parsed. Raises InputError."""
+    """Parses a page and caches it with the most recent ones. Raises InputError."""
     return RecordedPage(html)
 
 
 def ranker_query(goal: str, past: Sequence[str]) -> str:
-    """What a ranker reads of the task: two lines, the goal and the last 3 actions taken.
+    """Returns the ranker's query: two lines, the goal and the last 3 actions taken.
 
-    Labelled as by the candidate generator of Mind2Web's repository, so that its published rankers
-    read what they were trained on; nothing stands where no action was taken.
+    The labels are those of the candidate generator in Mind2Web's repository, so that its published
+    rankers get the input they were trained on. The second line is empty if no action was taken.
     """
     actions = "; ".join(past[-_QUERY_ACTIONS:])
     return f"task is: {' '.join(goal.split())}\nPrevious actions: {actions}"
 
 
 def attribute_summary(attributes: Any) -> str:
-    """What is said of an element's attributes (a mapping): at most 5 short words of each, 20 in
-    all, none said twice.
+    """Summarizes an element's attributes (a mapping): at most 5 short words of each, 20 in all,
+    without duplicates.
     """
     said: list[str] = []
     for name in _ATTRIBUTES:
@@ -354,8 +351,9 @@ def _parsed(html: str) -> etree._Element:
     except ImportError:
         raise MissingExtraError("lxml", "papers") from None
     if "<!ENTITY" in html:
-        raise InputError("the page declares entities of its own, which no page of Mind2Web does")
-    # huge_tree: libxml2 otherwise ends at 256 levels; it still ends at some thousand, by an error
+        raise InputError("the page declares XML entities, which Mind2Web pages do not")
+    # huge_tree: libxml2 otherwise stops at 256 levels; with it, it fails with an error at some
+    # thousand
     options = {
         "resolve_entities": False,
         "no_network": True,
@@ -368,7 +366,7 @@ def _parsed(html: str) -> etree._Element:
             html.encode("utf-8", "replace"), etree.XMLParser(encoding="utf-8", **options)
         )
     except etree.XMLSyntaxError as error:
-        raise InputError(f"the page is no XML: {' '.join(str(error.msg).split())}") from None
+        raise InputError(f"the page is not valid XML: {' '.join(str(error.msg).split())}") from None
 
 
 def _words(element: etree._Element | str) -> str:

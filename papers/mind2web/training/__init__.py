@@ -1,1 +1,3 @@
-"""Trainings on recorded pages: a ranker of candidates, and a planner that answers a policy."""
+"""Training on recorded pages: a ranker of candidates, and a planner that answers a policy's
+prompts.
+"""

@@ -1,4 +1,4 @@
-"""What `prill train ranker` and `prill train planner` do."""
+"""Configurations of `prill train ranker` and `prill train planner`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _RANKER, _PLANNER = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRankerConfig(TrainConfig):
-    """What `prill train ranker` does: a ranker of candidates from gold trajectories of recorded
-    pages.
+    """Configuration of `prill train ranker`: train a candidate ranker on gold trajectories of
+    recorded pages.
     """
 
     trains: ClassVar[Trained] = "ranker"
@@ -35,8 +35,8 @@ class TrainRankerConfig(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainPlannerConfig(TrainConfig):
-    """What `prill train planner` does: a planner that answers a policy, from gold trajectories of
-    recorded pages.
+    """Configuration of `prill train planner`: train a planner that answers a policy's prompts, on
+    gold trajectories of recorded pages.
     """
 
     trains: ClassVar[Trained] = "planner"
@@ -56,13 +56,13 @@ class TrainPlannerConfig(TrainConfig):
         """Checks that a policy is named.
 
         Raises:
-            UsageError: It is the plain prompt, which no policy asks.
+            UsageError: The policy is the plain prompt, which no policy uses.
         """
         if isinstance(self.policy, TeacherConfig) and self.policy.name == PLAIN:
             raise UsageError("a planner learns to answer a policy; name it", parameters=("policy",))
 
     def teacher(self) -> tuple[Teacher | None, dict[str, Any] | None]:
-        """The policy that asks the planner.
+        """Returns the policy whose prompts the planner answers.
 
         Returns:
             The policy, and its name, options and prompts for the record.

@@ -1,9 +1,9 @@
-"""Recorded turns to learn from, read from their file one at a time, and the order in which their
-steps are drawn.
+"""Training data of recorded turns: the turns, read from their file one at a time, and the order of
+the steps.
 
-A file of recorded pages is larger than memory, and each pass draws other candidates: so no rows are
-written. What row `i` of a training holds follows from the seed and `i` alone, whatever process asks
-for it and wherever the training was taken up again.
+A file of recorded pages is larger than memory, and each epoch draws other candidates, so no rows
+are written. Row `i` of a training run depends only on the seed and `i`, in every process and after
+every resume.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class GoldStep:
-    """A step of a file: its turn, its place there, and the conversation that it is of."""
+    """A step of a file: its turn, its index in the turn, and its conversation."""
 
     turn: int
     index: int
@@ -50,8 +50,8 @@ class GoldStep:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """Where a turn stands in its file; `data` is what has no place of its own there (a packed
-    file).
+    """The position of a turn in its file. `data` holds a turn without a position of its own (in a
+    compressed file).
     """
 
     line: int
@@ -62,11 +62,11 @@ class _Turn:
 
 
 class GoldTurns:
-    """The turns of a file of gold trajectories, as `prill convert mind2web` writes it; only their
-    places are in memory.
+    """The turns of a file of gold trajectories that `prill convert mind2web` wrote. Only their
+    positions are in memory.
 
-    `steps` are those with a right candidate, `without` counts the others. Raises UsageError for a
-    file without any, or with broken lines: what is learnt from is not guessed.
+    `steps` are those with a right candidate; `without` counts the others. Raises UsageError for a
+    file without turns or with invalid lines, because training data must be complete.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class GoldTurns:
     ) -> None:
         if is_stream(path):
             raise UsageError(
-                f"{path}: trajectories are read again and again; name a file", parameters=("rows",)
+                f"{path}: trajectories are read several times; name a file", parameters=("rows",)
             )
         expect_unchanged(path)
         self.path = Path(path)
@@ -116,7 +116,7 @@ class GoldTurns:
         return len(self._turns)
 
     def turn(self, number: int) -> Trajectory:
-        """A turn, without the pages of the turns before it."""
+        """Returns a turn, without the pages of earlier turns."""
         if number in self._kept:
             self._kept.move_to_end(number)
             return self._kept[number][0]
@@ -134,18 +134,18 @@ class GoldTurns:
         return turn
 
     def whole_turn(self, number: int) -> Trajectory:
-        """A turn, and in its task the turns before it with their pages."""
+        """Returns a turn, with the earlier turns and their pages in its task."""
         group = self._groups[self._turns[number].group]
         before = group[: group.index(number) + 1]
         *_, turn = rejoined(self.turn(one) for one in before)
         return turn
 
     def place(self, step: GoldStep) -> str:
-        """For people: file, line and step."""
+        """Returns the file, line and step, for messages."""
         return f"{self.path}:{self._turns[step.turn].line}, step {step.index}"
 
     def line(self, step: GoldStep) -> int:
-        """The line of a step's turn."""
+        """Returns the line number of a step's turn."""
         return self._turns[step.turn].line
 
     def _indexed(self, turn: Trajectory, number: int) -> Iterator[GoldStep]:
@@ -162,8 +162,8 @@ class GoldTurns:
 
 @dataclass(frozen=True, slots=True)
 class PagePlan:
-    """All that a training on recorded pages needs to begin; `taught` says which policy puts the
-    steps as lessons.
+    """The data and settings of a training run on recorded pages. `taught` is the policy that
+    formats the steps as training examples.
     """
 
     base: Base
@@ -175,13 +175,15 @@ class PagePlan:
 
     @property
     def digests(self) -> dict[str, object]:
-        """What was learnt from, so that it is known again."""
+        """Returns digests of the training data, to recognize it later."""
         return {"trajectories": self.gold.digest, **self.taught}
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One row of a training: a step, which of its rows in a pass, and which pass."""
+    """One row of a training run: a step, the number of the row among the step's rows in an epoch,
+    and the epoch.
+    """
 
     step: GoldStep
     row: int
@@ -189,7 +191,7 @@ class Draw:
 
 
 class Draws:
-    """The rows of a training in their order: each pass has every step `each` times, shuffled by the
+    """The rows of a training run in order. Each epoch has every step `each` times, shuffled by the
     seed.
     """
 
@@ -206,7 +208,7 @@ class Draws:
         return Draw(self.steps[step], row, seen)
 
     def numbers(self, draw: Draw) -> Random:
-        """What is random about a row: the same wherever it is made."""
+        """Returns the random generator of a row, the same in every process."""
         return Random(f"{self.seed}/{draw.seen}/{draw.step.turn}/{draw.step.index}/{draw.row}")
 
     def _shuffled(self, seen: int) -> list[int]:
@@ -223,42 +225,42 @@ class Draws:
 
 
 def evenly(steps: Sequence[GoldStep], most: int) -> list[GoldStep]:
-    """At most so many of the steps, from all over the file."""
+    """Selects at most `most` steps, spread over the whole file."""
     return list(islice(steps[:: max(1, len(steps) // most)], most))
 
 
 class PageRecipe(ABC):
-    """What a ranker and a planner share: a trainer of transformers' over the steps of a plan, whose
-    rows are made as they are due, and the words of the model card.
+    """Shared code of ranker and planner training: a trainer of transformers over the steps of a
+    plan, whose rows are made on demand, and the text of the model card.
     """
 
     caution: ClassVar[str] = "Its pages are recordings, which no action changed."
     heading: ClassVar[str]
-    kind: ClassVar[str] = ""  # of transformers' trainer: `Seq2Seq`
-    arguments: ClassVar[Mapping[str, Any]] = {}  # what else it is given
+    kind: ClassVar[str] = ""  # prefix of transformers' trainer: `Seq2Seq`
+    arguments: ClassVar[Mapping[str, Any]] = {}  # further arguments of the trainer
 
     @abstractmethod
     def each(self, spec: TrainSpec) -> tuple[int, int]:
-        """How many rows a step has in a pass, and how many one that is kept apart."""
+        """Returns the number of rows of a training step in an epoch, and of an evaluation step."""
 
     @abstractmethod
     def rows(self, plan: PagePlan, draws: Draws, teacher: Teacher | None) -> Any:
-        """The rows as Trainer asks for them."""
+        """Returns the rows as a data set for Trainer."""
 
     @abstractmethod
     def collator(self, plan: PagePlan, model: Any) -> Any:
-        """What makes a batch of rows."""
+        """Returns the collator that makes batches of rows."""
 
     @abstractmethod
     def loss(self, outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
-        """The mean over a batch, however it is divided: the model's own would be added up over the
-        parts.
+        """Returns the mean loss over a batch, independent of gradient accumulation. The model's own
+        loss would be summed over the accumulated parts.
         """
 
     def samples(
         self, spec: TrainSpec, plan: PagePlan, teacher: Teacher | None
     ) -> Callable[[Any, int], list[bytes]] | None:
-        """What gives lines for people at each evaluation; None: there are none."""
+        """Returns a function that makes readable samples at each evaluation. None: no samples."""
         return None
 
     def trainer(
@@ -271,9 +273,9 @@ class PageRecipe(ABC):
         on_gpu: bool,
         teacher: Teacher | None,
     ) -> Any:
-        """The trainer over the plan's steps, with the model loaded."""
+        """Returns the trainer over the plan's steps, with the model loaded."""
         transformers = import_module("transformers")
-        transformers.set_seed(spec.seed)  # the first numbers of a new head are drawn from it
+        transformers.set_seed(spec.seed)  # initializes a new head reproducibly
         settings = training_arguments(
             spec, plan.facts, folder, evaluates=bool(plan.held_out), on_gpu=on_gpu
         )
@@ -301,19 +303,19 @@ class PageRecipe(ABC):
         return trainer
 
     def figures(self, trainer: Any, plan: PagePlan, say: Say) -> dict[str, Any]:
-        """Nothing."""
+        """Returns no further metrics."""
         return {}
 
     def title(self, spec: TrainSpec) -> str:
-        """What it does."""
+        """Returns the title of the model card."""
         return self.heading
 
     def tags(self, spec: TrainSpec) -> str:
-        """What it is."""
+        """Returns the tags of the model card."""
         return f"prill, {spec.trains}"
 
     def learnt_from(self, plan: PagePlan) -> str:
-        """How many steps of how many turns."""
+        """Describes the training data: the numbers of steps and turns."""
         facts = plan.facts
         left_out = (
             f"{plan.gold.without:,} steps have no right candidate, and {facts.overlong:,} "
@@ -327,5 +329,5 @@ class PageRecipe(ABC):
         )
 
     def table(self, figures: Mapping[str, Any]) -> str:
-        """Nothing."""
+        """Returns no table."""
         return ""

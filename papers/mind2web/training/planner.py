@@ -1,8 +1,8 @@
-"""A planner by transformers' Seq2SeqTrainer: a model such as Flan-T5 that learns to answer as a
-policy asks about a page.
+"""Trains a planner with transformers' Seq2SeqTrainer: a model such as Flan-T5 that learns to answer
+a policy's questions about a page.
 
-Each step is seen several times in an epoch, each time about other candidates: the policy draws
-them, and the rows are made as they are due (MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
+Each epoch has each step several times, each time with other candidates. The policy draws them, and
+the rows are made on demand (MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ from prill.refine.training.samples import split
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import model_failures, open_page_base
 
-# what quotations are marked with: a fine-tuned model has its own form, and equal rows are equal
+# marks quotations: a fine-tuned model has a fixed form, and equal rows stay equal
 _CODE = "0" * 8
 
 
 class PlannerRecipe(PageRecipe):
-    """A planner that answers a policy, from recorded pages; only the answer's tokens are learnt."""
+    """Trains a planner that answers a policy, on recorded pages. The loss covers only the answer's
+    tokens.
+    """
 
     heading: ClassVar[str] = "A planner: what to do next on a recorded page"
     kind: ClassVar[str] = "Seq2Seq"
@@ -54,10 +56,10 @@ class PlannerRecipe(PageRecipe):
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
     ) -> PagePlan:
-        """Reads everything, has the policy put each step once, and measures it.
+        """Reads all turns, has the policy format each step once, and measures its length.
 
-        Steps that it has no words for, or whose row is longer than `max_length`, are left out and
-        counted. Raises UsageError for turns or settings with which the training would fail.
+        Steps that the policy cannot format, or whose row is longer than `max_length`, are skipped
+        and counted. Raises UsageError for turns or settings with which training would fail.
         """
         if teacher is None:
             raise UsageError(
@@ -77,9 +79,7 @@ class PlannerRecipe(PageRecipe):
                 reason = reason or f"{turns.place(step)}: {error}"
             say("steps", done, len(turns.steps))
         if not lengths:
-            raise UsageError(
-                f"the policy has no words for any step; {reason}", parameters=("policy",)
-            )
+            raise UsageError(f"the policy cannot format any step; {reason}", parameters=("policy",))
         fitting = [step for step, (asked, _) in lengths.items() if limit is None or asked <= limit]
         if not fitting or (spec.overlong == "error" and len(fitting) < len(lengths)):
             longest = max(lengths, key=lambda step: lengths[step])
@@ -111,22 +111,22 @@ class PlannerRecipe(PageRecipe):
         )
 
     def each(self, spec: TrainSpec) -> tuple[int, int]:
-        """As many draws of candidates as the settings say."""
+        """Returns the configured number of candidate draws."""
         return spec.draws, 1
 
     def rows(self, plan: PagePlan, draws: Draws, teacher: Teacher | None) -> PlannerRows:
-        """What the policy asks."""
+        """Returns the policy's questions as rows."""
         assert teacher is not None, "a plan of a planner has one"
         return PlannerRows(plan.gold, draws, teacher, plan.base.tokenizer, plan.facts.limit)
 
     def collator(self, plan: PagePlan, model: Any) -> Any:
-        """Pads questions and answers."""
+        """Returns a collator that pads questions and answers."""
         return import_module("transformers").DataCollatorForSeq2Seq(
             plan.base.tokenizer, model=model, label_pad_token_id=-100
         )
 
     def loss(self, outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
-        """The mean over the tokens of a batch's answers."""
+        """Returns the mean loss over the tokens of a batch's answers."""
         entropy = import_module("torch").nn.functional.cross_entropy
         logits = outputs.logits.flatten(0, 1).float()
         total = entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum")
@@ -135,7 +135,7 @@ class PlannerRecipe(PageRecipe):
     def samples(
         self, spec: TrainSpec, plan: PagePlan, teacher: Teacher | None
     ) -> Callable[[Any, int], list[bytes]] | None:
-        """What the model says at a few steps."""
+        """Returns a function that samples the model's answers at a few steps."""
         shown = (plan.held_out or plan.learnt)[: spec.samples]
         if teacher is None or not shown:
             return None
@@ -152,10 +152,10 @@ class PlannerRecipe(PageRecipe):
 
 
 class PlannerRows:
-    """The rows as Trainer asks for them: the tokens of a question and of its answer.
+    """A data set for Trainer: the tokens of a question and of its answer.
 
-    A row that turns out longer than `limit`, with its own candidates, loses its first tokens:
-    earlier turns come first.
+    A row that exceeds `limit` with its drawn candidates loses its first tokens, which belong to the
+    earliest turns.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class PlannerRows:
             )
         except (UnscoredError, InputError) as error:
             raise UsageError(
-                f"{self.gold.place(draw.step)}: the policy has no words for it: {error}"
+                f"{self.gold.place(draw.step)}: the policy cannot format it: {error}"
             ) from None
         row = encoded(self.tokenizer, question, answer)
         if self.limit is not None and len(row["input_ids"]) > self.limit:
@@ -192,14 +192,15 @@ class PlannerRows:
 
 
 def get_number(draw: Draw, each: int) -> int:
-    """Which draw of its step this is, over all passes."""
+    """Returns the number of this draw of its step, over all epochs."""
     return draw.seen * each + draw.row
 
 
 def lesson(gold: GoldTurns, step: GoldStep, teacher: Teacher, draw: int) -> tuple[str, str]:
-    """Question and answer at a step; a teacher that draws candidates draws those of this number.
+    """Returns question and answer at a step. A teacher that draws candidates uses draw number
+    `draw`.
 
-    Raises what `demonstrate` raises, and UsageError for a question with pictures.
+    Raises the errors of `demonstrate`, and UsageError for a question with images.
     """
     turn = gold.whole_turn(step.turn)
     if _draws(teacher):
@@ -210,14 +211,14 @@ def lesson(gold: GoldTurns, step: GoldStep, teacher: Teacher, draw: int) -> tupl
     for message in worded(messages, "", _CODE):
         if any(isinstance(part, Image) for part in message.parts):
             raise UsageError(
-                "the policy shows pictures, and a planner reads text", parameters=("policy",)
+                "the policy sends images, but a planner reads only text", parameters=("policy",)
             )
         texts.append("".join(part for part in message.parts if isinstance(part, str)))
     return one_text(texts), answer
 
 
 def encoded(tokenizer: Any, question: str, answer: str) -> dict[str, list[int]]:
-    """A row as tokens, the answer's up to the one that ends it."""
+    """Tokenizes a row. The answer includes the end-of-sequence token."""
     asked = tokenizer(question)
     return {
         "input_ids": asked["input_ids"],
@@ -239,7 +240,7 @@ def _sample(
     number: int,
     most: int,
 ) -> bytes:
-    """A line for people: what the model says now, greedily, beside what was recorded."""
+    """Returns one line for people: the model's greedy answer next to the recorded one."""
     torch, was_training = import_module("torch"), model.training
     question, answer = lesson(gold, step, teacher, 0)
     inputs = tokenizer(question, return_tensors="pt").to(model.device)

@@ -1,8 +1,8 @@
-"""A ranker of candidates by transformers' Trainer: a cross-encoder that learns which of a page's
-elements is meant.
+"""Trains a candidate ranker with transformers' Trainer: a cross-encoder that learns to find the
+target element of a page.
 
-For each step one right candidate and a few wrong ones, redrawn at each pass; the loss is the binary
-cross-entropy of each (MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
+Each step contributes one right candidate and a few wrong ones, redrawn in each epoch. The loss is
+the binary cross-entropy of each (MindAct, arXiv 2306.06070, and Self-MAP, ACL 2024).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from prill.refine.training.samples import split
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import model_failures, open_page_base
 
-_AT_ONCE = 64  # candidates that are read at once when the model is tried
-_MEASURED = 200  # steps whose tokens are counted beforehand
+_AT_ONCE = 64  # candidates per batch in the evaluation
+_MEASURED = 200  # steps whose tokens are counted in advance
 
 
 class RankerRecipe(PageRecipe):
-    """A ranker of candidates, from recorded pages."""
+    """Trains a candidate ranker on recorded pages."""
 
     heading: ClassVar[str] = "A ranker: which element of a page is meant"
     arguments: ClassVar[Mapping[str, Any]] = {"label_names": ["labels"]}
@@ -56,8 +56,8 @@ class RankerRecipe(PageRecipe):
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
     ) -> PagePlan:
-        """Reads and measures the turns. Raises UsageError for turns or settings with which the
-        training would fail.
+        """Reads and measures the turns. Raises UsageError for turns or settings with which training
+        would fail.
         """
         refuse_teacher(spec, teacher)
         base = open_page_base(spec)
@@ -68,10 +68,7 @@ class RankerRecipe(PageRecipe):
                 fitting.append(step)
             say("pages", done, len(turns.steps))
         if not fitting:
-            raise UsageError(
-                f"{rows}: no page has the candidates that stand beside it, both a right and a "
-                "wrong one"
-            )
+            raise UsageError(f"{rows}: no page has both a right and a wrong candidate")
         learnt, held_out = split(fitting, spec.held_out)
         limit = min(filter(None, (spec.max_length or MAX_TOKENS, base.window)))
         draws = Draws(learnt, spec.negatives + 1, 1, spec.seed)
@@ -94,15 +91,15 @@ class RankerRecipe(PageRecipe):
         return PagePlan(base, turns, tuple(learnt), tuple(held_out), facts, {})
 
     def each(self, spec: TrainSpec) -> tuple[int, int]:
-        """A right candidate, and wrong ones."""
+        """Returns one row for the right candidate plus those for the wrong ones."""
         return spec.negatives + 1, spec.negatives + 1
 
     def rows(self, plan: PagePlan, draws: Draws, teacher: Teacher | None) -> RankerRows:
-        """Right and wrong candidates."""
+        """Returns right and wrong candidates as rows."""
         return RankerRows(plan.gold, draws)
 
     def collator(self, plan: PagePlan, model: Any) -> Any:
-        """Candidates and queries as the model reads them."""
+        """Returns a collator for pairs of candidate and query."""
         torch, limit = import_module("torch"), plan.facts.limit or MAX_TOKENS
 
         def collate(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -113,12 +110,12 @@ class RankerRecipe(PageRecipe):
         return collate
 
     def loss(self, outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
-        """The mean over the rows of a batch."""
+        """Returns the mean loss over the rows of a batch."""
         entropy = import_module("torch").nn.functional.binary_cross_entropy_with_logits
         return entropy(outputs.logits.float(), labels, reduction="sum") / num_items_in_batch
 
     def figures(self, trainer: Any, plan: PagePlan, say: Say) -> dict[str, Any]:
-        """How well all candidates of the steps that were kept apart are ranked."""
+        """Returns the ranking metrics over all candidates of the evaluation steps."""
         if not plan.held_out or not trainer.is_world_process_zero():
             return {}
         tokenizer, tally = plan.base.tokenizer, RankingTally()
@@ -133,7 +130,7 @@ class RankerRecipe(PageRecipe):
         return {"ranking": asdict(tally.figures())}
 
     def table(self, figures: Mapping[str, Any]) -> str:
-        """How a ranker ranks what was kept apart."""
+        """Formats the ranking metrics of the evaluation steps."""
         found = figures.get("ranking")
         if not found:
             return ""
@@ -148,9 +145,7 @@ class RankerRecipe(PageRecipe):
 
 
 class RankerRows:
-    """The rows as Trainer asks for them: a candidate's text, the query, and whether it is the right
-    one.
-    """
+    """A data set for Trainer: a candidate's text, the query, and whether the candidate is right."""
 
     def __init__(self, gold: GoldTurns, draws: Draws) -> None:
         self.gold, self.draws = gold, draws
@@ -165,7 +160,7 @@ class RankerRows:
 
 
 def _candidates(gold: GoldTurns, step: GoldStep) -> tuple[list[str], list[str]]:
-    """Right and wrong ones, in the order of the state."""
+    """Returns the right and wrong candidates, in the order of the state."""
     recorded = gold.turn(step.turn).steps[step.index]
     right = {*(recorded.action.target or "").split()}
     candidates = read_state(recorded.observation.text or "").candidates
@@ -173,8 +168,8 @@ def _candidates(gold: GoldTurns, step: GoldStep) -> tuple[list[str], list[str]]:
 
 
 def _is_usable(gold: GoldTurns, step: GoldStep) -> bool:
-    """Whether the page has a right and a wrong candidate. Raises UsageError for a page that cannot
-    be read.
+    """Returns whether the page has a right and a wrong candidate. Raises UsageError for an
+    unreadable page.
     """
     right, wrong = _candidates(gold, step)
     try:

@@ -1,3 +1,3 @@
-"""AirlineCRM (arXiv 2310.03720): the customer desk of an airline, with five tasks and progress
-between none and all.
+"""AirlineCRM (arXiv 2310.03720): an airline's customer service site with five tasks that measure
+partial progress.
 """

@@ -1,4 +1,4 @@
-"""AirlineCRM as a configuration: a desk in this process, or the one at an address."""
+"""Configuration of AirlineCRM: a site served by this process, or one at a given address."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from prill.protocols import Policy
 
 @dataclass(frozen=True, kw_only=True)
 class AirlineConfig(PagesConfig, AirlineSpec):
-    """An airline's desk, with progress: `AirlineConfig(tasks="all")`; each task has seeds 0 to
-    19.
+    """An airline's customer service site with progress scores: `AirlineConfig(tasks="all")`. Each
+    task has seeds 0 to 19.
     """
 
     name: ClassVar[str] = "airline"
@@ -42,16 +42,16 @@ class AirlineConfig(PagesConfig, AirlineSpec):
     ] = False
 
     def check(self) -> None:
-        """The window's size becomes one text; one without a size is refused."""
+        """Converts the window's size to text, and refuses an invalid size."""
         super().check()
         object.__setattr__(self, "tasks", to_words(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes a desk and a window for each worker."""
+        """Starts a site and a browser window for each worker."""
         from prill.emulators.browser.chromium import Chromium
 
         names = task_names(self.tasks, Airline.tasks())
-        if max(run.seeds, default=0) >= SCENARIOS:  # said now, and not when a long run comes to it
+        if max(run.seeds, default=0) >= SCENARIOS:  # report this before the run starts
             raise UsageError(
                 f"seeds: each task has scenarios 0 to {SCENARIOS - 1}", parameters=("seeds",)
             )
@@ -66,7 +66,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
         browser = Chromium()
         with ExitStack() as stack:
             services = [self._service(stack) for _ in range(run.copies)]
-            desks = stack.pop_all()  # they stay open until the setting is closed
+            desks = stack.pop_all()  # the sites stay open until the setting is closed
         environments = [Airline(run.images, service, spec, browser=browser) for service in services]
 
         async def close() -> None:
@@ -77,7 +77,7 @@ class AirlineConfig(PagesConfig, AirlineSpec):
         return Setting(environments, names, Airline.task, Airline.grade, told, close)
 
     def scripts(self) -> Scripts:
-        """Solutions of the scenarios of a desk in this process."""
+        """Returns solutions for the scenarios of a site in this process."""
         from prill.emulators.shop.play import ShopPlay
         from prill.papers.step.airline.desk import solution
 

@@ -1,9 +1,9 @@
-"""AirlineCRM as an environment (arXiv 2310.03720): an airline's desk in a browser, and its service,
-which grades scenarios.
+"""AirlineCRM as an environment (arXiv 2310.03720): an airline's customer service site in a browser,
+and the service that grades scenarios.
 
-The original was never released. `prill.papers.step.airline.desk` is a desk that speaks the same
-four addresses; another one may stand at $AIRLINE, and what its service wants as a token in
-$AIRLINE_TOKEN. Agents and records see the desk at `airline.example`.
+The original was never released. `prill.papers.step.airline.desk` is a site with the same four
+addresses. $AIRLINE can name another site, and $AIRLINE_TOKEN the token for its service. Agents and
+records see the site at `airline.example`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PUBLIC = "http://airline.example"
 SCENARIOS = 20
-# The original says so for the last two, and nothing for the others.
+# The original states the limit for the last two tasks only.
 LIMITS = {
     "find-booking": 15,
     "cancel-flight": 15,
@@ -42,7 +42,7 @@ _TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where the desk is, without a slash at the end, and the token that its service wants, which is
+    """The address of the site, without a trailing slash, and the token of its service, which is
     never printed.
     """
 
@@ -50,7 +50,7 @@ class Service:
     token: str = field(default="", repr=False)
 
     async def ask(self, path: str, **query: str) -> Any:
-        """The answer of one of the addresses. Raises EnvironmentFailedError."""
+        """Requests one of the service's addresses. Raises EnvironmentFailedError."""
         import aiohttp
 
         values = {**query, "token": self.token} if self.token else query
@@ -70,13 +70,13 @@ class Service:
             ) from None
         except msgspec.DecodeError:
             raise EnvironmentFailedError(
-                f"the airline at {self.address} answers {path} with what is no JSON"
+                f"the airline at {self.address} returned invalid JSON for {path}"
             ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What the service answers when it is asked for a scenario."""
+    """The service's response to a request for a scenario."""
 
     id: str
     details: dict[str, Any]
@@ -94,7 +94,7 @@ class _Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AirlineSpec(PageSpec):
-    """How the desk is played."""
+    """Options of the airline environment."""
 
     limited: Annotated[
         bool,
@@ -106,11 +106,11 @@ class AirlineSpec(PageSpec):
 
 
 class Airline:
-    """Plays the desk's tasks; a seed is the number of a scenario, 0 to 19. The episode ends when
-    the task is done.
+    """An environment that plays the airline's tasks. A seed is the number of a scenario, 0 to 19.
+    The episode ends when the task is done.
 
-    A browser that is given is shared, and stays open at the end. Two environments with one service
-    must not play the same scenario at the same time.
+    A given browser is shared and stays open at the end. Two environments with one service must not
+    play the same scenario at the same time.
     """
 
     def __init__(
@@ -137,12 +137,12 @@ class Airline:
 
     @property
     def page(self) -> Page:
-        """The tab that the agent is in. Raises UsageError when no episode is open."""
+        """The agent's current tab. Raises UsageError if no episode is open."""
         return self._environment.page
 
     async def task(self, name: str, seed: int) -> Task:
-        """The task with the goal of that scenario. Raises UsageError for a name or a number that
-        there is not.
+        """Returns the task with the goal of that scenario. Raises UsageError for an unknown task or
+        scenario number.
         """
         if name not in LIMITS or not 0 <= seed < SCENARIOS:
             raise UsageError(
@@ -169,11 +169,11 @@ class Airline:
         )
 
     async def reset(self, task: Task) -> Observation:
-        """The first page of the scenario that the task's address names, as it was at the start."""
+        """Resets the scenario that the task's address names, and returns its first page."""
         named = parse_qs(urlsplit(task.start_url or "").query).get("scenario")
         if not named:
             raise UsageError(
-                f"task {task.id!r}: its start_url names no scenario: {PUBLIC}/?scenario=…"
+                f"task {task.id!r}: its start_url has no scenario: {PUBLIC}/?scenario=…"
             )
         self._scenario = named[0]
         name = task.id.removeprefix("airline/").partition("?")[0]
@@ -182,8 +182,8 @@ class Airline:
         return await self._environment.reset(task)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The page after the action, and whether that was the end: the task is done, or the actions
-        are used up.
+        """Returns the page after the action, and whether the episode ended: the task is done or the
+        action limit is reached.
         """
         observation, done = await self._environment.step(action)
         self._left -= 1
@@ -191,12 +191,12 @@ class Airline:
         return observation, done or used_up or (await self._evaluate()).task_completion >= 1
 
     async def locate(self, action: Action) -> Action:
-        """The action with its element's line, and where in the window it is."""
+        """Returns the action with its element's line and its position in the window."""
         return await self._environment.locate(action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Success is the service's `task_completion`; the note has the progress, from 0 to 1.
-        Undecided when it broke off.
+        """Labels the episode. Success is the service's `task_completion`; the note has the progress
+        from 0 to 1. An aborted episode is undecided.
         """
         if trajectory.error is not None:
             return LabelRecord(
@@ -209,7 +209,7 @@ class Airline:
         )
 
     async def close(self) -> None:
-        """Ends the episode, and the browser unless it was given."""
+        """Ends the episode, and closes the browser unless it was given."""
         await self._environment.close()
         if self._owns_browser:
             await self._browser.close()
@@ -222,7 +222,7 @@ class Airline:
             raise EnvironmentFailedError(
                 f"the airline's evaluation cannot be read: {problem}"
             ) from None
-        # Never reported is no progress.
+        # A scenario without reported metrics has no progress.
         return metrics[-1] if metrics else _Metric()
 
     def _real(self, url: str) -> str:
@@ -235,12 +235,12 @@ class Airline:
 def airline(
     images: Path, spec: AirlineSpec = AirlineSpec(), *, browser: Chromium | None = None
 ) -> Airline:
-    """The environment for the desk at $AIRLINE. Raises UsageError when that is not set."""
+    """Makes the environment for the site at $AIRLINE. Raises UsageError if it is not set."""
     return Airline(images, read_service(os.environ), spec, browser=browser)
 
 
 def read_service(environ: Mapping[str, str]) -> Service:
-    """From the variables AIRLINE and AIRLINE_TOKEN. Raises UsageError."""
+    """Reads the variables AIRLINE and AIRLINE_TOKEN. Raises UsageError."""
     address = environ.get("AIRLINE", "").strip().rstrip("/")
     if not address.startswith(("http://", "https://")):
         raise UsageError(
@@ -266,7 +266,7 @@ _FIELDS = {
 
 
 def _goal(name: str, details: Mapping[str, Any]) -> str:
-    """The caller's wish in words. Raises LookupError for details that lack something."""
+    """Returns the caller's request as text. Raises LookupError for incomplete details."""
     match name:
         case "find-booking":
             return f"Find the booking with the confirmation code {details['confirmation-code']}."

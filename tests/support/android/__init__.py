@@ -1,4 +1,4 @@
-"""Fake Android phones below the real tools: they speak the protocols of the adb server,
+"""Fake Android phones for the real tools. They implement the protocols of the adb server,
 UiAutomator2 and the emulator.
 """
 

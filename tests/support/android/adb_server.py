@@ -1,5 +1,5 @@
-"""The adb server: its phones, the ports that lead to them, and the protocol that the adb binary and
-its imitators speak.
+"""A fake adb server: its phones, the ports forwarded to them, and the protocol of the adb binary
+and compatible clients.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from tests.support.android.phone import Phone
 from tests.support.android.shell import run
 from tests.support.android.wire import HangupError, Listener, end_of, first_of, until
 
-# of the protocol: adb 1.0.41, unchanged since 2018; a client that finds another one ends the server
+# protocol version: adb 1.0.41, unchanged since 2018; a client with another version stops the server
 VERSION = b"0029"
-REGULAR, CHUNK = 0o100644, 65536  # of file transfer: the mode of a file, and the bytes sent at once
+REGULAR, CHUNK = 0o100644, 65536  # file transfer: the mode of a file, and the chunk size in bytes
 _SERIAL = re.compile(
     r"host-serial:([\w.:-]+?):(features|get-|forward|killforward|list-forward|wait-for)"
 )
 
 
 class ServerRefusalError(Exception):
-    """What the server answers FAIL with."""
+    """Raised for a request that the server answers with FAIL."""
 
 
 class Connection:
-    """One client's connection: a request to the server, or to a phone after the switch to it."""
+    """A client's connection: requests to the server, or to a phone after the switch to it."""
 
     def __init__(
         self, server: AdbServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -35,7 +35,7 @@ class Connection:
         self.target: Phone | None = None
 
     async def serve(self) -> None:
-        """Requests until the connection is used up."""
+        """Handles requests until the connection ends."""
         more = True
         while more:
             request = (
@@ -58,7 +58,7 @@ class Connection:
         await self._send(b"OKAY" + (b"" if data is None else b"%04x%b" % (len(data), data)))
 
     async def _host(self, request: str) -> bool:
-        """A request to the server; true when a request to the phone follows."""
+        """Handles a request to the server. Returns True if a request to the phone follows."""
         match = _SERIAL.match(request)
         serial = match[1] if match else self.target.serial if self.target else ""
         what = (
@@ -81,7 +81,7 @@ class Connection:
         if kind == "version":
             await self._okay(VERSION)
         elif kind == "kill":
-            await self._okay()  # but it stays: a fake is ended by the test that started it
+            await self._okay()  # acknowledged but ignored: the test that started the fake ends it
         elif kind in ("devices", "devices-l"):
             await self._okay(self._list(long=kind == "devices-l"))
         elif kind == "track-devices":
@@ -148,7 +148,7 @@ class Connection:
         await self._okay(port_text)
 
     async def _service(self, request: str) -> bool:
-        """A request to the phone that the connection was switched to."""
+        """Handles a request to the phone that the connection was switched to."""
         phone = self.target
         if phone is None:
             raise ServerRefusalError("closed")
@@ -181,7 +181,9 @@ class Connection:
             raise HangupError
 
     async def _output(self, stream: int, data: bytes, packets: bool) -> None:
-        """Standard output is 1, standard error 2: told apart in packets only."""
+        """Writes output. Stream 1 is standard output, 2 standard error; only packets distinguish
+        them.
+        """
         if not packets:
             await self._send(data)
             return
@@ -191,7 +193,7 @@ class Connection:
 
 
 class AdbServer:
-    """Several phones under one server. While `down` is true it drops every connection."""
+    """A server with several phones. While `down` is true it drops every connection."""
 
     def __init__(self) -> None:
         self.phones: dict[str, Phone] = {}
@@ -199,12 +201,14 @@ class AdbServer:
         self.forwards: dict[int, tuple[str, int, Listener]] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serves one connection."""
         if not self.down:
             await first_of(Connection(self, reader, writer).serve(), until(lambda: self.down))
 
     def phone(self, serial: str = "") -> Phone:
-        """The phone with this serial; without one the only phone there is. Raises Refused."""
+        """Returns the phone with this serial. Without a serial, returns the only phone. Raises
+        ServerRefusalError.
+        """
         listed = [phone for phone in tuple(self.phones.values()) if phone.state]
         if serial:
             listed = [phone for phone in listed if phone.serial == serial]
@@ -219,8 +223,8 @@ class AdbServer:
         return listed[0]
 
     async def forward(self, serial: str, local: int, remote: int) -> int:
-        """Opens the port that leads to a port of the phone, and gives its number. Raises
-        Refused.
+        """Forwards a local port to a port of the phone and returns its number. Raises
+        ServerRefusalError.
         """
         await self.unforward(local)
 
@@ -237,20 +241,20 @@ class AdbServer:
         return listener.port
 
     async def unforward(self, local: int) -> bool:
-        """Closes a forwarded port; false when there is none."""
+        """Closes a forwarded port. Returns False if there is none."""
         forward = self.forwards.pop(local, None)
         if forward is not None:
             await forward[2].close()
         return forward is not None
 
     def remove(self, serial: str) -> None:
-        """The phone is gone; a port that led to it leads nowhere."""
+        """Removes a phone. Ports forwarded to it stay open but lead nowhere."""
         phone = self.phones.pop(serial, None)
         if phone is not None:
             phone.fault = "lost"
 
     def listeners(self) -> list[Listener]:
-        """Those of forwarded ports."""
+        """Returns the listeners of forwarded ports."""
         return [listener for _, _, listener in self.forwards.values()]
 
 
@@ -260,7 +264,7 @@ class AdbServer:
 async def serve_files(
     files: dict[str, bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """The requests of one sync connection (push, pull and stat on the files of a phone), until it
+    """Handles the requests of one sync connection (push, pull and stat on a phone's files) until it
     quits.
     """
     name, content = "", b""
@@ -276,7 +280,7 @@ async def serve_files(
         else:
             path = (await reader.readexactly(size)).decode()
             if kind == b"SEND":
-                name = path.rpartition(",")[0]  # the rest is its mode
+                name = path.rpartition(",")[0]  # the rest is the file mode
             elif kind == b"STAT":
                 stat = (REGULAR, len(files[path]), 0) if path in files else (0, 0, 0)
                 writer.write(struct.pack("<4sIII", b"STAT", *stat))

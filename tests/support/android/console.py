@@ -1,4 +1,4 @@
-"""The console of an emulator: the port that `adb emu` and telnet talk to."""
+"""The console of an emulator: the port for `adb emu` and telnet."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ WELCOME = (
     b"Android Console: Authentication required\r\nAndroid Console: type 'auth <auth_token>' "
     b"to authenticate\r\nOK\r\n"
 )
-# adb leaves out all up to the second OK. Without a token file it sends no `auth`, and nobody here
-# insists on one.
+# adb skips everything up to the second OK. Without a token file it sends no `auth`, and this
+# console does not require it.
 LET_IN = b"Android Console: type 'help' for a list of commands\r\nOK\r\n"
 SNAPSHOT = "avd snapshot "
 BLAND = ("help", "ping", "avd status", "auth ")
@@ -22,10 +22,9 @@ BLAND = ("help", "ping", "avd status", "auth ")
 def console(
     avd: str, kill: Callable[[], None], snapshot: Callable[[str, str], Awaitable[None]]
 ) -> Serve:
-    """Serves one console connection; `kill` is called for the command of that name, after it was
-    answered.
+    """Serves one console connection. `kill` is called after the command of that name was answered.
 
-    `snapshot` is given "save" or "load" with a name, and raises UsageError when it cannot.
+    `snapshot` gets "save" or "load" and a name, and raises UsageError on failure.
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What is on a phone's screen, as a PNG and in the two XML forms of Android's UI tree."""
+"""Draws a phone's screen as a PNG and as the two XML forms of Android's UI tree."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Look = tuple[str, tuple[int, int, int, int], str, bool | None, bool]
 
 
 def png(screen: Screen, *, moving: int = 0, size: tuple[int, int] | None = None) -> bytes:
-    """The screenshot. `moving` > 0 draws the screen while it slides in, that many frames before it
-    is still.
+    """Returns the screenshot. `moving` > 0 draws the screen as it slides in, that many frames
+    before it stops.
     """
     looks: list[Look] = []
     for widget in screen.widgets():
@@ -65,7 +65,9 @@ def _drawn(
 
 
 def dump(screen: Screen) -> str:
-    """The UI tree as `uiautomator dump` writes it: nodes that carry their class as an attribute."""
+    """Returns the UI tree in the format of `uiautomator dump`: nodes with their class as an
+    attribute.
+    """
     nodes = _nodes(screen, lambda _: "node")
     return (
         "<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy "
@@ -74,7 +76,9 @@ def dump(screen: Screen) -> str:
 
 
 def source(screen: Screen) -> str:
-    """The UI tree as the UiAutomator2 server gives it: elements named by their class."""
+    """Returns the UI tree in the format of the UiAutomator2 server: elements named by their
+    class.
+    """
     width, height = screen.size
     nodes = _nodes(screen, _class)
     head = f'<hierarchy index="0" class="hierarchy" rotation="0" width="{width}" height="{height}">'

@@ -1,9 +1,9 @@
 """A stand-in for the Android SDK's `emulator` program: python -m tests.support.android.emulator
 -avd NAME -port 5556 -no-window
 
-It reads AVD folders as the real one does and adds a phone to the fake adb server whose control URL
-is in $PRILL_FAKE_ADB. The phone goes when this program ends: after `adb -s emulator-5556 emu kill`,
-a signal, or the end of the server. What the phone keeps lies in the AVD's folder.
+It reads AVD folders like the real program and adds a phone to the fake adb server whose control URL
+is in $PRILL_FAKE_ADB. The phone disappears when this program ends: after `adb -s emulator-5556 emu
+kill`, a signal, or the end of the server. The phone's state is stored in the AVD's folder.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ VALUED = """
 
 
 class EmulatorError(Exception):
-    """The program ends with this message and exit code 1."""
+    """Raised to end the program with this message and exit code 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command line: `values` of options that take one, and the `flags` that were set."""
+    """The parsed command line: `values` of options with a value, and the `flags` that were set."""
 
     values: dict[str, str] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
 
 
 def options(arguments: Sequence[str]) -> Options:
-    """The options of a command line; what follows -qemu is not looked at. Raises EmulatorError."""
+    """Parses a command line. Everything after -qemu is ignored. Raises EmulatorError."""
     values: dict[str, str] = {}
     flags: set[str] = set()
     rest = list(arguments)
@@ -71,7 +71,7 @@ def options(arguments: Sequence[str]) -> Options:
 
 
 def avd_home() -> Path:
-    """The folder of AVDs: $ANDROID_AVD_HOME, else `avd` in $ANDROID_USER_HOME, else
+    """Returns the folder of AVDs: $ANDROID_AVD_HOME, else `avd` in $ANDROID_USER_HOME, else
     ~/.android/avd.
     """
     if folder := os.environ.get("ANDROID_AVD_HOME"):
@@ -81,7 +81,7 @@ def avd_home() -> Path:
 
 
 def ini(path: Path) -> dict[str, str]:
-    """The pairs of an .ini file without sections; empty when there is no such file."""
+    """Returns the pairs of an .ini file without sections. Empty if the file does not exist."""
     if not path.exists():
         return {}
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -93,7 +93,7 @@ def ini(path: Path) -> dict[str, str]:
 
 
 def avd_folder(name: str) -> Path:
-    """The folder with the AVD's files. Raises EmulatorError."""
+    """Returns the folder with the AVD's files. Raises EmulatorError."""
     home = avd_home()
     pointer = home / f"{name}.ini"
     if not pointer.exists():
@@ -150,7 +150,7 @@ async def emulate(settings: Options) -> None:
 
 
 async def _console(settings: Options, name: str, ended: asyncio.Event) -> Listener:
-    """Listens on the console port: the one asked for, else the first free even one."""
+    """Listens on the requested console port, or on the first free even port."""
     wanted_port = (
         settings.values.get("-port") or settings.values.get("-ports", "").partition(",")[0]
     )
@@ -169,7 +169,7 @@ async def _console(settings: Options, name: str, ended: asyncio.Event) -> Listen
 
 
 async def _snapshot(port: int, what: str, name: str) -> None:
-    """Has the server keep the phone's state, or go back to it."""
+    """Asks the server to save or restore the phone's state."""
     try:
         _, writer = await _posted(f"/{what}/{quote(name, safe='')}/emulator-{port}", {})
     except EmulatorError as stop:
@@ -178,7 +178,7 @@ async def _snapshot(port: int, what: str, name: str) -> None:
 
 
 async def _hold(port: int, about: dict[str, object], ended: asyncio.Event) -> None:
-    """Adds the phone, and waits. The phone lives as long as this connection."""
+    """Adds the phone and waits. The phone lives as long as this connection."""
     reader, writer = await _posted(f"/attach/emulator-{port}", about)
     try:
         print("INFO    | boot completed", flush=True)
@@ -193,8 +193,8 @@ async def _hold(port: int, about: dict[str, object], ended: asyncio.Event) -> No
 async def _posted(
     path: str, about: dict[str, object]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The connection to the fake adb server on which it agreed. Raises EmulatorError when it
-    refused, or is not there.
+    """Returns a connection that the fake adb server accepted. Raises EmulatorError if the server
+    refuses or is not running.
     """
     address = urlsplit(os.environ[CONTROL])
     try:

@@ -1,4 +1,4 @@
-"""The fake adb server with its phones and its control port, in a thread of this process."""
+"""Runs the fake adb server, its phones and its control port in a thread of this process."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.support.android.wire import (
 
 
 class Control:
-    """The control port: state and faults from outside, and where the fake `emulator` program adds
-    its phone.
+    """The control port: reads state and sets faults from outside, and lets the fake `emulator`
+    program add its phone.
 
     GET /state; POST /reset[/SERIAL], /fault/KIND[/SERIAL], /save/SNAPSHOT[/SERIAL],
     /load/SNAPSHOT[/SERIAL]; and POST /attach/SERIAL, whose connection holds the phone.
@@ -39,7 +39,7 @@ class Control:
         self.adb = adb
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serves one connection."""
         while True:
             request = await read_request(reader)
             parts = [*request.path.partition("?")[0].strip("/").split("/"), "", ""][:3]
@@ -78,8 +78,8 @@ class Control:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """Holds a phone for as long as the emulator program holds this connection: however it ends,
-        its phone goes too.
+        """Keeps a phone while the emulator program holds this connection. The phone disappears with
+        the connection.
         """
         body, adb = request.body, self.adb
         size = body.get("size")
@@ -104,8 +104,8 @@ SERIAL_START = "emulator-"
 
 
 class FakeAdb:
-    """Fake phones for the real adb: `with FakeAdb(("emulator-5554",)) as adb:` …
-    `adb -P {adb.port} devices`.
+    """Fake phones for the real adb: `with FakeAdb(("emulator-5554",)) as adb:` … `adb -P {adb.port}
+    devices`.
 
     Args:
         serials: The phones' serial numbers.
@@ -142,18 +142,18 @@ class FakeAdb:
 
     @property
     def control_url(self) -> str:
-        """Where GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT, /load/SNAPSHOT and
-        /attach/SERIAL are answered.
+        """The URL of the control port: GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT,
+        /load/SNAPSHOT and /attach/SERIAL.
         """
         return f"http://127.0.0.1:{self.control_port}"
 
     @property
     def phones(self) -> tuple[Phone, ...]:
-        """All phones there are now, also lost ones."""
+        """All current phones, including lost ones."""
         return tuple(self.server.phones.values())
 
     def phone(self, serial: str = "") -> Phone:
-        """Looks up a phone.
+        """Returns a phone.
 
         Args:
             serial: Its serial number. Empty: the first one.
@@ -216,7 +216,7 @@ class FakeAdb:
         return phone
 
     def fault(self, kind: str, serial: str = "") -> None:
-        """Gives one phone, or all, a fault.
+        """Sets the fault of one phone or of all.
 
         Args:
             kind: The fault. `adb-down` is one of the server: it drops every connection until
@@ -275,7 +275,7 @@ class FakeAdb:
         self.close()
 
     def close(self) -> None:
-        """Ends the server and everything that hangs on it; safe to call twice."""
+        """Ends the server and all its connections. It may be called twice."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._end()

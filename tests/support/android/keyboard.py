@@ -1,5 +1,5 @@
-"""Input methods: the shell commands ime and settings, and the ADB keyboard, which types what
-broadcasts tell it.
+"""Input methods: the shell commands ime and settings, and the ADB keyboard, which types the text of
+broadcasts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.support.android.touch import NOTHING, Answer, failed, output, press
 
 
 def adb_keyboard(phone: Phone, action: str, options: dict[str, str]) -> None:
-    """What the ADB keyboard does with its broadcasts (github.com/senzhk/ADBKeyBoard)."""
+    """Handles a broadcast for the ADB keyboard (github.com/senzhk/ADBKeyBoard)."""
     screen = phone.screen
     if action == "ADB_INPUT_TEXT":
         screen.type(options.get("--es msg", ""))
@@ -30,7 +30,7 @@ def adb_keyboard(phone: Phone, action: str, options: dict[str, str]) -> None:
 
 
 def settings(phone: Phone, words: list[str]) -> Answer:
-    """The `settings` command: only the input method has a value."""
+    """Handles the `settings` command. Only the input method has a value."""
     if words[1:3] == ["secure", "default_input_method"]:
         if words[0] == "put" and words[3:] and words[3] in phone.installed_imes:
             phone.ime = words[3]
@@ -40,7 +40,7 @@ def settings(phone: Phone, words: list[str]) -> Answer:
 
 
 def ime(phone: Phone, words: list[str]) -> Answer:
-    """The `ime` command."""
+    """Handles the `ime` command."""
     kind, *rest = words or [""]
     if kind == "list":
         names = phone.installed_imes if "-a" in rest else phone.imes

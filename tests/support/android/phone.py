@@ -1,4 +1,4 @@
-"""One fake phone: its apps, its system below them, and the faults that a test may give it."""
+"""A fake phone: its apps, its system, and its faults."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ Fault = Literal[
     "none",
     "hang",  # a screenshot never comes, neither by adb nor by UiAutomator2
     "freeze",  # no shell command and no UiAutomator2 request is answered
-    "restless",  # no two screenshots in a row are alike
-    "wrong-size",  # screenshots are half as wide and high as `wm size` says
+    "restless",  # no two successive screenshots are equal
+    "wrong-size",  # screenshots have half the width and height that `wm size` reports
     "crash",  # the instrumentation dies at the next UiAutomator2 request, once
-    "crash-always",  # and again after every new start
-    "slow-boot",  # not booted until it was asked BOOT_POLLS times
+    "crash-always",  # and again after every restart
+    "slow-boot",  # not booted until BOOT_POLLS queries
     "never-boots",
     "offline",  # listed as offline, every command fails, connections are cut
     "lost",  # no longer listed, every command fails, connections are cut
 ]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 BOOT_POLLS = 5
-PATIENCE = 0.03  # seconds between two looks of something that waits
+PATIENCE = 0.03  # seconds between two polls
 LATIN_IME = "com.android.inputmethod.latin/.LatinIME"
 ADB_KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 APPIUM_SETTINGS = "io.appium.settings"
 UIA2 = "io.appium.uiautomator2.server"
-# Versions of the helper apps that Appium's UiAutomator2 driver 8.7.0 brings: it installs nothing
-# when it finds them.
+# Versions of the helper apps of Appium's UiAutomator2 driver 8.7.0. It installs nothing if it finds
+# them.
 HELPERS = {APPIUM_SETTINGS: ("8.0.9", 99999), UIA2: ("10.6.6", 238), UIA2 + ".test": ("", 0)}
 
 
 @dataclass(slots=True)
 class Phone:
-    """A fake phone below an adb server. Tests may read and set all attributes while it runs.
+    """A fake phone behind an adb server. Tests may read and set all attributes while it runs.
 
     Args:
         serial: The serial number.
@@ -98,13 +98,13 @@ class Phone:
             self._load(json.loads(self.userdata.read_text(encoding="utf-8")))
 
     def reset(self) -> None:
-        """As new from the factory; faults end."""
+        """Resets the phone to its factory state and ends faults."""
         self._factory()
         self.fault, self.boot_polls = "none", 0
         self.changed()
 
     def save(self, name: str) -> None:
-        """Saves the present state.
+        """Saves the current state.
 
         Args:
             name: The name to save it under.
@@ -132,7 +132,7 @@ class Phone:
 
     @property
     def state(self) -> str:
-        """What `adb devices` says of it; empty: it is not listed."""
+        """The state in `adb devices`. Empty: the phone is not listed."""
         return {"offline": "offline", "lost": ""}.get(self.fault, "device")
 
     @property
@@ -147,12 +147,14 @@ class Phone:
 
     @property
     def installed_imes(self) -> list[str]:
-        """Every input method, enabled or not."""
+        """All input methods, enabled or not."""
         appium = [f"{APPIUM_SETTINGS}/.{name}" for name in ("AppiumIME", "EmptyIME", "UnicodeIME")]
         return [LATIN_IME, *([ADB_KEYBOARD] if self.adb_keyboard else []), *appium]
 
     def booted(self) -> bool:
-        """Whether it says that it has booted; a slow boot comes nearer with each question."""
+        """Returns whether the phone reports that it has booted. A slow boot completes after a
+        number of calls.
+        """
         if self.fault == "slow-boot":
             self.boot_polls += 1
             if self.boot_polls >= BOOT_POLLS:
@@ -160,7 +162,7 @@ class Phone:
         return self.fault not in ("slow-boot", "never-boots")
 
     def screenshot(self) -> bytes:
-        """The PNG of this moment."""
+        """Returns the current screenshot as PNG."""
         width, height = self.screen.size
         size = (width // 2, height // 2) if self.fault == "wrong-size" else (width, height)
         moving = self._moving
@@ -171,9 +173,7 @@ class Phone:
         return draw.png(self.screen, moving=moving, size=size)
 
     def changed(self) -> None:
-        """To be called after whatever may have changed the screen: starts the animation, keeps what
-        is to be kept.
-        """
+        """Starts the animation and saves state. Call it after any possible change of the screen."""
         view = (self.screen.page, self.screen.offset)
         if view != self._drawn_view:
             self._drawn_view, self._moving = view, self.frames
@@ -183,7 +183,7 @@ class Phone:
             part.replace(self.userdata)
 
     async def through(self, faults: Iterable[Fault]) -> None:
-        """Waits until none of some faults holds.
+        """Waits until none of the given faults is set.
 
         Args:
             faults: The faults.
@@ -192,7 +192,7 @@ class Phone:
             await asyncio.sleep(PATIENCE)
 
     def summary(self) -> dict[str, object]:
-        """What the control port tells."""
+        """Returns the state for the control port."""
         screen = self.screen
         state = {
             "page": screen.page,
@@ -225,7 +225,7 @@ class Phone:
 
 
 def known_fault(fault: str) -> Fault:
-    """The fault of that name; raises UsageError."""
+    """Returns the fault of that name. Raises UsageError."""
     for name in FAULTS:
         if name == fault:
             return name

@@ -1,9 +1,9 @@
-"""One phone's apps as a small state machine: what taps, swipes, keys and typing change, and what
-can then be seen.
+"""The apps of a phone as a small state machine: taps, swipes, keys and typing change the visible
+widgets.
 
-Home shows three apps, a swipe up opens the drawer with all. Settings has switches, Search a field
-with results, Notes a list that one can add to. There is no on-screen keyboard: the phone believes
-that a hardware one is attached.
+Home shows three apps; a swipe up opens the drawer with all apps. Settings has switches, Search a
+field with results, Notes a list with additions. There is no on-screen keyboard, because the phone
+reports a hardware keyboard.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 Box = tuple[int, int, int, int]
-# Where an app lives: the component that `dumpsys window` shows and `am start -n` opens.
+# The component of each app, which `dumpsys window` shows and `am start -n` opens.
 COMPONENTS = {
     "home": "com.android.launcher3/.Launcher",
     "drawer": "com.android.launcher3/.Launcher",
@@ -42,14 +42,14 @@ TOGGLES = (
 TOGGLES_ON = ("Wi-Fi", "Location")
 ABOUT = ("Display", "Sound", "Storage", "Security", "Accounts", "Languages", "About phone")
 RESULTS = 14
-# of the screen's height: a swipe that is shorter is a tap, as on a real phone (its touch slop)
+# fraction of the screen's height: a shorter swipe is a tap, as on a real phone (its touch slop)
 TAP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Widget:
-    """One thing on the screen. `box` is (left, top, right, bottom) in pixels; `act` is what a tap
-    does, None: nothing.
+    """A widget on the screen. `box` is (left, top, right, bottom) in pixels; `act` is the effect of
+    a tap, None for no effect.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Widget:
 
 
 def flat(widgets: tuple[Widget, ...]) -> list[Widget]:
-    """The widgets and all inside them, outer ones first."""
+    """Returns the widgets and their descendants, outer ones first."""
     widgets_inside = []
     for widget in widgets:
         widgets_inside += [widget, *flat(widget.children)]
@@ -75,8 +75,8 @@ def flat(widgets: tuple[Widget, ...]) -> list[Widget]:
 
 @dataclass(slots=True)
 class Screen:
-    """The state of one phone's apps; `size` is (width, height) in pixels. Everything may be read
-    and set by tests.
+    """The state of a phone's apps. `size` is (width, height) in pixels. Tests may read and set all
+    attributes.
     """
 
     size: tuple[int, int]
@@ -92,7 +92,7 @@ class Screen:
     notes: list[str] = field(default_factory=list)
     address: str = ""
     clipboard: str = ""
-    held: tuple[float, float] | None = None  # where a finger rested last
+    held: tuple[float, float] | None = None  # the position of the last long press
 
     @property
     def component(self) -> str:
@@ -100,22 +100,22 @@ class Screen:
         return COMPONENTS[self.page]
 
     def open(self, page: str) -> None:
-        """Go to a page; BACK returns to the one before."""
+        """Opens a page. BACK returns to the previous one."""
         self.back.append(self.page)
         self._show(page)
 
     def browse(self, address: str) -> None:
-        """Open a web address."""
+        """Opens a web address."""
         self.address = address
         self.open("page")
 
     def go_home(self) -> None:
-        """What the HOME key does."""
+        """Handles the HOME key."""
         self.back.clear()
         self._show("home")
 
     def tap(self, x: float, y: float) -> None:
-        """A tap at pixels: it goes to the innermost widget there that does something."""
+        """Taps at pixels. The innermost widget there with an effect handles it."""
         hit = None
         for widget in flat(self.widgets()):
             left, top, right, bottom = widget.box
@@ -125,12 +125,12 @@ class Screen:
             hit()
 
     def hold(self, x: float, y: float) -> None:
-        """A finger that rests on pixels: nothing here has a menu for it, and it is no tap."""
+        """Long-presses at pixels. No widget has a context menu, so it has no effect."""
         self.held = x, y
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> None:
-        """A swipe between two points in pixels; a tiny one is a tap. Vertical ones scroll;
-        horizontal ones do nothing.
+        """Swipes between two points in pixels. A very short swipe is a tap. Vertical swipes scroll;
+        horizontal ones have no effect.
         """
         slop = TAP * self.size[1]
         if abs(x1 - x2) < slop and abs(y1 - y2) < slop:
@@ -145,7 +145,7 @@ class Screen:
                 self.offset = max(0, min(self.offset + rows, len(self._rows()) - self._visible))
 
     def type(self, text: str) -> None:
-        """Characters for the field that has the focus; lost when none has. A line break is
+        """Types characters into the focused field. They are lost without focus. A line break is
         ENTER.
         """
         for position, line in enumerate(text.split("\n")):
@@ -156,25 +156,25 @@ class Screen:
                 self.selected = False
 
     def erase(self) -> None:
-        """What DEL does: the selection, else the last character."""
+        """Handles DEL: deletes the selection, else the last character."""
         if self.focus:
             self.texts[self.focus] = "" if self.selected else self.texts[self.focus][:-1]
             self.selected = False
 
     def enter(self) -> None:
-        """What ENTER does in the focused field."""
+        """Handles ENTER in the focused field."""
         if self.focus == "query":
             self.open("results")
         elif self.focus == "draft":
             self._add_note()
 
     def go_back(self) -> None:
-        """What the BACK key does."""
+        """Handles the BACK key."""
         if self.back:
             self._show(self.back.pop())
 
     def widgets(self) -> tuple[Widget, ...]:
-        """What can be seen now, from top to bottom."""
+        """Returns the visible widgets, from top to bottom."""
         width, _ = self.size
         bar = Widget("TextView", (0, self._top // 2, width, self._top), "title", self._title())
         if self.page in ("home", "drawer"):

@@ -1,9 +1,8 @@
-"""What a phone's shell answers: the commands that adb users and Appium send, each as a real phone
-words it.
+"""The shell of a fake phone. It answers the commands that adb users and Appium send, with the
+output of a real phone.
 
-A line is read as a shell reads it (quotes, backslashes, variables and the signs that end a
-command), so that text which was not quoted shows: `input text a;b` types `a` and then looks for a
-program called `b`.
+It parses a line as a shell does (quotes, backslashes, variables and command separators), so that
+missing quotes have an effect: `input text a;b` types `a` and then looks for a program called `b`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tests.support.android.screen import COMPONENTS, Screen
 from tests.support.android.touch import NOTHING, Answer, failed, output
 
 RUNNER = f"{UIA2}.test/androidx.test.runner.AndroidJUnitRunner"
-# These need services that come up last: before the boot is done they are not there.
+# These commands need services that start last. They fail until the boot is complete.
 LATE = (
     "input",
     "wm",
@@ -41,20 +40,20 @@ _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
 
 class UnreadableError(ValueError):
-    """The shell's complaint about the line."""
+    """Raised for a line that the shell cannot parse."""
 
 
 @dataclass(slots=True)
 class Command:
-    """The words of one command, and how it hangs together with the one before."""
+    """The words of one command, and the operator that joins it to the previous one."""
 
     words: list[str] = field(default_factory=list)
     joint: Joint = ""
 
 
 def commands(line: str) -> list[Command]:
-    """The commands of a line. Redirections are dropped with their file; unset variables are empty.
-    Raises UnreadableError.
+    """Returns the commands of a line. Redirections are dropped with their file; unset variables are
+    empty. Raises UnreadableError.
     """
     parsed, drop, at = [Command()], False, 0
     word: str | None = None
@@ -128,8 +127,8 @@ def _after_name(line: str, at: int) -> int:
 
 
 async def am(phone: Phone, words: list[str]) -> Answer:
-    """Starts, stops, broadcasts, and the instrumentation: that one runs as long as the UiAutomator2
-    server lives.
+    """Handles `am`: start, stop, broadcasts, and the instrumentation, which runs as long as the
+    UiAutomator2 server.
     """
     kind, *rest = words or [""]
     if kind == "instrument":
@@ -165,7 +164,7 @@ async def _instrument(phone: Phone) -> Answer:
 
 
 def _options(words: list[str]) -> dict[str, str]:
-    """Options of an intent; extras as `--es name`."""
+    """Returns the options of an intent; extras as `--es name`."""
     options, rest = {}, list(words)
     while rest:
         word = rest.pop(0)
@@ -209,8 +208,8 @@ def _broadcast(phone: Phone, options: dict[str, str]) -> Answer:
     result = "result=-1" if action.startswith(APPIUM_SETTINGS) else "result=0"
     if action == f"{APPIUM_SETTINGS}.clipboard.get":
         result += f', data="{base64.b64encode(phone.screen.clipboard.encode()).decode()}"'
-    # Whether anybody hears a broadcast cannot be seen from its result: the keyboard must be the one
-    # in use.
+    # The result of a broadcast does not show whether anyone received it. The keyboard must be the
+    # active one.
     if phone.adb_keyboard and phone.ime == ADB_KEYBOARD:
         adb_keyboard(phone, action, options)
     return output(
@@ -219,7 +218,7 @@ def _broadcast(phone: Phone, options: dict[str, str]) -> Answer:
 
 
 def pm(phone: Phone, words: list[str]) -> Answer:
-    """The package manager."""
+    """Handles the package manager command `pm`."""
     kind, package = " ".join(words[:2]), words[-1] if words else ""
     if kind == "list instrumentation":
         return output(f"instrumentation:{RUNNER} (target={UIA2})\n")
@@ -257,12 +256,12 @@ def _clear(phone: Phone, package: str) -> Answer:
 
 
 def cmd(phone: Phone, words: list[str]) -> Answer:
-    """Service commands."""
+    """Handles service commands."""
     return pm(phone, words[1:]) if words[:1] == ["package"] else NOTHING
 
 
 def dumpsys(phone: Phone, words: list[str]) -> Answer:
-    """The states of services, as far as tools look at them."""
+    """Handles `dumpsys` for the services that tools query."""
     service, rest = words[0] if words else "", words[1:]
     if service == "package" and rest and rest[0] in phone.packages:
         version, code = phone.packages[rest[0]]
@@ -291,7 +290,7 @@ def dumpsys(phone: Phone, words: list[str]) -> Answer:
 
 
 def monkey(phone: Phone, words: list[str]) -> Answer:
-    """`monkey -p PACKAGE 1` opens an app."""
+    """Handles `monkey -p PACKAGE 1`, which opens an app."""
     package = words[words.index("-p") + 1] if "-p" in words[:-1] else ""
     if not _open(phone.screen, package):
         return failed("** No activities found to run, monkey aborted.\n", 252)
@@ -303,7 +302,7 @@ def monkey(phone: Phone, words: list[str]) -> Answer:
 
 
 async def run(phone: Phone, line: str) -> Answer:
-    """The answer to one `adb shell` line; waits as long as the command would run."""
+    """Returns the answer to one `adb shell` line. It waits as long as the command would run."""
     phone.shells.append(line)
     await phone.through(("freeze",))
     try:
@@ -400,8 +399,7 @@ def _ps(phone: Phone, words: list[str]) -> Answer:
 
 
 async def _logcat(phone: Phone, words: list[str]) -> Answer:
-    # The first line is written by the server, for Appium waits for it; then the log goes on for
-    # ever.
+    # The server writes the first line, for which Appium waits. The log then continues forever.
     while not set(words) & {"-c", "-d"} and phone.state == "device":
         await asyncio.sleep(PATIENCE)
     return NOTHING

@@ -1,4 +1,6 @@
-"""Folders as the Android SDK lays them out, for programs that look for an emulator and AVDs."""
+"""Makes folders in the layout of the Android SDK, for programs that look for an emulator and
+AVDs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 from prill.errors import UsageError
 from tests.support import search_path
 
-# the variable that tells the fake emulator which server to add its phone to
+# the variable that names the fake emulator's server
 CONTROL = "PRILL_FAKE_ADB"
 
 

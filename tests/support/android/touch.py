@@ -1,5 +1,5 @@
-"""Shell commands for the screen (input, screencap, uiautomator and wm), and what any command leaves
-behind.
+"""Shell commands for the screen (input, screencap, uiautomator and wm), and the result type of all
+commands.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class Answer:
 
 NOTHING = Answer()
 
-LONG_PRESS_MS = 500.0  # Android's ViewConfiguration: a finger that rests longer presses long
+LONG_PRESS_MS = 500.0  # Android's ViewConfiguration: a longer touch is a long press
 
 
 def output(text: str) -> Answer:
-    """It worked and printed this."""
+    """Returns a successful result with this output."""
     return Answer(text.encode())
 
 
 def failed(text: str, code: int = 255) -> Answer:
-    """It failed with this on standard error. 255 is what Android's service commands give after an
-    exception.
+    """Returns a failed result with this standard error. 255 is the exit code of Android's service
+    commands after an exception.
     """
     return Answer(b"", text.encode(), code)
 
@@ -62,7 +62,7 @@ java.lang.IllegalArgumentException: Unknown keycode: {0}
 
 
 def press(phone: Phone, code: int, *, control: bool = False) -> None:
-    """What a key does."""
+    """Handles a key."""
     screen = phone.screen
     letter = chr(code + ord("a") - 29) if 29 <= code <= 54 else ""
     if control and letter == "a":
@@ -89,7 +89,7 @@ def press(phone: Phone, code: int, *, control: bool = False) -> None:
 
 
 def input_(phone: Phone, words: list[str]) -> Answer:
-    """The `input` command."""
+    """Handles the `input` command."""
     while words and words[0] in ("touchscreen", "keyboard", "touchpad", "-d", "0"):
         words = words[1:]
     if not words:
@@ -125,7 +125,7 @@ def _text(phone: Phone, text: str) -> Answer:
 
 
 def _decoded(run: re.Match[str]) -> str:
-    """One run of the UTF-7 of RFC 3501, which Appium's keyboard is fed with."""
+    """Decodes one run of the UTF-7 of RFC 3501, which Appium's keyboard receives."""
     return f"+{run[1]}-".replace(",", "/").encode().decode("utf-7") if run[1] else "&"
 
 
@@ -148,7 +148,7 @@ def _keys(phone: Phone, kind: str, names: list[str]) -> Answer:
 
 
 async def screencap(phone: Phone, words: list[str]) -> Answer:
-    """The `screencap` command: to a file when one is named."""
+    """Handles the `screencap` command. It writes to a file if one is named."""
     await phone.through(("hang",))
     names = [word for word in words if not word.startswith("-")]
     if not names:
@@ -158,7 +158,7 @@ async def screencap(phone: Phone, words: list[str]) -> Answer:
 
 
 def uiautomator(phone: Phone, words: list[str]) -> Answer:
-    """The `uiautomator dump` command. It is killed while Appium's server has hold of the
+    """Handles the `uiautomator dump` command. It is killed while Appium's server holds the
     accessibility service.
     """
     if words[:1] != ["dump"]:
@@ -177,7 +177,7 @@ def uiautomator(phone: Phone, words: list[str]) -> Answer:
 
 
 def wm(phone: Phone, words: list[str]) -> Answer:
-    """The `wm` command."""
+    """Handles the `wm` command."""
     width, height = phone.screen.size
     facts = {"size": f"Physical size: {width}x{height}\n", "density": "Physical density: 320\n"}
     return output(facts[words[0]]) if words and words[0] in facts else failed("Unknown command\n")

@@ -1,7 +1,7 @@
-"""The HTTP server that UiAutomator2 runs on a phone, as Appium's driver uses it.
+"""A fake of the HTTP server that UiAutomator2 runs on a phone, as used by Appium's driver.
 
-An element's id is its name and place, so that an element which has moved or gone is stale, as on a
-real phone.
+An element's id is its name and position, so that a moved or removed element is stale, as on a real
+phone.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tests.support.android.wire import HangupError, Request, first_of, http, rea
 
 Status = tuple[int, object]
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the W3C key of an element reference
-# of W3C: Return, Enter, Backspace, Delete
+# the W3C keys Return, Enter, Backspace, Delete
 KEYS = {"\ue007": 66, "\ue006": 66, "\ue003": 67, "\ue017": 112}
 _SELECTOR = re.compile(
     r"\.(text|resourceId|description|className|focused)\((?:\"([^\"]*)\"|true)\)"
 )
 _STRATEGIES = {"id": "resourceId", "accessibility id": "description", "class name": "className"}
 DEVICE_PORT = 6790
-# What a session's start asks for: a crash waits for the first use after it.
+# The requests at the start of a session. A crash waits for the first request after them.
 SESSION_START = (
     "/status",
     "/session",
@@ -39,13 +39,11 @@ SESSION_START = (
 
 
 async def serve(phone: Phone, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection to the server; it breaks off when the instrumentation ends or the phone is
-    gone.
-    """
+    """Serves one connection. It closes when the instrumentation ends or the phone is gone."""
     request = await read_request(reader)
     if request.path.endswith("/status"):
-        # Appium starts the instrumentation and asks at once. It would ask again a second later
-        # only.
+        # Appium starts the instrumentation and sends a request at once. It would retry only a
+        # second later.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(until(lambda: UIA2 in phone.running), 1)
     server = Server(phone)
@@ -53,21 +51,21 @@ async def serve(phone: Phone, reader: asyncio.StreamReader, writer: asyncio.Stre
 
 
 class Server:
-    """The answers to the requests of one connection."""
+    """Handles the requests of one connection."""
 
     def __init__(self, phone: Phone) -> None:
         self.phone = phone
         self._number = phone.sessions
 
     def over(self) -> bool:
-        """Whether the instrumentation that this connection led to has ended."""
+        """Whether the instrumentation of this connection has ended."""
         phone = self.phone
         return (
             UIA2 not in phone.running or phone.sessions != self._number or phone.state != "device"
         )
 
     async def respond(self, request: Request) -> Status:
-        """The status and the body of the answer. Raises HangupError where a fault ends the
+        """Returns the status and the body of the answer. Raises HangupError if a fault ends the
         instrumentation.
         """
         phone, path = self.phone, re.sub(r"^/session/[^/]+", "", request.path)
@@ -87,7 +85,7 @@ class Server:
             await phone.through(("hang",))
             return value(base64.b64encode(phone.screenshot()).decode())
         if request.method == "DELETE" and path in ("", "/"):
-            asyncio.get_running_loop().call_later(0.05, self._end)  # once the answer is sent
+            asyncio.get_running_loop().call_later(0.05, self._end)  # after the answer is sent
             return value(None)
         facts = self._fact(path)
         try:
@@ -96,13 +94,13 @@ class Server:
             return error("invalid argument", f"{request.method} {path}: {mistake!r}", 400)
 
     def _end(self, *, crashed: bool = False) -> None:
-        """Ends the instrumentation that this connection led to, not a later one."""
+        """Ends the instrumentation of this connection, not a later one."""
         if self.phone.sessions == self._number:
             self.phone.crashed = crashed
             self.phone.running.discard(UIA2)
 
     def _fact(self, path: str) -> Status | None:
-        """The answer to a question that changes nothing."""
+        """Answers a request that changes nothing."""
         width, height = self.phone.screen.size
         facts: dict[str, Callable[[], object]] = {
             "/status": lambda: {"ready": True, "message": "ok"},
@@ -170,7 +168,7 @@ class Server:
 
 
 def _ends(body: dict[str, object]) -> tuple[float, float, float, float]:
-    """The first and last point of a swipe that is given as a direction in an area."""
+    """Returns the start and end of a swipe given as a direction in an area."""
     left, top, width, height = _numbers(body["area"], "left", "top", "width", "height")
     x, y, share = left + width / 2, top + height / 2, float(str(body.get("percent") or 1)) / 2
     across, down = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}[
@@ -190,12 +188,12 @@ def _numbers(record: object, *names: str) -> tuple[float, ...]:
 
 
 def value(content: object) -> Status:
-    """A good answer."""
+    """Returns a successful response."""
     return 200, {"sessionId": "fake", "value": content}
 
 
 def error(kind: str, message: str, status: int = 404) -> Status:
-    """A bad answer: one of the W3C error codes."""
+    """Returns an error response with a W3C error code."""
     return status, {
         "sessionId": "fake",
         "value": {"error": kind, "message": message, "stacktrace": ""},
@@ -203,7 +201,7 @@ def error(kind: str, message: str, status: int = 404) -> Status:
 
 
 def answer(phone: Phone, request: Request, path: str) -> Status:
-    """The answer to a request below /element or /elements."""
+    """Answers a request below /element or /elements."""
     parts = path.strip("/").split("/")
     widgets = flat(phone.screen.widgets())
     if parts == ["elements"]:
@@ -226,7 +224,7 @@ def answer(phone: Phone, request: Request, path: str) -> Status:
 
 
 def write(phone: Phone, text: str) -> None:
-    """Types a text in which W3C key characters are keys."""
+    """Types a text, in which W3C key characters are keys."""
     for part in re.split(f"([{''.join(KEYS)}])", text):
         if part in KEYS:
             press(phone, KEYS[part])
@@ -235,7 +233,7 @@ def write(phone: Phone, text: str) -> None:
 
 
 def get_text(body: dict[str, object]) -> str:
-    """The text that a request wants typed: a string, or a list of characters in older clients."""
+    """Returns the text to type: a string, or a list of characters from older clients."""
     text, characters = body.get("text"), body.get("value")
     if isinstance(text, str):
         return text

@@ -1,5 +1,5 @@
-"""Sockets for the fakes: listeners that leave nothing behind, and as much HTTP as the tools
-need.
+"""Sockets for the fakes: listeners that clean up all connections, and the parts of HTTP that the
+tools need.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ GONE = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
 class HangupError(Exception):
-    """Raised by a handler that wants the connection closed without an answer."""
+    """Raised by a handler to close the connection without an answer."""
 
 
 class Listener:
-    """A port of 127.0.0.1 and all connections to it: each is closed when `serve` is done with
-    it.
-    """
+    """A port of 127.0.0.1 and all its connections. Each is closed when `serve` returns."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
@@ -34,7 +32,7 @@ class Listener:
         self.port = 0
 
     async def open(self, port: int = 0) -> Self:
-        """Starts to listen. Port 0: a free one. Raises OSError."""
+        """Starts to listen. Port 0 selects a free port. Raises OSError."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
         self.port = int(self._server.sockets[0].getsockname()[1])
         return self
@@ -42,8 +40,8 @@ class Listener:
     async def close(self) -> None:
         """Stops listening and ends every connection."""
         if self._server is not None:
-            # Python 3.11 loses a connection that was accepted but has no transport yet when its
-            # server closes.
+            # Python 3.11 leaks a connection that was accepted but has no transport when its server
+            # closes.
             for listening in self._server.sockets:
                 asyncio.get_running_loop().remove_reader(listening.fileno())
             await _rounds()
@@ -53,7 +51,7 @@ class Listener:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for writer in self._writers:
             writer.transport.abort()
-        await _rounds()  # transports close their sockets in the next one
+        await _rounds()  # transports close their sockets in the next iteration of the event loop
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -77,8 +75,8 @@ async def _rounds() -> None:
 
 
 async def first_of(*jobs: Coroutine[None, None, None]) -> None:
-    """Runs them together until one is done, then cancels the rest. Raises what the first one
-    raised.
+    """Runs the coroutines together until one is done, then cancels the rest. Raises the exception
+    of the first one.
     """
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
@@ -98,7 +96,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def end_of(reader: asyncio.StreamReader) -> None:
-    """Returns once the other side has closed; whatever it still sends is dropped."""
+    """Returns once the peer has closed the connection. Incoming data is dropped."""
     with contextlib.suppress(*GONE):
         while await reader.read(65536):
             pass
@@ -106,7 +104,7 @@ async def end_of(reader: asyncio.StreamReader) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. `body` is the JSON object in it, empty when there is none."""
+    """One HTTP request. `body` is its JSON object, empty if there is none."""
 
     method: str
     path: str
@@ -119,7 +117,7 @@ Respond = Callable[[Request], Awaitable[tuple[int, object]]]
 async def http(
     respond: Respond, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: Request
 ) -> None:
-    """Answers this request and all later ones of the connection with a status and JSON each."""
+    """Answers all requests of the connection with a status and JSON each."""
     request = first
     while True:
         status, value = await respond(request)
@@ -128,7 +126,7 @@ async def http(
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:
-    """The next request. Raises IncompleteReadError at the end of the connection."""
+    """Reads the next request. Raises IncompleteReadError at the end of the connection."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, *_ = head[0].split(" ")
     fields = {
@@ -140,7 +138,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
 
 
 async def write_response(writer: asyncio.StreamWriter, status: int, value: object) -> None:
-    """One response with a JSON body."""
+    """Writes a response with a JSON body."""
     body = json.dumps(value).encode()
     head = (
         f"HTTP/1.1 {status} -\r\nContent-Type: application/json; "

@@ -1,4 +1,4 @@
-"""The configuration that words of `prill rollout` give."""
+"""Builds configurations from the arguments of `prill rollout`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prill.runs.rollout import RolloutConfig
 
 
 def config(*words: str) -> RolloutConfig:
-    """What the command would be told."""
+    """Returns the configuration for these arguments."""
     derived, rest = derive(
         RolloutConfig, list(words), COMMANDS["rollout"].words, prog="prill rollout", dry_run=True
     )

@@ -1,8 +1,8 @@
-"""Run by test_unwritable.py as a user who may read everything and write next to nothing: each
-command in one process.
+"""Runs commands as a user who may read everything and write almost nothing, all in one process.
+test_unwritable.py starts it.
 
-Arguments: the folder to be in. Standard input: the commands, as JSON. Standard output: what came of
-each.
+Arguments: the working directory. Standard input: the commands, as JSON. Standard output: the result
+of each.
 """
 
 from __future__ import annotations

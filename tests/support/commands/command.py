@@ -1,4 +1,4 @@
-"""The `prill` command run as users run it, and a trajectory file whose true verdicts are known."""
+"""Runs the `prill` command as users do, and writes a trajectory file with known true verdicts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ Prill = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def environment() -> dict[str, str]:
-    """This environment without keys or endpoints, so that no test can reach a real one."""
+    """Returns the environment variables without keys or endpoints, so that no test can reach a real
+    one.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
     return {**kept, "PRILL_CACHE_DIR": "/nonexistent/prill-tests"}
 
@@ -26,8 +28,8 @@ def environment() -> dict[str, str]:
 def prill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Prill:
-    """Runs the command in this process, in `tmp_path`: the same function, without a second's start
-    for each test.
+    """Runs the command in this process, in `tmp_path`. It calls the same function, without the
+    startup time.
     """
     monkeypatch.chdir(tmp_path)
     for name in os.environ.keys() - environment().keys():
@@ -52,12 +54,12 @@ def prill(
 
 @pytest.fixture(scope="module")
 def chromium() -> None:
-    """Skips where MiniWoB++ cannot be played in a browser."""
+    """Skips the test if MiniWoB++ cannot be played in a browser."""
     need_chromium("miniwob")
 
 
 def write_trajectories(path: Path, count: int, **final: str) -> Path:
-    """`count` trajectories; the i-th is truly a success when i is divisible by 3."""
+    """Writes `count` trajectories. The i-th is truly a success if i is divisible by 3."""
     with path.open("w") as file:
         for i in range(count):
             goal = f"Order number {i}. truth={'success' if i % 3 == 0 else 'failure'}"

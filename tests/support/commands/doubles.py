@@ -1,5 +1,5 @@
-"""An environment and an agent that are never to be met: each reset and each answer leaves a line in
-`met`.
+"""An environment and an agent that a test expects to remain unused. Each reset and each answer
+writes a line to `met`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from prill.types import (
 
 
 def note(what: str) -> None:
-    """Notes that something was played, judged or asked."""
+    """Records a reset, an action or a judgement."""
     with Path("met").open("a") as file:
         file.write(f"{what}\n")
 
@@ -33,7 +33,7 @@ class Ungraded:
     def __init__(self, *, start: int = 0, wait: float = 0.0, title: str = "") -> None: ...
 
     async def reset(self, task: Task) -> Observation:
-        """Noted."""
+        """Records the call."""
         note("reset")
         return Observation(text="a page")
 
@@ -42,63 +42,63 @@ class Ungraded:
         return Observation(text="a page"), True
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
 
 class Pages(Ungraded):
-    """The same with one."""
+    """An environment with an oracle."""
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """A success, always."""
+        """Labels every episode a success."""
         return LabelRecord(id=trajectory.id, success=True, source="oracle")
 
 
 class Agent:
-    """A policy that can be taught, and takes lessons."""
+    """A policy with demonstrations and lessons."""
 
     def __init__(
         self, *, adapter: Path | None = None, mood: str = "calm", temper: float = 0.0
     ) -> None: ...
 
     def reset(self, task: Task) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
     async def act(self, observation: Observation) -> Step:
-        """Noted."""
+        """Records the call."""
         note("act")
         return Step(observation, Action("stop", "stop", value="done"))
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """The same question for every step."""
+        """Returns the same question for every step."""
         return [Message("user", ("What now?",))], "stop"
 
 
 class Learner(Agent):
-    """One that takes lessons."""
+    """A policy that takes lessons."""
 
     lessons: Sequence[str] = []
 
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
-        """Noted."""
+        """Records the call."""
         note("reflect")
         return "Be quick."
 
 
 class Judge:
-    """A judge that asks nobody, with one option."""
+    """A judge without a model, with one option."""
 
     def __init__(self, *, patience: float = 1.0) -> None:
         self.info = EvaluatorInfo("double", "1")
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """None are looked at."""
+        """Returns no screenshots."""
         return ()
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """Nothing is spent."""
+        """Returns an empty estimate."""
         return Usage()
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Noted."""
+        """Records the call."""
         note("judge")
         return Verdict(id=trajectory.id, success=True, evaluator=self.info)

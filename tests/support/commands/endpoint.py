@@ -15,8 +15,9 @@ from PIL import Image as Picture
 
 
 class Endpoint:
-    """An OpenAI-compatible endpoint in a thread: `answer` is given the last turn's text, and gives
-    a reply, a message or a status."""
+    """An OpenAI-compatible endpoint in a thread. `answer` receives the last turn's text and returns
+    a reply, a message or a status.
+    """
 
     def __init__(self, answer: Callable[[str], str | dict[str, object] | int]) -> None:
         self.turns: list[str] = []
@@ -51,7 +52,7 @@ class Endpoint:
         self._thread = threading.Thread(target=self._server.serve_forever)
 
     def heard(self, content: str | list[dict[str, Any]]) -> str:
-        """The text of a turn; it and the sizes of its pictures are kept."""
+        """Returns the text of a turn. It records the text and the sizes of the images."""
         parts: list[dict[str, Any]] = (
             [{"type": "text", "text": content}] if isinstance(content, str) else content
         )
@@ -78,7 +79,7 @@ class Endpoint:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The options that lead there."""
+        """The options that select this endpoint."""
         return (
             "--model",
             "m",

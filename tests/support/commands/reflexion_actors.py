@@ -1,9 +1,9 @@
-"""A language model by script that acts and draws lessons: it fails, and does at its next attempt
-what its last lesson says.
+"""A scripted language model that acts and draws lessons. It fails, then follows its last lesson in
+the next attempt.
 
-Its course of a task says how each attempt goes, S or F, for the lesson before it says so; where a
-course ends in a dot, the last lesson repeats the one before. `DIES_AT="play 3"` ends the process by
-SIGKILL at the third call to play; so do `judge` and `reflect`.
+A task's course defines the outcome of each attempt, S or F, through the lesson before it. If the
+course ends in a dot, the last lesson repeats the previous one. `DIES_AT="play 3"` ends the process
+by SIGKILL at the third call to play; `judge` and `reflect` work the same way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from prill.protocols import Form, Message, Reply
 from prill.testing import ScriptedModel
 from prill.types import Action, EvaluatorInfo, Trajectory, Verdict
 
-# Most are led astray by their second lesson. Long tasks have short courses.
+# In most courses the second lesson is wrong. Long tasks have short courses.
 COURSES = {
     **dict.fromkeys(
         (
@@ -64,7 +64,7 @@ RIGHT, WRONG = "Next time I go the right way.", "Next time I go another way."
 
 
 def in_sequence(goal: str, page: TextPage, aim: Aim) -> Play:
-    """Two buttons; missing them is pressing them the other way round."""
+    """Plays a task with two buttons. A miss presses them in reverse order."""
     for name in ("TWO", "ONE") if aim.misses else ("ONE", "TWO"):
         page = yield click(page.named("button", name))
 
@@ -81,7 +81,7 @@ def _intents() -> dict[str, int]:
 
 
 def say(messages: Sequence[Message]) -> str:
-    """Reflects, or acts: by the last lesson in mind."""
+    """Reflects, or acts according to the last lesson."""
     system, user = str(messages[0].parts[0]), str(messages[-1].parts[0])
     goal = user.partition("OBJECTIVE: ")[2].partition("\n")[0]
     number = _intents().get(goal)
@@ -107,7 +107,7 @@ def say(messages: Sequence[Message]) -> str:
 
 
 def _by_script(name: str, goal: str, text: str, right: bool, fresh: bool) -> str:
-    """MiniWoB++: the next move of the script for this task, on the element's number."""
+    """Plays MiniWoB++: the next move of the task's script, on the element's number."""
     numbered = dict(re.findall(r"^ *\[(\d+)\] (.*)$", text, re.MULTILINE))
     page = TextPage.read(re.sub(r"^( *)\[\d+\] ", r"\1", text, flags=re.MULTILINE))
     try:
@@ -125,7 +125,7 @@ def _by_script(name: str, goal: str, text: str, right: bool, fresh: bool) -> str
 
 
 def _on_shop(number: int, user: str, right: bool, fresh: bool) -> str:
-    """The shop: the next line of the play for this task."""
+    """Plays the shop: the next line of the task's solution."""
     key = str(number)
     if fresh:
         _at[key] = 0
@@ -142,7 +142,7 @@ def _on_shop(number: int, user: str, right: bool, fresh: bool) -> str:
 
 
 class Actor(React):
-    """The actor by that script, as `--policy file.py:Actor` makes it. A call is 10 tokens and 2 of
+    """The scripted actor, as `--policy file.py:Actor` makes it. A call costs 10 tokens and 2 of
     reply.
     """
 
@@ -171,11 +171,11 @@ class Umpire:
     info = EvaluatorInfo("umpire", "1")
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """None are looked at."""
+        """Returns no screenshots."""
         return ()
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict."""
+        """Returns the verdict of the course."""
         note("judge")
         right = COURSES[str(trajectory.task.site)][trajectory.metadata["attempt"]] == "S"
         return Verdict(
@@ -188,7 +188,7 @@ class Umpire:
 
 
 def note(kind: str) -> None:
-    """Counts a call, and dies where that was asked for."""
+    """Counts a call, and kills the process if configured."""
     _calls[kind] += 1
     if os.environ.get("DIES_AT") == f"{kind} {_calls[kind]}":
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Conversations with generated web sites, in the format of MT-Mind2Web: to try the whole of it
+"""Conversations with generated websites, in the format of MT-Mind2Web, to test the whole pipeline
 without the data set.
 """
 

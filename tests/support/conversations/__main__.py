@@ -1,9 +1,9 @@
-"""Writes generated conversations in the format of MT-Mind2Web: DIR/train, DIR/dev (the same sites),
-DIR/test_website (others).
+"""Writes generated conversations in the format of MT-Mind2Web: DIR/train, DIR/dev (the same sites)
+and DIR/test_website (other sites).
 
     python -m tests.support.conversations DIR --seed 0
 
-prints the files that it wrote.
+It prints the files that it wrote.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.conversations.maker import COUNTS, Split, write_conversations
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write with the settings of the command line."""
+    """Writes conversations with the options of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.support.conversations",
         description=__doc__,

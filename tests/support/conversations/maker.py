@@ -1,11 +1,11 @@
-"""Generated conversations in the format of MT-Mind2Web: sites, pages, instructions that refer back,
-and the right actions.
+"""Generates conversations in the format of MT-Mind2Web: sites, pages, instructions that refer to
+earlier turns, and the right actions.
 
 A conversation has three to five turns, each of one to three actions. The first names a thing ("Open
-the port Barana"). Later ones stand alone too, or refer back: "the same port again", "use that port
-under Arriving at as well", "now the other port I mentioned". Of those, the element or the value can
-only be told from an earlier turn, for the page lists four names of the same kind, in no order. Each
-turn tells in the field `refers` which it is.
+the port Barana"). Later ones are standalone or refer back: "the same port again", "use that port
+under Arriving at as well", "now the other port I mentioned". Their element or value follows only
+from an earlier turn, because the page lists four names of the same type in random order. The field
+`refers` of a turn holds its type of reference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.conversations.sites import Half, Site, names, sites
 
 Split = Literal["train", "dev", "test_website"]
 Refers = Literal["none", "same", "other"]
-# conversations of each split by default
+# the default number of conversations of each split
 COUNTS: dict[Split, int] = {"train": 180, "dev": 20, "test_website": 60}
 
 _PICK = {
@@ -65,7 +65,7 @@ _WRITE = {
     ),
 }
 _THERE = ("In {section}: ", "Under {section}. ", "Go to {section}. ")
-# names of a list: as few as can still be mistaken for each other, so that inputs are short
+# names in a list: as few as can still be confused, to keep inputs short
 _LISTED = 4
 _SUBMIT = (", then start", " and send it off", ", and go ahead")
 _PLAIN = ("Go to {section}", "Take me to {section}", "What is there under {section}?")
@@ -73,8 +73,8 @@ _PLAIN = ("Go to {section}", "Take me to {section}", "What is there under {secti
 
 @dataclass(slots=True)
 class _Mentioned:
-    """What a conversation has said of a thing: the name that was acted on, another that was only
-    mentioned, and where.
+    """The earlier mentions of a thing: the name that was acted on, another name that was only
+    mentioned, and their position.
     """
 
     name: str
@@ -90,12 +90,12 @@ class _Talk:
     nodes: int
     id: str
     mentioned: dict[str, _Mentioned] = field(default_factory=dict)
-    # both names of these were acted on: "the same" would be either
+    # both names were acted on, so "the same" would be ambiguous
     spent: set[str] = field(default_factory=set)
     turns: list[dict[str, Any]] = field(default_factory=list)
 
     def turn(self, refers: Refers) -> None:
-        """Add a turn that refers back so, if that can be told, or one that stands alone."""
+        """Adds a turn with this type of reference if it is unambiguous, else a standalone turn."""
         known = {thing: said for thing, said in self.mentioned.items() if thing not in self.spent}
         both = [thing for thing, said in known.items() if said.other]
         fresh = [thing for thing in self.site.things if thing not in self.mentioned]
@@ -118,8 +118,8 @@ class _Talk:
         )
 
     def named(self, thing: str, refers: Refers) -> None:
-        """A turn about one name: it is opened, written or chosen, on the way perhaps a section
-        before and a button after.
+        """Adds a turn about one name, which is opened, entered or selected, with optional section
+        and button actions.
         """
         chance, said = self.chance, self.mentioned.get(thing)
         spoken = {said.name, said.other} if said else set()
@@ -173,8 +173,8 @@ class _Talk:
         value: str = "",
         section: str | None = None,
     ) -> dict[str, Any]:
-        """One action and its page, which lists the names that the turn is about among others of the
-        same thing.
+        """Returns one action and its page, which lists the turn's names among others of the same
+        type.
         """
         chance = self.chance
         others = [name for name in chance.sample(self.pool, 60)]
@@ -188,8 +188,8 @@ class _Talk:
                 chance.shuffle(found)
                 listed.append((thing, found))
             elif chance.random() < 0.5:
-                # A thing of an earlier turn is offered too: not everything that was mentioned is
-                # what is meant now.
+                # The page also offers a thing of an earlier turn, so that a mention alone does not
+                # identify the target.
                 own = [self.mentioned[thing].name] if thing in self.mentioned else []
                 found = _filled_up(own, others)
                 chance.shuffle(found)
@@ -226,7 +226,7 @@ class _Talk:
 
 
 def _filled_up(own: list[str], others: list[str]) -> list[str]:
-    """As many names as a list has, these among them."""
+    """Returns enough names for a list, including these."""
     found = list(dict.fromkeys(own))
     return found + [others.pop() for _ in range(_LISTED - len(found))]
 
@@ -261,8 +261,8 @@ def _record(made: GeneratedPage, key: Key, op: str, value: str) -> dict[str, Any
 def conversations(
     split: Split = "train", count: int | None = None, *, seed: int = 0, nodes: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Makes conversations with generated web sites, as records of MT-Mind2Web. The same seed gives
-    the same ones on every machine.
+    """Generates conversations with generated websites, as records of MT-Mind2Web. A seed gives the
+    same ones on every machine.
 
     Args:
         split: `train` and `dev` are of the same sites, `test_website` of others, with other words

@@ -1,4 +1,4 @@
-"""Pages of the generated sites in Mind2Web's cleaned form: each node has a `backend_node_id`, and
+"""Pages of the generated sites in Mind2Web's cleaned form. Each node has a `backend_node_id`, and
 texts are elements `text`.
 """
 
@@ -12,13 +12,13 @@ from xml.sax.saxutils import escape, quoteattr
 
 from tests.support.conversations.sites import Site
 
-# what a candidate is (section, name, field, menu, submit, extra), and its words
+# the role of a candidate (section, name, field, menu, submit, extra), and its words
 Key = tuple[str, str]
 
 
 @dataclass(slots=True)
 class GeneratedPage:
-    """A page, its candidates in the order of the document, and which of them is what."""
+    """A page, its candidates in document order, and the role of each."""
 
     html: str
     candidates: list[dict[str, Any]]
@@ -37,8 +37,8 @@ class _Writer:
     def open(
         self, tag: str, attributes: dict[str, str] | None = None, key: Key | None = None
     ) -> None:
-        """Begin an element; with a key, it is a candidate."""
-        self.next_id += self.chance.randrange(1, 4)  # as in real pages, numbers have gaps
+        """Opens an element. An element with a key is a candidate."""
+        self.next_id += self.chance.randrange(1, 4)  # ids have gaps, as in real pages
         self.nodes += 1
         own = {"backend_node_id": str(self.next_id)} | (attributes or {})
         self.parts.append(
@@ -89,10 +89,10 @@ def page(
     section: str,
     nodes: int = 0,
 ) -> GeneratedPage:
-    """A page of a site: its menu, the names listed under each thing, a form with the names that its
-    menus offer, other links.
+    """Returns a page of a site: its menu, the names listed under each thing, a form whose menus
+    offer names, and other links.
 
-    With `nodes`, text without candidates fills it up to about so many.
+    With `nodes`, text without candidates fills the page up to about that number of nodes.
     """
     writer = _Writer(chance, chance.randrange(2, 4000))
     writer.open("html")

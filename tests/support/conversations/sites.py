@@ -1,5 +1,5 @@
-"""The generated sites and the names of what they list: invented, drawn from a number, and not the
-same in training and test.
+"""The generated sites and the invented names in their lists. Names are drawn from a seed and differ
+between training and test.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ _ENDINGS = [
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A site and its words, as `sites.toml` explains them."""
+    """A site and its texts; `sites.toml` explains the fields."""
 
     name: str
     split: Half
@@ -120,15 +120,15 @@ class Site:
 
 @cache
 def sites() -> tuple[Site, ...]:
-    """All sites, in the order of their file."""
+    """Returns all sites, in the order of their file."""
     read = tomllib.loads(_SITES.read_text(encoding="utf-8"))
     return msgspec.convert(read["site"], tuple[Site, ...])
 
 
 @cache
 def names(half: Half) -> tuple[str, ...]:
-    """The invented names of one half: 1,200 for training, 400 for test, none in both. Their
-    syllables are the same.
+    """Returns the invented names of one half: 1,200 for training, 400 for test, without overlap.
+    Both halves use the same syllables.
     """
     pairs = [a + b for a, b in product(_BEGINNINGS, _ENDINGS)]
     Random("names").shuffle(pairs)

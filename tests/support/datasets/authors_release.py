@@ -1,5 +1,5 @@
-"""Folders as the programs of Berkeley-NLP/Agent-Eval-Refine write them: our own few lines for each
-of its writers.
+"""Writes folders in the formats of the programs of Berkeley-NLP/Agent-Eval-Refine. Each writer has
+a short equivalent here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ REPLY = "Plan: 1. Open it. 2. Change it.\nNext Action: Touch the icon.\nGrounded
 
 
 def picture(path: Path, shade: int = 0) -> None:
-    """A small picture, of its own content."""
+    """Writes a small image with its own content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (39, 84), (shade % 256, 40, 90)).save(path)
 
 
 def rendered_config(number: int, goal: str, **more: Any) -> str:
-    """RenderHelper's text of a configuration (exps/webarena_exp/browser_env/helper_functions.py):
-    `key: value` lines.
+    """Returns RenderHelper's text of a configuration
+    (exps/webarena_exp/browser_env/helper_functions.py): `key: value` lines.
     """
     config = {
         "sites": ["shopping"],
@@ -46,10 +46,10 @@ def rendered_config(number: int, goal: str, **more: Any) -> str:
 def webarena(
     root: Path, tasks: Sequence[tuple[str, list[str], bool]], *, config: str | None = "text"
 ) -> Path:
-    """unify_webarena.ipynb: `uid`, `task_idx` and `task_uid` are texts, `config` is the text of the
-    render's `<pre>`, or null.
+    """Writes as unify_webarena.ipynb does: `uid`, `task_idx` and `task_uid` are strings, `config`
+    is the text of the render's `<pre>`, or null.
 
-    `tasks` are answer, raw actions and WebArena's own result.
+    `tasks` holds the answer, the raw actions and WebArena's own result.
     """
     log, judgements, captions = [], [], {}
     for number, (answer, actions, passed) in enumerate(tasks, 40):
@@ -90,9 +90,9 @@ def ios(
     episodes: Sequence[tuple[str, list[tuple[str, str, str]]]],
     annotation: str = "Success",
 ) -> Path:
-    """unify_ios_data.ipynb over collect_trajectories.py: `other` is the whole step, paths are of
-    another machine, and there is one picture more than steps. `episodes` are a goal and (operation,
-    translated action, idb action) of each step.
+    """Writes as unify_ios_data.ipynb over collect_trajectories.py does: `other` is the whole step,
+    paths are those of another machine, and there is one more image than steps. `episodes` holds a
+    goal and (operation, translated action, idb action) of each step.
     """
     log, judgements = [], []
     for number, (goal, operations) in enumerate(episodes):
@@ -119,8 +119,8 @@ def ios(
 def android(
     root: Path, goal: str, actions: Sequence[tuple[str, str]], annotation: str = "Failure"
 ) -> Path:
-    """unify_android_agent_data.ipynb over runner.py: `actions` are the action's text and the
-    model's reply.
+    """Writes as unify_android_agent_data.ipynb over runner.py does. `actions` holds the action's
+    text and the model's reply.
     """
     uid = "0323_172117-dc2f7adf"
     steps = []
@@ -141,8 +141,8 @@ def android(
 
 
 def reflexion(root: Path, number: int, trial: int, actions: Sequence[str], score: float) -> Path:
-    """run_reflexion.py: `img` is the path that was given to save_img, `uid` a number, `config` the
-    whole object.
+    """Writes as run_reflexion.py does: `img` is the path that was passed to save_img, `uid` a
+    number, `config` the whole object.
     """
     steps = []
     for i, action in enumerate(actions):
@@ -186,7 +186,7 @@ def reflexion(root: Path, number: int, trial: int, actions: Sequence[str], score
 
 
 def _app_line(root: Path, index: int, uid: str, annotation: str) -> dict[str, Any]:
-    """annotate_app.py: the index is a number."""
+    """Returns a line as annotate_app.py writes it: the index is a number."""
     who = {"user_uid": "ann", "annotation": annotation, "comment": ""}
     return {"dataset_path": root.name, "task_idx": index, "task_uid": uid, **who}
 

@@ -1,5 +1,5 @@
-"""A small site on 127.0.0.1 with what makes browsers difficult: dialogs, tabs, downloads, errors,
-pages that never end.
+"""A small site on 127.0.0.1 with pages that are difficult for browsers: dialogs, tabs, downloads,
+errors, endless responses.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ document.querySelector("p").attachShadow({ mode: "closed" }).innerHTML =
 
 
 class Site:
-    """The running site. `stop` lets the pages that never answer end."""
+    """The running site. `stop` ends the responses that never complete."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -110,7 +110,7 @@ class Site:
 
 @contextmanager
 def serving() -> Iterator[Site]:
-    """The site at a free port, until the block ends."""
+    """Serves the site at a free port until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
@@ -142,7 +142,7 @@ def serving() -> Iterator[Site]:
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            # Browsers hang up in the middle; that is what these pages are for.
+            # These pages make browsers hang up during the response.
             pass
 
     server = Server(("127.0.0.1", 0), Handler)
@@ -159,21 +159,21 @@ def serving() -> Iterator[Site]:
 
 
 def number(observation: Observation, line: str) -> str:
-    """The id of the first line that begins so: `button 'alert'`."""
+    """Returns the id of the first line with this prefix: `button 'alert'`."""
     found = re.search(rf"^\t*\[(\d+)\] {re.escape(line)}", observation.text or "", re.MULTILINE)
     assert found is not None, f"{line} is not in\n{observation.text}"
     return found[1]
 
 
 def tree(observation: Observation) -> str:
-    """The accessibility tree alone, without ids."""
+    """Returns only the accessibility tree, without ids."""
     return re.sub(
         r"^(\t*)\[\d+\] ", r"\1", (observation.text or "").partition("\n\n")[2], flags=re.MULTILINE
     )
 
 
 def head(observation: Observation) -> list[str]:
-    """The line of the tabs, and what is told."""
+    """Returns the tab line and the messages."""
     return (observation.text or "").partition("\n\n")[0].split("\n")
 
 

@@ -15,7 +15,7 @@ MODES: tuple[Mode, Mode] = ("paper", "fixed")
 def config(
     *kinds: str, number: int = 0, start_url: str = "http://shop", **checks: Any
 ) -> TaskConfig:
-    """A task that is graded in these ways."""
+    """Returns a task with these graders."""
     record = {
         "sites": ["shopping"],
         "task_id": number,
@@ -34,7 +34,7 @@ def config(
 
 
 def ended(answer: str | None = None, url: str | None = None, **more: Any) -> Trajectory:
-    """An episode of task 0 that ended with this answer on this address."""
+    """Returns an episode of task 0 that ended with this answer at this address."""
     step = Step(Observation(url="http://shop/before"), Action("stop", "stop"))
     record = Trajectory(
         id="one", task=Task(id="webarena.0", goal="g"), steps=(step,), answer=answer

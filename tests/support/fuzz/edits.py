@@ -1,7 +1,6 @@
-"""Edits of real files: most of a file stays as it was, so that readers go deep before they meet
-what is odd.
+"""Edits of real files. Most of a file is unchanged, so that readers get far before the fault.
 
-PRILL_FUZZ says how many cases each file gets (100 unless set). They are the same in every run.
+PRILL_FUZZ is the number of cases for each file (default: 100). They are the same in every run.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from prill.errors import PrillError
 
 T = TypeVar("T")
 CASES = int(os.environ.get("PRILL_FUZZ", "100"))
-# Seconds for one case. The first is for machines that do much else; the second is what a reader may
-# really take.
+# Seconds for one case. The first limit is for slow machines; the second is the strict limit.
 BOUND = 5 if os.environ.get("PRILL_FUZZ_STRICT") else 60
 fuzzed = settings(
     max_examples=CASES,
@@ -32,13 +30,13 @@ fuzzed = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-_SIZE = 8  # bytes that say one edit
+_SIZE = 8  # bytes that define one edit
 edits = st.binary(min_size=_SIZE, max_size=4 * _SIZE)
 
 _DEEP: Any = []
 for _ in range(300):
     _DEEP = [_DEEP]
-_ABYSS = "deeper than any decoder goes"  # Python itself could not write it: `as_json` does
+_ABYSS = "deeper than any decoder goes"  # Python itself cannot serialize it: `as_json` does
 ODD_VALUES: tuple[Any, ...] = (
     _ABYSS,
     None,
@@ -137,7 +135,7 @@ ODD_BYTES = (
 
 
 def edited_bytes(data: bytes, change: bytes) -> bytes:
-    """The data with a few places changed, cut, doubled or filled with something odd."""
+    """Returns the data with a few positions changed, cut, doubled or replaced by unusual bytes."""
     for kind, place, what in _edits(change):
         at = place % (len(data) + 1)
         size = (1, 2, 4, 9, 40, 400)[what % 6]
@@ -157,7 +155,7 @@ def edited_bytes(data: bytes, change: bytes) -> bytes:
 
 
 def edited_value(value: Any, change: bytes) -> Any:
-    """The JSON value with a few of its parts replaced, left out, renamed or doubled."""
+    """Returns the JSON value with a few of its parts replaced, removed, renamed or doubled."""
     value = copy.deepcopy(value)
     for kind, place, what in _edits(change):
         places = list(_places(value))
@@ -166,7 +164,7 @@ def edited_value(value: Any, change: bytes) -> Any:
         holder, key = places[place % len(places)]
         odd = ODD_VALUES[what % len(ODD_VALUES)]
         if odd is not _DEEP:
-            # the next edit may change it, and must not change it for the cases that follow
+            # the next edit may change it; later cases need the original
             odd = copy.deepcopy(odd)
         if kind <= 2:
             holder[key] = odd
@@ -182,22 +180,22 @@ def edited_value(value: Any, change: bytes) -> Any:
 
 
 def as_json(value: Any) -> bytes:
-    """The value as JSON, escaped: it may hold what is no Unicode."""
+    """Returns the value as escaped JSON. It may contain invalid Unicode."""
     return (
         json.dumps(value).encode().replace(json.dumps(_ABYSS).encode(), b"[" * 5_000 + b"]" * 5_000)
     )
 
 
 def edited_json(value: Any, change: bytes) -> bytes:
-    """The value edited, then for every other change its text too."""
+    """Edits the value, and for every other change its text too."""
     if change[0] % 3:
         return as_json(edited_value(value, change))
     return edited_bytes(as_json(edited_value(value, change[_SIZE:])), change[:_SIZE])
 
 
 def attempt(read: Callable[[], T]) -> T | None:
-    """What a reader gives, or None where it says why it gives nothing. Anything but a PrillError
-    passes through.
+    """Returns the reader's result, or None if it raises a PrillError. Other exceptions
+    propagate.
     """
     with bounded():
         try:
@@ -209,11 +207,10 @@ def attempt(read: Callable[[], T]) -> T | None:
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Fails what does not come to an end."""
+    """Fails if the block does not end in time."""
     before = signal.signal(signal.SIGALRM, _too_long)
     signal.setitimer(signal.ITIMER_REAL, BOUND)
-    # For what computes and does not even look at signals: its traceback, and the end of the
-    # process.
+    # For code that ignores signals: print its traceback and end the process.
     faulthandler.register(signal.SIGVTALRM, chain=True)
     signal.setitimer(signal.ITIMER_VIRTUAL, 2 * BOUND)
     try:

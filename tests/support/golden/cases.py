@@ -17,7 +17,7 @@ RUBRICS = Path(__file__).with_name("rubrics.toml")
 _PRIOR = {"name": "prior", "model": str(STUDENT)}
 _TEXT = {"name": "modular", "captioner": "text", "model": "m"}
 
-# Every judge and every wrapper, as it is described in a judge file.
+# Every judge and every wrapper, in the form of a judge file.
 JUDGES: dict[str, dict[str, Any]] = {
     "vlm": {"name": "vlm", "model": "m"},
     "vlm, paper": {"name": "vlm", "model": "m", "preset": "paper"},
@@ -112,7 +112,8 @@ JUDGES: dict[str, dict[str, Any]] = {
 _RUNS = str(SAMPLES / "trajectories.jsonl")
 _ATTACKS = "claim-answer,claim-stop,inject-page,pad-both,look-alikes-100"
 
-# Each verb on the samples; the files named are compared beside exit code and standard output.
+# Each subcommand on the samples. The tests compare the named files, the exit code and standard
+# output.
 VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "score": (
         ("score", _RUNS, "-o", "{out}/v.jsonl", "--judge", "self-report", "--json"),
@@ -201,7 +202,7 @@ VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
 }
 
-# Verbs that read the output of another one.
+# Commands that read the output of another command.
 NEEDS = {
     "agree": "score",
     "agree as JSON": "score",
@@ -211,7 +212,7 @@ NEEDS = {
 
 
 def prepare(folder: Path) -> None:
-    """A recording in somebody else's format."""
+    """Writes a recording in another tool's format."""
     theirs = folder / "theirs"
     (theirs / "evals").mkdir(parents=True)
     (theirs / "meta.json").write_text('{"platform": "web"}')

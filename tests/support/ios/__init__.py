@@ -1,10 +1,10 @@
-"""Fake iOS simulators below the real fb-idb client: idb_companion's command line and gRPC service,
-simctl's pbcopy.
+"""Fake iOS simulators for the real fb-idb client: idb_companion's command line and gRPC service,
+and simctl's pbcopy.
 
     python -m tests.support.ios --make DIR
 
-makes a folder with the executables `idb_companion` and `simctl`; what their simulators hold is kept
-in files there.
+This makes a folder with the executables `idb_companion` and `simctl`. The state of their simulators
+is stored in files there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The command line of the fake: `python -m tests.support.ios --make DIR` makes a folder with
-executables that do the rest.
+"""The command line of the fake. `python -m tests.support.ios --make DIR` makes a folder with
+executables that call it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ORPHAN_CHECK = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carries out one command, or serves until it is ended."""
+    """Runs one command, or serves until it is ended."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.support.ios", allow_abbrev=False, description=__doc__
     )
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make(folder: Path, names: Sequence[str]) -> int:
-    """Prints how to use the new folder."""
+    """Makes the folder and prints how to use it."""
     from tests.support.ios.folder import FakeSimulators
 
     fakes = FakeSimulators(folder, names)
@@ -71,10 +71,10 @@ def make(folder: Path, names: Sequence[str]) -> int:
 
 
 def simctl(folder: Path, arguments: Sequence[str]) -> int:
-    """`simctl [--set FOLDER] pbcopy UDID`: standard input becomes what is pasted next.
+    """Handles `simctl [--set FOLDER] pbcopy UDID`: standard input becomes the clipboard.
 
-    `simctl spawn UDID defaults read com.apple.Accessibility KEY`: whether apps tell what is on
-    their screens; 1 or 0.
+    Handles `simctl spawn UDID defaults read com.apple.Accessibility KEY`: prints 1 if apps expose
+    their accessibility tree, else 0.
     """
     words = list(arguments)
     if words[:1] == ["--set"]:
@@ -95,7 +95,7 @@ def simctl(folder: Path, arguments: Sequence[str]) -> int:
 
 
 def companion(args: argparse.Namespace) -> int:
-    """What idb_companion does for these options."""
+    """Handles the options of idb_companion."""
     folder = args.idb_companion
     devices = DeviceSet(args.device_set_path or folder)
     if args.list is not None:
@@ -128,7 +128,7 @@ def companion(args: argparse.Namespace) -> int:
 
 
 def command(name: str, udid: str, devices: DeviceSet, args: argparse.Namespace) -> int:
-    """One change of the simulators; prints what changed."""
+    """Applies one change to the simulators and prints it."""
     fault = next_fault(args.idb_companion, name)
     if fault == "error":
         print(f"{name} of {udid} was told to fail", file=sys.stderr)
@@ -166,8 +166,8 @@ def command(name: str, udid: str, devices: DeviceSet, args: argparse.Namespace) 
 
 
 async def serve(folder: Path, devices: DeviceSet, args: argparse.Namespace) -> None:
-    """Serves one simulator; ends with it when --terminate-offline asks for it, and always when its
-    folder is gone.
+    """Serves one simulator. It ends with the simulator if --terminate-offline is set, and always
+    when the simulator's folder is removed.
     """
     import asyncio
     import json
@@ -180,7 +180,7 @@ async def serve(folder: Path, devices: DeviceSet, args: argparse.Namespace) -> N
     server = Server([Service(folder, devices, args.udid)])
     if args.grpc_domain_sock:
         if Path(args.grpc_domain_sock).exists():
-            # Python would bind to a socket that nobody serves any more; not every server does.
+            # Python would bind to a stale socket; not every server does.
             raise FileExistsError(f"bind: {args.grpc_domain_sock}: Address already in use")
         await server.start(path=args.grpc_domain_sock)
         print(json.dumps({"grpc_path": args.grpc_domain_sock}), flush=True)

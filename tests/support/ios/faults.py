@@ -1,17 +1,18 @@
-"""How a fake companion is told to misbehave: a file `faults.json` beside its simulators.
+"""Faults of a fake companion, set in a file `faults.json` next to its simulators.
 
-It maps what is asked for (a command such as `boot`, an RPC such as `screenshot`, or `start` for the
-start of a companion) to what is to go wrong: a word for every time, or a list of words, one for
-each time, where "ok" is none. The words:
+It maps a request (a command such as `boot`, an RPC such as `screenshot`, or `start` for the start
+of a companion) to its fault: one name for every request, or a list of names, one for each request,
+where "ok" means no fault. The names:
 
     hang      no answer
     error     the answer is an error; a command exits with 1
     die       the companion is killed, as by kill -9, before the request takes effect
-    gone      the simulator is deleted; then the request is treated as ever
-    slow:S    boot: the phone answers S seconds after the command has ended; else the answer comes S
-    seconds late small     screenshot: a picture of another size
-    garbage   screenshot, accessibility_info, start: bytes that mean nothing
-    cut       screenshot: half of the picture
+    gone      the simulator is deleted; then the request is handled as usual
+    slow:S    boot: the phone answers S seconds after the command has ended; others: the answer is S
+              seconds late
+    small     screenshot: an image of another size
+    garbage   screenshot, accessibility_info, start: invalid bytes
+    cut       screenshot: half of the image
     empty     accessibility_info: no elements; describe: no screen size
 """
 
@@ -25,13 +26,13 @@ from tests.support.ios.simulators import locked
 
 
 def set_faults(folder: Path, faults: Mapping[str, str | Sequence[str]]) -> None:
-    """From now on these faults and no others."""
+    """Replaces the faults."""
     with locked(folder):
         (folder / "faults.json").write_text(json.dumps(faults), encoding="utf-8")
 
 
 def next_fault(folder: Path, what: str) -> str:
-    """What is to go wrong this time; "ok" for nothing."""
+    """Returns the fault for this request; "ok" for none."""
     path = folder / "faults.json"
     if not path.exists():
         return "ok"
@@ -48,5 +49,5 @@ def next_fault(folder: Path, what: str) -> str:
 
 
 def delay(fault: str) -> float:
-    """The seconds that are to be lost."""
+    """Returns the delay in seconds."""
     return float(fault[5:]) if fault.startswith("slow:") else 3600.0 if fault == "hang" else 0.0

@@ -1,6 +1,4 @@
-"""A folder of fake simulators with the executables that drive them, for tests and for trying things
-out.
-"""
+"""A folder of fake simulators with the executables that drive them, for tests and manual use."""
 
 from __future__ import annotations
 
@@ -16,11 +14,11 @@ from tests.support.ios.simulators import DeviceSet, Simulator, new_udid
 
 
 class FakeSimulators:
-    """Fake iOS simulators, kept in a folder. `companion` and `simctl` are executables; `udids` are
-    in the order of `names`.
+    """Fake iOS simulators, stored in a folder. `companion` and `simctl` are executables; `udids`
+    are in the order of `names`.
 
-    With the folder on the PATH, `xcrun` and `xcodebuild` exist, too. Everything that arrives at any
-    simulator, also at copies in other device sets, is a line of `events`.
+    With the folder on the PATH, `xcrun` and `xcodebuild` exist too. Every request to any simulator,
+    including copies in other device sets, is a line of `events`.
 
     Args:
         folder: The folder, made where it does not exist.
@@ -52,7 +50,7 @@ class FakeSimulators:
             udid: Its UDID.
 
         Returns:
-            What it holds now.
+            The current state.
 
         Raises:
             LookupError: There is no such simulator.
@@ -60,11 +58,11 @@ class FakeSimulators:
         return self._devices.read(udid)
 
     def all(self) -> list[Simulator]:
-        """The simulators of this folder; copies in other device sets are not among them."""
+        """Returns the simulators of this folder, without copies in other device sets."""
         return self._devices.all()
 
     def change(self, udid: str) -> AbstractContextManager[Simulator]:
-        """Changes a simulator: whatever is set in the block is kept.
+        """Changes a simulator. Changes made in the block are saved.
 
         Args:
             udid: Its UDID.
@@ -83,7 +81,7 @@ class FakeSimulators:
         self._devices.put(simulator)
 
     def faults(self, **faults: str | Sequence[str]) -> None:
-        """Sets what goes wrong from now on; nothing else does.
+        """Replaces the faults.
 
         Args:
             **faults: The faults by name (see tests.support.ios.faults).
@@ -91,11 +89,11 @@ class FakeSimulators:
         set_faults(self.folder, faults)
 
     def events(self) -> list[str]:
-        """What has arrived, such as `tap 195 422`, without the UDIDs."""
+        """Returns the requests, such as `tap 195 422`, without the UDIDs."""
         return [line.partition(" ")[2] for line in self.log()]
 
     def log(self) -> list[str]:
-        """What has arrived, each line after the UDID."""
+        """Returns the requests, each line with the UDID first."""
         path = self.folder / "events.log"
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 

@@ -1,6 +1,4 @@
-"""The screens of a fake simulator: what is on them, as widgets, as accessibility JSON and as a
-picture.
-"""
+"""The screens of a fake simulator as widgets, accessibility JSON and an image."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ SWITCHES = (
     "Low Power Mode",
 )
 ROW, TOP = 80, 120
-# idb's names for what UIKit calls a switch; its value is "0" or "1".
+# idb's names for a UIKit switch; its value is "0" or "1".
 ROLES = {
     "CheckBox": ("AXCheckBox", "switch"),
     "TextField": ("AXTextField", "text field"),
@@ -42,8 +40,8 @@ ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class Widget:
-    """One thing on the screen; the box is x, y, width, height in points. `name` says what a touch
-    on it means.
+    """A widget on the screen. The box is x, y, width, height in points. `name` is the effect of a
+    touch.
     """
 
     type: str
@@ -54,13 +52,15 @@ class Widget:
     inside: tuple[Widget, ...] = ()
 
     def holds(self, x: float, y: float) -> bool:
-        """Whether the place is on it."""
+        """Returns whether the point is on the widget."""
         left, top, width, height = self.box
         return left <= x < left + width and top <= y < top + height
 
 
 def screen(simulator: Simulator) -> Widget:
-    """The root of what is shown. On the home screen its label is one blank, as SpringBoard's is."""
+    """Returns the root of the screen. On the home screen its label is one space, like
+    SpringBoard's.
+    """
     box = (0, 0, simulator.width, simulator.height)
     label = " " if simulator.app is None else APPS[simulator.app]
     return Widget("Application", label, box, inside=tuple(_content(simulator)))
@@ -100,20 +100,20 @@ def _switches(simulator: Simulator) -> Iterator[Widget]:
 
 
 def furthest_scroll(simulator: Simulator) -> int:
-    """How far the settings can be moved up, in points."""
+    """Returns the maximum scroll offset of the settings, in points."""
     return max(0, TOP + ROW * len(SWITCHES) - simulator.height)
 
 
 def walk(widget: Widget) -> Iterator[Widget]:
-    """The widget and all inside it, outer ones first."""
+    """Yields the widget and its descendants, outer ones first."""
     yield widget
     for child in widget.inside:
         yield from walk(child)
 
 
 def accessibility(root: Widget, nested: bool) -> str:
-    """What `accessibility_info` answers: a list, of the root with `children`, or of everything side
-    by side.
+    """Returns the response of `accessibility_info`: a list of the root with `children`, or a flat
+    list.
     """
     return json.dumps(
         [_node(root, True)] if nested else [_node(widget, False) for widget in walk(root)]
@@ -145,7 +145,7 @@ def _node(widget: Widget, nested: bool) -> dict[str, Any]:
 
 
 def picture(simulator: Simulator) -> bytes:
-    """The screen as PNG, in pixels."""
+    """Returns the screen as PNG, in pixels."""
     from PIL import Image, ImageDraw
 
     scale = simulator.density

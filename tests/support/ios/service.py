@@ -1,5 +1,5 @@
-"""The gRPC service of idb_companion for one fake simulator: the calls that an environment makes;
-others are unimplemented.
+"""The gRPC service of idb_companion for one fake simulator. Only the calls of an environment are
+implemented.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODIFIERS = (224, SHIFT, 226, COMMAND)
 
 
 class Service:
-    """What grpclib serves. `folder` holds the faults and the log of what arrived."""
+    """The handler for grpclib. `folder` holds the faults and the log of requests."""
 
     def __init__(self, folder: Path, devices: DeviceSet, udid: str) -> None:
         self._folder, self._devices, self._udid = folder, devices, udid
@@ -221,7 +221,9 @@ class Service:
 
 
 def characters() -> dict[tuple[bool, int], str]:
-    """What each key types without and with shift, by idb's own table of the US keyboard."""
+    """Returns the characters of each key without and with shift, from idb's own table of the US
+    keyboard.
+    """
     from idb.common.hid import KEY_MAP
 
     table = {}

@@ -1,4 +1,4 @@
-"""What a fake simulator holds, and the folder of files (a device set) that keeps it between
+"""The state of fake simulators, and the folder of files (a device set) that stores it between
 processes.
 """
 
@@ -16,12 +16,12 @@ import msgspec
 
 
 class NoSimulatorError(LookupError):
-    """There is no such simulator in the device set."""
+    """Raised if the simulator is not in the device set."""
 
 
 class Simulator(msgspec.Struct, kw_only=True):
-    """One simulator. Places are in points; `app` is a bundle id, None on the home screen; `lines`
-    were sent or found.
+    """One simulator. Positions are in points; `app` is a bundle id, None on the home screen;
+    `lines` were sent or found.
     """
 
     udid: str
@@ -45,20 +45,20 @@ class Simulator(msgspec.Struct, kw_only=True):
 
     @property
     def state(self) -> str:
-        """As idb calls it: Shutdown, Booting or Booted."""
+        """The state in idb's terms: Shutdown, Booting or Booted."""
         if not self.booted:
             return "Shutdown"
         return "Booted" if time.time() >= self.ready_at else "Booting"
 
     def boot(self, seconds: float = 0.0) -> None:
-        """Starts it; it answers after that many seconds. What was on the screen is gone, what was
-        set stays.
+        """Starts the simulator, which answers after that many seconds. The screen is reset;
+        settings are kept.
         """
         self.booted, self.ready_at = True, time.time() + seconds
         self.app, self.page, self.scroll, self.focused = None, 0, 0, False
 
     def as_new(self) -> Simulator:
-        """The same device as it left the factory, shut down."""
+        """Returns the same device in its factory state, shut down."""
         same = {
             name: getattr(self, name)
             for name in ("udid", "name", "os_version", "width", "height", "density")
@@ -66,7 +66,7 @@ class Simulator(msgspec.Struct, kw_only=True):
         return Simulator(**same)
 
     def description(self) -> str:
-        """The line that the companion prints for it."""
+        """Returns the line that the companion prints for the simulator."""
         facts = {
             "udid": self.udid,
             "name": self.name,
@@ -78,13 +78,13 @@ class Simulator(msgspec.Struct, kw_only=True):
 
 
 class DeviceSet:
-    """The simulators in a folder, a file each. Processes may change them at the same time."""
+    """The simulators in a folder, one file each. Processes may change them concurrently."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def all(self) -> list[Simulator]:
-        """Every simulator, by name."""
+        """Returns every simulator, by name."""
         simulators = []
         for path in self.folder.glob("*.sim"):
             try:
@@ -94,14 +94,14 @@ class DeviceSet:
         return sorted(simulators, key=lambda simulator: (simulator.name, simulator.udid))
 
     def read(self, udid: str) -> Simulator:
-        """One of them. Raises NoSimulatorError."""
+        """Returns one simulator. Raises NoSimulatorError."""
         try:
             return msgspec.json.decode(self._path(udid).read_bytes(), type=Simulator)
         except FileNotFoundError:
             raise NoSimulatorError(f"no simulator {udid} in {self.folder}") from None
 
     def put(self, simulator: Simulator) -> None:
-        """Writes one, all or nothing."""
+        """Writes a simulator atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         part = self._path(simulator.udid).with_suffix(f".{uuid.uuid4().hex}")
         part.write_bytes(msgspec.json.encode(simulator))
@@ -109,20 +109,20 @@ class DeviceSet:
 
     @contextmanager
     def change(self, udid: str) -> Iterator[Simulator]:
-        """The simulator, to be changed in place while nobody else changes it."""
+        """Yields the simulator for an exclusive change."""
         with locked(self.folder):
             simulator = self.read(udid)
             yield simulator
             self.put(simulator)
 
     def clone(self, udid: str, into: DeviceSet) -> Simulator:
-        """A copy under another UDID, as it is on disk."""
+        """Returns a copy under another UDID, as stored on disk."""
         twin = msgspec.structs.replace(self.read(udid), udid=new_udid())
         into.put(twin)
         return twin
 
     def delete(self, udid: str) -> None:
-        """Raises NoSimulatorError."""
+        """Deletes a simulator. Raises NoSimulatorError."""
         self.read(udid)
         self._path(udid).unlink()
 
@@ -131,13 +131,13 @@ class DeviceSet:
 
 
 def new_udid() -> str:
-    """One as CoreSimulator writes them."""
+    """Returns a UDID in CoreSimulator's format."""
     return str(uuid.uuid4()).upper()
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process at a time."""
+    """Locks a folder for one process at a time."""
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

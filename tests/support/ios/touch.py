@@ -1,4 +1,4 @@
-"""What fingers, keys and the home button do to a fake simulator."""
+"""Effects of touches, keys and the home button on a fake simulator."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.ios.screen import (
 )
 from tests.support.ios.simulators import Simulator
 
-# The strip at the bottom from which a swipe up goes home, in points.
+# The height of the bottom strip from which a swipe up goes home, in points.
 HOME_STRIP = 40
 ENTER, BACKSPACE, V = 40, 42, 25
 
 
 def tap(simulator: Simulator, x: float, y: float) -> None:
-    """A touch, in points."""
+    """Taps at a point."""
     for widget in walk(screen(simulator)):
         if not widget.holds(x, y):
             continue
@@ -35,10 +35,11 @@ def tap(simulator: Simulator, x: float, y: float) -> None:
 
 
 def swipe(simulator: Simulator, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """A finger drawn over the screen, in points: across turns the pages of the home screen, along
-    scrolls the settings.
+    """Swipes between two points. A horizontal swipe turns the pages of the home screen; a vertical
+    one scrolls the settings.
 
-    Up from the bottom edge leaves an app; on the home screen up and down do nothing.
+    A swipe up from the bottom edge leaves an app. On the home screen vertical swipes have no
+    effect.
     """
     across, along = end[0] - start[0], end[1] - start[1]
     if simulator.app is None:
@@ -51,8 +52,8 @@ def swipe(simulator: Simulator, start: tuple[float, float], end: tuple[float, fl
 
 
 def key(simulator: Simulator, code: int, character: str | None, command: bool) -> None:
-    """A key of the hardware keyboard, by its HID number and what it types; it goes to the field
-    that has the focus.
+    """Presses a key of the hardware keyboard, given as its HID number and its character. The
+    focused field receives it.
     """
     app = simulator.app
     if app is None or not simulator.focused:
@@ -70,7 +71,7 @@ def key(simulator: Simulator, code: int, character: str | None, command: bool) -
 
 
 def submit(simulator: Simulator) -> None:
-    """Sends the message, or searches for what was typed."""
+    """Sends the message, or searches for the typed text."""
     app = simulator.app
     if app is None or not (typed := simulator.fields.get(app, "")):
         return
@@ -82,13 +83,13 @@ def submit(simulator: Simulator) -> None:
 
 
 def open_app(simulator: Simulator, bundle: str) -> None:
-    """Brings an app to the front. Raises KeyError when it is not installed."""
+    """Brings an app to the front. Raises KeyError if it is not installed."""
     APPS[bundle]
     simulator.app, simulator.focused, simulator.scroll = bundle, False, 0
 
 
 def open_url(simulator: Simulator, url: str) -> None:
-    """Opens a web address in Safari. Raises KeyError when no app takes it."""
+    """Opens a web address in Safari. Raises KeyError if no app opens it."""
     if not url.startswith(("http://", "https://")):
         raise KeyError(url)
     open_app(simulator, SAFARI)
@@ -96,7 +97,7 @@ def open_url(simulator: Simulator, url: str) -> None:
 
 
 def go_home(simulator: Simulator) -> None:
-    """What the home button does."""
+    """Handles the home button."""
     if simulator.app is None:
         simulator.page = 0
     simulator.app, simulator.focused = None, False

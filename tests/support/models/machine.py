@@ -1,5 +1,5 @@
-"""A machine with `vllm` on its path: a script that notes each start, with the mock endpoint behind
-it.
+"""A machine with `vllm` on its path: a script that records each start and runs the mock
+endpoint.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ STAND_IN = (
 
 
 class Machine:
-    """A folder with a model in it, a `vllm` on the path, and what the latter noted: its words and
-    processes.
+    """A folder with a model in it, a `vllm` on the path, and the script's records: its arguments
+    and processes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,15 +38,16 @@ class Machine:
         self.script(f'{STAND_IN} "$@"')
 
     def other(self) -> Path:
-        """A second model."""
+        """Makes a second model."""
         folder = self.folder / "other"
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text("{}")
         return folder
 
     def script(self, last: str) -> None:
-        """What `vllm` does in the end. First it notes its words, its process and one that it
-        started, as vLLM's engine, and how many servers run with it."""
+        """Writes the `vllm` script with these last lines. The script first records its arguments,
+        its process, a child process like vLLM's engine, and the number of running servers.
+        """
         path = self.bin / "vllm"
         count = (
             f"for p in $(cut -d ' ' -f 1 {self.folder}/processes); do kill -0 $p 2>/dev/null "
@@ -69,7 +70,7 @@ class Machine:
         return path.read_text().splitlines() if path.exists() else []
 
     def all_ended(self) -> bool:
-        """Whether each process that was ever noted has ended, within a minute."""
+        """Returns whether every recorded process has ended, within a minute."""
         processes = [int(number) for line in self.noted("processes") for number in line.split()]
         deadline = time.monotonic() + 60
         while any(map(alive, processes)):
@@ -84,7 +85,7 @@ def alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    try:  # nobody may have asked for the exit code of one that has ended
+    try:  # the exit code of an ended process may be unread
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return not Path("/proc").is_dir()

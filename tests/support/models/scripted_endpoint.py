@@ -1,4 +1,4 @@
-"""A scripted OpenAI-compatible endpoint: each request is answered by the next entry of a list."""
+"""A scripted OpenAI-compatible endpoint. Each request gets the next answer of a list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = Callable[[dict[str, Any]], "web.StreamResponse | float"]
 
 
 def said(text: str | None, finish: str = "stop", **message: Any) -> Answer:
-    """A normal answer of 10 + 5 tokens."""
+    """Returns a normal answer of 10 + 5 tokens."""
     choice = {
         "index": 0,
         "finish_reason": finish,
@@ -37,7 +37,7 @@ def said(text: str | None, finish: str = "stop", **message: Any) -> Answer:
 
 
 def failed(status: int, message: str = "no", code: str | None = None, **headers: str) -> Answer:
-    """An error in OpenAI's form."""
+    """Returns an error in OpenAI's format."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return lambda body: web.json_response(
         {"error": {"message": message, "code": code}}, status=status, headers=named
@@ -49,9 +49,7 @@ GOOD = said('{"thoughts": "fine", "status": "success"}')
 
 
 class ScriptedEndpoint:
-    """Answers in order, the last one for ever; an answer that is a number is a delay of so many
-    seconds.
-    """
+    """Returns the answers in order and repeats the last one. A number is a delay in seconds."""
 
     def __init__(self) -> None:
         self.script: list[Answer | float | str] = [GOOD]
@@ -99,20 +97,21 @@ async def endpoint() -> AsyncIterator[ScriptedEndpoint]:
 
 
 def model(endpoint: ScriptedEndpoint, **settings: Any) -> OpenAIModel:
-    """A client of that endpoint."""
+    """Returns a client of that endpoint."""
     return OpenAIModel("m", base_url=endpoint.base_url, **settings)
 
 
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries without waiting, and no key in the environment."""
+    """Disables waiting between retries, and removes keys from the environment."""
     monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
 def run(number: int, length: int = 0, frames: Sequence[str] = ()) -> Trajectory:
-    """A run of one click, or one between every two frames, that ends on a page of some length; a
-    success unless 3 divides its number."""
+    """Returns a run of one click, or of one click between each two frames, with a final page of
+    this length. It is a success unless 3 divides its number.
+    """
     truth = f"truth={'success' if number % 3 else 'failure'}"
     words = (f"link 'item {number}' " * (length // 10))[:length]
     page = f"page {number} {truth} {words}"
@@ -126,7 +125,7 @@ def run(number: int, length: int = 0, frames: Sequence[str] = ()) -> Trajectory:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine with a fake `vllm`."""
+    """Returns a machine with a fake `vllm`."""
     made = Machine(tmp_path)
     monkeypatch.setenv("PATH", f"{made.bin}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -135,7 +134,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 @pytest.fixture
 def frames(tmp_path: Path) -> list[str]:
-    """Four screenshots that differ."""
+    """Returns four different screenshots."""
     paths = [tmp_path / f"{i}.png" for i in range(4)]
     for shade, path in enumerate(paths):
         Picture.new("RGB", (20, 10), (shade, 0, 0)).save(path)

@@ -1,5 +1,5 @@
-"""Tiny random models of real architectures, with their tokenizers and processors: made here in a
-second, nothing is fetched.
+"""Makes tiny random models of real architectures, with tokenizers and processors, in a second and
+without downloads.
 
     model, reader = build("qwen2_5_vl")
     folder = save(model, reader, tmp_path / "tiny")
@@ -26,7 +26,7 @@ SPECIAL = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
-# Trainers supervise what stands between the generation marks: the reply and the token that ends it.
+# Trainers compute the loss between the generation marks: the reply and its end token.
 TEMPLATE = """\
 {%- macro words(content) -%}
 {%- if content is string -%}{{ content }}
@@ -55,8 +55,8 @@ def tokenizer(
     lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", "Status: failure"),
     size: int = 400,
 ) -> Any:
-    """Bytes as tokens, pieces of the `lines`, and the special ones, `size` in all: every text can
-    be written.
+    """Returns a tokenizer of `size` tokens: bytes, pieces of the `lines`, and special tokens. It
+    can encode any text.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -91,8 +91,8 @@ def build(
     lines: Sequence[str] = (),
     tokens: int = 400,
 ) -> tuple[Any, Any]:
-    """An untrained model of two layers, and its tokenizer or processor. Needs torchvision where the
-    model sees.
+    """Returns an untrained model of two layers, and its tokenizer or processor. Vision models need
+    torchvision.
     """
     import torch
     import transformers
@@ -108,7 +108,7 @@ def build(
         "num_attention_heads": width // head,
         "num_key_value_heads": 2,
         "max_position_embeddings": window,
-        "initializer_range": 0.2,  # wide enough that what is said depends on what was asked
+        "initializer_range": 0.2,  # wide enough that the output depends on the input
         "bos_token_id": None,
         "eos_token_id": words.convert_tokens_to_ids("<|im_end|>"),
         "pad_token_id": words.convert_tokens_to_ids("<|endoftext|>"),
@@ -120,7 +120,7 @@ def build(
     third = kind == "qwen3_vl"
     family = {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL"}[kind]
     patch = 16 if third else 14
-    # The three parts of a position (time, height, width) share half a head.
+    # The three components of a position (time, height, width) share half a head.
     rope: dict[str, Any] = {
         "rope_type": "default",
         "rope_theta": 1e6,
@@ -168,7 +168,7 @@ def _processor(family: str, words: Any, patch: int) -> Any:
     import transformers
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    size = {"shortest_edge": 56 * 56, "longest_edge": 224 * 224}  # pixels, not sides
+    size = {"shortest_edge": 56 * 56, "longest_edge": 224 * 224}  # pixels in total, not per side
     pictures = Qwen2VLImageProcessorPil(
         patch_size=patch, merge_size=2, temporal_patch_size=2, size=size
     )
@@ -181,15 +181,15 @@ def _processor(family: str, words: Any, patch: int) -> Any:
 
 
 def taught(model: Any, reader: Any, text: str) -> Any:
-    """A model of `build("qwen2")` that answers whatever it is asked with this text, of tokens that
-    all differ.
+    """Returns a model of `build("qwen2")` that answers every input with this text, whose tokens
+    must all differ.
     """
     import torch
 
-    said = reader("\n" + text + "<|im_end|>")["input_ids"]  # a question ends with a new line
+    said = reader("\n" + text + "<|im_end|>")["input_ids"]  # a question ends with a line break
     assert len(set(said)) == len(said)
     with torch.no_grad():
-        for layer in model.model.layers:  # nothing is left but the last token
+        for layer in model.model.layers:  # only the last token has an effect
             layer.self_attn.o_proj.weight.zero_()
             layer.mlp.down_proj.weight.zero_()
         model.lm_head.weight.zero_()
@@ -198,7 +198,7 @@ def taught(model: Any, reader: Any, text: str) -> Any:
 
 
 def save(model: Any, reader: Any, folder: Path) -> Path:
-    """The folder, with the model in it as `save_pretrained` writes it."""
+    """Saves the model to the folder as `save_pretrained` does, and returns the folder."""
     model.save_pretrained(folder)
     reader.save_pretrained(folder)
     return folder

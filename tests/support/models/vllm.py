@@ -3,9 +3,9 @@
     VLLM_API_KEY=k python -m tests.support.models.vllm serve MODEL --port 8000 --served-model-name
     NAME
 
-A script of the name `vllm` on the path that runs this is served by `vllm:MODEL`.
-`--fault name=value`, as often as wanted, is a setting of `prill.testing.Faults`. Flags that only
-the real one needs are passed over.
+A script named `vllm` on the path that runs this module serves `vllm:MODEL`. The repeatable option
+`--fault name=value` sets a field of `prill.testing.Faults`. Flags that only the real vLLM needs are
+ignored.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def serve(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve with the flags of `vllm serve` that matter to a client."""
+    """Serves with the flags of `vllm serve` that matter to a client."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.support.models.vllm", description=__doc__, allow_abbrev=False
     )

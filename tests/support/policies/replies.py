@@ -1,8 +1,8 @@
-"""Replies of screen models in the forms that their vendors document, with the action that each
-stands for, and broken ones.
+"""Replies of screen models in the formats that their vendors document, with the corresponding
+action, and invalid replies.
 
-All are made up. A screenshot is 1280 by 720; Qwen2.5-VL and UI-TARS-1.5 then count pixels of 1288
-by 728.
+All are invented. A screenshot is 1280 by 720; Qwen2.5-VL and UI-TARS-1.5 then use coordinates of
+1288 by 728 pixels.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ ANTHROPIC_STYLES: tuple[Callable[[dict[str, Any]], str], ...] = (
 
 
 def readable() -> Iterator[tuple[str, str, Wanted]]:
-    """Grammar, reply, and the action that it stands for."""
+    """Yields the grammar, the reply, and its action."""
     for grammar in ("qwen3-vl", "qwen2.5-vl"):
         for call, wanted in qwen(grammar):
             yield from ((grammar, style(call), wanted) for style in QWEN_STYLES)
@@ -388,7 +388,7 @@ BROKEN_ANTHROPIC = (
 
 
 def unreadable() -> Iterator[tuple[str, str]]:
-    """Grammar and reply."""
+    """Yields the grammar and the reply."""
     for grammar in ("qwen3-vl", "qwen2.5-vl"):
         yield from (
             (grammar, tagged({"action": "x"}).replace('{"action": "x"}', json.dumps(call)))
@@ -396,7 +396,7 @@ def unreadable() -> Iterator[tuple[str, str]]:
         )
         yield from ((grammar, text) for text in BROKEN_TEXT)
     yield from (("ui-tars-1.5", text) for text in BROKEN_UI_TARS)
-    # Prose says neither what is done next nor that all is done.
+    # Prose states neither the next action nor that the task is done.
     yield from (
         (grammar, text)
         for grammar in ("openai", "anthropic")

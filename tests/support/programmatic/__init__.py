@@ -1,3 +1,3 @@
-"""Models that answer by program: they read page and goal in a prompt and solve MiniWoB++ tasks, so
-that agents can be tried.
+"""Programmatic models. They read page and goal in a prompt and solve MiniWoB++ tasks, to test
+agents without a language model.
 """

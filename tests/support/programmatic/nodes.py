@@ -1,5 +1,5 @@
-"""Between MiniWoB++ in Chromium and a program: the elements of a page that is given as HTML, and
-moves as actions on it.
+"""Converts HTML pages of MiniWoB++ in Chromium to elements for a program, and its moves to
+actions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _VOID = ("area", "br", "col", "hr", "img", "input", "wbr")
 
 
 def nodes_of(html: str) -> list[Node]:
-    """The numbered elements (`data-wob_ref`) in order. The text of one is its own words or value,
-    not that of those inside.
+    """Returns the numbered elements (`data-wob_ref`) in order. The text of an element is its own
+    text or value, without its descendants'.
     """
     reader = _Reader()
     reader.feed(html)
@@ -28,8 +28,8 @@ def nodes_of(html: str) -> list[Node]:
 
 
 def parse_action(move: Move, screen: Screen) -> Action:
-    """The action that carries the move out. A click would choose an option in place of all others,
-    so it is chosen by name.
+    """Returns the action for the move. Options are selected by name, because a click would deselect
+    all others.
     """
     target = None if move.ref is None else str(move.ref)
     if move.kind == "click":
@@ -68,7 +68,7 @@ def _node(tag: str, attributes: dict[str, str], texts: list[str]) -> Node:
     others = {name: value for name, value in attributes.items() if name != _REF}
     text = "".join(texts)
     if tag == "input":
-        # The value of a box to tick tells nothing.
+        # The value of a checkbox has no information.
         text = (
             "" if attributes.get("type") in ("checkbox", "radio") else attributes.get("value", "")
         )

@@ -1,4 +1,4 @@
-"""An agent that plays MiniWoB++ by program, where no model is to be asked."""
+"""A policy that plays MiniWoB++ by program, without a model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.programmatic.solver import plan
 
 
 class Programmatic:
-    """A policy for MiniWoB++ with its page as HTML. What no program can go on with, it ends with
-    `stop`, and says why.
+    """A policy for MiniWoB++ with pages as HTML. If no program can continue, it ends with `stop`
+    and the reason.
 
-    It asks for a plan before every move or, `staged`, only when all moves of the last plan are
-    made. `view` is how it sees the page.
+    It plans before every move or, with `staged`, only after all moves of the last plan. `view`
+    converts the page.
     """
 
     page_text = "html"
@@ -29,12 +29,12 @@ class Programmatic:
         self._waiting: list[Move] = []
 
     def reset(self, task: Task) -> None:
-        """A new episode."""
+        """Begins a new episode."""
         self._goal, self._done, self._waiting = task.goal, [], []
 
     async def act(self, observation: Observation) -> Step:
-        """The next move of the plan, as an action. Raises NoEvidenceError where the page is not
-        there as text.
+        """Returns the next move of the plan as an action. Raises NoEvidenceError if the page has no
+        text.
         """
         if observation.text is None:
             raise NoEvidenceError(

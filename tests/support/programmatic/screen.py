@@ -1,6 +1,4 @@
-"""What a program sees of a page and what it can do there: elements, moves, and ways to find the
-ones it needs.
-"""
+"""A program's view of a page: elements, moves, and functions that find elements."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Node:
-    """An element of the page, as a prompt shows it. `text` is what it says or holds, `attributes`
-    what else is told of it.
+    """An element of the page, as a prompt shows it. `text` is its text or value, `attributes` its
+    other attributes.
     """
 
     ref: int
@@ -25,11 +23,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Move:
-    """One action. `ref` is None where a key goes to what has the focus; `text` is what is typed, or
+    """One action. `ref` is None if a key goes to the focused element; `text` is the typed text or
     the key.
 
-    Typing replaces what a field holds. A click on an option chooses it, beside what is chosen
-    already where several can be.
+    Typing replaces the content of a field. A click on an option selects it, in addition to the
+    selected ones if several can be selected.
     """
 
     kind: Literal["click", "type", "press", "hover"]
@@ -44,8 +42,8 @@ _ENDINGS = ("submit", "search", "go!", "login", "ok", "done")
 
 
 def detect_kind(node: Node) -> str:
-    """What sort of element it is: the type of an input, however the agent writes it, and the tag of
-    all others.
+    """Returns the type of an element: the type of an input, in any notation, and the tag of other
+    elements.
     """
     tag, _, said = node.tag.lower().partition("_")
     if tag != "input":
@@ -56,7 +54,7 @@ def detect_kind(node: Node) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """The page at one moment: what can be acted on, the instruction above it, and the moves of this
+    """The page at one moment: the elements, the instruction above them, and the moves of this
     episode so far.
     """
 
@@ -66,19 +64,19 @@ class Page:
 
     @staticmethod
     def of(goal: str, screen: Screen, done: Sequence[Move]) -> Page:
-        """The page with the instruction taken apart, which repeats words of the goal and is not to
-        be clicked.
+        """Returns the page with the instruction separated, because it repeats words of the goal and
+        must not be clicked.
         """
         cut = _instruction_end(goal, screen)
         return Page(_placed(screen[cut:]), screen[:cut], done)
 
     def saying(self, text: str) -> list[Node]:
-        """The elements that say just this."""
+        """Returns the elements with exactly this text."""
         return [node for node in self.nodes if node.text.strip() == text]
 
     def one(self, *texts: str) -> Node:
-        """The first element that says one of these; where none does, the first whose id or class is
-        one. Raises LookupError.
+        """Returns the first element with one of these texts, else the first with one of them as id
+        or class. Raises LookupError.
         """
         for text in texts:
             if found := self.saying(text) or self.named(text):
@@ -86,7 +84,7 @@ class Page:
         raise LookupError(f"nothing here says {' or '.join(map(repr, texts))}")
 
     def named(self, name: str) -> list[Node]:
-        """The elements whose id, or one of whose classes, is this."""
+        """Returns the elements with this id or class."""
         return [
             node
             for node in self.nodes
@@ -96,31 +94,31 @@ class Page:
         ]
 
     def matching(self, pattern: str) -> list[tuple[Node, re.Match[str]]]:
-        """The elements whose whole text is of this form, with the match."""
+        """Returns the elements whose whole text matches, with the match."""
         found = ((node, re.fullmatch(pattern, node.text.strip())) for node in self.nodes)
         return [(node, match) for node, match in found if match]
 
     def of_kind(self, *kinds: str) -> list[Node]:
-        """The elements of these kinds (see kind_of), in order."""
+        """Returns the elements of these types (see detect_kind), in order."""
         return [node for node in self.nodes if detect_kind(node) in kinds]
 
     def fields(self) -> list[Node]:
-        """What can be typed into, in order, long texts (textarea) left out."""
+        """Returns the text fields in order, without textareas."""
         return self.of_kind(*(kind for kind in _TYPED if kind != "textarea"))
 
     def field(self, place: int = 1) -> Node:
-        """One of the fields, counted from 1. Raises LookupError."""
+        """Returns one of the fields, counted from 1. Raises LookupError."""
         fields = self.fields()
         if len(fields) < place:
             raise LookupError(f"there is no text box number {place}")
         return fields[place - 1]
 
     def after(self, node: Node) -> list[Node]:
-        """What follows the element."""
+        """Returns the elements after this one."""
         return list(self.nodes[self.nodes.index(node) + 1 :])
 
     def choices(self) -> list[tuple[str, Node]]:
-        """Boxes and radio buttons with the words that stand beside them."""
+        """Returns checkboxes and radio buttons with their labels."""
         return [
             (self._beside(place), node)
             for place, node in enumerate(self.nodes)
@@ -128,14 +126,16 @@ class Page:
         ]
 
     def end(self) -> Node:
-        """The button, or what serves as one, that hands everything in: the last of its kind."""
+        """Returns the submit button or its equivalent: the last of its type."""
         found = [node for node in self.nodes if node.text.strip().lower() in _ENDINGS]
         if not found:
             raise LookupError("nothing here hands the form in")
         return found[-1]
 
     def left(self, moves: Iterable[Move]) -> list[Move]:
-        """The moves that have not been made yet; one that is needed twice has to be made twice."""
+        """Returns the moves that are still to be made. A move that occurs twice has to be made
+        twice.
+        """
         made, left = Counter(self.done), []
         for move in moves:
             if made[move]:
@@ -145,13 +145,11 @@ class Page:
         return left
 
     def clicked(self, node: Node) -> bool:
-        """Whether the element has been clicked in this episode."""
+        """Returns whether the element has been clicked in this episode."""
         return click(node) in self.done
 
     def _beside(self, place: int) -> str:
-        """The words of the label around the box or, where they are a piece of text of their own,
-        what follows the box.
-        """
+        """Returns the text of the label around the box, or the separate text after the box."""
         before = self.nodes[place - 1] if place else None
         if before is not None and before.tag.lower() == "label" and before.text.strip():
             return before.text.strip()
@@ -164,18 +162,18 @@ class Page:
 
 
 def click(node: Node) -> Move:
-    """A click on the element."""
+    """Returns a click on the element."""
     return Move("click", node.ref)
 
 
 def enter(node: Node, text: str) -> Move:
-    """Puts the text into the field, in place of what it holds."""
+    """Returns a move that replaces the content of the field with the text."""
     return Move("type", node.ref, text)
 
 
 def _placed(screen: Screen) -> Screen:
-    """Pieces of text without a place of their own (a negative ref) get that of the element before
-    them.
+    """Gives texts without a position of their own (a negative ref) the position of the element
+    before them.
     """
     placed: list[Node] = []
     for node in screen:
@@ -184,8 +182,8 @@ def _placed(screen: Screen) -> Screen:
 
 
 def _instruction_end(goal: str, screen: Screen) -> int:
-    """How many elements at the start are the instruction. `area` is what MiniWoB++ calls all that
-    is below it.
+    """Returns how many leading elements belong to the instruction. `area` is MiniWoB++'s name for
+    everything below it.
     """
     for place, node in enumerate(screen):
         if node.attributes.get("id") == "area" or node.text == "area":

@@ -1,9 +1,9 @@
-"""A model that answers the prompts of the policy `step` on the local shop, its neighbours and the
-airline's desk, by program.
+"""A programmatic model that answers the prompts of the policy `step` on the local shop, its related
+sites and the airline's site.
 
-It goes by what the prompt shows: the objective, the page as lines `[12] link 'Cart'`, the policy's
-own history, and whom it may call. Root policies are known by their objectives, called ones by the
-verb in front of theirs.
+It uses only what the prompt shows: the objective, the page as lines `[12] link 'Cart'`, the
+policy's own history, and the callable policies. Objectives identify root policies; a leading verb
+identifies called ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROW = re.compile(r"(?P<leaves>\d\d:\d\d) \w+ (?P<arrives>\d\d:\d\d) ")
 
 @dataclass(frozen=True)
 class Element:
-    """A line of the page; `held` is what a field holds, or the entry that a list shows."""
+    """A line of the page. `held` is the value of a field, or the selected entry of a list."""
 
     number: str
     role: str
@@ -42,7 +42,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Screen:
-    """What a prompt shows: the objective, the page, the policy's own history."""
+    """The content of a prompt: the objective, the page, the policy's own history."""
 
     objective: str
     elements: tuple[Element, ...]
@@ -50,13 +50,13 @@ class Screen:
 
     @classmethod
     def read(cls, messages: Sequence[Message]) -> Screen:
-        """The parts of the prompt. Raises LookupError where it is none of the policy `step`."""
+        """Parses the prompt. Raises LookupError if it is not a prompt of the policy `step`."""
         turn = str(messages[-1].parts[0])
         if not turn.startswith(_OBJECTIVE) or _PAGE not in turn:
             raise LookupError("this is no prompt of the policy step")
         objective, _, rest = turn.removeprefix(_OBJECTIVE).partition(_PAGE)
         page, _, after = rest.partition(_URL)
-        # Between the marks of a quotation; without a history there is none.
+        # Between the quotation marks; a prompt without a history has none.
         history = _HISTORY.search(after)
         return cls(
             objective, tuple(_elements(page)), tuple(history[1].splitlines()) if history else ()
@@ -64,27 +64,27 @@ class Screen:
 
     @property
     def title(self) -> str:
-        """What the page is called."""
+        """The title of the page."""
         return next((each.name for each in self.elements if each.role == "RootWebArea"), "")
 
     def find(self, role: str, name: str) -> Element:
-        """The element. Raises LookupError."""
+        """Returns the element. Raises LookupError."""
         if (found := self.maybe(role, name)) is None:
             raise LookupError(f"the page shows no {role} {name!r}")
         return found
 
     def maybe(self, role: str, name: str) -> Element | None:
-        """The element, if it is shown."""
+        """Returns the element, or None if it is not shown."""
         return next(
             (each for each in self.elements if (each.role, each.name) == (role, name)), None
         )
 
     def says(self, words: str) -> bool:
-        """Whether a line has just these words."""
+        """Returns whether a line has exactly this text."""
         return any(each.name == words for each in self.elements)
 
     def answer(self, verb: str) -> str | None:
-        """What the last call of that policy handed back; None when it was not called."""
+        """Returns the response of the last call of that policy. None if it was not called."""
         for line in reversed(self.history):
             if (call := _CALL.fullmatch(line)) and verb in (call["verb"], call["bare"]):
                 return call["answer"] or ""
@@ -92,7 +92,7 @@ class Screen:
 
 
 class ProgrammaticShop(ByProgram):
-    """Answers on the local shop, its neighbours and the airline's desk."""
+    """Answers on the local shop, its related sites and the airline's site."""
 
     def __init__(self, name: str = "programmatic-shop") -> None:
         super().__init__(name, lambda messages: _answer(Screen.read(messages)))
@@ -117,7 +117,7 @@ def _type(element: Element, words: str) -> Answer:
 
 
 def _next(screen: Screen, *steps: tuple[str, str]) -> Answer | None:
-    """A click on the first of these that the page shows."""
+    """Returns a click on the first of these that the page shows."""
     for role, name in steps:
         if (element := screen.maybe(role, name)) is not None:
             return _click(element, f"{name} leads on")
@@ -251,7 +251,7 @@ def _change_product(screen: Screen, match: re.Match[str]) -> Answer:
 
 
 def _replace(screen: Screen, box: Element, words: str) -> Answer:
-    """Empties the field, key by key, and fills it."""
+    """Returns an answer that clears the field, key by key, or fills it."""
     last = screen.history[-1] if screen.history else ""
     if not box.held:
         return _type(box, words)
@@ -268,7 +268,7 @@ def _replace(screen: Screen, box: Element, words: str) -> Answer:
 
 
 def _airline(screen: Screen, match: re.Match[str], *, wish: str) -> Answer:
-    """One page after the other: what it is called says how far the caller's wish has come."""
+    """Handles one page after the other. The page's title shows the progress of the request."""
     fields = match.groupdict()
     if screen.title == "AirlineCRM":
         return _click(
@@ -331,7 +331,7 @@ def _passenger(words: str) -> dict[str, str]:
 
 
 def _filled(screen: Screen, fields: Mapping[str, str], button: str) -> Answer:
-    """Calls for the first field that does not hold its value; the button when all do."""
+    """Fills the first field without its value, or presses the button if all fields are filled."""
     for name, value in fields.items():
         if _box(screen, name).held != value:
             verb = "choose_date" if "date" in name.lower() else "fill_text"

@@ -1,6 +1,4 @@
-"""What to do on a MiniWoB++ page, by program: goal and elements in, every move that this screen
-allows out.
-"""
+"""Plans moves on a MiniWoB++ page by program, from the goal and the elements."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ __all__ = ["Move", "Node", "Screen", "plan"]
 
 Solve = Callable[[re.Match[str], Page], list[Move]]
 
-# The first whose pattern is found in the goal is asked, so what is more particular comes first.
+# The first program whose pattern matches the goal is used, so specific patterns come first.
 _PROGRAMS: dict[str, Solve] = {
     **clicking.PROGRAMS,
     **dates.PROGRAMS,
@@ -34,15 +32,14 @@ _PROGRAMS: dict[str, Solve] = {
 
 
 def plan(goal: str, screen: Screen, done: Sequence[Move] = ()) -> list[Move]:
-    """Every move in order that can be made on this screen towards the goal; `done` are the moves of
+    """Returns all moves towards the goal that this screen allows, in order. `done` are the moves of
     this episode so far.
 
-    Empty when nothing is left to do. Raises LookupError where no program knows the goal, or the
-    page lacks what it looks for.
+    Empty if nothing is left to do. Raises LookupError if no program knows the goal, or the page
+    lacks an element.
     """
     page = Page.of(goal, screen, done)
-    # People say what to do with a message in so many ways that the page tells it better than the
-    # goal.
+    # The goals of email tasks vary so much that the page identifies them better.
     if emails.shown(page):
         return emails.solve(goal, page)
     for pattern, solve in _PROGRAMS.items():

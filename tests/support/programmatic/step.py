@@ -1,5 +1,5 @@
-"""A model that answers the prompts of the policy `step` on MiniWoB++ by program, so that its stack
-can be tried whole.
+"""A programmatic model that answers the prompts of the policy `step` on MiniWoB++, to test its
+stack as a whole.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _CALLABLE = re.compile(r"^`(\w+) \[.*?`: ", re.MULTILINE)
 _DONE = re.compile(r"(?:click|type) \[(\d+)\](?: \[(.*)\])?", re.DOTALL)
 _CALLED = re.compile(r"(?:.* = )?((\w+) \[.*\])")
 _ARGUMENT = re.compile(r"\[(.*?)\]")
-# The library's words above what each turn gives.
+# The library's headings above the content of each turn.
 _OBJECTIVE, _PAGE, _PREVIOUS = "OBJECTIVE: ", "\nOBSERVATION:\n", "\nPREVIOUS ACTIONS:\n"
 _POLICIES = "Policies that you can call."
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a prompt of the policy says: the objective, the page, the policy's own moves and calls
-    so far, whom it may call.
+    """The content of a prompt: the objective, the page, the policy's own moves and calls so far,
+    and the callable policies.
     """
 
     objective: str
@@ -42,7 +42,7 @@ class Asked:
 
     @staticmethod
     def read(messages: Sequence[Message]) -> Asked:
-        """The parts of the prompt. Raises LookupError where it is none of the policy `step`."""
+        """Parses the prompt. Raises LookupError if it is not a prompt of the policy `step`."""
         system, turn = (str(message.parts[0]) for message in messages)
         if not turn.startswith(_OBJECTIVE) or _PAGE not in turn:
             raise LookupError("this is no prompt of the policy step")
@@ -68,16 +68,15 @@ class Asked:
         )
 
     def says(self, *texts: str) -> list[Node]:
-        """The elements that say one of these."""
+        """Returns the elements with one of these texts."""
         return [node for node in self.screen if node.text in texts]
 
 
 class ByProgram:
-    """A model that answers the policy `step`: `answer` reads the prompt and gives REASON and
+    """A model that answers the policy `step`. `answer` reads the prompt and returns REASON and
     ACTION.
 
-    What it cannot do (LookupError) it ends with `stop [N/A]`. `calls` counts how often it was
-    asked.
+    It ends a task that it cannot do (LookupError) with `stop [N/A]`. `calls` counts the requests.
     """
 
     def __init__(self, name: str, answer: Callable[[Sequence[Message]], tuple[str, str]]) -> None:
@@ -86,7 +85,7 @@ class ByProgram:
 
     @property
     def name(self) -> str:
-        """What records call the model."""
+        """The name of the model in records."""
         return self._name
 
     async def complete(
@@ -97,7 +96,7 @@ class ByProgram:
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """The next answer of the policy whose prompt this is."""
+        """Returns the next answer of the prompt's policy."""
         self.calls += 1
         try:
             reason, action = self._answer(messages)
@@ -111,8 +110,8 @@ class ByProgram:
 
 
 class ProgrammaticStep(ByProgram):
-    """Answers on MiniWoB++ as a good model would: it calls the policies of the library where their
-    rules say so.
+    """Answers on MiniWoB++ like a good model: it calls the policies of the library where their
+    rules require it.
     """
 
     def __init__(self, name: str = "programmatic-step") -> None:
@@ -133,7 +132,7 @@ def _answer(asked: Asked) -> tuple[str, str]:
 
 
 def _planned(asked: Asked, goal: str) -> tuple[str, str]:
-    """The first of the moves that are left, by the objective's program."""
+    """Returns the first remaining move, from the objective's program."""
     moves = plan(goal, asked.screen, asked.done)
     return (
         ("the objective asks for it", _written(moves[0]))
@@ -143,7 +142,7 @@ def _planned(asked: Asked, goal: str) -> tuple[str, str]:
 
 
 def _wanted_call(asked: Asked) -> str | None:
-    """The first call that the rules ask for and that has not been made."""
+    """Returns the first call that the rules require and that has not been made."""
     for policy, wanted in _CALLS.items():
         if policy in asked.callable:
             for call in wanted(asked):
@@ -196,7 +195,7 @@ def _mails(asked: Asked) -> list[str]:
     return [f"process_email [{asked.objective}]"] if asked.says("open-search") else []
 
 
-# In the order in which a form is filled.
+# In the order of filling a form.
 _CALLS: Mapping[str, Callable[[Asked], list[str]]] = {
     "fill_text": _texts,
     "choose_date": _dates,
@@ -211,7 +210,7 @@ def _offers_flights(asked: Asked) -> bool:
 
 
 def _after_calls(asked: Asked) -> Move | None:
-    """The button that hands in what the calls have filled."""
+    """Returns a click on the button that submits what the calls have filled."""
     button = next((node for node in asked.says("Submit", "Search") if node.tag == "button"), None)
     move = None if button is None else Move("click", button.ref)
     return move if _dates(asked) and move not in asked.done else None
@@ -248,8 +247,8 @@ def _search_link(asked: Asked) -> tuple[str, str]:
     place = int(_arguments(asked, 1)[0])
     addresses = [at for at, node in enumerate(asked.screen) if node.text.startswith("https://")]
     links = [asked.screen[at - 1] for at in addresses]
-    # A click on > is on another number on every page, so the clicks so far are the pages that were
-    # turned.
+    # The link > has another number on every page, so the number of clicks so far is the number of
+    # turned pages.
     turned = len(asked.done)
     if place > 3 * (turned + 1):
         return "it comes later", _written(Move("click", asked.says(">")[-1].ref))
@@ -259,7 +258,7 @@ def _search_link(asked: Asked) -> tuple[str, str]:
 
 
 def _whole(asked: Asked) -> tuple[str, str]:
-    """A policy that is given the whole objective."""
+    """Answers for a policy that receives the whole objective."""
     return _planned(asked, asked.objective.partition(" [")[2].removesuffix("]"))
 
 
@@ -298,6 +297,6 @@ def _written(move: Move) -> str:
 
 
 def _node(tag: str, ref: int, value: str) -> Node:
-    """The element. A box that is ticked shows that as its value."""
+    """Returns the element. A ticked box shows that as its value."""
     ticked = tag in ("input_checkbox", "input_radio") and value == "True"
     return Node(ref, tag, "" if ticked else value, {"checked": ""} if ticked else {})

@@ -1,8 +1,8 @@
-"""A model that plans and reflects for the agent of structured reflection by program, and errs where
-it is told to.
+"""A programmatic model that plans and reflects for the structured reflection agent, with
+configurable errors.
 
-It reads the prompts of `prill.papers.structured_reflection`, and `solver.plan` knows what is right.
-So whatever else goes wrong is the agent's doing.
+It reads the prompts of `prill.papers.structured_reflection`, and `solver.plan` knows the right
+actions. Any other error is therefore the agent's.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class StructuredPlanner:
     """A language model for `StructuredReflection`.
 
     `slips` are the steps (from 0) at which its plans name a wrong element, always the same one
-    while its id is shown; having slipped, it takes the task for done. Its reflections find the
-    first wrong step; the first `misjudged` of them for a step of a goal suggest another wrong
-    element there. `calls` counts what it was asked for, by kind.
+    while its id is shown. After a slip it considers the task done. Its reflections find the first
+    wrong step; the first `misjudged` of them for a step of a goal suggest another wrong element.
+    `calls` counts the requests by type.
     """
 
     def __init__(self, slips: Collection[int] = (), *, misjudged: int = 0) -> None:
@@ -49,7 +49,7 @@ class StructuredPlanner:
 
     @property
     def name(self) -> str:
-        """What records call it."""
+        """The name of the model in records."""
         return "programmatic-planner"
 
     async def complete(
@@ -61,7 +61,7 @@ class StructuredPlanner:
         prompt: str = "",
     ) -> Reply:
         """The answer to one of the agent's prompts."""
-        text = str(messages[1].parts[0])  # what is asked once more has the same answer
+        text = str(messages[1].parts[0])  # a repeated request has the same answer
         kind, answer = next((kind, answer) for kind, mark, answer in _KINDS if mark in text)
         self.calls[kind] += 1
         said = answer(self, text)
@@ -92,7 +92,7 @@ class StructuredPlanner:
     def _reflection(self, prompt: str) -> str:
         goal, done = _goal(prompt), list[Move]()
         whole = _quotation(prompt, "attempt")
-        # An element whose id is hidden at one step often shows it at another.
+        # An element whose id is hidden at one step is often shown at another.
         known = {
             (line["tag"], line["text"]): int(line["id"])
             for line in _LINE.finditer(whole)
@@ -116,7 +116,7 @@ class StructuredPlanner:
         return "Nothing was wrong."
 
     def _paraphrase(self, prompt: str) -> str:
-        """The action as it stands: that is how the planner knows what was done."""
+        """Returns the action unchanged, so that the planner can recognize it."""
         return prompt.rpartition("ACTION: ")[2].partition("\n")[0]
 
     def _grounding(self, prompt: str) -> str:
@@ -149,8 +149,8 @@ def _quotation(prompt: str, name: str) -> str:
 
 
 def _nodes(screen: str, known: Mapping[tuple[str, str], int] | None = None) -> list[Node]:
-    """The elements of a compact screen; one whose id is hidden, and not `known`, has a number that
-    no page has.
+    """Returns the elements of a compact screen. An element whose id is hidden and not `known` gets
+    a number that no page has.
     """
     found = []
     for place, line in enumerate(_LINE.finditer(screen), 1):
@@ -161,14 +161,14 @@ def _nodes(screen: str, known: Mapping[tuple[str, str], int] | None = None) -> l
         )
         found.append(Node(ref, line["tag"], line["text"], dict(_ATTRIBUTE.findall(line["rest"]))))
     if found and not found[0].text and "ui-icon" in found[0].attributes.get("class", ""):
-        # what comes first is an icon that the instruction shows
+        # the elements before are icons of the instruction
         found.insert(1, Node(_HIDDEN, "div", "area"))
     return found
 
 
 def _held(moves: Sequence[Move], nodes: Sequence[Node], done: Sequence[Move]) -> list[Move]:
-    """The moves with CTRL held while several options of a list are clicked: a bare click chooses
-    one in place of all others.
+    """Returns the moves with CTRL held while several options of a list are clicked. A plain click
+    would deselect the others.
     """
     options = {node.ref for node in nodes if node.tag == "option"}
     chosen = [
@@ -184,7 +184,7 @@ def _held(moves: Sequence[Move], nodes: Sequence[Node], done: Sequence[Move]) ->
 
 
 def _other(nodes: Sequence[Node], *but: Move) -> Move | None:
-    """A click on the first element that shows its id, says something and is none of these."""
+    """Returns a click on the first element with a visible id and a text that is not in `but`."""
     taken = {move.ref for move in but}
     found = next(
         (node.ref for node in nodes if node.ref < _HIDDEN and node.text and node.ref not in taken),

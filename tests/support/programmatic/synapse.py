@@ -1,7 +1,7 @@
-"""A model that follows its exemplars: it does what the most similar one did, with the words of the
-present task put in.
+"""A model that follows its exemplars: it repeats the most similar one, with the words of the
+current task.
 
-It knows nothing of web pages. So it solves what its exemplars solve, and an exemplar that is wrong
+It has no knowledge of web pages. It solves only what its exemplars solve, and a wrong exemplar
 misleads it.
 """
 
@@ -37,7 +37,7 @@ class ExemplarFollower:
 
     @property
     def name(self) -> str:
-        """What recordings have as the model."""
+        """The name of the model in recordings."""
         return "exemplar-follower"
 
     async def complete(
@@ -48,8 +48,8 @@ class ExemplarFollower:
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """The calls of the most similar exemplar, code or words for a page where those are asked
-        for.
+        """Returns the calls of the most similar exemplar, or code or an abstraction if
+        requested.
         """
         self.seen.append(tuple(messages))
         texts = [
@@ -67,7 +67,7 @@ class ExemplarFollower:
 
 
 def _calls(turns: list[tuple[str, str]]) -> str:
-    """What the exemplar whose task is most like this one did at the same turn."""
+    """Returns the calls of the exemplar with the most similar task, at the same turn."""
     episodes, task = list[list[tuple[str, str]]](), ""
     several = any(text.endswith("Trajectory:") for role, text in turns if role == "user")
     for at, (role, text) in enumerate(turns):
@@ -94,8 +94,8 @@ def _calls(turns: list[tuple[str, str]]) -> str:
 
 
 def seen_of(page: str) -> str:
-    """What this model goes by: the instruction on a page in HTML, else the words for the page
-    themselves.
+    """Returns the text that this model compares: the instruction on an HTML page, else the
+    abstracted page.
     """
     query = _QUERY.search(page)
     return (
@@ -114,8 +114,8 @@ def _tokens(text: str) -> list[str]:
 
 
 def adapted(text: str, before: str, now: str) -> str:
-    """The text with what the goal before named replaced by what the goal now has in the same
-    place.
+    """Returns the text with the words of the earlier goal replaced by those at the same position in
+    the current goal.
     """
     changes = dict[str, str]()
     old, new = _QUOTED.findall(before), _QUOTED.findall(now)
@@ -123,7 +123,7 @@ def adapted(text: str, before: str, now: str) -> str:
         changes = {a: b for a, b in zip(old, new, strict=True) if a}
         before, now = _QUOTED.sub('""', before), _QUOTED.sub('""', now)
     a, b = _tokens(before), _tokens(now)
-    # Two texts of one form are compared place by place; others by what they share.
+    # Texts of the same form are compared word by word; others by their common parts.
     same_form = len(a) == len(b) and 2 * sum(map(eq, a, b)) >= len(a)
     parts = (
         [("replace", i, i + 1, i, i + 1) for i in range(len(a)) if a[i] != b[i]]
@@ -139,7 +139,7 @@ def adapted(text: str, before: str, now: str) -> str:
             )
             for one, other in pairs:
                 if not re.search(r"\w", one):
-                    continue  # punctuation alone names nothing
+                    continue  # punctuation alone is not a name
                 changes.setdefault(one, other)
                 if (x := re.match(r"\d+", one)) and (y := re.match(r"\d+", other)):
                     changes.setdefault(x[0], y[0])
@@ -158,7 +158,7 @@ def _apart(word: str) -> str:
 
 
 def _code(prompt: str) -> str:
-    """The example's code for this task; empty where no code is asked for."""
+    """Returns the example's code for this task. Empty if no code is requested."""
     if not prompt.rstrip().endswith("Code:"):
         return ""
     examples, task = _CODE.findall(prompt), _TASK.findall(prompt)[-1]
@@ -167,7 +167,7 @@ def _code(prompt: str) -> str:
 
 
 def _words(prompt: str) -> str:
-    """The words of the example whose page is most like this one."""
+    """Returns the abstraction of the example with the most similar page."""
     state = seen_of(_PAGE.findall(prompt)[-1])
     pairs = _PAIR.findall(prompt)
     if not pairs:

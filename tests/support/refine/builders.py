@@ -1,4 +1,4 @@
-"""Attempts and verdicts for the tests of this folder."""
+"""Attempts and verdicts for the tests of refine."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def click(number: int) -> Action:
 def attempt(
     id: str, *actions: Action, task: str = "k", pages: tuple[str, ...] = (), site: str | None = None
 ) -> Trajectory:
-    """An attempt whose states have these page texts (the last is the final state), or texts that
-    are all different.
+    """Returns an attempt whose states have these page texts (the last is the final state), or texts
+    that all differ.
     """
     texts = pages or tuple(
         f"{PAGE}\n\t[{20 + i}] StaticText 'state {i}'" for i in range(len(actions) + 1)
@@ -61,7 +61,7 @@ def verdict(
 
 
 def step_verdict(id: str, *labels: Any) -> Verdict:
-    """The word of the judge `steps`, with its usual rewards."""
+    """Returns a verdict of the judge `steps`, with its usual rewards."""
     steps = tuple(StepVerdict(i, label, REWARDS[label]) for i, label in enumerate(labels))
     rewards = tuple(step.reward for step in steps)
     return Verdict(
@@ -75,7 +75,7 @@ def picture(path: Path, color: str = "red") -> str:
 
 
 class Parrot:
-    """Teaches what it was given to say."""
+    """A teacher that demonstrates fixed texts."""
 
     def __init__(
         self, *answers: str, messages: Sequence[Message] = (Message("user", ("What now?",)),)

@@ -1,13 +1,13 @@
-"""A training that is killed at its nth change of the disk, and goes on; as a script, so that forks
+"""Kills a training run at its nth change of the disk and resumes it. It is a script, so that forks
 share one import of torch.
 
     python killed_training.py MODEL ROWS FOLDER POINT…
 
-Points are what the training does to files below its folder: opening one to write, renaming,
-removing, making a folder, and, for files that compiled code writes, being half-way through. A POINT
-is a pattern of names, such as `half */optimizer.pt`, and stands for the first that fits, or for
-all. The script prints what came of each as JSON, a line each: whether the training was killed, the
-error of the second run if it had one, and whether it ended as the undisturbed training did.
+Points are file operations of the training below its folder: opening a file to write, renaming,
+removing, making a folder, and, for files written by compiled code, the middle of the write. A POINT
+is a name pattern, such as `half */optimizer.pt`; it selects the first match, or all. For each, the
+script prints a line of JSON: whether the training was killed, the error of the second run if any,
+and whether it ended like an undisturbed run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SETTINGS |= {
 
 
 class Points:
-    """Counts the points that are passed, and ends the process at one of them as kill -9 does."""
+    """Counts the points that are passed, and kills the process at one of them as kill -9 does."""
 
     def __init__(self, folder: Path, last: int | None) -> None:
         self.folder, self.last, self.passed = str(folder), last, 0
@@ -91,7 +91,7 @@ class Points:
 
 
 def train_in_fork(model: str, rows: str, folder: Path, last: int | None = None) -> dict[str, Any]:
-    """What came of it: `status`, the points passed, an error."""
+    """Returns the result: `status`, the passed points, an error."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -119,7 +119,7 @@ def train_in_fork(model: str, rows: str, folder: Path, last: int | None = None) 
 
 
 def outcome(folder: Path) -> Any:
-    """The losses, and the bytes of the weights."""
+    """Returns the losses, and the bytes of the weights."""
     record = json.loads((folder / "training.json").read_bytes())
     weights = (folder / "adapter_model.safetensors").read_bytes()
     return (
@@ -141,7 +141,7 @@ def main(model: str, rows: str, place: str, *points: str) -> None:
     import trl  # noqa: F401
 
     gc.collect()
-    gc.freeze()  # the collector of a fork would touch, and so copy, all that is shared
+    gc.freeze()  # garbage collection in a fork would touch, and so copy, all shared memory
     folder, is_long = Path(place), bool(os.environ.get("PRILL_LONG"))
     whole = train_in_fork(model, rows, folder / "whole")
     assert whole["error"] is None, whole

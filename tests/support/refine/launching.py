@@ -1,5 +1,5 @@
-"""What tests of trainings need: marks, rows, and trainings in processes of their own, killed or two
-together.
+"""Helpers for training tests: marks, rows, and training runs in separate processes, killed or in
+pairs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ needs_training = pytest.mark.skipif(
     ),
     reason="not installed: pip install '.[train]'",
 )
-QUIET = pytest.mark.filterwarnings("ignore")  # the libraries' own, about their deprecations
+QUIET = pytest.mark.filterwarnings("ignore")  # deprecation warnings inside the libraries
 TRAINS = [needs_training, QUIET, pytest.mark.slow, pytest.mark.usefixtures("offline")]
 
 
 def write_rows(folder: Path) -> Path:
-    """Four rows of text, of two tasks."""
+    """Writes four rows of text, of two tasks."""
     path = folder / "rows.jsonl"
     with path.open("w") as file:
         for number in range(4):
@@ -57,7 +57,7 @@ def write_rows(folder: Path) -> Path:
 
 
 def command(*words: object) -> subprocess.Popen[bytes]:
-    """A module of Python with its words, begun in another process."""
+    """Starts a Python module with these arguments in another process."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -73,7 +73,7 @@ def command(*words: object) -> subprocess.Popen[bytes]:
 def kill_training(
     what: str, rows: Path, folder: Path, settings: Mapping[str, Any], *words: object
 ) -> None:
-    """`prill train` with these settings, killed once the checkpoint of its fourth step is there."""
+    """Runs `prill train` with these settings and kills it at the checkpoint of its fourth step."""
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     run = command("prill", "train", what, rows, "-o", folder, *words, *flags)
     state = folder / "checkpoints/checkpoint-4/trainer_state.json"
@@ -85,10 +85,10 @@ def kill_training(
 
 
 def train_on_two_processes(*words: object, script: str | None = None) -> None:
-    """`prill train` with these words, started as on several GPUs; nearly all that it costs is three
-    times the imports.
+    """Runs `prill train` with these arguments on two processes, as on several GPUs. Most of the
+    cost is three imports.
 
-    `script` is a module beside this one that takes the same words.
+    `script` is a module in this folder that takes the same arguments.
     """
     program = (
         ("-m", "prill", "train") if script is None else (Path(__file__).with_name(f"{script}.py"),)

@@ -1,9 +1,9 @@
-"""Tells what a trainer reads in folders of rows: run by a Python that has the trainer.
+"""Prints what a trainer reads in folders of rows. It runs in a Python that has the trainer.
 
     python tests/support/refine/readers.py llama-factory FOLDER
 
-FOLDER holds the folders `text` and `images`, each as the export writes it. It prints JSON: by
-folder and kind, the rows.
+FOLDER holds the folders `text` and `images`, as exported. The output is JSON: the rows, by folder
+and type.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QWEN = (
 
 
 def tokenizer() -> Any:
-    """A tokenizer whose words are bytes, so that what it encodes can be read back."""
+    """Returns a byte tokenizer, so that its output can be decoded."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -49,14 +49,14 @@ def tokenizer() -> Any:
 
 
 def picture_processor() -> Any:
-    """What makes four tokens of each picture, as Qwen2-VL does."""
+    """Returns an image processor that makes four tokens of each image, as in Qwen2-VL."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     return Qwen2VLImageProcessorPil(min_pixels=SIDE * SIDE, max_pixels=SIDE * SIDE)
 
 
 def chat_processor(words: Any) -> Any:
-    """That of Qwen2-VL without its part for videos, which needs torchvision."""
+    """Returns the processor of Qwen2-VL without its video part, which needs torchvision."""
     from transformers import ProcessorMixin, Qwen2VLProcessor
 
     class Pictures(Qwen2VLProcessor):  # type: ignore[misc]
@@ -72,13 +72,13 @@ def chat_processor(words: Any) -> Any:
 
 
 def color(image: Any) -> list[int]:
-    """That of the first point of a picture, by which it is known."""
+    """Returns the colour of the first pixel, which identifies an image."""
     return list(image.convert("RGB").getpixel((0, 0)))
 
 
 def turns(text: str) -> list[list[str]]:
-    """Role and text of each turn of a ChatML conversation, with `[picture]` for the tokens of
-    one.
+    """Returns role and text of each turn of a ChatML conversation, with `[picture]` for image
+    tokens.
     """
     marked = re.sub(r"<\|vision_start\|>(<\|image_pad\|>)+<\|vision_end\|>", PICTURE, text)
     return [
@@ -88,7 +88,7 @@ def turns(text: str) -> list[list[str]]:
 
 
 def learned(words: Any, labels: list[int]) -> str:
-    """What the loss is on."""
+    """Returns the text that the loss covers."""
     return (
         str(words.decode([label for label in labels if label != UNLEARNED]))
         .strip()
@@ -97,7 +97,7 @@ def learned(words: Any, labels: list[int]) -> str:
 
 
 def llama_factory(folder: Path) -> Read:
-    audio = ModuleType("torchaudio")  # which is imported for sounds
+    audio = ModuleType("torchaudio")  # imported for audio
     audio.__spec__ = ModuleSpec("torchaudio", None)
     sys.modules["torchaudio"] = audio
     from llamafactory.data import get_dataset, get_template_and_fix_tokenizer
@@ -107,8 +107,8 @@ def llama_factory(folder: Path) -> Read:
     words = tokenizer()
     pictures = SimpleNamespace(image_processor=picture_processor(), video_processor=object())
     read = {}
-    # The stage for its loader of pairs is that of reward models, which its trainer of pairs asks
-    # for.
+    # The stage `rm` selects the pair loader, because the trainer of pairs uses the one of reward
+    # models.
     for kind, stage in (("sft", "sft"), ("kto", "kto"), ("dpo", "rm")):
         model, data, training, _, _ = get_train_args(
             {
@@ -162,7 +162,7 @@ def swift(folder: Path) -> Read:
             first = "" if kind == "sft" else "chosen_"
             read[kind].append(
                 {
-                    # This template leaves the mark of a picture as it stands.
+                    # This template leaves the image placeholder unchanged.
                     "turns": turns(
                         words.decode(seen[f"{first}input_ids"]).replace("<image>", PICTURE)
                     ),
@@ -189,7 +189,7 @@ def axolotl(folder: Path) -> Read:
     words.save_pretrained(folder.parent / "tokenizer")
     (folder.parent / "tokenizer/config.json").write_text('{"model_type": "llama"}')
     types = {"sft": "chat_template", "kto": "chatml.argilla_chat", "dpo": "chat_template.default"}
-    os.chdir(folder)  # from where its paths of images start
+    os.chdir(folder)  # image paths are relative to it
     read = {}
     for kind in ("sft",) if "images" in folder.name else types:
         training = {"message_field_training": "training"} if kind == "sft" else {}
@@ -220,7 +220,7 @@ def axolotl(folder: Path) -> Read:
         )
         if kind == "sft" and "images" in folder.name:
             chat = chat_processor(words)
-            # A batch for each row, as the trainer's collator makes it.
+            # A batch for each row, made by the trainer's collator.
             collate = MultiModalChatDataCollator(
                 words, get_processing_strategy(chat, QWEN, "qwen2_vl")
             )

@@ -1,5 +1,5 @@
-"""A game with a secret, an agent that is a scripted model, and judges whose verdicts are written
-down: for tests of retries.
+"""A guessing game, a scripted model as its agent, and judges with fixed verdicts, for tests of
+retries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CANARY = "THE-ORACLE-SAID-THIS"
 
 
 class Room:
-    """An environment whose first state is a page, and which counts how often it was begun."""
+    """An environment whose first state is a page. It counts its resets."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -44,8 +44,9 @@ class Room:
 
 
 class Scribe(ScriptedModel):
-    """The actor and the reflector: it stops with the number of lessons it has, and its lessons are
-    numbered. Each call costs 10 tokens of request and 2 of reply, a dollar a million."""
+    """The actor and the reflector. It stops with the number of its lessons, and its lessons are
+    numbered. Each call costs 10 request tokens and 2 reply tokens, at one dollar per million.
+    """
 
     def __init__(self, lesson: Callable[[str], str] | None = None) -> None:
         super().__init__(self.say)
@@ -81,7 +82,7 @@ def goal_in(prompt: str) -> str:
 
 @dataclass
 class Written:
-    """Verdicts by task, a letter an attempt: S, F, U (unscored), or a number for a score."""
+    """Verdicts by task, one letter per attempt: S, F, U (unscored), or a number for a score."""
 
     verdicts: Mapping[str, Sequence[str | float]]
     reason: str = "the page shows {word}"

@@ -1,4 +1,4 @@
-"""Two judges who disagree, labels, and small pictures."""
+"""Two judges who disagree, labels, and small images."""
 
 from __future__ import annotations
 

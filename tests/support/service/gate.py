@@ -1,4 +1,4 @@
-"""A judge for tests: says what the goal says, after so long, or when it is let."""
+"""A test judge whose verdict is the goal's text, after a delay or when it is released."""
 
 import asyncio
 from collections import Counter
@@ -16,7 +16,7 @@ REASONS: dict[str, UnscoredReason] = {
 
 
 class Gate:
-    """`asked` counts calls by id; closed, it holds every judgement until it is opened."""
+    """Counts calls by id in `asked`. While closed, it holds every judgement."""
 
     info = INFO
 

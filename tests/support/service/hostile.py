@@ -1,4 +1,4 @@
-"""A judge for tests that does what the first word of the goal says, and what no judge should do."""
+"""A test judge that misbehaves according to the first word of the goal."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from prill.types import EvaluatorInfo, Trajectory, Verdict
 INFO = EvaluatorInfo("hostile", "1")
 
 
-release = threading.Event()  # lets go what would keep a test's own process from its end
+release = threading.Event()  # releases threads that would keep a test process from ending
 
 
 async def hang() -> None:
@@ -19,7 +19,7 @@ async def hang() -> None:
 
 
 async def stubborn() -> None:
-    """Does not listen to its cancellation."""
+    """Ignores its cancellation."""
     while True:
         try:
             await asyncio.Event().wait()
@@ -29,12 +29,12 @@ async def stubborn() -> None:
 
 
 async def thread() -> None:
-    """Hangs in one of the threads that everybody shares."""
+    """Hangs in one of the shared threads."""
     await asyncio.to_thread(release.wait)
 
 
 async def block() -> None:
-    """Keeps the event loop; shortly enough for tests to end by themselves."""
+    """Blocks the event loop, briefly enough for tests to end."""
     time.sleep(30)
 
 
@@ -60,7 +60,7 @@ DEEDS: dict[str, Callable[[], Awaitable[None]]] = {
 
 
 class Hostile:
-    """Judges with success whatever it has no deed for."""
+    """A judge that returns success for words without a behaviour."""
 
     info = INFO
 

@@ -21,8 +21,8 @@ Visiting = Callable[..., AbstractAsyncContextManager[tuple[Any, Service]]]
 
 @pytest.fixture
 def visiting() -> Visiting:
-    """`async with visiting(judge, hold=1) as (client, service)`: a client of a service with these
-    settings.
+    """Returns a context manager: `async with visiting(judge, hold=1) as (client, service)` yields a
+    client of a service with these settings.
     """
 
     @asynccontextmanager
@@ -44,7 +44,7 @@ def visiting() -> Visiting:
 
 
 def answered(service: Service, path: str, status: int) -> float:
-    """How many requests to the path had this status."""
+    """Returns how many requests to the path had this status."""
     return (
         service.metrics.registry.get_sample_value(
             "prill_requests_total", {"path": path, "status": str(status)}
@@ -55,7 +55,7 @@ def answered(service: Service, path: str, status: int) -> float:
 
 @pytest.fixture
 def record() -> Callable[..., dict[str, Any]]:
-    """A trajectory as it travels, whose goal is what the judge will say."""
+    """Returns a factory of serialized trajectories whose goal determines the judge's verdict."""
 
     def make(goal: str = "success", id: str = "t", **more: Any) -> dict[str, Any]:
         step = {"observation": {"text": "a page"}, "action": {"kind": "click", "text": "click [1]"}}

@@ -1,4 +1,4 @@
-"""A small customer desk of an airline (AirlineCRM of arXiv 2310.03720): five tasks, twenty
+"""A small customer service site of an airline (AirlineCRM of arXiv 2310.03720): five tasks, twenty
 scenarios each.
 """
 

@@ -1,8 +1,8 @@
-"""Serves the airline's desk until it is interrupted.
+"""Serves the airline's site until interrupted.
 
     python -m prill.papers.step.airline.desk --port 7780
 
-prints its address, and the token that its service wants.
+It prints its address and the token for its scenario service.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prill.served import serve
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves the desk with the options of the command line."""
+    """Serves the site with the options of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m prill.papers.step.airline.desk",
         description=__doc__,

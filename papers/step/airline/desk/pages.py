@@ -1,6 +1,4 @@
-"""The desk's pages: what a request is answered with, and what it changes in the state of its
-scenario.
-"""
+"""The pages of the site: each function answers a request and updates the state of its scenario."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ _CARD = {
 
 @dataclass(frozen=True, slots=True)
 class DeskRequest:
-    """One request; `form` are the fields that were sent, `code` is the confirmation code in the
+    """One request. `form` holds the submitted fields, `code` the confirmation code in the
     address.
     """
 
@@ -51,7 +49,7 @@ class DeskRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeskPage:
-    """One answer; with `location` it leads to another address."""
+    """One response. With `location` it redirects to another address."""
 
     body: str = ""
     status: int = 200
@@ -60,7 +58,7 @@ class DeskPage:
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One field of a form; with `choices` it is a menu."""
+    """One field of a form. With `choices` it is a menu."""
 
     label: str
     name: str
@@ -70,22 +68,22 @@ class FormField:
 
 
 class DeskError(Exception):
-    """What was sent cannot be taken; the message says why, and stands above the form."""
+    """Raised for invalid input. The message says why and is shown above the form."""
 
 
 def home(request: DeskRequest) -> DeskPage:
-    """The first page."""
+    """Shows the first page."""
     return _page("AirlineCRM", text="Choose what the caller wants from the menu above.")
 
 
 def help_page(request: DeskRequest) -> DeskPage:
-    """What the desk can do."""
+    """Shows the help page."""
     text = "A booking is opened by its confirmation code. Tickets are changed and cancelled there."
     return _page("Help", text=text)
 
 
 def find_form(request: DeskRequest) -> DeskPage:
-    """The form that opens a booking; with a code in it, the booking."""
+    """Shows the form that opens a booking, or the booking itself if the request has its code."""
     code = request.form.get("code", "").strip().upper()
     if code in request.state.bookings:
         return DeskPage(location=f"/bookings/{code}")
@@ -96,7 +94,7 @@ def find_form(request: DeskRequest) -> DeskPage:
 
 
 def booking(request: DeskRequest, dialog: bool = False, problem: str = "") -> DeskPage:
-    """One booking, and what can be done with it; `problem` stands in the dialog."""
+    """Shows one booking and its actions. `problem` is shown in the dialog."""
     held = _booking(request)
     request.state.seen.add(("booking", held.code))
     who = held.passenger
@@ -122,7 +120,7 @@ def booking(request: DeskRequest, dialog: bool = False, problem: str = "") -> De
 
 
 def cancel_dialog(request: DeskRequest, problem: str = "") -> DeskPage:
-    """The booking with the question whether it shall really be cancelled."""
+    """Shows the booking with the question whether to cancel it."""
     held = _booking(request)
     if held.cancelled:
         return DeskPage(location=f"/bookings/{held.code}")
@@ -131,7 +129,7 @@ def cancel_dialog(request: DeskRequest, problem: str = "") -> DeskPage:
 
 
 def cancel(request: DeskRequest) -> DeskPage:
-    """Cancels the booking when its code was entered again."""
+    """Cancels the booking if its code was entered again."""
     held = _booking(request)
     if request.form.get("code", "").strip().upper() != held.code:
         return cancel_dialog(request, "This is not the confirmation code of this booking.")
@@ -140,7 +138,7 @@ def cancel(request: DeskRequest) -> DeskPage:
 
 
 def modify_form(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """The passenger's details of a booking, to be changed."""
+    """Shows the form for a booking's passenger details."""
     held = _booking(request)
     address = f"/bookings/{held.code}"
     if held.cancelled:
@@ -152,7 +150,7 @@ def modify_form(request: DeskRequest, wrong: str = "") -> DeskPage:
 
 
 def modify(request: DeskRequest) -> DeskPage:
-    """Takes the passenger's details."""
+    """Saves the passenger details."""
     held = _booking(request)
     if held.cancelled:
         return DeskPage(location=f"/bookings/{held.code}")
@@ -165,7 +163,7 @@ def modify(request: DeskRequest) -> DeskPage:
 
 
 def flight_form(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """The form for a trip."""
+    """Shows the flight search form."""
     names = {"from": "From", "to": "To", "departure": "Departure date", "return": "Return date"}
     fields = [
         FormField(label, name, request.form.get(name, ""), _DAY if "date" in label else "")
@@ -175,7 +173,7 @@ def flight_form(request: DeskRequest, wrong: str = "") -> DeskPage:
 
 
 def results(request: DeskRequest) -> DeskPage:
-    """The flights of both days, to choose one of each."""
+    """Shows the flights of both days for selection."""
     try:
         trip = (
             _city(request, "from"),
@@ -195,7 +193,7 @@ def results(request: DeskRequest) -> DeskPage:
 
 
 def choice(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """Both lists, with what was chosen."""
+    """Shows both flight lists with the selected flights."""
     draft = request.state.draft
     if draft.trip is None:
         return DeskPage(location="/flights")
@@ -209,7 +207,7 @@ def choice(request: DeskRequest, wrong: str = "") -> DeskPage:
 
 
 def choose(request: DeskRequest) -> DeskPage:
-    """Takes one flight."""
+    """Selects one flight."""
     if request.state.draft.trip is None:
         return DeskPage(location="/flights")
     draft = request.state.draft
@@ -221,7 +219,7 @@ def choose(request: DeskRequest) -> DeskPage:
 
 
 def begin_checkout(request: DeskRequest) -> DeskPage:
-    """Goes on to the passenger when both flights are chosen."""
+    """Continues to the passenger form if both flights are selected."""
     draft = request.state.draft
     if draft.outward is None or draft.back is None:
         return choice(request, "Choose an outbound flight and a return flight first.")
@@ -230,7 +228,7 @@ def begin_checkout(request: DeskRequest) -> DeskPage:
 
 
 def passenger_form(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """Who flies."""
+    """Shows the passenger form."""
     draft = request.state.draft
     if not draft.begun:
         return DeskPage(location="/flights")
@@ -239,7 +237,7 @@ def passenger_form(request: DeskRequest, wrong: str = "") -> DeskPage:
 
 
 def take_passenger(request: DeskRequest) -> DeskPage:
-    """Takes the passenger, and asks for the card."""
+    """Saves the passenger and shows the payment form."""
     if not request.state.draft.begun:
         return DeskPage(location="/flights")
     try:
@@ -251,7 +249,7 @@ def take_passenger(request: DeskRequest) -> DeskPage:
 
 
 def payment_form(request: DeskRequest, wrong: str = "") -> DeskPage:
-    """The card that pays."""
+    """Shows the payment form."""
     draft = request.state.draft
     if draft.passenger is None or draft.outward is None or draft.back is None:
         return DeskPage(location="/checkout/passenger")
@@ -282,11 +280,11 @@ def pay(request: DeskRequest) -> DeskPage:
 
 
 def not_found(request: DeskRequest) -> DeskPage:
-    """For addresses that lead nowhere."""
+    """Shows the page for unknown addresses."""
     return replace(_page("There is no such page", home=True), status=404)
 
 
-# Method, path, and who answers; `{code}` stands for a confirmation code.
+# Method, path, and handler. `{code}` stands for a confirmation code.
 ROUTES: tuple[tuple[str, str, Callable[[DeskRequest], DeskPage]], ...] = (
     ("GET", "/", home),
     ("GET", "/help", help_page),
@@ -354,7 +352,7 @@ def _sorts(day: str) -> str:
 
 
 def _passenger_fields(held: Passenger | None, form: Mapping[str, str]) -> list[FormField]:
-    """The passenger's fields with what was sent, else what is held."""
+    """Returns the passenger's fields with the submitted values, else the saved ones."""
     choices = {"title": TITLES, "gender": GENDERS}
     return [
         FormField(

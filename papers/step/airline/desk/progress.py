@@ -1,9 +1,10 @@
-"""How far a scenario has come: an ordered list of checkpoints for each task, and whether it is done
-and nothing else was.
+"""Measures progress in a scenario: an ordered list of checkpoints for each task, and whether the
+task is done without side effects.
 
-A checkpoint that is reached stays reached, and takes those before it with it: who opens a booking
-by its address has no need of the form. Done means that the last one is reached and that the
-bookings are exactly those that the caller wants: whoever cancels two of them has not cancelled one.
+A reached checkpoint stays reached and implies those before it. For example, an agent that opens a
+booking by its address need not use the form. A task is done if the last checkpoint is reached and
+the bookings are exactly those that the caller wants. Cancelling a second booking therefore fails
+the task.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ from prill.papers.step.airline.desk.world import (
 
 @dataclass(slots=True)
 class Draft:
-    """A booking that is being made: the trip searched for, the flights chosen, the passenger
-    entered.
+    """A booking in progress: the searched trip, the selected flights, the passenger.
 
-    `trip` is origin, destination, and the days there and back.
+    `trip` holds origin, destination, and the dates of departure and return.
     """
 
     trip: tuple[str, str, str, str] | None = None
@@ -40,7 +40,7 @@ class Draft:
 
 @dataclass(slots=True)
 class DeskState:
-    """One scenario while it is played. `seen` holds the pages that were shown: a kind and a
+    """The state of one scenario during an episode. `seen` holds the shown pages: a type and a
     confirmation code.
     """
 
@@ -54,18 +54,18 @@ class DeskState:
 
     @classmethod
     def of(cls, scenario: Scenario, seed: int) -> DeskState:
-        """The scenario as it begins."""
+        """Returns the initial state of the scenario."""
         state = cls(scenario, seed, bookings(seed))
         state.measure()
         return state
 
     @property
     def next_code(self) -> str:
-        """The confirmation code of the next booking to be made."""
+        """Returns the confirmation code of the next booking."""
         return f"N{len(self.bookings):05d}".translate(str.maketrans("0123456789", "ABCDEFGHJK"))
 
     def measure(self) -> None:
-        """Looks which checkpoints hold by now; notes it where that has changed."""
+        """Evaluates the checkpoints and records changes."""
         checkpoints = state_checkpoints(self)
         holding = [place for place, (_, holds) in enumerate(checkpoints, 1) if holds(self)]
         self.reached = max([self.reached, *holding])
@@ -79,7 +79,7 @@ Checkpoint = tuple[str, Callable[[DeskState], bool]]
 
 
 def state_checkpoints(state: DeskState) -> tuple[Checkpoint, ...]:
-    """What is looked for, in order, and in words."""
+    """Returns the checkpoints of a state in order, with descriptions."""
     details = state.scenario.details
     code = details.get("confirmation-code", "")
     opened: Checkpoint = ("the booking is open", lambda s: ("booking", code) in s.seen)
@@ -127,7 +127,7 @@ def _search(details: dict[str, Any]) -> tuple[Checkpoint, ...]:
 
 
 def _chosen(draft: Draft, details: dict[str, Any]) -> int:
-    """How many of the two flights are chosen as they should be, on the right trip."""
+    """Returns how many of the two selected flights are right and on the right trip."""
     trip, out, back = details["flight"], draft.outward, draft.back
     if draft.trip != (trip["from"], trip["to"], trip["departure"], trip["return"]):
         return 0
@@ -148,9 +148,7 @@ def _passenger_right(state: DeskState, details: dict[str, Any]) -> bool:
 
 
 def _as_wanted(state: DeskState) -> bool:
-    """Whether the bookings are those from the start with what the caller wants, and nothing
-    else.
-    """
+    """Returns whether the bookings are the initial ones changed exactly as the caller wants."""
     wanted, details = bookings(state.seed), state.scenario.details
     code = details.get("confirmation-code", "")
     match state.scenario.task:

@@ -1,13 +1,14 @@
-"""Serves the desk, with the addresses by which the original service chose, reset and graded a
-scenario (arXiv 2310.03720).
+"""Serves the site, with the addresses that the original service used to choose, reset and grade
+scenarios (arXiv 2310.03720).
 
-    GET /get-random-scenario?task=TASK_X     {"id": …, "details": {…}}; with &seed=7 always the same
-    one GET /reset-scenario?scenario=ID          back to its start
-    GET /evaluate?scenario=ID                {"metrics": [{"task_completion": …, "%complete": …},
-    …]}, the last one is now GET /?scenario=ID                        the first page; a cookie keeps
-    the scenario on all others
+    GET /get-random-scenario?task=TASK_X  {"id": …, "details": {…}}; &seed=7 fixes the scenario
+    GET /reset-scenario?scenario=ID       resets the scenario
+    GET /evaluate?scenario=ID             {"metrics": [{"task_completion": …, "%complete": …}, …]};
+                                          the last entry is the current state
+    GET /?scenario=ID                     the first page; a cookie keeps the scenario for the others
 
-Unlike the original's, the first three want a token, so that no agent reads how it is graded.
+Unlike the original's, the first three addresses require a token, so that agents cannot read the
+grading.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _COOKIE = "scenario"
 
 
 class AirlineDesk(LocalSite):
-    """The site while the block runs: `with AirlineDesk() as airline: airline.url`, or `async with`.
+    """The running site, as a context manager: `with AirlineDesk() as airline: airline.url`, or
+    `async with`.
 
     Args:
         port: The port. 0: a free one.
@@ -53,11 +55,11 @@ class AirlineDesk(LocalSite):
 
     @property
     def environ(self) -> dict[str, str]:
-        """The desk's address, and the token that its service wants."""
+        """The site's address and the token of its service, as environment variables."""
         return {"AIRLINE": self.url, "AIRLINE_TOKEN": self.token}
 
     def state(self, scenario_id: str) -> DeskState:
-        """Gives the present state of a scenario.
+        """Returns the current state of a scenario.
 
         Args:
             scenario_id: Its id.

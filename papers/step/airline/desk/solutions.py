@@ -1,4 +1,4 @@
-"""How each scenario is done: action texts with elements named by role and name, for
+"""Solutions of the scenarios: action texts with elements named by role and name, for
 `prill.emulators.shop.ShopPlay`.
 """
 
@@ -12,12 +12,12 @@ _MENUS = ("title", "gender")
 
 
 def solution(task: str, number: int, seed: int = 0) -> tuple[str, ...]:
-    """Lists the fewest actions that solve a scenario, from the first page on.
+    """Returns the shortest sequence of actions that solves a scenario from the first page.
 
     Args:
         task: One of `TASKS`.
         number: From 0 to 19.
-        seed: That of the scenario.
+        seed: The seed of the scenario.
 
     Returns:
         The actions as text.

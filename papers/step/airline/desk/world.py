@@ -1,8 +1,8 @@
-"""What the airline knows, all drawn from a number: flights between two cities on a day, bookings,
-and what callers want.
+"""Generates the airline's data from a seed: daily flights between cities, bookings, and callers'
+requests.
 
-Every person, card and flight is invented. Nothing reads a clock, so the same number gives the same
-world on every machine.
+All persons, cards and flights are invented. No function reads the clock, so a seed gives the same
+data on every machine.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from datetime import date, timedelta
 from random import Random
 from typing import Any
 
-# The names of the original service (arXiv 2310.03720, appendix on AirlineCRM), and twenty scenarios
-# of each.
+# The task names of the original service (arXiv 2310.03720, appendix on AirlineCRM), with twenty
+# scenarios each.
 TASKS = (
     "TASK_FIND_BOOKING",
     "TASK_CANCEL_FLIGHT",
@@ -36,7 +36,7 @@ CITIES = {
     "Seattle": "SEA",
     "Tampa": "TPA",
 }
-# What the forms call a passenger's fields.
+# The form labels of a passenger's fields.
 PASSENGER_LABELS = {
     "title": "Title",
     "firstname": "First name",
@@ -85,9 +85,7 @@ _FAMILY = (
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One flight: cities, its day as MM/DD/YYYY, times as HH:MM of the day, the price in
-    dollars.
-    """
+    """One flight: cities, the date as MM/DD/YYYY, times as HH:MM, the price in dollars."""
 
     number: str
     origin: str
@@ -99,14 +97,14 @@ class Flight:
 
     @property
     def row(self) -> str:
-        """How a list of results shows it."""
+        """Returns the flight as one row of the search results."""
         start, end = CITIES[self.origin], CITIES[self.destination]
         return f"{self.departure} {start} {self.arrival} {end} {self.number} ${self.price}"
 
 
 @dataclass(frozen=True, slots=True)
 class Passenger:
-    """Who flies; `dob` is the date of birth as MM/DD/YYYY."""
+    """The passenger. `dob` is the date of birth as MM/DD/YYYY."""
 
     title: str
     firstname: str
@@ -118,7 +116,7 @@ class Passenger:
 
 @dataclass(frozen=True, slots=True)
 class Payment:
-    """The card that pays; `expiry` as MM/YY."""
+    """The payment card. `expiry` is MM/YY."""
 
     card_number: str
     expiry: str
@@ -128,7 +126,7 @@ class Payment:
 
 @dataclass(frozen=True, slots=True)
 class FlightBooking:
-    """A flight there and one back, by one passenger."""
+    """An outbound and a return flight of one passenger."""
 
     code: str
     outward: Flight
@@ -140,7 +138,7 @@ class FlightBooking:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What one caller wants: `details` in the fields of the original service."""
+    """A caller's request, with `details` in the fields of the original service."""
 
     id: str
     task: str
@@ -198,7 +196,7 @@ def scenario(task: str, number: int, seed: int = 0) -> Scenario:
 
 
 def wanted_booking(details: dict[str, Any], code: str, seed: int = 0) -> FlightBooking:
-    """The booking that the details of TASK_BOOK_FLIGHT ask for."""
+    """Returns the booking that the details of TASK_BOOK_FLIGHT request."""
     card = details["payment-details"]
     return FlightBooking(
         code,
@@ -209,7 +207,7 @@ def wanted_booking(details: dict[str, Any], code: str, seed: int = 0) -> FlightB
 
 
 def wanted_flights(trip: dict[str, str], seed: int = 0) -> tuple[Flight, Flight]:
-    """The flights there and back that the details of a scenario ask for."""
+    """Returns the outbound and return flights that a scenario's details request."""
     out = flights(trip["from"], trip["to"], trip["departure"], seed)
     home = flights(trip["to"], trip["from"], trip["return"], seed)
     return (
@@ -219,7 +217,7 @@ def wanted_flights(trip: dict[str, str], seed: int = 0) -> tuple[Flight, Flight]
 
 
 def bookings(seed: int = 0) -> dict[str, FlightBooking]:
-    """Those that there are at the start, by confirmation code."""
+    """Returns the initial bookings by confirmation code."""
     random, held = Random(f"{seed} bookings"), dict[str, FlightBooking]()
     while len(held) < _BOOKINGS:
         code = "".join(random.choices(_LETTERS, k=6))
@@ -230,12 +228,12 @@ def bookings(seed: int = 0) -> dict[str, FlightBooking]:
 
 
 def flights(origin: str, destination: str, day: str, seed: int = 0) -> tuple[Flight, ...]:
-    """The flights of a day, in order; no two of them leave or arrive at the same time."""
+    """Returns the flights of a day, in order. No two of them depart or arrive at the same time."""
     random = Random(f"{seed} {origin} {destination} {day}")
     starts = sorted(random.sample(range(5 * 60, 20 * 60, 25), _FLIGHTS))
     length = 80 + 5 * random.randrange(45)
-    # They take the same time but for a few minutes, fewer than lie between two of them: no two
-    # arrive together.
+    # Flight times differ by a few minutes, less than the gap between departures, so no two flights
+    # arrive at the same time.
     return tuple(
         Flight(
             number=f"LK{random.randrange(100, 1000)}",
@@ -251,7 +249,7 @@ def flights(origin: str, destination: str, day: str, seed: int = 0) -> tuple[Fli
 
 
 def changed(passenger: Passenger, changes: dict[str, str]) -> Passenger:
-    """The passenger with these fields instead."""
+    """Returns the passenger with the changed fields."""
     return replace(passenger, **changes)
 
 
@@ -290,7 +288,7 @@ def _passenger(random: Random) -> Passenger:
 
 
 def _payment(random: Random, passenger: Passenger) -> Payment:
-    # Cards that begin with 9 are issued by no bank.
+    # No bank issues cards that begin with 9.
     number = "9" + "".join(random.choices("0123456789", k=15))
     expiry = f"{random.randrange(1, 13):02d}/{random.randrange(25, 30)}"
     return Payment(

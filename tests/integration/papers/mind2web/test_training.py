@@ -312,7 +312,7 @@ def test_broken_turns_name_their_line(gold: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(
         UsageError,
-        match=r"broken.jsonl:2: steps\[0\].observation.text: no state of a recorded page",
+        match=r"broken.jsonl:2: steps\[0\].observation.text: not the state of a recorded page",
     ):
         GoldTurns(broken)
 

@@ -125,12 +125,12 @@ async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
         (
             "vectors.npy",
             saved([[0, math.nan]]),
-            "vectors.npy: the vectors hold something that is no number",
+            "vectors.npy: the vectors contain a value that is not a number",
         ),
         (
             "vectors.npy",
             saved([["a", "b"]]),
-            "vectors.npy: the vectors hold something that is no number",
+            "vectors.npy: the vectors contain a value that is not a number",
         ),
         ("vectors.npy", saved([0, 0]), "vectors.npy: 2 vectors for 1 exemplars"),
     ],
@@ -271,7 +271,7 @@ async def test_an_encoder_reads_the_same_in_batches(tiny_model: Callable[[str], 
     assert together.shape[0] == 2
     assert np.allclose(together[0], (await embedder.embed(["click the button"]))[0], atol=1e-4)
     assert embedder.name == f"local:{folder.name} {folder_hash(folder)}"
-    with pytest.raises(UsageError, match="no sentence encoder"):
+    with pytest.raises(UsageError, match="not a sentence encoder"):
         await make_embedder("local:no/such").embed(["a"])
 
 

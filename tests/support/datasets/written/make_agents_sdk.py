@@ -1,11 +1,11 @@
-"""Writes spans by the OpenAI Agents SDK: its runner, tools of ours, and its own models at a
-scripted server.
+"""Writes spans with the OpenAI Agents SDK: its runner, our tools, and its own models at a scripted
+server.
 
     python make_agents_sdk.py OUT
 
-OUT gets `long.jsonl`, `short.jsonl` and `broken.jsonl`, what a processor of traces is handed, one
-span a line, with the model of chat completions; and `responses.jsonl` with that of responses, whose
-spans hold ids alone.
+OUT gets `long.jsonl`, `short.jsonl` and `broken.jsonl`: the input of a trace processor, one span
+per line, with the chat completions model. It also gets `responses.jsonl` with the responses model,
+whose spans hold only ids.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def press_key(key: str) -> str:
 
 
 class Lines(TracingProcessor):
-    """Keeps what exporters are given."""
+    """Keeps the exporters' input."""
 
     def __init__(self) -> None:
         self.exported: list[dict[str, Any] | None] = []

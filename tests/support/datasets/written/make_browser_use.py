@@ -1,10 +1,10 @@
-"""Writes histories by browser-use itself: its agent, a real Chromium, a page of ours and a scripted
+"""Writes histories with browser-use itself: its agent, a real Chromium, our page and a scripted
 model.
 
     python make_browser_use.py OUT CHROMIUM
 
-OUT gets `short.json`, `long.json` and `broken.json` by `save_history`, and in `screenshots/` the
-pictures of the long one.
+OUT gets `short.json`, `long.json` and `broken.json`, written by `save_history`, and in
+`screenshots/` the screenshots of the long one.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Pages(http.server.BaseHTTPRequestHandler):
 
 
 class Scripted:
-    """Says one reply a step; `[Buy]` in an index stands for the number that the page's state gives
-    to that element.
+    """Returns one reply per step. `[Buy]` in an index is replaced by that element's number in the
+    page's state.
     """
 
     _verified_api_keys = True

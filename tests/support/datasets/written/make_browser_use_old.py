@@ -1,10 +1,10 @@
-"""Writes a history in the vocabulary that browser-use had until 0.2, by the records of browser-use
-0.1 itself.
+"""Writes a history in the action vocabulary of browser-use before 0.2, with the classes of
+browser-use 0.1 itself.
 
     python make_browser_use_old.py OUT
 
-OUT gets `old.json` by `save_to_file`. No browser runs: the steps are made here, their actions
-validated by its controller.
+OUT gets `old.json`, written by `save_to_file`. No browser runs: the script makes the steps, and
+browser-use's controller validates their actions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from browser_use.dom.history_tree_processor.view import (
 
 
 def png(width: int, height: int) -> bytes:
-    """A grey picture."""
+    """Returns a grey image."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
@@ -119,7 +119,7 @@ def main(out: Path) -> None:
                 results=[said, said],
             ),
             step(2, "open", {"go_to_url": {"url": "http://shop.test/"}}, results=[said]),
-            # The page changed after the first action, so that the second was not carried out.
+            # The page changed after the first action, so the second was not carried out.
             step(
                 3,
                 "buy",

@@ -1,11 +1,11 @@
-"""Writes logs by Inspect itself: its evaluation, a tool of ours in place of a sandbox's computer,
-and a scripted model.
+"""Writes logs with Inspect itself: its evaluation, our tool instead of a sandbox's computer, and a
+scripted model.
 
     python make_inspect.py OUT [old]
 
-OUT gets `short.eval`, `long.eval`, `cut.eval`, `broken.eval`, each in chunks too, as
-`chunked-….eval`, and `short.json`. With `old`, of a version that writes neither zstd nor chunks,
-they are `old-….eval`.
+OUT gets `short.eval`, `long.eval`, `cut.eval`, `broken.eval`, the same in chunks as
+`chunked-….eval`, and `short.json`. With `old`, for a version without zstd and chunks, the names are
+`old-….eval`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from inspect_ai.tool import ToolCall, tool
 
 
 async def count_words(self: Any, text: str) -> int:
-    """In place of a tokenizer, which would be downloaded."""
+    """Replaces a tokenizer, which would be downloaded."""
     return len(text.split())
 
 
@@ -48,7 +48,7 @@ ModelAPI.count_text_tokens = count_words
 
 
 def png(shade: int) -> str:
-    """A picture of 64 × 32 pixels, as a data URL."""
+    """Returns an image of 64 × 32 pixels, as a data URL."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
@@ -94,7 +94,7 @@ def computer() -> Any:
 def call(
     text: str, *calls: dict[str, Any], reasoning: str = "", function: str = "computer"
 ) -> ModelOutput:
-    """A reply with calls of a tool."""
+    """Returns a reply with calls of a tool."""
     content: Any = (
         [ContentReasoning(reasoning=reasoning), ContentText(text=text)] if reasoning else text
     )

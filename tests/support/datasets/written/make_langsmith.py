@@ -1,4 +1,4 @@
-"""Writes runs by LangSmith's own run trees: LangChain's messages, and a client of OpenAI that
+"""Writes runs with LangSmith's own run trees: LangChain's messages, and an OpenAI client that
 LangSmith wraps.
 
     python make_langsmith.py OUT
@@ -51,7 +51,7 @@ def type_text(text: str) -> str:
 
 
 class Collector(LangChainTracer):
-    """Keeps the runs in place of sending them."""
+    """Keeps the runs instead of sending them."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)

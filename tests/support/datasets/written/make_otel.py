@@ -1,5 +1,5 @@
-"""Writes spans by OpenTelemetry's SDK: an agent of ours whose calls of a scripted server the
-instrumentations record.
+"""Writes spans with OpenTelemetry's SDK: our agent calls a scripted server, and the
+instrumentations record the calls.
 
     python make_otel.py OUT
 
@@ -27,7 +27,7 @@ GOAL = "Buy green tea"
 
 
 def png(shade: int) -> str:
-    """A picture of 64 × 32 pixels, as a data URL."""
+    """Returns an image of 64 × 32 pixels, as a data URL."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
@@ -110,7 +110,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def run(kind: str, script: str, out: Path) -> None:
-    """One run of the agent, in a process of its own: instrumentations are of a process."""
+    """Runs the agent once in a separate process, because instrumentations apply to a whole
+    process.
+    """
     from openai import BadRequestError, OpenAI
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.resources import Resource
@@ -213,7 +215,8 @@ def run(kind: str, script: str, out: Path) -> None:
     for resource in exported["resourceSpans"]:
         for scope in resource["scopeSpans"]:
             for span in scope["spans"]:
-                # OTLP's JSON has them as hexadecimal digits, and not as Protobuf's has bytes.
+                # OTLP's JSON encodes these fields as hexadecimal, unlike Protobuf's JSON encoding
+                # of bytes.
                 for key in ("traceId", "spanId", "parentSpanId"):
                     if key in span:
                         span[key] = base64.b64decode(span[key]).hex()

@@ -1,8 +1,8 @@
-"""Writes traces by Playwright itself, in a real Chromium, of pages of ours.
+"""Writes traces with Playwright itself, in a real Chromium, of our pages.
 
     python make_playwright.py OUT CHROMIUM
 
-OUT gets `long.zip`, `short.zip` (without pictures) and `broken.zip`, whose last action fails.
+OUT gets `long.zip`, `short.zip` (without screenshots) and `broken.zip`, whose last action fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of recordings by the real packages compare."""
+"""Helpers for the tests of recordings by real packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = tuple[str, str | None, str | None, Point | None]
 
 
 def one(items: Iterable[Trajectory | BadLine]) -> Trajectory:
-    """The only item, which is a trajectory that can be written."""
+    """Returns the only item, which must be a trajectory that can be written."""
     (item,) = items
     assert isinstance(item, Trajectory), item
     assert encode(item)
@@ -21,14 +21,14 @@ def one(items: Iterable[Trajectory | BadLine]) -> Trajectory:
 
 
 def all_read(items: Iterable[Trajectory | BadLine]) -> dict[str, Trajectory]:
-    """The items by id, all of which are trajectories."""
+    """Returns the items by id, all of which must be trajectories."""
     read = list(items)
     assert all(isinstance(item, Trajectory) for item in read), read
     return {item.id: item for item in read if isinstance(item, Trajectory)}
 
 
 def row(action: Action) -> Row:
-    """Kind, value, element and place (two digits) of an action."""
+    """Returns the type, value, element and position (two digits) of an action."""
     point = action.point and (round(action.point[0], 2), round(action.point[1], 2))
     return action.kind, action.value, action.target, point
 

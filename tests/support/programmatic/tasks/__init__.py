@@ -1,3 +1,3 @@
-"""Programs for families of MiniWoB++ tasks, by the goal: from a match of it and the page to every
-move that the page allows.
+"""Programs for families of MiniWoB++ tasks. Each takes a match of the goal and the page, and
+returns every move that the page allows.
 """

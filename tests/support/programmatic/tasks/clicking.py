@@ -1,4 +1,4 @@
-"""Programs for goals that name what to click, all of it in sight from the start."""
+"""Programs for goals that name elements to click, all visible from the start."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def _only_button(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _in_dialog(match: re.Match[str], page: Page) -> list[Move]:
-    """The cross of a dialog says "Close", where it says anything, and comes before its other
-    buttons.
+    """Closes or answers a dialog. Its close icon has the text "Close" or none, and comes before its
+    other buttons.
     """
     if match["name"] != "x":
         return _named(match, page)

@@ -12,8 +12,8 @@ _MONTHS = list(calendar.month_name)
 
 
 def calendar_moves(page: Page, wanted: date) -> list[Move]:
-    """The moves in an open calendar: a month towards the date or, in its month, the day. None are
-    left where none is open.
+    """Returns the moves in an open calendar: a month towards the date or, in its month, the day.
+    Empty if no calendar is open.
     """
     shown = _month_shown(page)
     if shown is None:
@@ -32,7 +32,9 @@ def _month_shown(page: Page) -> tuple[int, int] | None:
 
 
 def _day(page: Page, wanted: date) -> Node:
-    """A day is shown by its number, or, where the agent completes it, by the whole date."""
+    """Returns the element of a day, which shows its number or, if the agent completes it, the whole
+    date.
+    """
     for node, found in page.matching(r"(?:(\d+)/)?(\d+)(?:/(\d{4}))?"):
         if int(found[2]) == wanted.day and node.tag.lower() == "a":
             return node
@@ -53,12 +55,12 @@ def _pick_date(match: re.Match[str], page: Page) -> list[Move]:
             if _month_shown(page) == (wanted.year, wanted.month)
             else moves
         )
-    # A calendar that was open and is not any more has taken a day.
+    # A calendar that has closed has taken a day.
     return page.left([click(page.field()) if len(page.done) < 2 else click(page.end())])
 
 
 def _typed_date(match: re.Match[str], page: Page) -> list[Move]:
-    """A field for dates takes them as ISO 8601 writes them."""
+    """Types a date in ISO 8601, the format of date fields."""
     return page.left([enter(page.field(), _date(match).isoformat()), click(page.end())])
 
 
@@ -91,7 +93,7 @@ def _flight(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _airport(page: Page, place: str) -> Node:
-    """The entry of the open list for this city or code."""
+    """Returns the entry of the open list for this city or code."""
     for node in page.nodes:
         name, _, code = node.text.strip().partition(" (")
         if code and place in (name, code.rstrip(")")):

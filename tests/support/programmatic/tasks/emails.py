@@ -1,5 +1,5 @@
-"""A program for mailboxes, whatever words the goal is said in: people asked for the same four
-things in hundreds of ways.
+"""A program for mailboxes that handles all phrasings of the goal: people requested the same four
+actions in hundreds of ways.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tests.support.programmatic.screen import Move, Node, Page, click, enter
 
 _DELETE = r"delet|trash|\brid of\b|remove|\bbin\b|away|out of my|don't want the|don't want \w+'s|\banymore\b"  # noqa: E501
 _STAR = r"\b[Ss]tar\b|\b[Ii]mp?o?i?r?m?p?o?r|\b[Mm]ark|\b[Ff]lag"
-# Words with a capital that are no names, wherever in a sentence.
+# Capitalized words that are not names.
 _NO_NAMES = {"Email", "Primary", "Siri", "Alexa", "Text", "Tuesday"}
 _TO = (
     r"^(?P<name>{name}) (?:wants (?!his or her)|is waiting|needs|must)",
@@ -22,7 +22,7 @@ _TO = (
 
 
 def shown(page: Page) -> bool:
-    """Whether the page is a mailbox: its list, a message, or one that is being written."""
+    """Returns whether the page is a mailbox: its list, a message, or a draft."""
     texts = {node.text.strip() for node in page.nodes}
     return (
         "Primary" in texts
@@ -32,7 +32,7 @@ def shown(page: Page) -> bool:
 
 
 def solve(goal: str, page: Page) -> list[Move]:
-    """What the goal asks for, from whichever of the three screens is shown."""
+    """Returns the moves towards the goal from any of the three screens."""
     said = re.search(r'"+\s*([^"]+?)\s*"', goal)
     words = re.sub(r'"[^"]*"', "", goal)
     if said:
@@ -60,16 +60,16 @@ def _forward(words: str, page: Page) -> list[Move]:
 
 
 def _open(words: str, page: Page, button: str) -> list[Move]:
-    """On the way to the message that is written: the button of a message that is open, or the
-    message in the list.
-    """
+    """Returns a click on the button of an open message, or on the message in the list."""
     if page.saying("Reply") and page.saying("Forward"):
         return [click(page.saying(button)[0])]
     return [click(_sender(words, page))]
 
 
 def _icon(page: Page, sender: Node, name: str) -> Node:
-    """Below the sender; where icons are not named, the bin is the first and the star the second."""
+    """Returns the icon below the sender. If icons have no names, the bin is the first and the star
+    the second.
+    """
     below = page.after(sender)
     for node in below:
         if name in (node.text, *node.attributes.get("class", "").split()):
@@ -81,8 +81,8 @@ def _icon(page: Page, sender: Node, name: str) -> Node:
 
 
 def _sender(words: str, page: Page) -> Node:
-    """The message by whoever the goal names. Where it names two who wrote, the one who is not to
-    receive.
+    """Returns the message whose sender the goal names. If the goal names two senders, it is the one
+    who is not the recipient.
     """
     named = [
         node
@@ -104,7 +104,7 @@ def _mentions(words: str, name: str) -> bool:
 
 
 def _recipient(words: str) -> str:
-    """Who is to have the message."""
+    """Returns the recipient."""
     name = r"[A-Z][a-z]+"
     for pattern in _TO:
         for found in re.finditer(pattern.format(name=name), words):

@@ -1,6 +1,4 @@
-"""Programs for forms: words to type, boxes to tick and lists to choose from, then a button that
-hands it in.
-"""
+"""Programs for forms: text fields, checkboxes and lists, followed by a submit button."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ def _twice(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _login(match: re.Match[str], page: Page) -> list[Move]:
-    """Name and password. A question that comes up locks the fields; once it is answered, what was
-    typed then is typed again.
+    """Enters name and password. A question locks the fields; after the answer, the fields are
+    filled again.
     """
     if refusal := page.saying("Cancel"):
         return [click(refusal[0])]
@@ -41,7 +39,7 @@ def _login(match: re.Match[str], page: Page) -> list[Move]:
     for place in reversed([place for place, move in enumerate(done) if move.ref not in known]):
         del done[max(0, place - 1) : place + 1]
     left = Page(page.nodes, page.instruction, done).left(moves)
-    # A form that asks in between, to be seen by its button, is filled in a field at a time.
+    # If the form asks a question, shown by its button, one field at a time is filled.
     return left[:1] if page.end().text.strip() == "OK" else left
 
 
@@ -74,8 +72,8 @@ def _listed(names: str) -> list[str]:
 
 
 def _options(match: re.Match[str], page: Page) -> list[Move]:
-    """Names of countries hold commas, so the goal is not taken apart: what it holds is what is
-    wanted.
+    """Selects options. Country names contain commas, so every option that the goal contains is
+    selected.
     """
     names, found = f", {match['names']}, ", []
     for node in page.nodes:
@@ -110,7 +108,9 @@ def _shown_text(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _movie(match: re.Match[str], page: Page) -> list[Move]:
-    """Labels stand before or after their fields, but always in the same order."""
+    """Fills the movie form. Labels are before or after their fields, but always in the same
+    order.
+    """
     wanted = {
         "genre": match["genre"],
         "director": match["director"],
@@ -173,7 +173,9 @@ def _equation(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _spinner(match: re.Match[str], page: Page) -> list[Move]:
-    """By its arrows, for it takes no keys. What it holds tells how often."""
+    """Clicks the arrows of the spinner, which accepts no keys. Its value determines the number of
+    clicks.
+    """
     held = re.fullmatch(r"-?\d+", page.field().text.strip())
     missing = int(match["number"]) - int(held[0] if held else 0)
     arrows = page.named("ui-spinner-up" if missing > 0 else "ui-spinner-down")
@@ -183,8 +185,8 @@ def _spinner(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _slider(match: re.Match[str], page: Page) -> list[Move]:
-    """By keys: a page at a time while the number is far, then one at a time. What the slider says
-    tells how many are left.
+    """Moves the slider by keys: by pages while the value is far, then by single steps. Its value
+    determines the number of keys.
     """
     handle = next(iter(page.named("ui-slider-handle")), None)
     shown = page.matching(r"-?\d+")

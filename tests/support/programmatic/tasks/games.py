@@ -1,4 +1,4 @@
-"""Programs for games: noughts and crosses, a number to guess, files to delete in a terminal."""
+"""Programs for games: tic-tac-toe, guessing a number, deleting files in a terminal."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def _winner(board: str) -> str | None:
 
 @cache
 def _worth(board: str, turn: str) -> float:
-    """What the board is worth to X against an opponent who half the time plays anywhere, so that
-    traps are worth setting.
+    """Returns the value of the board for X against an opponent who plays randomly half the time, so
+    that setting traps pays off.
     """
     if winner := _winner(board):
         return 1.0 if winner == "X" else -1.0
@@ -48,7 +48,7 @@ def _worth(board: str, turn: str) -> float:
 
 
 def _guess(match: re.Match[str], page: Page) -> list[Move]:
-    """Halves what is left. What earlier guesses were told shows in what was guessed next."""
+    """Guesses by bisection. The sequence of earlier guesses shows the answers to them."""
     field, submit = page.field(), click(page.end())
     if page.done and page.done[-1].kind == "type":
         return [submit]
@@ -65,8 +65,8 @@ def _guess(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _terminal(match: re.Match[str], page: Page) -> list[Move]:
-    """The terminal has the focus from the start: lists the files, then deletes one with the
-    ending.
+    """Lists the files, then deletes one with the ending. The terminal has the focus from the
+    start.
     """
     listing = [Move("type", text="ls"), Move("press", text="Enter")]
     if listed := page.left(listing):
@@ -85,7 +85,9 @@ def _terminal(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _ends(name: str, ending: str | None, node: Node) -> bool:
-    """Only lines of output tell files; the welcome and the date do as well, but in other words."""
+    """Returns whether a node is an output line with a file of this ending, not the welcome text or
+    the date.
+    """
     if "output" not in node.attributes.get("class", "") or re.search(r"Welcome|login", node.text):
         return False
     return name.endswith(ending) if ending else "." not in name

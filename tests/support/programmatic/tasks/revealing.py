@@ -1,6 +1,4 @@
-"""Programs for what has to be opened first: sections, tabs, menus, folders, lists that appear while
-one types.
-"""
+"""Programs for hidden elements: sections, tabs, menus, folders, lists that appear while typing."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ def _section(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _link_in(page: Page, name: str, closed: list[Node]) -> list[Move]:
-    """The link where it is in sight; otherwise the next of what is closed and was not opened
+    """Clicks the link if it is visible, otherwise opens the next section that was not opened
     before.
     """
     if found := [node for node in page.saying(name) if node not in closed]:
@@ -32,7 +30,7 @@ def _link_in_section(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _link_in_tab(match: re.Match[str], page: Page) -> list[Move]:
-    """The first tab is open from the start, so it comes last."""
+    """Opens tabs to find a link. The first tab is open from the start, so it comes last."""
     tabs = [tab for tab, _ in page.matching(r"(?:Tab #)?\d+")]
     return _link_in(page, match["name"], tabs[1:] + tabs[:1])
 
@@ -47,8 +45,8 @@ def _in_tree(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _menu_path(match: re.Match[str], page: Page) -> list[Move]:
-    """The pointer opens a branch, a click on one would choose it. A name is looked for below the
-    branch it is in.
+    """Follows a menu path. Hovering opens a branch; a click would select it. A name is looked up
+    below its branch.
     """
     rest, names = list(page.nodes), match["path"].split(">")
     for name in names:
@@ -73,7 +71,9 @@ def _menu_item(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _with_icon(page: Page) -> list[Node]:
-    """The goal shows the icon as a picture, which the page names by a class."""
+    """Returns the elements with the goal's icon. The goal shows it as an image, and the page names
+    it by a class.
+    """
     for node in page.instruction:
         for name in node.attributes.get("class", "").split():
             if name.startswith("ui-icon-"):
@@ -82,7 +82,7 @@ def _with_icon(page: Page) -> list[Node]:
 
 
 def _completed(match: re.Match[str], page: Page) -> list[Move]:
-    """Types the beginning; then chooses from the list what ends as it has to."""
+    """Types the beginning, then selects the list entry with the required ending."""
     field = page.field()
     start, last = enter(field, match["start"]), match["last"] or ""
     if start not in page.done:
@@ -101,7 +101,7 @@ def _completed(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _search_result(match: re.Match[str], page: Page) -> list[Move]:
-    """Three results stand on a page; the pages have links of their own below."""
+    """Finds a search result. A page shows three results, and has page links below."""
     results = page.named("search-title")
     search = [enter(page.field(), match["text"]), click(page.one("Search"))]
     left = page.left(search)
@@ -112,8 +112,8 @@ def _search_result(match: re.Match[str], page: Page) -> list[Move]:
     results = results or [
         node for node in links if node.text not in ("First", "Last", "Previous", "Next")
     ]
-    # The links are made again on every page, with other numbers: what was clicked since the search
-    # tells that it was turned.
+    # Every page has new links with other numbers, so the clicks since the search show how often the
+    # page was turned.
     since = page.done[list(page.done).index(search[1]) + 1 :]
     if place >= 3 and not since:
         return [click(page.one(str(place // 3 + 1)))]
@@ -123,8 +123,8 @@ def _search_result(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _post_action(match: re.Match[str], page: Page) -> list[Move]:
-    """Three actions are icons; the others are in a menu, under the name of the action and sometimes
-    of the user.
+    """Performs an action on a post. Three actions are icons; the others are in a menu, named by the
+    action and sometimes by the user.
     """
     posts = page.saying(match["user"])
     if not posts:
@@ -141,7 +141,7 @@ def _post_action(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _posts_action(match: re.Match[str], page: Page) -> list[Move]:
-    """The icon of the action below each post of the user."""
+    """Clicks the icon of the action below each post of the user."""
     posts = page.saying(match["user"])
     wanted = posts[: int(match["count"])] if match["count"] else posts
     return page.left(

@@ -1,6 +1,4 @@
-"""Programs for pictures, by what their HTML tells of them: colours, sizes, shapes, the parts of a
-pie.
-"""
+"""Programs for drawings, based on their HTML: colours, sizes, shapes, slices of a pie."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ def _shades(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _shade(node: Node) -> str | None:
-    """The colour that is strongest in the background."""
+    """Returns the dominant colour of the background."""
     found = re.search(
         r"background-color: rgb\((\d+), (\d+), (\d+)\)", node.attributes.get("style", "")
     )
@@ -62,7 +60,7 @@ def _identify(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _drawn(page: Page) -> Iterator[tuple[Node, set[str]]]:
-    """Each figure with the words that are true of it."""
+    """Yields each figure with the words that describe it."""
     for node in page.nodes:
         tag, said = node.tag.lower(), node.attributes
         if tag == "text" and node.text:

@@ -1,4 +1,4 @@
-"""Words that mean nearly the same, as far as tasks about similar words need it."""
+"""Near-synonyms for the tasks about similar words."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _GROUP_OF = {word: number for number, group in enumerate(_GROUPS) for word in gr
 
 
 def similar(one: str, other: str) -> bool:
-    """Whether the two words are the same but for number and case, or mean nearly the same."""
+    """Returns whether the two words are near-synonyms, or equal except for number and case."""
     first, second = _singular(one), _singular(other)
     return first == second or (first in _GROUP_OF and _GROUP_OF[first] == _GROUP_OF.get(second))
 

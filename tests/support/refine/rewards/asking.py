@@ -1,8 +1,7 @@
-"""The trainers' own code that asks for rewards: OpenRLHF's, slime's (as its fork miles has it),
+"""Runs the trainers' own code that requests rewards: OpenRLHF's, slime's (in its fork miles),
 NeMo-Gym's and ms-swift's.
 
-Run by frameworks.py in an environment that has the package, often without the
-rest of what that needs.
+frameworks.py runs it in an environment that has the package, often without its other dependencies.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from table import COMMON, in_loop, made, trajectory_for  # beside this script
+from table import COMMON, in_loop, made, trajectory_for  # in this folder
 
 from prill.refine.rewards import TRLReward, to_json
 
@@ -28,8 +27,8 @@ EXAMPLE = Path(__file__).resolve().parents[4] / "examples/nemo_gym/app.py"
 
 
 def stand_in(package: str, **names: Any) -> ModuleType:
-    """A package whose own `__init__` is not run, as that needs a trainer's GPU libraries; its
-    modules are found as always.
+    """Registers a package without running its `__init__`, which needs a trainer's GPU libraries.
+    Its modules are found as usual.
     """
     module = ModuleType(package)
     base = package.replace(".", "/")
@@ -40,9 +39,7 @@ def stand_in(package: str, **names: Any) -> ModuleType:
 
 
 def openrlhf(servers: dict[str, str]) -> dict[str, Any]:
-    """What OpenRLHF's executor of single turns has in its samples, by the addresses of two
-    services.
-    """
+    """Returns the samples of OpenRLHF's single-turn executor, by the addresses of two services."""
     import numpy as np
 
     for package in ("openrlhf", "openrlhf.utils"):
@@ -75,7 +72,7 @@ def openrlhf(servers: dict[str, str]) -> dict[str, Any]:
         }
 
     async def samples() -> list[dict[str, Any]]:
-        # A failure takes five tries, a second apart.
+        # A failure takes five attempts, one second apart.
         cases = (
             ("well", "success"),
             ("well", "failure"),
@@ -90,8 +87,8 @@ def openrlhf(servers: dict[str, str]) -> dict[str, Any]:
 
 
 def slime(servers: dict[str, str]) -> dict[str, Any]:
-    """The rewards that slime's client has, in the words of miles, a fork of it: slime itself is in
-    no package index.
+    """Returns the rewards of slime's client, in the code of its fork miles. No package index has
+    slime itself.
     """
     stand_in("torch", dtype=object, Size=tuple, Tensor=list)
     for package in ("miles", "miles.utils", "miles.rollout"):
@@ -102,7 +99,7 @@ def slime(servers: dict[str, str]) -> dict[str, Any]:
         "f1": "f1_score",
         "gpqa": "compute_gpqa_reward",
     }
-    for module, name in graders.items():  # of mathematics, with packages of their own
+    for module, name in graders.items():  # graders for mathematics, with packages of their own
         stand_in(f"miles.rollout.rm_hub.{module}", **{name: None})
     stand_in("miles.rollout.rm_hub.math_dapo_utils", compute_score=None)
     stand_in("miles.rollout.rm_hub.math_utils", extract_answer=None, grade_answer_verl=None)
@@ -132,10 +129,10 @@ def slime(servers: dict[str, str]) -> dict[str, Any]:
 
 
 def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
-    """What NeMo-Gym collects: by its agent, its rollouts and the resources server of
+    """Returns NeMo-Gym's collection: its agent, its rollouts and the resources server of
     examples/nemo_gym.
     """
-    # Where figures could be sent to.
+    # Uploads of metrics.
     stand_in(
         "wandb",
         util=stand_in("wandb.util"),
@@ -155,7 +152,7 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
     example = runpy.run_path(str(EXAMPLE))
     known = {"policy_model": {"responses_api_models": {"model": {"entrypoint": "app.py"}}}}
     configured = OmegaConf.merge(OmegaConf.load(EXAMPLE.with_name("prill_judge.yaml")), known)
-    # raises for what it does not know
+    # raises for unknown settings
     parsed = GlobalConfigDictParser().parse_no_environment(configured)
     inner = parsed["prill_judge"]["resources_servers"]["prill_judge"]
     example["JudgeConfig"].model_validate({"name": "prill_judge", **OmegaConf.to_container(inner)})
@@ -275,8 +272,8 @@ def nemo_gym(servers: dict[str, str]) -> dict[str, Any]:
 
 
 def swift(servers: dict[str, str]) -> list[list[str]]:
-    """The rewards that ms-swift's GRPO has of a plug-in, twice: each time it makes an event loop of
-    its own.
+    """Returns the rewards that ms-swift's GRPO gets from a plug-in, twice, because it makes an
+    event loop for each call.
     """
     import torch
 

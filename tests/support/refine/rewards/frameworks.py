@@ -1,4 +1,4 @@
-"""Tells what a framework makes of a judge: run by a Python that has the framework, with the
+"""Prints how a framework handles a judge. It runs in a Python that has the framework, with the
 addresses of mock endpoints.
 
     python tests/support/refine/rewards/frameworks.py verl '{"well": "http://…", "late": "http://…",
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from asking import ASKING  # beside this script
+from asking import ASKING  # in this folder
 from table import CASES, COMMON, POLICIES, in_loop, made, seen, trajectory_for
 
 from prill.refine.rewards import Reward, to_json
@@ -39,7 +39,7 @@ def verl(options: Options, trajectory: Trajectory) -> object:
 def verl_manager(
     reward: Reward, name: str, trajectory: Trajectory, **settings: Any
 ) -> dict[str, Any]:
-    """What that reward manager of verl gives."""
+    """Returns the result of that reward manager of verl."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "reward.py")
         file.write_text(
@@ -50,7 +50,7 @@ def verl_manager(
 
 
 def verl_by_file(file: Path, name: str, trajectory: Trajectory, **settings: Any) -> dict[str, Any]:
-    """The same by a reward function that verl loads from that file."""
+    """Returns the result of a reward function that verl loads from that file."""
     import numpy as np
     import torch
     from omegaconf import OmegaConf
@@ -115,7 +115,7 @@ def verifiers(options: Options, trajectory: Trajectory) -> object:
 
 
 def verifiers_trace(messages: list[Any], judge: Options, packed: str = "") -> Any:
-    """A trace after verifiers scored it by a task with that judge."""
+    """Returns a trace after verifiers scored it with that judge."""
     import verifiers.v1 as vf
     from verifiers.v1.graph import MessageNode
 
@@ -185,18 +185,18 @@ def inspect(options: Options, trajectory: Trajectory) -> object:
 
 
 class InspectFailedError(Exception):
-    """An evaluation ended with an error."""
+    """Raised if an evaluation ended with an error."""
 
 
 class Said(str):
-    """Words as they stand in the table."""
+    """A text exactly as in the table."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) -> tuple[Any, Any]:
-    """The score of one sample by prill, and the results of its evaluation, both read from the
+    """Returns prill's score of one sample and the results of its evaluation, both read from the
     log.
     """
     from inspect_ai import Task, eval
@@ -208,7 +208,7 @@ def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) ->
 
     def answer(*asked: Any) -> Any:
         output = ModelOutput.from_content("mockllm", "Bought.")
-        # else a tokenizer is downloaded
+        # avoids the download of a tokenizer
         output.usage = ModelUsage(input_tokens=10, output_tokens=4, total_tokens=14)
         return output
 
@@ -264,7 +264,7 @@ def openenv(options: Options, trajectory: Trajectory) -> object:
 
 
 def openenv_episode(options: Options, trajectory: Trajectory) -> tuple[Any, Any]:
-    """The reward at the end of an episode of two steps, and the rewards of its steps."""
+    """Returns the reward at the end of a two-step episode, and the rewards of its steps."""
     from openenv.core.env_server.interfaces import Environment
     from openenv.core.env_server.types import Action, Observation, State
 
@@ -303,7 +303,7 @@ def openenv_episode(options: Options, trajectory: Trajectory) -> tuple[Any, Any]
 def more_of_openenv(places: dict[str, Options]) -> dict[str, Any]:
     from prill.refine.rewards.openenv import judge_rubric
 
-    # An episode without a verdict, after one that has one.
+    # An episode without a verdict, after one with a verdict.
     rubric = judge_rubric(made(places["success"]), trajectory_of=lambda episode: episode[0])
     rubric.score_trajectory([trajectory_for("success")])
     later = [trajectory_for("unscored")]
@@ -323,7 +323,7 @@ def art(options: Options, trajectory: Trajectory) -> object:
 
 
 def art_groups(options: Options, trajectories: list[Trajectory]) -> list[Any]:
-    """The groups that ART gathers of one group of these."""
+    """Returns the groups that ART gathers from one group of these trajectories."""
     import art
     from art.gather import gather_trajectory_groups
 
@@ -370,7 +370,7 @@ SEEN: dict[
 
 
 def main(name: str, servers: dict[str, str]) -> None:
-    """Prints what that framework makes of each case."""
+    """Prints how that framework handles each case."""
     if name in ASKING:
         print("\n" + json.dumps(ASKING[name](servers)))
         return

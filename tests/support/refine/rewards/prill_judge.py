@@ -1,4 +1,4 @@
-"""What makes the judge known to verifiers, as docs/how-to/rewards.md shows it."""
+"""Registers the judge with verifiers, as docs/how-to/rewards.md shows."""
 
 from prill.refine.rewards.verifiers import PrillJudge
 

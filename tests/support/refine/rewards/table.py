@@ -1,9 +1,9 @@
-"""The five things that can come of a judge, as trainers see them: `docs/how-to/rewards.md` has a
-row for each adapter.
+"""The five possible results of a judge, as trainers see them. `docs/how-to/rewards.md` has a row
+for each adapter.
 
-An adapter is a function of a reward and a trajectory that goes through the framework's own call and
-gives what the trainer is handed; what it raises counts as `raises NAME`. Put it into ADAPTERS of
-test_table.py, and its row into the document.
+An adapter is a function of a reward and a trajectory. It calls the framework's own code and returns
+the trainer's input; an exception counts as `raises NAME`. To add one, add it to ADAPTERS of
+test_table.py and its row to the document.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.support.paths import ROOT
 
 DOCUMENT = ROOT / "docs/how-to/rewards.md"
 CASES = ("success", "failure", "unscored", "timeout", "garbage reply")
-# What on_unscored may say.
+# The values of on_unscored.
 POLICIES: dict[str, dict[str, Any]] = {
     "abstain": {},
     "value": {"on_unscored": "value", "value": -0.5},
@@ -35,10 +35,10 @@ Adapter = Callable[[Reward, Trajectory], Any]
 
 
 def documented(policy: str = "abstain") -> dict[str, dict[str, str]]:
-    """What the document says by adapter and case: the first code in the cell.
+    """Returns the document's entries by adapter and case: the first code span in the cell.
 
-    Its second table has the other policies, with a trajectory that shows nothing; other reasons
-    have errors of their own.
+    Its second table has the other policies, with a trajectory without evidence. Other reasons have
+    their own errors.
     """
     told = _table("| framework | success |", CASES)
     if policy == "abstain":
@@ -50,7 +50,7 @@ def documented(policy: str = "abstain") -> dict[str, dict[str, str]]:
     errors = {"timeout": "CallTimeoutError", "garbage reply": "UnparsableError"}
     for name, row in told.items():
         cell = others[name]
-        if cell == row["unscored"]:  # the same as abstaining, also for other reasons
+        if cell == row["unscored"]:  # equal to abstaining, also for other reasons
             continue
         for case in ("unscored", "timeout", "garbage reply"):
             row[case] = cell.replace("NoEvidenceError", errors.get(case, "NoEvidenceError"))
@@ -71,13 +71,13 @@ def _table(beginning: str, columns: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def made(options: dict[str, Any], **more: Any) -> Reward:
-    """A reward with these options, of the judge that all frameworks are tried with."""
+    """Returns a reward with these options, of the judge used for all frameworks."""
     return prill.reward("modular", **options, **more)
 
 
 def trajectory_for(case: str) -> Trajectory:
-    """One whose verdict by the mock endpoint is that of the case; without text on its page there is
-    nothing to judge.
+    """Returns a trajectory whose verdict by the mock endpoint is that of the case. A page without
+    text is unscored.
     """
     page = (
         None
@@ -88,7 +88,7 @@ def trajectory_for(case: str) -> Trajectory:
 
 
 def seen(adapter: Adapter, reward: Reward, trajectory: Trajectory) -> str:
-    """What the trainer is handed, in the words of the table."""
+    """Returns the trainer's input, in the terms of the table."""
     try:
         return repr(adapter(reward, trajectory))
     except Exception as error:  # noqa: BLE001 - whatever a framework makes of it
@@ -96,5 +96,5 @@ def seen(adapter: Adapter, reward: Reward, trajectory: Trajectory) -> str:
 
 
 def in_loop(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
-    """The result of an async function, on a loop of its own."""
+    """Returns the result of an async function, run in its own event loop."""
     return asyncio.run(function(*args, **keywords))

@@ -1,4 +1,4 @@
-"""Runs of verdicts as they come while an agent learns, made up with a seed."""
+"""Generates verdicts over the course of an agent's training, from a seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prill.types import Opinion, UnscoredReason
 
 
 def said(score: float | None, unscored: UnscoredReason = "timeout") -> Opinion:
-    """A judge's opinion; without a score it has none."""
+    """Returns a judge's opinion. Without a score it is unscored."""
     if score is None:
         return Opinion(judge="judge", success=None, unscored=unscored)
     return Opinion(judge="judge", success=score >= 0.5, score=score)
@@ -19,8 +19,9 @@ def said(score: float | None, unscored: UnscoredReason = "timeout") -> Opinion:
 def course(
     count: int = 800, *, truth: tuple[float, float] = (0.4, 0.4), hacked: float = 0.0
 ) -> Iterator[WatchRecord]:
-    """Verdicts of two judges. Success truly goes from one share to the other; of the failures the
-    first judge comes to believe more and more, up to the share `hacked` in the end."""
+    """Yields the verdicts of two judges. The true success rate goes from one value to the other.
+    The first judge accepts a growing fraction of the failures, up to `hacked` at the end.
+    """
     draw = random.Random(7)
     for i in range(count):
         share = truth[0] + (truth[1] - truth[0]) * i / count

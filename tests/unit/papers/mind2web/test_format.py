@@ -248,7 +248,7 @@ def test_several_positives_keep_their_order(tmp_path: Path) -> None:
     [
         (
             {"actions": [act("u", "HOVER")], "action_reprs": ["x"]},
-            r"'HOVER' is no operation.*\$.actions\[0\]",
+            r"unknown operation 'HOVER'.*\$.actions\[0\]",
         ),
         ({"action_reprs": ["x"]}, "1 action_reprs for 2 actions"),
         ({"actions": [], "action_reprs": []}, "no actions"),

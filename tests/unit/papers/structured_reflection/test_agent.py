@@ -361,14 +361,14 @@ async def test_a_second_reflection_can_be_read() -> None:
 
 async def test_nothing_done_teaches_nothing() -> None:
     played = await attempt(chain("one"), Answers([""]))
-    with pytest.raises(NoEvidenceError, match="nothing was done"):
+    with pytest.raises(NoEvidenceError, match="this attempt has no actions"):
         await lesson(Answers(), played)
 
 
 async def test_success_is_never_reflected_on() -> None:
     played = await attempt(chain("one"), Answers(["click id=1"]))
     won = type(FAILED)(id="a", success=True, evaluator=FAILED.evaluator)
-    with pytest.raises(UsageError, match="succeeded"):
+    with pytest.raises(UsageError, match="a successful attempt"):
         await StructuredReflection(Answers()).reflect(played, won)
 
 

@@ -252,7 +252,7 @@ def test_the_verb_makes_and_extends_a_memory(
     assert main([*words, "--threshold", "0.7", "--calibration", "c.json"]) == 2
     assert "give one of them (--calibration, --threshold)" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path)]) == 2
-    assert "holds no exemplars.jsonl" in capsys.readouterr().err
+    assert "exists without exemplars.jsonl" in capsys.readouterr().err
 
 
 def test_the_verb_accepts_by_a_calibration(

@@ -238,13 +238,13 @@ async def test_memory_is_a_file_or_a_folder(tmp_path: Path) -> None:
     assert [policy.memory.hash for policy in policies if isinstance(policy, RecordedSynapse)] == [
         known().hash
     ] * 2
-    with pytest.raises(UsageError, match="name recorded turns"):
+    with pytest.raises(UsageError, match="name a file of recorded turns"):
         make_policy("synapse-mind2web", model=ScriptedModel([]))
 
 
 async def test_other_observations_are_refused() -> None:
     policy = RecordedSynapse(ScriptedModel([]), RecordedSpec(exemplars=0))
-    with pytest.raises(NoEvidenceError, match="no state of a recorded page"):
+    with pytest.raises(NoEvidenceError, match="not the state of a recorded page"):
         await policy.act(Observation(text="a page"))
 
 

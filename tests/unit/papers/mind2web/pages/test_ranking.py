@@ -135,7 +135,7 @@ def test_a_stopped_ranking_goes_on(gold: Path, tmp_path: Path) -> None:
     assert asyncio.run(stopped())
     with (tmp_path / "s.json.steps").open("ab") as file:
         file.write(b'{"sample": "t1_u1", "sco')
-    with pytest.raises(UsageError, match="is of another ranker"):
+    with pytest.raises(UsageError, match="belongs to another ranker"):
         asyncio.run(rank_file(gold, Bm25(), tmp_path / "s.json"))
     ranker = Counting()
     tally = asyncio.run(rank_file(gold, ranker, tmp_path / "s.json"))
@@ -156,7 +156,7 @@ def test_a_score_that_is_no_number_is_told(gold: Path, tmp_path: Path) -> None:
         rank_file(gold, Diverged(), tmp_path / "s.json", reordered=tmp_path / "r.jsonl")
     )
     (problem,) = tally.problems
-    assert "t1, step 0: length gave a score that is no number" in problem
+    assert "t1, step 0: length gave a score that is not a number" in problem
     assert list(read_scores(tmp_path / "s.json")) == ["t0_u0", "t2_u2"]
     turns = [
         turn.id for turn in read_trajectories(tmp_path / "r.jsonl") if isinstance(turn, Trajectory)

@@ -31,5 +31,5 @@ def test_action_with_line_breaks_stays_one() -> None:
 
 @pytest.mark.parametrize("text", ["", PAGE, "Previous actions:\n", "[1] link 'Cart'"])
 def test_other_texts_are_no_state(text: str) -> None:
-    with pytest.raises(ValueError, match="no state"):
+    with pytest.raises(ValueError, match="not the state"):
         read_state(text)

@@ -218,7 +218,7 @@ def test_deep_page_is_an_error_or_is_read() -> None:
 
 @pytest.mark.parametrize("html", ["<a><b></a>", "", "words", "<a>&nbsp;</a>", "<a>\x00</a>"])
 def test_broken_page_says_where(html: str) -> None:
-    with pytest.raises(InputError, match=r"no XML.*(line|empty)"):
+    with pytest.raises(InputError, match=r"not valid XML.*(line|empty)"):
         RecordedPage(html)
 
 
