@@ -1,6 +1,6 @@
 """The record types that all of prill shares.
 
-All are frozen and hold no behaviour but how they are written and shown. File formats:
+All are frozen, and their only methods are for serialisation and display. File formats:
 docs/reference/file-formats.md.
 Points are fractions of the screen: (0, 0) is the top left corner, (1, 1) the bottom right.
 """
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 Platform = Literal["web", "android", "ios", "desktop", "other"]
 UnscoredReason = Literal[
-    "transport",  # the endpoint answered with errors, or not at all
+    "transport",  # the endpoint returned errors, or no answer
     "timeout",  # no answer within the time limit
-    "refusal",  # the model declined to judge
-    "truncated",  # the reply was cut by its token limit, twice
-    # the reply holds no verdict that was offered, or a judge of one's own raised an exception
+    "refusal",  # the model refused to judge
+    "truncated",  # the reply hit its token limit twice
+    # the reply contains none of the offered verdicts, or a custom judge raised an exception
     "parse",
     "context",  # the evidence does not fit the model's window
-    "budget",  # the money limit was reached before the call
-    "no_evidence",  # the evaluator needs something the trajectory lacks
-    "input",  # the trajectory, or a file it names, is broken
+    "budget",  # the budget was spent before the call
+    "no_evidence",  # the trajectory lacks evidence that the judge needs
+    "input",  # the trajectory or a file that it names is invalid
 ]
 FittedOn = Literal[
     "run",  # the judge, or its calibration, was fitted to the label of this very run
@@ -66,7 +66,7 @@ class Task:
 
 
 class _HoldsImage:
-    """Keeps the file of a screenshot that was handed over in memory; no part of the record."""
+    """Keeps the temporary file of an in-memory screenshot alive; not part of the record."""
 
     __slots__ = ("_image",)
     _image: MemoryImage | None
@@ -109,8 +109,8 @@ class Observation(_HoldsImage):
         put(self, "caption", caption)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """For pickles and copies: an image in memory goes along as its bytes."""
-        image = getattr(self, "_image", None)  # what a decoder made holds none
+        """Pickles and copies an in-memory image as its bytes."""
+        image = getattr(self, "_image", None)  # objects made by a decoder have no such attribute
         screenshot = self.screenshot if image is None else image.read()
         return type(self), (screenshot, self.text, self.url, self.caption)
 
@@ -149,7 +149,7 @@ class Action:
 
     @property
     def is_final(self) -> bool:
-        """True when the agent ends the episode with this action."""
+        """Returns True if the agent ends the episode with this action."""
         return self.kind in ("stop", "answer")
 
 
@@ -195,7 +195,7 @@ class Trajectory:
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """Every recorded state, oldest first; the final one last."""
+        """Returns every recorded state, oldest first; the final state is last."""
         states = [step.observation for step in self.steps]
         return tuple(states) if self.final is None else (*states, self.final)
 
@@ -442,7 +442,7 @@ class Verdict:
             raise ValueError("an unscored verdict carries no score and no rewards")
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: what judges and pages say is text in it, never markup."""
+        """Returns a card for notebooks; text from judges and pages is escaped."""
         from html import escape
 
         word = (
@@ -457,7 +457,7 @@ class Verdict:
         facts = [
             self.evaluator.name + (f", {self.evaluator.model}" if self.evaluator.model else ""),
             f"calls: {usage.calls}, tokens: {usage.prompt_tokens} + {usage.completion_tokens}",
-            # notebooks take $…$ for a formula
+            # notebooks would render $…$ as a formula
             "cost unknown" if usage.usd is None else f"{usage.usd:.4f} USD",
             f"{self.seconds:.1f} s",
         ]
