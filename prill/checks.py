@@ -102,7 +102,8 @@ def _has(judge: object, name: str) -> bool:
 
 
 def expect_several(items: Iterable[_T], what: Literal["trajectories", "labels"]) -> Iterable[_T]:
-    """Returns the items of an iterable. Raises UsageError for a single record or any other value.
+    """Returns the items of an iterable. Raises UsageError for a single record or any other
+    value.
     """
     if isinstance(items, Trajectory | LabelRecord):
         one = "trajectory" if isinstance(items, Trajectory) else "label"
@@ -243,7 +244,9 @@ def _make_check(hint: Any) -> _Check:
 
 
 def _check_inner(type_: type) -> _Check:
-    made: list[_Check] = []  # built on first use: a task contains trajectories, so the types are recursive
+    made: list[
+        _Check
+    ] = []  # built on first use: a task contains trajectories, so the types are recursive
 
     def check(value: object) -> _Fault | None:
         if not made:

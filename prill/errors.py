@@ -112,7 +112,8 @@ class EndpointGoneError(EndpointError):
 
 
 class AnswerPendingError(PrillError):
-    """Raised if a batch has no answer yet: neither a verdict nor a failure (see `prill.batches`).
+    """Raised if a batch has no answer yet: neither a verdict nor a failure (see
+    `prill.batches`).
     """
 
 

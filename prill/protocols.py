@@ -182,7 +182,8 @@ class Adaptive(LanguageModel, Protocol):
 
     @property
     def unsupported_params(self) -> Sequence[str]:
-        """Returns one sentence for each parameter that is omitted because the endpoint rejected it.
+        """Returns one sentence for each parameter that is omitted because the endpoint rejected
+        it.
         """
         ...
 
@@ -227,12 +228,14 @@ class Remote(Protocol):
 
 
 class Captioner(Protocol):
-    """Describes one observation as text. It never gets the goal, which would bias the description.
+    """Describes one observation as text. It never gets the goal, which would bias the
+    description.
     """
 
     @property
     def name(self) -> str:
-        """Returns the name that verdicts record as the captioner, including its engine's version.
+        """Returns the name that verdicts record as the captioner, including its engine's
+        version.
         """
         ...
 
@@ -442,7 +445,8 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Demonstrator(Policy, Protocol):
-    """An agent that can be trained on recorded steps: it returns the prompt and the expected reply.
+    """An agent that can be trained on recorded steps: it returns the prompt and the expected
+    reply.
     """
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:

@@ -98,7 +98,8 @@ def expect_free(path: Path) -> bool:
         return False
     if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(
-            f"{path}: contains files that are not a batch; choose a new folder", parameters=("output",)
+            f"{path}: contains files that are not a batch; choose a new folder",
+            parameters=("output",),
         )
     return True
 
@@ -476,7 +477,8 @@ class Answers:
         )
 
     def get(self, id: str) -> tuple[int, bytes] | None:
-        """Returns status and body of the first good answer, else of the last failed one, or None.
+        """Returns status and body of the first good answer, else of the last failed one, or
+        None.
         """
         kinds = "'good'" if self._retry else "'good', 'failed'"
         row = self._db.execute(

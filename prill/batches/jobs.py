@@ -389,7 +389,9 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
             raise _ClosedError(f"{problem}: {endpoint.no_trust(refused)}") from None
         why = endpoint.without_key(str(error.__cause__ or error))
         raise _ClosedError(f"{problem}: cannot reach {endpoint.place} ({why})") from None
-    except _http_library().HTTPError as error:  # the SDKs do not wrap errors that occur during a download
+    except (
+        _http_library().HTTPError
+    ) as error:  # the SDKs do not wrap errors that occur during a download
         why = endpoint.without_key(str(error) or type(error).__name__)
         raise EndpointError(
             f"{problem}: the connection to {endpoint.place} broke ({why})"

@@ -83,7 +83,9 @@ class Replay:
     def _answer(self, endpoint: Endpoint, body: bytes) -> tuple[int, bytes]:
         id = request_id(body, endpoint.base_url)
         self._asked[id] += 1
-        if self._asked[id] > 1:  # the same request again, because the first reply contained no verdict
+        if (
+            self._asked[id] > 1
+        ):  # the same request again, because the first reply contained no verdict
             id = f"{id}-{self._asked[id]}"
         if (answer := self._answers.get(id)) is not None:
             return answer

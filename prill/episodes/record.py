@@ -372,7 +372,9 @@ class _Run(Generic[E]):
             )
         except PrillError:
             raise
-        except Exception as bug:  # the exception ends the run, and the episode is recorded as broken
+        except (
+            Exception
+        ) as bug:  # the exception ends the run, and the episode is recorded as broken
             # The record omits the exception's message, which may contain secrets; it is only in the
             # traceback.
             error = f"a bug ended the episode: {type(bug).__name__}"

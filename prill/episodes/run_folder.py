@@ -224,7 +224,8 @@ class RunFolder(LockedFolder):
     def _open(
         self, name: str, take: Callable[[Any, int], object] = lambda record, start: None
     ) -> AppendLog[Any]:
-        """Opens one of the append-only files; `take` is called with each record that it contains.
+        """Opens one of the append-only files; `take` is called with each record that it
+        contains.
         """
         if name not in self._logs:
             decoders = {

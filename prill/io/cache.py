@@ -23,7 +23,10 @@ _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 _ask_again: ContextVar[bool] = ContextVar("ask_again", default=False)
-_TRIES, _PAUSE = 600, 0.05  # 30 seconds in total, the same as SQLite's timeout elsewhere in this module
+_TRIES, _PAUSE = (
+    600,
+    0.05,
+)  # 30 seconds in total, the same as SQLite's timeout elsewhere in this module
 
 
 def cache_folder() -> Path:

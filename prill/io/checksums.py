@@ -200,7 +200,8 @@ class Checksums:
                 return f"{problem} (by {CHECKSUMS})" if name in self._files else None
 
     def _append(self, *lines: _Line) -> None:
-        """Appends lines to the record, starting it if necessary; removes an incomplete last line.
+        """Appends lines to the record, starting it if necessary; removes an incomplete last
+        line.
         """
         if not lines and self.exists:
             return
@@ -381,7 +382,8 @@ def read_checksums(path: str | os.PathLike[str]) -> tuple[Checksums, str] | None
 
 @lru_cache(maxsize=16)
 def _names(folder: Path, state: object) -> frozenset[str]:
-    """Returns the recorded file names; cached, so that a long record is not read for every write.
+    """Returns the recorded file names; cached, so that a long record is not read for every
+    write.
     """
     return frozenset(Checksums(folder).names)
 
@@ -411,7 +413,8 @@ def expect_unchanged(path: str | os.PathLike[str]) -> None:
 
 
 def expect_folder_unchanged(path: str | os.PathLike[str]) -> None:
-    """Raises UsageError if a file recorded together with this one, such as an image, has changed.
+    """Raises UsageError if a file recorded together with this one, such as an image, has
+    changed.
     """
     if (found := read_checksums(path)) is not None:
         found[0].check()

@@ -35,7 +35,9 @@ Content = Literal[
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
 _HEAD = 1 << 14
-_BEGINNING = b'{"id":"'  # start of prill's own records: a file may contain only one, truncated by a crash
+_BEGINNING = (
+    b'{"id":"'  # start of prill's own records: a file may contain only one, truncated by a crash
+)
 _REPORT = b'<meta name="generator" content="prill report">'
 _WATCH = b'<meta name="generator" content="prill watch">'
 # First bytes of non-JSON files; tables are recognised by their first columns, as `prill.io.tables`
@@ -114,7 +116,8 @@ def check_output(
 
 
 def expect_writable(path: _Path) -> None:
-    """Raises UsageError in advance if a file cannot be written. An existing file may be replaced.
+    """Raises UsageError in advance if a file cannot be written. An existing file may be
+    replaced.
     """
     with failures(path):
         _expect_writable(Path(os.path.realpath(path)))
@@ -299,7 +302,8 @@ class InUseError(UsageError):
 
 
 class LockedFolder(Closing):
-    """A folder that only one process at a time may use; `_lock` is its lock file, open until close.
+    """A folder that only one process at a time may use; `_lock` is its lock file, open until
+    close.
     """
 
     _lock = -1

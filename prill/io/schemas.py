@@ -162,7 +162,8 @@ class _UnknownKeys:
 
 
 def _forms(path: str | os.PathLike[str]) -> list[str]:
-    """Returns notes about lines that are not one plain JSON object each, with their first position.
+    """Returns notes about lines that are not one plain JSON object each, with their first
+    position.
     """
     first: dict[Form, int] = {}
     for line in read_lines(path):

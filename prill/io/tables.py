@@ -77,7 +77,8 @@ def data_frame(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows with named columns, as `prill.table` returns them; `types` are the columns' cell types.
+    """Rows with named columns, as `prill.table` returns them; `types` are the columns' cell
+    types.
     """
 
     columns: tuple[str, ...]

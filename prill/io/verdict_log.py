@@ -85,7 +85,8 @@ class VerdictLog(AppendLog[Any]):
         return known is not None and known == key()
 
     def lasting_key(self, id: str) -> str | None:
-        """Returns the key of the file's verdict for an id, if it stays valid for the same content.
+        """Returns the key of the file's verdict for an id, if it stays valid for the same
+        content.
         """
         row = self._database.execute(
             "SELECT key, unscored FROM verdicts WHERE id = ?", (id,)

@@ -98,7 +98,8 @@ def filled(prompt: Prompt, images: Sequence[Image], **values: str) -> tuple[Mess
 
 
 def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
-    """Estimates the usage of a call at 4 characters or 28 x 28 pixels per token. Raises InputError.
+    """Estimates the usage of a call at 4 characters or 28 x 28 pixels per token. Raises
+    InputError.
     """
     parts = [part for message in messages for part in message.parts]
     sizes = [image_size(part.path) for part in parts if isinstance(part, Image)]
@@ -134,7 +135,8 @@ class PerGoal(Generic[_T]):
             self._records.clear()
 
     async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> _T:
-        """Returns the record for a key: from memory, from the cache, or from the reply to `call`.
+        """Returns the record for a key: from memory, from the cache, or from the reply to
+        `call`.
         """
         if (record := self._records.get(key)) is not None:
             return record

@@ -189,7 +189,8 @@ class OpenAIModel:
 
     @property
     def unsupported_params(self) -> Sequence[str]:
-        """Returns one sentence for each parameter that is omitted because the endpoint rejected it.
+        """Returns one sentence for each parameter that is omitted because the endpoint rejected
+        it.
         """
         refused = {
             "reasoning effort": self.reasoning_effort
@@ -216,7 +217,8 @@ class OpenAIModel:
         return await self.endpoint.why_unreachable()
 
     async def limits(self) -> Limits:
-        """Returns the limits of one request, from the endpoint's model list and its errors so far.
+        """Returns the limits of one request, from the endpoint's model list and its errors so
+        far.
         """
         if not self._listed:
             await self._in_flight.once("/models", self._read_list)

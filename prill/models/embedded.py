@@ -89,7 +89,8 @@ class EmbeddedModel:
 
     @property
     def name(self) -> str:
-        """Returns `embedded/` and the file's name, with sampling settings other than temperature 0.
+        """Returns `embedded/` and the file's name, with sampling settings other than temperature
+        0.
         """
         return f"{self._plain_name}{self._sampling.suffix}"
 

@@ -104,7 +104,10 @@ def _signalled(child: subprocess.Popen[bytes], number: int) -> bool:
     """Returns whether a process of the group still exists and was signalled."""
     try:
         os.killpg(child.pid, number)
-    except (ProcessLookupError, PermissionError):  # macOS raises PermissionError for ended processes
+    except (
+        ProcessLookupError,
+        PermissionError,
+    ):  # macOS raises PermissionError for ended processes
         return False
     return True
 

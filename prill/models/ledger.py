@@ -47,7 +47,8 @@ class Price:
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
     def at_most(self, text_bytes: int, images: int, completion_tokens: int) -> float:
-        """Returns the maximum cost of a call, from the request's size and the reply's token limit.
+        """Returns the maximum cost of a call, from the request's size and the reply's token
+        limit.
         """
         return self.usd(
             text_bytes // _BYTES_PER_TOKEN + images * self.image_tokens, completion_tokens
@@ -142,7 +143,11 @@ class Budget:
         self._record = record
         self._lock = threading.Lock()
         self._covered = 0.0  # the amount that the record covers
-        self._spent, self._held, self._calls = spent_usd, 0.0, 0  # `_held` is reserved by `_calls` running calls
+        self._spent, self._held, self._calls = (
+            spent_usd,
+            0.0,
+            0,
+        )  # `_held` is reserved by `_calls` running calls
         self._parts: dict[int, SpendingFile] = {}  # spending files of the shards, by number
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -328,7 +333,8 @@ def _ledger(price: Price | None, name: str, budgets: tuple[Budget, ...]) -> Ledg
 
 
 class Booking:
-    """The accounting of one answer: `hold` before each attempt, then `release`, `lose` or `settle`.
+    """The accounting of one answer: `hold` before each attempt, then `release`, `lose` or
+    `settle`.
     """
 
     __slots__ = ("_expected", "_held", "_ledger", "_most", "lost")
@@ -373,7 +379,8 @@ class Booking:
                 budget.end(usd, 0.0)
 
     def _estimate(self) -> float | None:
-        """Returns the maximum cost of the call; None if calls are free or their price is unknown.
+        """Returns the maximum cost of the call; None if calls are free or their price is
+        unknown.
         """
         price = self._ledger.price
         if price is None or not (price.prompt or price.completion):
@@ -386,7 +393,8 @@ class Booking:
         self._end(0.0)
 
     def lose(self) -> None:
-        """Records the estimated cost of an attempt without an answer, which providers charge for.
+        """Records the estimated cost of an attempt without an answer, which providers charge
+        for.
         """
         if (usd := self._estimate() if self._held is None else self._held) is None:
             return

@@ -232,7 +232,8 @@ def _letters(number: int) -> str:
 
 
 def content_hash(*texts: str) -> str:
-    """Returns `sha256:` and the hash of the texts and their lengths, so that no two lists collide.
+    """Returns `sha256:` and the hash of the texts and their lengths, so that no two lists
+    collide.
     """
     digest = hashlib.sha256()
     for text in texts:
@@ -269,7 +270,8 @@ def _visible(found: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Shortens text to about `limit` characters by removing its middle, with a note in its place.
+    """Shortens text to about `limit` characters by removing its middle, with a note in its
+    place.
     """
     if len(text) <= limit:
         return text

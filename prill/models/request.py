@@ -366,7 +366,8 @@ _FEWER_IMAGES = (rf"fewer than\s+{_NUMBER}\s+image",)
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The numbers in an error message: window, request tokens, and maximum reply tokens and images.
+    """The numbers in an error message: window, request tokens, and maximum reply tokens and
+    images.
     """
 
     window: int | None = None
@@ -563,7 +564,8 @@ def with_detail(
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Returns the messages for a chat template without a system role: its text precedes the user's.
+    """Returns the messages for a chat template without a system role: its text precedes the
+    user's.
     """
     first = tuple(
         part for message in messages if message.role == "system" for part in message.parts
@@ -652,7 +654,8 @@ def encode_image(
 
 
 def scaled_size(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
-    """Returns the size in pixels after scaling down to `max_pixels`; smaller images are unchanged.
+    """Returns the size in pixels after scaling down to `max_pixels`; smaller images are
+    unchanged.
     """
     width, height = size
     scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
@@ -689,7 +692,8 @@ def _as_it_is(
 
 
 class ImageEncoder:
-    """Encodes images and caches the latest by file, modification time and size. It is thread-safe.
+    """Encodes images and caches the latest by file, modification time and size. It is
+    thread-safe.
     """
 
     def __init__(self, max_pixels: int, image_format: ImageFormat = None) -> None:

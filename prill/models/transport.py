@@ -556,7 +556,10 @@ class Endpoint:
             return str(error)
         except (OSError, aiohttp.ClientError) as error:
             return f"{self.place} cannot be reached: {self._words(error)}"
-        except (TransportError, ValueError):  # an invalid response still shows that the endpoint is reachable
+        except (
+            TransportError,
+            ValueError,
+        ):  # an invalid response still shows that the endpoint is reachable
             return ""
         return ""
 

@@ -37,7 +37,8 @@ class EngineConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Returns the options of the engine that a table names; for a file, it contains them all.
+        """Returns the options of the engine that a table names; for a file, it contains them
+        all.
         """
         name = str(table.get("name"))
         return {} if name.endswith((".toml", ".json")) else list_options(ENGINES.maker(name))

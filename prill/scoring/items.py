@@ -198,7 +198,8 @@ async def keyed_verdict(
 
 
 def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) -> None:
-    """Raises UsageError if a custom judge's result is not a writable verdict about this trajectory.
+    """Raises UsageError if a custom judge's result is not a writable verdict about this
+    trajectory.
     """
     try:
         if not isinstance(verdict, Verdict):

@@ -26,7 +26,9 @@ from prill.protocols import Work
 from prill.scoring.processes import MAX_LOSSES, Child, end_with, receive, send
 
 _TO_END = 30.0  # seconds for Ray to end its workers
-_OBJECT_STORE = 256 << 20  # bytes: messages contain the positions of trajectories, not the trajectories
+_OBJECT_STORE = (
+    256 << 20
+)  # bytes: messages contain the positions of trajectories, not the trajectories
 
 
 @dataclass(frozen=True, kw_only=True)

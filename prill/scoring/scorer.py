@@ -152,7 +152,8 @@ def score(
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> Verdicts:
-    """Judges trajectories in memory, or those of one file; the synchronous form of `score_async`.
+    """Judges trajectories in memory, or those of one file; the synchronous form of
+    `score_async`.
     """
     expect_judge(judge)
     return wait_for(

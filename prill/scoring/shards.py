@@ -260,7 +260,8 @@ def shard_path(folder: str | os.PathLike[str], number: int) -> Path:
 
 
 class StopFile:
-    """An event that the run sets for all workers; setting it in a worker only affects that worker.
+    """An event that the run sets for all workers; setting it in a worker only affects that
+    worker.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -291,7 +292,9 @@ class _Growing:
         with suppress(FileNotFoundError), self.path.open("rb") as file:
             file.seek(self._end)
             for line in file:
-                if not line.endswith(b"\n"):  # an unfinished line: its writer is still writing, or has died
+                if not line.endswith(
+                    b"\n"
+                ):  # an unfinished line: its writer is still writing, or has died
                     return
                 self._end += len(line)
                 yield line
@@ -305,7 +308,8 @@ class _Growing:
 
 
 class _Known:
-    """Ids and keys of the existing verdicts of the output and the shard, in a temporary database.
+    """Ids and keys of the existing verdicts of the output and the shard, in a temporary
+    database.
     """
 
     def __init__(self, output: str | None, shard: Path, *, retry_unscored: bool) -> None:
@@ -332,7 +336,8 @@ class _Known:
             self._database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", rows)
 
     def find(self, id: str) -> tuple[str, bool]:
-        """Returns the key of an id's verdict (or an empty text), and whether the shard contains it.
+        """Returns the key of an id's verdict (or an empty text), and whether the shard contains
+        it.
         """
         if self._is_empty:
             return "", False

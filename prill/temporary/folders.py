@@ -13,7 +13,8 @@ from prill.locks import lock_file, lock_if_free
 
 
 class TempFolder:
-    """A folder in the system's temporary folder, deleted by `close`; its name begins with `prefix`.
+    """A folder in the system's temporary folder, deleted by `close`; its name begins with
+    `prefix`.
     """
 
     def __init__(self, prefix: str) -> None:

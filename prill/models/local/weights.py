@@ -392,7 +392,8 @@ def _places(config: Any) -> int | None:
 
 
 def check_adapter(adapter: Path) -> None:
-    """Raises UsageError if a folder contains no PEFT adapter, an unfinished one, or a changed one.
+    """Raises UsageError if a folder contains no PEFT adapter, an unfinished one, or a changed
+    one.
     """
     file = adapter / "adapter_config.json"
     Checksums(adapter).check()
@@ -433,7 +434,8 @@ def _adapted(model: Any, adapter: Path) -> Any:
 
 
 def _alike(calls: Sequence[Prepared]) -> bool:
-    """Returns whether the calls' other inputs, such as images, have equal shapes except in number.
+    """Returns whether the calls' other inputs, such as images, have equal shapes except in
+    number.
     """
     shapes: dict[str, set[tuple[int, ...]]] = {}
     for call in calls:
@@ -518,7 +520,9 @@ def error_cause(error: BaseException) -> str:
     # transformers wraps the original error in "could not import module"
     while error.__cause__ is not None:
         error = error.__cause__
-    if "trust_remote_code" in str(error):  # the message recommends an option that prill does not offer
+    if "trust_remote_code" in str(
+        error
+    ):  # the message recommends an option that prill does not offer
         return "it brings Python code of its own, which is not run"
     if isinstance(error, pickle.UnpicklingError):
         return "its weights are a pickle of other things than tensors, which is not read"
