@@ -411,8 +411,8 @@ class Verdict:
         key: Identifies judge and input, so that an equal judgement is not repeated.
         findings: The judge's findings besides the outcome.
         opinions: The verdicts of the combined judges.
-        fitted_on: The labels of this trajectory that the judge was fitted on. None: the judge is
-            not fitted.
+        fitted_on: The closest data to this trajectory that the judge was fitted on: `run`, `task`,
+            `other` or `unknown`. None: the judge is not fitted.
 
     Raises:
         ValueError: There are both or neither of `success` and `unscored`, a score outside [0, 1],

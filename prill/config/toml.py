@@ -54,7 +54,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ValueError("brackets in brackets, too many of them") from None
+        raise ValueError("nested too deeply") from None
 
 
 def _text(path: str | os.PathLike[str]) -> str:
@@ -72,7 +72,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(
-            f"the key {next(name for name in names if names.count(name) > 1)!r} stands there twice"
+            f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice"
         )
     return table
 
@@ -82,7 +82,7 @@ def _finite(table: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, An
     try:
         odd = next(_not_finite(table, ""), None)
     except RecursionError:
-        raise UsageError(f"{path}: brackets in brackets, too many of them") from None
+        raise UsageError(f"{path}: nested too deeply") from None
     if odd is not None:
         raise UsageError(f"{path}: {odd[0]}: expected a finite number, got {odd[1]}")
     return table

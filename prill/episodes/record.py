@@ -79,9 +79,7 @@ class Pool(Generic[E]):
             await self._change.wait_for(lambda: not self.size or self._next(but) is not None)
             environment = self._next(but)
             if environment is None:
-                raise EnvironmentFailedError(
-                    f"no environment is left that works; the last one said: {self._last}"
-                )
+                raise EnvironmentFailedError(f"all environments failed; last error: {self._last}")
             self._free.remove(environment)
         try:
             yield environment
@@ -338,7 +336,7 @@ class _Run(Generic[E]):
         count = len(self._not_begun)
         if count >= _LEAST and (spent := now - self._since) >= self._settings.patience:
             raise EnvironmentFailedError(
-                f"no episode could begin for {spent:.3g} s, {count} in a row; the last: {problem}"
+                f"no episode could begin for {spent:.3g} s, {count} in a row; last error: {problem}"
             )
 
     async def _play(
@@ -464,5 +462,5 @@ def _undecided(trajectory: Trajectory, problem: str) -> LabelRecord:
         id=trajectory.id,
         success=None,
         source="oracle",
-        note=f"the oracle could not look: {problem}",
+        note=f"the oracle failed: {problem}",
     )

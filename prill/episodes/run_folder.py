@@ -239,7 +239,7 @@ class RunFolder(LockedFolder):
                 what="label" if name == LABELS else "trajectory",
                 decode=cast(Any, decoders.get(name)),
                 checksums=self._growing[name],
-                advice="mend the line or record to another folder",
+                advice="fix the line or record to another folder",
             )
         return self._logs[name]
 

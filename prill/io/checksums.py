@@ -182,7 +182,7 @@ class Checksums:
                 problem = (
                     None
                     if expected[0].size == 0
-                    else f"{path}: is gone, and had {_count(expected[0])}"
+                    else f"{path}: is missing; it had {_count(expected[0])}"
                 )
             except OSError as error:
                 problem = f"{path}: {error.strerror}"
@@ -190,7 +190,7 @@ class Checksums:
                 if found.match(expected) is not None:
                     return None
                 problem = (
-                    f"{path}: has changed: it had {_count(expected[-1])}, and has "
+                    f"{path}: has changed: it had {_count(expected[-1])}, and now has "
                     f"{_count(found.line(name))}"
                 )
             if problem is None:
@@ -257,7 +257,7 @@ class Checksums:
         if not line.file:
             return
         if PurePosixPath(line.file).is_absolute() or ".." in PurePosixPath(line.file).parts:
-            raise ValueError(f"{line.file!r} is outside of the folder")
+            raise ValueError(f"{line.file!r} is outside the folder")
         if line.state == "gone":
             self._files.pop(line.file, None)
         elif line.state == "replacing":
@@ -451,7 +451,7 @@ def _plain_file(path: str, flags: int) -> int:
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(0, "is no file")
+        raise OSError(0, "is not a file")
     return file
 
 

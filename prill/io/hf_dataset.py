@@ -119,10 +119,10 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
     _packages()
     if isinstance(dataset, Mapping):
         raise UsageError(
-            f"that is several data sets: choose one, dataset[{next(iter(dataset), 'train')!r}]"
+            f"this is a DatasetDict: choose one split, dataset[{next(iter(dataset), 'train')!r}]"
         )
     if kind not in (Trajectory, Verdict, LabelRecord):
-        raise UsageError("from_dataset makes prill.Trajectory, prill.Verdict or prill.LabelRecord")
+        raise UsageError("kind must be prill.Trajectory, prill.Verdict or prill.LabelRecord")
     known: Any = dataset
     if known.features is not None:
         needed = [

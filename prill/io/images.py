@@ -69,7 +69,7 @@ def _open_at_once(path: str, flags: int) -> int:
     file = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(0, "it is no file")
+        raise OSError(0, "it is not a file")
     return file
 
 

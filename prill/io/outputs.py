@@ -331,7 +331,7 @@ def _expect_permission(path: Path) -> None:
     """Raises OSError if the file, or the folder that it would be created in, is not writable."""
     place = path if path.exists() else next(folder for folder in path.parents if folder.exists())
     if place != path and not place.is_dir():
-        raise NotADirectoryError(ENOTDIR, f"{place} is no directory")
+        raise NotADirectoryError(ENOTDIR, f"{place} is not a directory")
     if not os.access(place, os.W_OK | os.X_OK if place.is_dir() else os.W_OK):
         raise PermissionError(EACCES, "permission denied")
 

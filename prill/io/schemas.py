@@ -194,14 +194,15 @@ def _lines(
         other = detect_kind(line.data)
         if kind is None:
             content = content_of_line(line.data)
-            yield [f"{place}: {f'this is of {content}: no file to check' if content else _UNKNOWN}"]
+            unsupported = f"this is {content}, which prill check does not support"
+            yield [f"{place}: {unsupported if content else _UNKNOWN}"]
         elif other != kind:
             yield [_misplaced(place, other, kind)]
         else:
             unknown.note(place, unknown_keys(msgspec.json.decode(line.data), type_))
             if (first := places.setdefault(_identity(record), place)) != place:
                 notes.append(
-                    f"{place}: again {record.id!r} by the same judge or annotator, first at "
+                    f"{place}: duplicate {record.id!r} by the same judge or annotator, first at "
                     f"{first}; keep one of them"
                 )
             yield []

@@ -248,7 +248,7 @@ def encode_as(id: str, record: object) -> bytes:
             error.object[error.start],
         )
         raise InputError(
-            f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which JSON has not - at "
+            f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which JSON cannot hold - at "
             f"`{place}`"
         ) from None
 
@@ -381,7 +381,7 @@ def _inside(path: str, root: Path, at: str) -> str:
         raise InputError(f"image path {path!r} holds a null character - at `{at}`")
     if get_name(root) != str(root):
         raise InputError(
-            f"the folder {get_name(root)} has a name that is no UTF-8; rename it - at `{at}`"
+            f"the folder {get_name(root)} has a name that is not UTF-8; rename it - at `{at}`"
         )
     absolute = os.path.join(root, path)
     if os.path.isabs(path) or os.path.commonpath((os.path.realpath(absolute), root)) != str(root):
@@ -576,7 +576,7 @@ def _write_lines(
         if repeats:
             more = f" and {len(repeats) - 10} more" if len(repeats) > 10 else ""
             raise UsageError(
-                f"{path}: not written, as ids come again: "
+                f"{path}: not written, because of duplicate ids: "
                 f"{', '.join(map(repr, list(repeats)[:10]))}{more}"
             )
     return len(identities)

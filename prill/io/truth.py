@@ -138,8 +138,8 @@ def _refuse_stranger(name: str, source: str, by_id: dict[str, list[LabelRecord]]
     if name not in names:
         more = "" if len(names) <= _MAX_NAMES else f" and {len(names) - _MAX_NAMES} more"
         raise UsageError(
-            f"truth {name!r} is no rule ({', '.join(RULES)}) and no annotator of the labels of "
-            f"source {source!r}; "
+            f"truth {name!r} is neither a rule ({', '.join(RULES)}) nor an annotator of source "
+            f"{source!r}; "
             f"there are: {', '.join(names[:_MAX_NAMES]) or 'none with a name'}{more}",
             parameters=("truth",),
         )

@@ -86,7 +86,7 @@ def expect_room(servers: Sequence[GpuServer]) -> None:
         )
         raise UsageError(
             f"vLLM would have to serve {len(servers)} models at the same time, and each takes "
-            f"nearly all memory of the card: {given}. Give each a share, in sum less than 1 "
+            f"nearly all GPU memory: {given}. Give each a fraction, in total less than 1 "
             "(gpu-memory-utilization in serve_options); or let one of them work first (captions of "
             "prill caption, say); or start one by yourself on another card (vllm serve), by "
             "base_url",

@@ -63,7 +63,7 @@ def last_lines(
 
 def last_words(lines: Sequence[str]) -> str:
     """Formats log lines as the end of a message."""
-    return "; its last lines:\n  " + "\n  ".join(lines) if lines else "; it said nothing"
+    return "; its last lines:\n  " + "\n  ".join(lines) if lines else "; it wrote no output"
 
 
 def keep(command: list[str]) -> int:

@@ -136,7 +136,7 @@ class Budget:
         is_strict: bool = False,
     ) -> None:
         if usd is not None and not usd >= 0:
-            raise UsageError(f"a budget of {usd:g} US dollars is none; give 0 or more")
+            raise UsageError(f"the budget is {usd:g} US dollars; give 0 or more")
         self.usd: Final = usd
         self.closed = False
         self._whole, self._is_strict = whole, is_strict
@@ -204,8 +204,8 @@ class Budget:
                     part = "" if self._whole is None else f"this shard's part of ${self.usd:g} of "
                     whole = self.usd if self._whole is None else self._whole
                     raise BudgetSpentError(
-                        f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); a "
-                        "higher one goes on"
+                        f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); "
+                        "raise it to resume"
                     )
                 if self._calls and not fits:
                     return False

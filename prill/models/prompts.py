@@ -155,13 +155,13 @@ def _own_prompt(
         if not _SLOT.fullmatch(found[0]):  # it would be sent to the model unchanged
             line = prompt.text.count("\n", 0, found.start()) + 1
             raise UsageError(
-                f"{path}:{line}: {found[0]!r} is no place to fill; a prompt for {shipped.name} "
-                f"names {slots}"
+                f"{path}:{line}: {found[0]!r} is not a placeholder; a prompt for {shipped.name} "
+                f"has {slots}"
             )
     if missing := needed - prompt.slots:
         raise UsageError(
-            f"{path}: has no place for {', '.join(sorted(missing))}; a prompt for {shipped.name} "
-            f"names {slots}"
+            f"{path}: has no placeholder {', '.join(sorted(missing))}; a prompt for {shipped.name} "
+            f"has {slots}"
         )
     if unknown := prompt.slots - allowed:
         raise UsageError(

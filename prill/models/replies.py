@@ -152,7 +152,7 @@ class ReplyFormat:
         match = re.fullmatch(r"(\d{1,3})(?:\.0+)?(?: ?%|/100)?", words)
         if match is None or int(match[1]) > _PERCENT:
             raise UnparsableError(
-                f"{self.number} {excerpt(str(value))} is no whole number from 0 to 100"
+                f"{self.number} {excerpt(str(value))} is not an integer from 0 to 100"
             )
         return str(int(match[1]))
 

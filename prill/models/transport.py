@@ -175,8 +175,8 @@ class CircuitBreaker:
         if len(self._failing) < LEAST_CALLS or now - self._since < self.patience:
             return
         self.why = (
-            f"{self.place} has answered nothing for {now - self._since:.3g} s "
-            f"({len(self._failing)} calls failed; the last: {problem})"
+            f"{self.place} has not answered for {now - self._since:.3g} s "
+            f"({len(self._failing)} calls failed; last error: {problem})"
         )
         self.answered()
         self._open.discard(call)
@@ -430,9 +430,7 @@ class Endpoint:
             found = read(data)
             if found is None:
                 self.reached = True
-                raise RetryableError(
-                    f"the endpoint answered {path} with something else", billed=True
-                )
+                raise RetryableError(f"the endpoint's response to {path} is invalid", billed=True)
             self.reached = self.answered = True
             return found
 
@@ -620,7 +618,7 @@ class Endpoint:
             self.reached = True
             raise self._status(
                 response.status,
-                parse_error(data, response.reason or "no words"),
+                parse_error(data, response.reason or "no message"),
                 response.headers,
                 connection,
             )
@@ -647,9 +645,7 @@ class Endpoint:
                 billed=completion.begun,
             )
         if completion is None:
-            raise RetryableError(
-                "the endpoint answered with something that is no chat completion", billed=True
-            )
+            raise RetryableError("the endpoint's response is not a chat completion", billed=True)
         self.reached = self.answered = True
         return completion
 
@@ -767,7 +763,7 @@ class Endpoint:
             )
         if key and not (key.isascii() and key.isprintable()):
             raise UsageError(
-                f"${self.api_key_env} holds a line break or another character that no key has; "
+                f"${self.api_key_env} contains a line break or another invalid character; "
                 "set it again"
             )
         return key or "none"
@@ -822,7 +818,7 @@ def _proxy(url: SplitResult) -> str | None:
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if _http_parts(proxy) is None:
         raise UsageError(
-            f"the proxy in ${name}_proxy is not of the form http://HOST:PORT; mend it, or set "
+            f"the proxy in ${name}_proxy is not of the form http://HOST:PORT; fix it, or set "
             "$no_proxy"
         )
     return proxy

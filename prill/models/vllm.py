@@ -474,7 +474,7 @@ def _vllm(python: str | None, model: str) -> tuple[str, ...]:
         found = shutil.which(str(Path(python).expanduser()))
         if found is None:
             raise UsageError(
-                f"serve_python: {python} is no interpreter; give the python of an environment "
+                f"serve_python: {python} is not an interpreter; give the python of an environment "
                 "with vLLM"
             )
         return found, *_MODULE, *_flags({"model": model})

@@ -209,8 +209,8 @@ def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) 
             raise ValueError(f"one about {verdict.id!r}")
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"the judge {info.name!r} returned an invalid verdict for {trajectory.id!r} ({error}); it "
-            "must return a prill.types.Verdict"
+            f"the judge {info.name!r} returned an invalid verdict for "
+            f"{trajectory.id!r} ({error}); return a prill.types.Verdict"
         ) from None
 
 

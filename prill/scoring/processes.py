@@ -158,7 +158,7 @@ class Processes:
         for _ in range(MAX_LOSSES):
             with self._lock:
                 if self._is_over:
-                    return failed(part, PrillError("the run was given up"))
+                    return failed(part, PrillError("the run was cancelled"))
                 self._children.add(child := Child(_work))
             child.send((work, part))
             done: bytes | None = child.answer()

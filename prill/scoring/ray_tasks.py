@@ -129,7 +129,7 @@ class _Driver:
         """
         message = self.child.answer()
         if message is None:
-            raise PrillError("the run was given up") if self._is_over else self._loss()
+            raise PrillError("the run was cancelled") if self._is_over else self._loss()
         if isinstance(message, PrillError):
             raise message
         return message
@@ -156,8 +156,7 @@ class _Driver:
             else "did not start"
         )
         return PrillError(
-            f"Ray {what}; what it wrote is in {kept.name}. The same command goes on where this "
-            "run ended"
+            f"Ray {what}; its output is in {kept.name}. Run the same command again to resume"
         )
 
 
@@ -222,7 +221,7 @@ def start(spec: RaySpec) -> int:
         room = min(room, int(there.get("GPU", 0) / spec.gpus))
     if spec.workers is None and room < 1:
         raise UsageError(
-            f"there is no place for a worker of {spec.cpus:g} cores and {spec.gpus:g} GPUs: Ray "
+            f"no resources for a worker with {spec.cpus:g} cores and {spec.gpus:g} GPUs: Ray "
             f"has {there.get('CPU', 0):g} cores and {there.get('GPU', 0):g} GPUs",
             parameters=("engine",),
         )
@@ -244,7 +243,7 @@ def run(spec: RaySpec, work: bytes, parts: Sequence[bytes]) -> Iterator[bytes]:
             yield ray.get(done)
     except ray.exceptions.RayError as error:
         raise PrillError(
-            f"Ray gave up: {_first_line(error)}; the same command goes on where this run ended"
+            f"Ray gave up: {_first_line(error)}; run the same command again to resume"
         ) from error
 
 

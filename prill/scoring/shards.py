@@ -191,7 +191,7 @@ class Shards:
             there = msgspec.json.decode((self.folder / _MANIFEST).read_bytes(), type=_Manifest)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UsageError(
-                f"{self.folder}: is in the way, and no folder of shards; move it, or choose "
+                f"{self.folder}: is in the way and is not a folder of shards; move it, or choose "
                 "another output"
             ) from None
         if there.maker != self._manifest.maker:
@@ -210,7 +210,10 @@ class Shards:
         return (self.folder / _MANIFEST).exists()
 
     def _is_remains(self) -> bool:
-        """Returns whether a run was killed while creating or removing the folder: it is empty."""
+        """Returns whether a run was killed while creating or removing the folder.
+
+        The folder then contains neither a manifest nor a shard.
+        """
         names = (
             [file.name for file in self.folder.iterdir()] if self.folder.is_dir() else ["a file"]
         )

@@ -100,7 +100,7 @@ class TranscriptLog(Closing):
         self._packer = zlib.compressobj()
         if os.path.exists(self.folder) and not self.folder.is_dir():
             raise UsageError(
-                f"{self.folder}: is no folder; transcripts need one", parameters=("transcripts",)
+                f"{self.folder}: not a folder; transcripts need one", parameters=("transcripts",)
             )
         if not resume:
             for part in self.folder.glob(_PARTS):
