@@ -1,27 +1,27 @@
 """The exceptions that prill raises.
 
-PrillError
-├── UsageError               the call is wrong: unknown judge, missing prompt value, budget without
-a price │   └── MissingExtraError    an optional package is not installed
-├── EndpointError            no call can succeed: unreachable server, refused key, unknown model, no
-vision │   └── EndpointGoneError    an endpoint that has answered nothing for minutes
-├── AnswerPendingError       a batch has not brought the answer to a call yet
-├── EnvironmentFailedError   a browser, phone or simulator broke
-└── UnscoredError            one trajectory cannot be judged; `.code` is the reason that its verdict
-carries
-    ├── InputError           input: the trajectory or a file it names is broken
-    ├── NoEvidenceError      no_evidence: what the judge needs was not recorded
-    ├── TransportError       transport: errors or silence after every retry
-    ├── CallTimeoutError     timeout
-    ├── RefusalError         refusal
-    ├── TruncatedError       truncated
-    ├── UnparsableError      parse
-    ├── ContextTooLongError  context
-    └── BudgetSpentError     budget
+    PrillError
+    ├── UsageError               invalid call: unknown judge, missing prompt value, budget without
+    │   │                        a price
+    │   └── MissingExtraError    an optional package is not installed
+    ├── EndpointError            no call can succeed: unreachable server, rejected key, unknown
+    │   │                        model, no vision
+    │   └── EndpointGoneError    the endpoint has not answered for minutes
+    ├── AnswerPendingError       the answer to a call in a batch is pending
+    ├── EnvironmentFailedError   a browser, phone or simulator failed
+    └── UnscoredError            one trajectory cannot be judged; `.code` is the verdict's reason
+        ├── InputError           input: the trajectory or a file that it names is invalid
+        ├── NoEvidenceError      no_evidence: the trajectory lacks evidence that the judge needs
+        ├── TransportError       transport: errors or no answer after every retry
+        ├── CallTimeoutError     timeout
+        ├── RefusalError         refusal
+        ├── TruncatedError       truncated
+        ├── UnparsableError      parse
+        ├── ContextTooLongError  context
+        └── BudgetSpentError     budget
 
-An UnscoredError becomes a verdict in one place (`prill.evaluators.judgement.make_verdict`).
-UsageError and EndpointError are about the run, not about a trajectory: they end it, and what was
-already judged stays on disk.
+`prill.evaluators.judgement.make_verdict` turns an UnscoredError into a verdict. UsageError and
+EndpointError concern the run, not one trajectory: they end it, and existing verdicts stay on disk.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class PartConfig(ABC):
             The options by name.
 
         Raises:
-            UsageError: There is nothing of that name.
+            UsageError: The name is unknown.
         """
 
     @classmethod

@@ -37,11 +37,6 @@ async def run_episode(
     point (x and y in [0, 1], from the top left). The environment executes, and `early_stop`
     receives, the agent's unmodified action.
 
-    The episode ends with a final action, when the environment ends it, or after `max_steps`
-    actions. An environment that can `locate` an action adds the element and its point (x and y in
-    [0, 1], from the top left) to the record; what is carried out, and what `early_stop` sees, stays
-    the agent's own action.
-
     Args:
         policy: The agent.
         environment: The environment in which it acts.

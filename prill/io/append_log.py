@@ -1,6 +1,6 @@
 """A crash-safe append-only log of JSON Lines records.
 
-What an `AppendLog` guarantees, whichever records it holds:
+An `AppendLog` gives these guarantees for any type of record:
 
 | when | guarantee |
 |---|---|

@@ -43,12 +43,6 @@ def to_dataset(
     earlier turns of a conversation are JSON in a text column; screenshots of earlier turns are
     paths in it.
 
-    The columns are the fields of the record, nested as it is:
-    `ds[0]["steps"][0]["action"]["kind"]`. Screenshots are images of `datasets.Image`, by their
-    path; `save_to_disk` and `push_to_hub` take their bytes along. `metadata`, the settings of a
-    judge and earlier turns of a conversation are JSON in a column of text; screenshots of earlier
-    turns are paths in it.
-
     Args:
         records: Trajectories, verdicts or labels, all of one kind. The dataset is held in memory,
             without the images.
@@ -96,12 +90,6 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
     stored as bytes become temporary files that exist as long as the observation. Images that have
     only a path keep that path. Judges open these paths, so be careful with datasets from untrusted
     sources.
-
-    docs/reference/file-formats.md has the columns.
-
-    Columns that no trajectory has go to its `metadata`, as keys of files do. Images that came with
-    their bytes become temporary files, there for as long as the observation; an image that has a
-    path only stays that path. Judges open such paths, so take those of strangers with care.
 
     Args:
         dataset: A `datasets.Dataset` or `IterableDataset`, or one split of a `DatasetDict`.

@@ -86,10 +86,6 @@ def read_trajectories(
     absolute. Screenshots must be in or below the file's folder (for a pipe, the current folder).
     Whether they exist is only checked when they are opened.
 
-    Screenshot paths are made absolute. Screenshots must lie in the file's folder or below it (of
-    what comes through a pipe, in the current one); whether they exist is found out by whoever opens
-    them.
-
     Args:
         path: A trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard
             input.
@@ -248,8 +244,8 @@ def encode_as(id: str, record: object) -> bytes:
             error.object[error.start],
         )
         raise InputError(
-            f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which JSON cannot hold - at "
-            f"`{place}`"
+            f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which "
+            f"JSON cannot hold - at `{place}`"
         ) from None
 
 
@@ -422,9 +418,6 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
     Screenshots outside the file's folder are copied to `images/` next to the file, so that the
     folder can be moved as a whole.
 
-    Screenshots that do not lie in the file's folder or below are copied to `images/` beside it, so
-    that the folder can be moved as a whole.
-
     Args:
         path: The file to write. An existing trajectory file is replaced.
         trajectories: The records, each with a unique id; they are read one at a time.
@@ -433,11 +426,11 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
         The number of trajectories.
 
     Raises:
-        InputError: A record could not be read back: the message names it, the field, what was
-            expected and what is there. That is so for a value of another type, a screenshot that is
-            missing, and an unpaired surrogate. Nothing is written.
-        UsageError: Ids come again, the file cannot be written, or it holds something else. Nothing
-            is written.
+        InputError: A record could not be read back, because of a value of the wrong type, a missing
+            screenshot, or an unpaired surrogate. The message names the record, the field, and the
+            expected and actual value. Nothing is written.
+        UsageError: Ids are repeated, the file cannot be written, or it has other content.
+            Nothing is written.
     """
     check_output(path, "trajectories")
     root = resolve_folder(path)
@@ -474,7 +467,7 @@ def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) ->
     Raises:
         InputError: A record could not be read back, as for `write_trajectories`. Nothing is
             written.
-        UsageError: A label comes again, the file cannot be written, or it holds something else.
+        UsageError: A label is repeated, the file cannot be written, or it has other content.
             Nothing is written.
     """
     check_output(path, "labels")

@@ -227,7 +227,7 @@ def table(
     Args:
         verdicts: Verdicts, or a verdict file.
         labels: Labels, or a label file. None: no column `label`.
-        source: Which source of labels to use. None: the only one there is.
+        source: The source of labels to use. None: the only source.
         truth: The rule for annotators who disagree, as in `gold_labels`.
 
     Returns:

@@ -342,7 +342,7 @@ class Call:
         attempts: The number of requests until one was answered.
         cached: Whether the reply came from the cache: nothing was sent, and attempts, tokens and
             time are 0.
-        error: Why there is no answer.
+        error: The error, if there is no answer.
     """
 
     model: str

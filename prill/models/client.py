@@ -91,12 +91,6 @@ class OpenAIModel:
     endpoint, prompt and content. (Calls are made at temperature 0 unless an option says otherwise.)
     Subclasses with a fixed price per call, whatever the model's name, set `PRICE`.
 
-    Endpoints other than OpenAI's may work without a key. Rate-limit answers lower the number of
-    calls at once for a while. `total_timeout` None: three times `timeout`, 600 seconds at least.
-    `cache` keeps answers by model, endpoint, prompt and content (calls are made at temperature 0
-    unless an option says otherwise). Subclasses whose calls cost the same whatever the model's name
-    set `PRICE`.
-
     Args:
         model: The model's name at the endpoint.
     """

@@ -48,11 +48,6 @@ class EmbeddedModel:
     prill's cache folder, because llama.cpp is faster with them. A custom model is used unchanged,
     by one server with all cores but one.
 
-    The bundled model gets a server with one thread for each core: threads of one server wait for
-    each other actively, and two of them crawl as soon as something else wants a core. Its weights,
-    of four bits, are written to prill's cache folder with eight, once, which llama.cpp is faster
-    with. A model of your own is taken as it is, by one server with all cores but one.
-
     Raises:
         UsageError: The file does not exist.
     """

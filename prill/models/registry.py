@@ -42,10 +42,8 @@ _OWN = "module:Object"
 class ModelConfig(PartConfig):
     """A language model by name, with its options.
 
-    Example: `ModelConfig("gpt-4o", base_url="http://localhost:8000/v1")`.
-
-    Without a name (`""`) the options are for the models that are named elsewhere, in a judge file
-    say.
+    Example: `ModelConfig("gpt-4o", base_url="http://localhost:8000/v1")`. With an empty name
+    (`""`), the options apply to models that are named elsewhere, for example in a judge file.
     """
 
     __slots__ = ()

@@ -190,9 +190,6 @@ class WordFormat:
     The first token decides, and the alternatives to it give the probability. If the endpoint
     enforces schemas, the word is requested inside an object, so that weak models comply.
 
-    Where the endpoint enforces schemas, the word stands in an object, so that a weak model keeps to
-    it.
-
     Args:
         verdict: The name of the field.
         choices: The words.

@@ -63,11 +63,6 @@ class VLLMModel(OpenAIModel):
     `close` or when the last of them is deleted. Log-probabilities are those after constrained
     decoding; the model's own sampling defaults are not used.
 
-    The `vllm` command of this environment or of the PATH is run, or the module of another
-    environment's interpreter (`serve_python`). Models with equal settings share a server; `close`
-    ends it, and so does dropping the last of them. Log-probabilities are those after the constraint
-    of an answer's form; the model's own sampling defaults are not used.
-
     Args:
         model: A folder, or a model name that vLLM downloads.
     """

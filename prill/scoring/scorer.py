@@ -263,7 +263,7 @@ async def score_files(
     Args:
         paths: Trajectory files, or folders of them; `-` is standard input.
         judge: The judge.
-        output: The verdict file. `-` is standard output, where nothing can be skipped.
+        output: The verdict file. `-` is standard output, where no trajectory can be skipped.
         stop: An event that stops the run before the next trajectory. None: all trajectories are
             judged.
         progress: Called after every input; with several processes, shortly after.

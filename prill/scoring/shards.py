@@ -109,7 +109,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """What the shards of a folder belong to."""
+    """The judge or captioner that the shards of a folder belong to."""
 
     maker: EvaluatorInfo | str
     output: str

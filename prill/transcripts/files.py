@@ -50,9 +50,6 @@ def read_transcripts(folder: str | os.PathLike[str]) -> Iterator[Transcript]:
     A trajectory that was judged again has several transcripts; the last one counts. The incomplete
     last record of a killed run is skipped. The rest of a damaged file is skipped with a warning.
 
-    A trajectory that was judged again has several transcripts: the last one counts. The incomplete
-    last record of a killed run is left out; so is, with a warning, the rest of a damaged file.
-
     Args:
         folder: The folder. A missing folder counts as empty.
 

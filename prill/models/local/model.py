@@ -187,12 +187,6 @@ class LocalModel:
     2404.06474 samples from 100. The default device is cuda if available, else cpu. The default
     dtype is bfloat16 on a GPU, float32 on a CPU.
 
-    Nothing is downloaded, and no code of the folder is run. The form of an answer is asked for in
-    words and validated; nothing forces the model to keep to it. Replies cost nothing and are not
-    kept. An answer is the same whatever it is answered together with, but for rounding. `top_k`:
-    the data collection of arXiv 2404.06474 draws from 100. Default device: cuda where there is one,
-    else cpu. Default dtype: bfloat16 on a GPU, float32 on a CPU.
-
     Args:
         path: A folder written by `save_pretrained`, or `embedded`: the bundled model, as adapted by
             `prill train`.
