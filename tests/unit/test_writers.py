@@ -171,7 +171,7 @@ def test_an_error_leaves_older_copies(tmp_path: Path) -> None:
     elsewhere = picture(tmp_path / "elsewhere/s.png")
     prill.write_trajectories(tmp_path / "out/t.jsonl", [trajectory("a", elsewhere)])
     before = names(tmp_path)
-    with pytest.raises(UsageError, match="again"):
+    with pytest.raises(UsageError, match="duplicate ids"):
         prill.write_trajectories(tmp_path / "out/u.jsonl", [trajectory("a", elsewhere)] * 2)
     assert names(tmp_path) == before
 

@@ -83,7 +83,7 @@ SHIPPED = load_prompt("prill.evaluators", "web_text").text
 def test_a_place_that_is_none_is_told(tmp_path: Path, trick: str) -> None:
     """It would be shown to the model as it is, instead of the goal that was meant."""
     line = SHIPPED.count("\n") + 2
-    with pytest.raises(UsageError, match="web_text names") as told:
+    with pytest.raises(UsageError, match="web_text has") as told:
         own(tmp_path / "p.md", f"{SHIPPED}\n{trick}\n".encode())
     assert f"p.md:{line}: {trick!r}" in str(told.value) or "unknown name" in str(told.value)
 
