@@ -166,7 +166,7 @@ def _own_prompt(
     if unknown := prompt.slots - allowed:
         raise UsageError(
             f"{path}: unknown name {', '.join(sorted(unknown))}; a prompt for {shipped.name} "
-            f"names {slots}"
+            f"has {slots}"
         )
     if _TURN.findall(prompt.text) != _TURN.findall(shipped.text):
         raise UsageError(
