@@ -27,8 +27,8 @@ from prill.types import (
     Verdict,
 )
 
-# What needs a decoder, a database or an event loop is loaded when it is first used: `import prill`
-# stays instant.
+# `import prill` must be fast, so modules that need a decoder, a database or an event loop are
+# imported on first use.
 if TYPE_CHECKING:
     from prill.captioner.registry import CaptionerConfig, make_captioner
     from prill.datasets.formats import FormatConfig

@@ -1,4 +1,4 @@
-"""`python -m prill` is the `prill` command."""
+"""Runs the `prill` command as `python -m prill`."""
 
 from __future__ import annotations
 

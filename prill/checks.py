@@ -1,5 +1,6 @@
-"""Checks of arguments from Python: records, judges, lists. Each error says what to write
-instead.
+"""Checks arguments of the Python API: records, judges and lists.
+
+Each error message says what to write instead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from prill.errors import InputError, UsageError
 from prill.types import LabelRecord, Trajectory
 
-# What is wrong with a value: where in it, what was expected there, and what stands there.
+# An invalid field: its path, the expected type, and the actual value.
 _Fault = tuple[str, str, object]
 _Check = Callable[[Any], _Fault | None]
 _T = TypeVar("_T")
@@ -29,15 +30,15 @@ _WORDS = {
     float: "a number (float)",
     dict: "a dict",
 }
-_MAX_SHOWN = 60  # characters of a value in a message
-_MAX_NAMES = 1000  # files of a folder among which the nearest name is looked for
+_MAX_SHOWN = 60  # maximum length of a value in a message
+_MAX_NAMES = 1000  # maximum number of files that are searched for a similar name
 
 
 def check_record(record: Trajectory | LabelRecord) -> None:
-    """Raises InputError where a field holds something of another type than its record says.
+    """Raises InputError if a field's value is not of its declared type.
 
-    The message names the record, the field, what was expected, what is there, and the nearest value
-    where there is one.
+    The message names the record, the field, the expected type, the actual value and, if there is
+    one, the nearest valid value.
     """
     if not isinstance(record, Trajectory | LabelRecord):
         raise InputError(
@@ -52,7 +53,7 @@ def check_record(record: Trajectory | LabelRecord) -> None:
 
 
 def missing_image(path: str) -> str | None:
-    """The message for a screenshot that is not a file; None where it is one."""
+    """Returns the error message for a screenshot that is not a file, or None if it is one."""
     if os.path.isfile(path):
         return None
     from prill.config.registry import nearest
@@ -67,7 +68,7 @@ def missing_image(path: str) -> str | None:
 
 
 def expect_judge(judge: object) -> None:
-    """Raises UsageError for what is not a judge; the message says how to make one of it."""
+    """Raises UsageError for an object that is not a judge; the message says how to make one."""
     if (
         callable(judge)
         and not inspect.isclass(judge)
@@ -96,13 +97,13 @@ def expect_judge(judge: object) -> None:
 
 
 def _has(judge: object, name: str) -> bool:
-    """Whether it has that attribute; a property is not computed to find out."""
+    """Returns whether an object has an attribute, without evaluating a property."""
     return inspect.getattr_static(judge, name, None) is not None or hasattr(judge, name)
 
 
 def expect_several(items: Iterable[_T], what: Literal["trajectories", "labels"]) -> Iterable[_T]:
-    """The items of a list or another iterable. Raises UsageError for a single record, and for what
-    holds none.
+    """Returns the items of an iterable. Raises UsageError for a single record or any other
+    value.
     """
     if isinstance(items, Trajectory | LabelRecord):
         one = "trajectory" if isinstance(items, Trajectory) else "label"
@@ -118,8 +119,9 @@ def expect_several(items: Iterable[_T], what: Literal["trajectories", "labels"])
 
 
 def checked_trajectories(items: Iterable[_T], *passed: type) -> Iterable[_T]:
-    """The trajectories, each checked: those of a list at once, others when their turn comes. What
-    is of a type of `passed` is not looked at. Raises UsageError and InputError.
+    """Checks each trajectory: items of a list at once, those of other iterables when they are read.
+
+    Items whose type is in `passed` are not checked. Raises UsageError and InputError.
     """
     items = expect_several(items, "trajectories")
     if isinstance(items, Sequence):
@@ -146,7 +148,7 @@ def _check_item(item: object, place: int, passed: tuple[type, ...]) -> None:
 
 
 def unwritable(value: object, writes: Callable[[object], object], at: str) -> str | None:
-    """The path and type of the first value that cannot be written."""
+    """Returns the path and type of the first value that cannot be written as JSON."""
     try:
         writes(value)
     except TypeError:
@@ -177,7 +179,7 @@ def _told(fault: _Fault) -> str:
 
 
 def _shown(value: object) -> str:
-    """The value in a few characters, and never by a `repr` of somebody else's."""
+    """Returns a short form of a value, without calling the `repr` of unknown types."""
     if not isinstance(value, str | bytes | bool | int | float | dict | list | tuple | type(None)):
         return f"a {type(value).__name__}"
     if isinstance(value, dict | list | tuple):
@@ -201,10 +203,10 @@ def _near(expected: str, value: object) -> str:
 
 @cache
 def _checker(type_: type) -> _Check:
-    """Looks through a record's fields; made once a type."""
+    """Returns a function that checks a record's fields; built once per type."""
     hints = get_type_hints(type_)
     names = [part.name for part in fields(type_)]
-    # Nearly all values are of these very types: no call is made for them.
+    # Fast path: nearly all values are exactly of these types.
     parts = [(name, _plain_types(hints[name]), _make_check(hints[name])) for name in names]
     read = attrgetter(*names)
 
@@ -242,7 +244,9 @@ def _make_check(hint: Any) -> _Check:
 
 
 def _check_inner(type_: type) -> _Check:
-    made: list[_Check] = []  # when it is needed: a task holds trajectories
+    made: list[
+        _Check
+    ] = []  # built on first use: a task contains trajectories, so the types are recursive
 
     def check(value: object) -> _Fault | None:
         if not made:

@@ -1,27 +1,27 @@
 """The exceptions that prill raises.
 
-PrillError
-├── UsageError               the call is wrong: unknown judge, missing prompt value, budget without
-a price │   └── MissingExtraError    an optional package is not installed
-├── EndpointError            no call can succeed: unreachable server, refused key, unknown model, no
-vision │   └── EndpointGoneError    an endpoint that has answered nothing for minutes
-├── AnswerPendingError       a batch has not brought the answer to a call yet
-├── EnvironmentFailedError   a browser, phone or simulator broke
-└── UnscoredError            one trajectory cannot be judged; `.code` is the reason that its verdict
-carries
-    ├── InputError           input: the trajectory or a file it names is broken
-    ├── NoEvidenceError      no_evidence: what the judge needs was not recorded
-    ├── TransportError       transport: errors or silence after every retry
-    ├── CallTimeoutError     timeout
-    ├── RefusalError         refusal
-    ├── TruncatedError       truncated
-    ├── UnparsableError      parse
-    ├── ContextTooLongError  context
-    └── BudgetSpentError     budget
+    PrillError
+    ├── UsageError               invalid call: unknown judge, missing prompt value, budget without
+    │   │                        a price
+    │   └── MissingExtraError    an optional package is not installed
+    ├── EndpointError            no call can succeed: unreachable server, rejected key, unknown
+    │   │                        model, no vision
+    │   └── EndpointGoneError    the endpoint has not answered for minutes
+    ├── AnswerPendingError       the answer to a call in a batch is pending
+    ├── EnvironmentFailedError   a browser, phone or simulator failed
+    └── UnscoredError            one trajectory cannot be judged; `.code` is the verdict's reason
+        ├── InputError           input: the trajectory or a file that it names is invalid
+        ├── NoEvidenceError      no_evidence: the trajectory lacks evidence that the judge needs
+        ├── TransportError       transport: errors or no answer after every retry
+        ├── CallTimeoutError     timeout
+        ├── RefusalError         refusal
+        ├── TruncatedError       truncated
+        ├── UnparsableError      parse
+        ├── ContextTooLongError  context
+        └── BudgetSpentError     budget
 
-An UnscoredError becomes a verdict in one place (`prill.evaluators.judgement.make_verdict`).
-UsageError and EndpointError are about the run, not about a trajectory: they end it, and what was
-already judged stays on disk.
+`prill.evaluators.judgement.make_verdict` turns an UnscoredError into a verdict. UsageError and
+EndpointError concern the run, not one trajectory: they end it, and existing verdicts stay on disk.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from prill.types import UnscoredReason
 
 
 def install_command(extra: str) -> str:
-    """Names the command that adds an extra to this installation of prill.
+    """Returns the command that adds an extra to this installation of prill.
 
-    An installation that did not come from a package index is named by where it came from: on an
-    index, the name may be someone else's.
+    For an installation that did not come from a package index, the command contains its origin,
+    because the name on an index may belong to someone else.
 
     Args:
-        extra: The extra, such as `ocr`; several with commas between.
+        extra: The extra, such as `ocr`, or several separated by commas.
 
     Returns:
-        A `pip install` for a shell.
+        A `pip install` command for a shell.
     """
-    # Only an error needs these: importing prill stays cheap.
+    # imported here because only errors need them
     import json
     from importlib.metadata import PackageNotFoundError, distribution
 
@@ -63,11 +63,11 @@ def install_command(extra: str) -> str:
 
 
 class PrillError(Exception):
-    """Base of all prill errors; messages are written for users."""
+    """Base class of all prill errors; messages are written for users."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For another process: with the same words. The class may want something else than these to
-        # be made.
+        # Pickled with its message and attributes, because a subclass's constructor may take other
+        # arguments.
         return _again, (type(self), self.args, self.__dict__)
 
 
@@ -78,12 +78,11 @@ def _again(kind: type[PrillError], words: tuple[Any, ...], state: dict[str, Any]
 
 
 class UsageError(PrillError):
-    """The call cannot be carried out: an invalid argument or setting, or a file that cannot be
-    used.
+    """Raised if a call cannot be carried out: an invalid argument or setting, or an unusable file.
 
     Args:
         message: What is wrong, and what to do.
-        parameters: The parameters of the call that would help.
+        parameters: The parameters of the call that can fix it.
     """
 
     def __init__(self, message: str, *, parameters: tuple[str, ...] = ()) -> None:
@@ -92,8 +91,9 @@ class UsageError(PrillError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """An optional package is missing; the message names the `pip install` to run, of the package
-    itself without an extra.
+    """Raised if an optional package is missing; the message contains the `pip install` command.
+
+    Without an extra, the command installs the package itself.
     """
 
     def __init__(self, package: str, extra: str | None = None) -> None:
@@ -102,62 +102,67 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class EndpointError(PrillError):
-    """The model endpoint cannot serve this run at all, so trying further trajectories is
-    pointless.
+    """Raised if the model endpoint cannot serve this run at all; further trajectories would fail
+    too.
     """
 
 
 class EndpointGoneError(EndpointError):
-    """The endpoint has not answered for a while. The run can be resumed when it is back."""
+    """Raised if the endpoint has not answered for a while. The run can be resumed later."""
 
 
 class AnswerPendingError(PrillError):
-    """The answer is pending in a batch: neither a verdict nor a failure (see `prill.batches`)."""
+    """Raised if a batch has no answer yet: neither a verdict nor a failure (see
+    `prill.batches`).
+    """
 
 
 class EnvironmentFailedError(PrillError):
-    """An environment broke; the episode ends with this on its record."""
+    """Raised if an environment fails; the episode ends with this error in its record."""
 
 
 class UnscoredError(PrillError):
-    """This trajectory cannot be judged. Never a failure of the agent."""
+    """Raised if a trajectory cannot be judged. It does not count as a failure of the agent."""
 
     code: UnscoredReason = "parse"
 
 
 class InputError(UnscoredError):
-    """A trajectory, or a file that it names, is broken. The message says where and what to do."""
+    """Raised if a trajectory or a file that it names is invalid; the message says where and what to
+    do.
+    """
 
     code = "input"
 
 
 class NoEvidenceError(UnscoredError):
-    """The trajectory lacks the evidence that the judge reads."""
+    """Raised if the trajectory lacks the evidence that the judge needs."""
 
     code = "no_evidence"
 
 
 class TransportError(UnscoredError):
-    """The endpoint gave errors, or dropped the connection, on every attempt."""
+    """Raised if the endpoint returned errors or closed the connection on every attempt."""
 
     code = "transport"
 
 
 class CallTimeoutError(UnscoredError):
-    """The endpoint did not answer in time on any attempt."""
+    """Raised if the endpoint did not answer in time on any attempt."""
 
     code = "timeout"
 
 
 class RefusalError(UnscoredError):
-    """The model, or its content filter, declined."""
+    """Raised if the model or its content filter refused to answer."""
 
     code = "refusal"
 
 
 class TruncatedError(UnscoredError):
-    """The reply hit its token limit, also with twice the limit. `text` is as much of it as there
-    is.
+    """Raised if the reply hit its token limit, even with twice the limit.
+
+    `text` is the truncated reply.
     """
 
     code = "truncated"
@@ -168,14 +173,15 @@ class TruncatedError(UnscoredError):
 
 
 class UnparsableError(UnscoredError):
-    """The reply contains none of the offered answers."""
+    """Raised if the reply contains none of the offered answers."""
 
     code = "parse"
 
 
 class ContextTooLongError(UnscoredError):
-    """The request does not fit the model's window. `tokens`: how many it has without the reply,
-    where the endpoint said so.
+    """Raised if the request does not fit the model's context window.
+
+    `tokens` is the number of tokens without the reply, if the endpoint reported it.
     """
 
     code = "context"
@@ -186,6 +192,6 @@ class ContextTooLongError(UnscoredError):
 
 
 class BudgetSpentError(UnscoredError):
-    """The budget is spent; the call was not made."""
+    """Raised if the budget is spent; the call was not made."""
 
     code = "budget"

@@ -10,11 +10,12 @@ from importlib import import_module
 
 
 def lazily(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`, which carry out the imports that stand in its
-    `__init__.py` under TYPE_CHECKING, each when its name is first used.
+    """Returns a package's `__getattr__` and `__dir__` for lazy imports.
 
-    So type checkers, editors and the program read the same lines. A name must differ from those of
-    modules: as soon as a module is imported, it takes that name.
+    The imports are those under TYPE_CHECKING in its `__init__.py`, and each is executed when its
+    name is first used. Type checkers, editors and the program therefore use the same list. A name
+    must differ from the package's module names: when a module is imported, it replaces the
+    attribute of that name.
     """
 
     def find(name: str) -> object:
@@ -28,7 +29,7 @@ def lazily(package: str) -> tuple[Callable[[str], object], Callable[[], list[str
 
 @cache
 def homes(package: str) -> Mapping[str, tuple[str, str]]:
-    """Where the lazy names of a package come from: a module, and the name there."""
+    """Returns the module, and the name in it, of each lazy name of a package."""
     tree = ast.parse(inspect.getsource(import_module(package)))
     return {
         alias.asname or alias.name: (line.module, alias.name)

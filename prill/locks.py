@@ -1,4 +1,4 @@
-"""The lock between processes: held on an open file, and gone with the process that has it."""
+"""Locks between processes, held on an open file and released when the process ends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ _WRITABLE = os.O_RDWR | os.O_CREAT
 
 
 def lock_file(path: _Path, flags: int = _WRITABLE, mode: int = 0o644) -> int:
-    """A file or folder, opened, once no other process has locked it: locked until it is closed or
-    this process ends, by `kill -9` too. Raises OSError.
+    """Waits for the lock on a file or folder and returns the open descriptor.
+
+    The lock is released when the descriptor is closed or the process ends, also by `kill -9`.
+    Raises OSError.
     """
     return _locked(path, flags, mode, fcntl.LOCK_EX)
 
 
 def lock_if_free(path: _Path, flags: int = _WRITABLE) -> int | None:
-    """The same without waiting: None where another process has locked it. Raises OSError."""
+    """Locks a file like `lock_file` without waiting; None if another process has the lock.
+
+    Raises OSError.
+    """
     try:
         return _locked(path, flags, 0o644, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -37,11 +42,11 @@ def _locked(path: _Path, flags: int, mode: int, operation: int) -> int:
 
 
 class Closing(ABC):
-    """Closed at the end of a `with` block."""
+    """Base of objects that are closed at the end of a `with` block."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends it; safe to call twice."""
+        """Closes the object; safe to call twice."""
 
     def __enter__(self) -> Self:
         return self

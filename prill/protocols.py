@@ -1,4 +1,4 @@
-"""The protocols of prill, satisfied structurally: nothing needs to inherit from them."""
+"""The protocols of prill. They are structural: classes do not need to inherit from them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajecto
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image in a message, by file path. It is checked, scaled and encoded when the message is
-    sent.
+    """An image in a message, by file path. It is checked, scaled and encoded when it is sent.
 
     Args:
         path: The image file.
-        detail: How closely the model looks, as OpenAI's endpoints define it. None: the endpoint
-            decides.
+        detail: The level of detail, as OpenAI's API defines it. None: the endpoint's default.
     """
 
     path: str
@@ -28,10 +26,10 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat.
+    """One message of a chat.
 
     Args:
-        role: Who speaks.
+        role: The author of the message.
         parts: Texts and images, in order.
     """
 
@@ -59,9 +57,9 @@ class Reply:
 
     Args:
         text: The answer.
-        usage: What it cost.
-        fields: What the requested `Form` parsed; empty without one.
-        tokens: The answer's tokens with log-probabilities. None: the endpoint gave none.
+        usage: Its tokens and cost.
+        fields: The fields that the requested `Form` parsed; empty without a form.
+        tokens: The answer's tokens with log-probabilities. None: the endpoint returned none.
     """
 
     text: str
@@ -75,23 +73,23 @@ class Form(Protocol):
 
     @property
     def tagged(self) -> bool:
-        """True when it is asked for as lines of text, even where the endpoint could enforce a
-        schema.
+        """Returns True if the reply is requested as lines of text, even if the endpoint can enforce
+        a schema.
         """
         ...
 
     def json_schema(self) -> dict[str, Any]:
-        """The schema for structured output."""
+        """Returns the schema for structured output."""
         ...
 
     def instructions(self, *, as_json: bool) -> str:
         """Returns the instruction that tells the model how to answer.
 
         Args:
-            as_json: Ask for a JSON object, for an endpoint that enforces the schema or JSON.
+            as_json: Request a JSON object, for an endpoint that enforces the schema or JSON.
 
         Returns:
-            The sentence, for the end of the prompt.
+            The sentence to append to the prompt.
         """
         ...
 
@@ -105,17 +103,17 @@ class Form(Protocol):
             The fields by name.
 
         Raises:
-            UnparsableError: The answer does not have this form.
+            UnparsableError: The answer is not in this format.
         """
         ...
 
 
 class LanguageModel(Protocol):
-    """A chat model that may see images."""
+    """A chat model that may accept images."""
 
     @property
     def name(self) -> str:
-        """The name that verdicts record as the model."""
+        """Returns the name that verdicts record as the model."""
         ...
 
     async def complete(
@@ -126,14 +124,15 @@ class LanguageModel(Protocol):
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """Asks for one answer at temperature 0.
+        """Requests one answer at temperature 0.
 
         Args:
-            messages: The chat, oldest first. The text `prill.models.prompts.NONCE` is replaced by a
-                code drawn for this call; kept replies go by the text before that.
-            form: The shape that the answer is asked for and parsed by. None: any text.
-            max_tokens: The most tokens of the answer.
-            prompt: The hash of the prompt files, for the key of kept replies.
+            messages: The chat, oldest message first. The text `prill.models.prompts.NONCE` is
+                replaced by a random code for each call; the reply cache uses the text before the
+                replacement.
+            form: The format of the answer. None: any text.
+            max_tokens: The maximum number of tokens in the answer.
+            prompt: The hash of the prompt files, which is part of the cache key.
 
         Returns:
             The answer.
@@ -146,12 +145,11 @@ class LanguageModel(Protocol):
 
 
 class SamplingLimits(TypedDict, total=False):
-    """Sampling parameters for the next token. Absent ones are off, regardless of the model's
-    defaults.
+    """Sampling parameters; absent ones are off, regardless of the model's defaults.
 
-    `top_p`: the likeliest tokens that hold so much probability; `top_k`: so many likeliest tokens
-    (0: all); `repetition_penalty`: what has been said already is so many times less likely (1.0: no
-    less).
+    `top_p`: sample from the most likely tokens with this total probability. `top_k`: sample from
+    this many most likely tokens (0: all). `repetition_penalty`: divides the likelihood of earlier
+    tokens (1.0: off).
     """
 
     top_p: float
@@ -164,9 +162,9 @@ class Limits:
     """Limits of one request. None: unknown.
 
     Args:
-        window: Tokens of request and reply together.
-        images: Images of a request.
-        thinking: How many tokens of the reply the model turned out to need for thoughts.
+        window: The context window: tokens of request and reply together.
+        images: The maximum number of images in a request.
+        thinking: The number of reply tokens that the model needed for reasoning so far.
     """
 
     window: int | None = None
@@ -176,21 +174,23 @@ class Limits:
 
 @runtime_checkable
 class Adaptive(LanguageModel, Protocol):
-    """A model that adapts to what its endpoint accepts."""
+    """A model that adapts its requests to what the endpoint accepts."""
 
     async def limits(self) -> Limits:
-        """The limits of one request known so far."""
+        """Returns the known limits of one request."""
         ...
 
     @property
     def unsupported_params(self) -> Sequence[str]:
-        """Parameters omitted because the endpoint rejected them, one sentence each."""
+        """Returns one sentence for each parameter that is omitted because the endpoint rejected
+        it.
+        """
         ...
 
 
 @runtime_checkable
 class SampledModel(LanguageModel, Protocol):
-    """A model that can also sample."""
+    """A model that can sample at other temperatures."""
 
     def sampled(
         self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]
@@ -199,11 +199,11 @@ class SampledModel(LanguageModel, Protocol):
 
         Args:
             temperature: The temperature; 0 is greedy.
-            seed: Different seeds draw different answers.
-            **limits: What narrows the draw: `top_p`, `top_k`, `repetition_penalty`.
+            seed: The random seed.
+            **limits: Sampling parameters: `top_p`, `top_k`, `repetition_penalty`.
 
         Returns:
-            The model. It shares connections, budget and weights with this one.
+            The model, which shares connections, budget and weights with this one.
         """
         ...
 
@@ -214,38 +214,42 @@ class Bounded(Protocol):
 
     @property
     def concurrency(self) -> int:
-        """Maximum concurrent calls."""
+        """Returns the maximum number of concurrent calls."""
         ...
 
 
 @runtime_checkable
 class Remote(Protocol):
-    """A model behind an endpoint that may be gone."""
+    """A model at an endpoint that may be unreachable."""
 
     async def why_unreachable(self) -> str:
-        """Why the endpoint cannot be reached; empty where it can. Makes no billed call."""
+        """Returns why the endpoint cannot be reached, or an empty text. Makes no billed call."""
         ...
 
 
 class Captioner(Protocol):
-    """Turns one observation into text. It never sees the goal, which would bias the description."""
+    """Describes one observation as text. It never gets the goal, which would bias the
+    description.
+    """
 
     @property
     def name(self) -> str:
-        """The name that verdicts record as the captioner, with its engine's version."""
+        """Returns the name that verdicts record as the captioner, including its engine's
+        version.
+        """
         ...
 
     async def __call__(self, observation: Observation) -> str:
         """Describes an observation.
 
         Args:
-            observation: What could be seen. The goal is never shown to a captioner.
+            observation: The observation.
 
         Returns:
             The text.
 
         Raises:
-            NoEvidenceError: The observation lacks what this captioner reads.
+            NoEvidenceError: The observation lacks the input of this captioner.
         """
         ...
 
@@ -258,20 +262,20 @@ class RecordedCaptioner(Captioner, Protocol):
         """Returns the recorded text.
 
         Args:
-            observation: What could be seen.
+            observation: The observation.
 
         Returns:
-            The text; None where none was recorded.
+            The text, or None if none was recorded.
         """
         ...
 
 
 class Evaluator(Protocol):
-    """Judges one trajectory. A failed judgement is an unscored verdict, never `success=False`."""
+    """A judge. A failed judgement is an unscored verdict, never `success=False`."""
 
     @property
     def info(self) -> EvaluatorInfo:
-        """Name, version, model, prompt hash and settings: everything that could change a
+        """Returns name, version, model, prompt hash and settings: everything that could change a
         verdict.
         """
         ...
@@ -297,8 +301,8 @@ class Evaluator(Protocol):
             The verdict. A failed judgement is an unscored verdict.
 
         Raises:
-            EndpointError: The judge's model cannot be used at all, which ends the run.
-            UsageError: The judge cannot be used as described, which ends the run.
+            EndpointError: The judge's model cannot be used at all. The run ends.
+            UsageError: The judge's configuration is invalid. The run ends.
         """
         ...
 
@@ -308,13 +312,13 @@ class Estimator(Evaluator, Protocol):
     """A judge that can estimate the cost of a trajectory."""
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """Estimates what a verdict would cost.
+        """Estimates the cost of a verdict.
 
         Args:
             trajectory: The trajectory.
 
         Returns:
-            Calls, tokens and images; `usd` is not filled in.
+            Calls, tokens and images; `usd` is not set.
 
         Raises:
             InputError: An image cannot be used.
@@ -328,18 +332,18 @@ class Composite(Evaluator, Protocol):
 
     @property
     def parts(self) -> Sequence[Evaluator]:
-        """The judges inside."""
+        """Returns the inner judges."""
         ...
 
 
 def every_judge(judge: Evaluator) -> Iterator[Evaluator]:
-    """Lists a judge and all judges inside it, however deep.
+    """Lists a judge and all judges inside it, recursively.
 
     Args:
         judge: The judge.
 
     Yields:
-        The judges, the outermost first.
+        The judges, outermost first.
     """
     yield judge
     if isinstance(judge, Composite):
@@ -354,20 +358,20 @@ def get_concurrency(judge: Evaluator) -> int | None:
         judge: The judge.
 
     Returns:
-        The number; None where no model has a limit.
+        The number, or None if no model has a limit.
     """
     limits = [part.concurrency for part in every_judge(judge) if isinstance(part, Bounded)]
     return max(limits, default=None)
 
 
 def unsupported_params(judge: Evaluator) -> list[str]:
-    """Lists what the models of a judge were found not to accept.
+    """Lists the parameters that a judge's models have rejected.
 
     Args:
         judge: The judge.
 
     Returns:
-        A sentence each, without duplicates.
+        One sentence for each, without duplicates.
     """
     models = (getattr(part, "model", None) for part in every_judge(judge))
     return list(
@@ -387,7 +391,7 @@ async def why_unreachable(judge: Evaluator) -> str:
         judge: The judge.
 
     Returns:
-        Why one cannot; empty where all can, as far as they know.
+        Why one cannot be reached, or an empty text.
     """
     for model in (getattr(part, "model", None) for part in every_judge(judge)):
         if isinstance(model, Remote) and (why := await model.why_unreachable()):
@@ -403,10 +407,10 @@ class RewardFunction(Protocol):
 
         Args:
             trajectory: The trajectory.
-            verdict: Its verdict, which has a success.
+            verdict: Its scored verdict.
 
         Returns:
-            The reward; None where this trajectory has none.
+            The reward, or None if this trajectory gets none.
         """
         ...
 
@@ -415,10 +419,10 @@ class Policy(Protocol):
     """An agent: decides the next action."""
 
     def reset(self, task: Task) -> None:
-        """Begins a new episode.
+        """Starts a new episode.
 
         Args:
-            task: What the agent is asked to do.
+            task: The task.
         """
         ...
 
@@ -426,84 +430,83 @@ class Policy(Protocol):
         """Decides the next action.
 
         Args:
-            observation: The present state.
+            observation: The current state.
 
         Returns:
-            The step: what the agent saw of the state, the action, and the reason for it.
+            The step: the part of the state that the agent used, the action, and the agent's
+            reasoning.
 
         Raises:
-            NoEvidenceError: The observation lacks what this policy reads.
-            UnscoredError: The agent's model gives no usable answer.
+            NoEvidenceError: The observation lacks the input of this policy.
+            UnscoredError: The agent's model returns no usable answer.
         """
         ...
 
 
 @runtime_checkable
 class Demonstrator(Policy, Protocol):
-    """An agent that can be trained on recorded steps: it gives the prompt and the expected
+    """An agent that can be trained on recorded steps: it returns the prompt and the expected
     reply.
     """
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Turns a recorded step into a prompt and the expected reply.
+        """Converts a recorded step to a prompt and the expected reply.
 
         Args:
             trajectory: The recorded trajectory.
-            index: The step, from 0.
+            index: The index of the step, from 0.
 
         Returns:
-            The messages that this policy sends at that step, and the reply that is the recorded
-            action.
+            The messages that this policy sends at that step, and the reply that encodes the
+            recorded action.
 
         Raises:
-            NoEvidenceError: The state lacks what this policy reads.
-            UnparsableError: The recorded action cannot be expressed in this policy's language.
+            NoEvidenceError: The state lacks the input of this policy.
+            UnparsableError: This policy's reply format cannot express the recorded action.
         """
         ...
 
 
 @runtime_checkable
 class ReportingAgent(Policy, Protocol):
-    """An agent that has something to say of an episode, such as how many replies of its model could
-    not be read.
-    """
+    """An agent that reports figures about an episode, such as its number of unparsable replies."""
 
     def report(self) -> Mapping[str, Any]:
-        """Tells of the present episode.
+        """Reports on the current episode.
 
         Returns:
-            What goes into the metadata of its record, as JSON has it.
+            JSON values for the metadata of the episode's record.
         """
         ...
 
 
 @runtime_checkable
 class PublishedAgent(Policy, Protocol):
-    """An agent of a paper that says how it is played there."""
+    """An agent from a paper, with the paper's settings."""
 
     def usual_settings(self, environment: str) -> Mapping[str, Any]:
-        """Tells the settings of the paper: they hold where a run leaves them open.
+        """Returns the paper's settings, which apply unless the run sets them.
 
         Args:
             environment: The environment's name.
 
         Returns:
-            Fields of the run's configuration (`early_stop`, `max_steps`), and of the environment's,
-            with their values. What is neither is a setting of the agent itself, for the record.
+            Values for fields of the run's configuration (`early_stop`, `max_steps`) and of the
+            environment's. All other keys are settings of the agent itself, for the record.
         """
         ...
 
 
 @runtime_checkable
 class Learner(Policy, Protocol):
-    """An agent that draws lessons from attempts. It receives earlier lessons when it is made."""
+    """An agent that draws lessons from attempts. Earlier lessons are passed to its constructor."""
 
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
         """Draws a lesson from an attempt, for the next attempt at the same task.
 
         Args:
             trajectory: The attempt.
-            verdict: Its verdict; `verdict.reason` is what the judge said.
+            verdict: Its verdict; `verdict.reason` is the judge's reasoning.
 
         Returns:
             The lesson.
@@ -528,43 +531,43 @@ class Environment(Protocol):
 
         Raises:
             EnvironmentFailedError: The environment broke.
-            UsageError: The task is not one of this environment's.
+            UsageError: The task does not belong to this environment.
         """
         ...
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Carries out an action.
+        """Executes an action.
 
         Args:
-            action: The action. One on something that is not there changes nothing.
+            action: The action. An action on a missing element changes nothing.
 
         Returns:
-            The state after it, and whether the environment ended the episode.
+            The next state, and whether the environment ended the episode.
 
         Raises:
             EnvironmentFailedError: The environment broke.
-            UsageError: No episode is open.
+            UsageError: No episode is running.
         """
         ...
 
     async def close(self) -> None:
-        """Release everything; safe to call twice."""
+        """Releases all resources; safe to call twice."""
         ...
 
 
 @runtime_checkable
 class Locator(Protocol):
-    """An environment that can locate an action on the screen."""
+    """An environment that can find the element and screen position of an action."""
 
     async def locate(self, action: Action) -> Action:
-        """Locates an action for the record, before it is carried out.
+        """Finds an action's element and position for the record, before the action is executed.
 
         Args:
             action: The agent's action.
 
         Returns:
-            The action with the element's text as target and its middle as point, x and y in [0, 1]
-            from the top left. Unchanged where the element is not known or not on the screen.
+            The action with the element's text as target and its centre as point, x and y in [0, 1]
+            from the top left. It is unchanged if the element is unknown or not on the screen.
 
         Raises:
             EnvironmentFailedError: The environment broke.
@@ -583,7 +586,7 @@ class Abridging(Protocol):
             trajectory: The episode so far.
 
         Returns:
-            What is kept of it for people and judges.
+            The shortened episode that people and judges see.
         """
         ...
 
@@ -595,10 +598,10 @@ class Work(Protocol):
     """The work on one shard of a run; picklable."""
 
     async def __call__(self, part: bytes) -> bytes:
-        """Does a shard of a long run, perhaps again after a worker died with it: it resumes.
+        """Processes one shard of a run. After a worker died, it is called again and resumes.
 
         Args:
-            part: Which shard, and who judges or captions it.
+            part: The shard, and the judge or captioner.
 
         Returns:
             The outcome.
@@ -607,13 +610,13 @@ class Work(Protocol):
 
 
 class Engine(Protocol):
-    """Workers in other processes, here or in a cluster. All see the same files."""
+    """Workers in other processes, on this machine or in a cluster. All share a file system."""
 
     def start(self) -> int:
         """Starts the workers.
 
         Returns:
-            How many workers there will be.
+            The number of workers.
 
         Raises:
             UsageError: The engine cannot be used.
@@ -621,12 +624,12 @@ class Engine(Protocol):
         ...
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """Runs the shards, all at the same time if it can. The shard of a dead worker goes to
-        another one.
+        """Runs the shards, concurrently if possible. If a worker dies, another one resumes its
+        shard.
 
         Args:
-            work: What is done with each shard.
-            parts: The shards, as many as `start` gave workers.
+            work: The work on each shard.
+            parts: The shards, as many as the number that `start` returned.
 
         Returns:
             The outcomes, in any order.

@@ -1,4 +1,4 @@
-"""A local web site for the length of a `with` block, served from a thread."""
+"""A local web site, served from a thread inside a `with` block."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _START_TIMEOUT = 30.0
 
 
 class LocalSite:
-    """The base of such sites: `with Shop() as shop: shop.url`, or `async with`. It can be opened
-    again after it was closed.
+    """Base of local sites: `with Shop() as shop: shop.url`, or `async with`; can be reopened.
 
-    `port` is that of the first application, the others take the next ones; 0: any free ones. Raises
-    UsageError for a number that is no port, EnvironmentFailedError when a port is taken.
+    `port` is the port of the first application; the others use the following ports. With 0, free
+    ports are chosen. Raises UsageError for an invalid port, and EnvironmentFailedError if a port is
+    in use.
     """
 
     _what: ClassVar[str]
@@ -39,17 +39,17 @@ class LocalSite:
 
     @property
     def url(self) -> str:
-        """The address of the first page, without a slash at the end."""
+        """Returns the address of the first page, without a trailing slash."""
         return self._address(0)
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment variables that clients of the site read."""
+        """Returns the environment variables that clients of the site read."""
         raise NotImplementedError
 
     @property
     def shell_lines(self) -> Sequence[str]:
-        """What `serve` prints."""
+        """Returns the lines that `serve` prints."""
         return [f"export {name}={value}" for name, value in self.environ.items()]
 
     def __enter__(self) -> Self:
@@ -89,7 +89,7 @@ class LocalSite:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Ends the server; safe to call twice."""
+        """Stops the server; safe to call twice."""
         thread, self._thread = self._thread, None
         if self._end is not None:
             self._end()
@@ -98,7 +98,7 @@ class LocalSite:
             thread.join(_START_TIMEOUT)
 
     def _applications(self) -> Sequence[web.Application]:
-        """What is served, one a port."""
+        """Returns the applications, one per port."""
         raise NotImplementedError
 
     def _address(self, index: int) -> str:
@@ -140,16 +140,16 @@ def serve(make: Callable[[], LocalSite], output: TextIO, errors: TextIO) -> int:
     """Serves a site until the process is interrupted, and prints what a shell may `eval`.
 
     Args:
-        make: Makes the site.
-        output: Where the lines for the shell go.
-        errors: Where it says why the site does not start.
+        make: Creates the site.
+        output: The stream for the shell lines.
+        errors: The stream for the error message if the site does not start.
 
     Returns:
-        The exit code: 0, or 2 where the site does not start.
+        The exit code: 0, or 2 if the site does not start.
     """
     signals = {signal.SIGINT, signal.SIGTERM}
-    # Blocked before the thread starts, which inherits that: they then wait for sigwait and
-    # interrupt nothing.
+    # Block the signals before the thread starts, which inherits the mask, so that only sigwait
+    # receives them.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         with make() as served:

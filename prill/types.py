@@ -1,6 +1,6 @@
 """The record types that all of prill shares.
 
-All are frozen and hold no behaviour but how they are written and shown. File formats:
+All are frozen, and their only methods are for serialisation and display. File formats:
 docs/reference/file-formats.md.
 Points are fractions of the screen: (0, 0) is the top left corner, (1, 1) the bottom right.
 """
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 Platform = Literal["web", "android", "ios", "desktop", "other"]
 UnscoredReason = Literal[
-    "transport",  # the endpoint answered with errors, or not at all
+    "transport",  # the endpoint returned errors, or no answer
     "timeout",  # no answer within the time limit
-    "refusal",  # the model declined to judge
-    "truncated",  # the reply was cut by its token limit, twice
-    # the reply holds no verdict that was offered, or a judge of one's own raised an exception
+    "refusal",  # the model refused to judge
+    "truncated",  # the reply hit its token limit twice
+    # the reply contains none of the offered verdicts, or a custom judge raised an exception
     "parse",
     "context",  # the evidence does not fit the model's window
-    "budget",  # the money limit was reached before the call
-    "no_evidence",  # the evaluator needs something the trajectory lacks
-    "input",  # the trajectory, or a file it names, is broken
+    "budget",  # the budget was spent before the call
+    "no_evidence",  # the trajectory lacks evidence that the judge needs
+    "input",  # the trajectory or a file that it names is invalid
 ]
 FittedOn = Literal[
     "run",  # the judge, or its calibration, was fitted to the label of this very run
@@ -50,10 +50,10 @@ class Task:
 
     Args:
         id: The task's id.
-        goal: The instruction, in words.
-        platform: Where it is done.
+        goal: The instruction.
+        platform: The platform that it is done on.
         site: The web site or app.
-        start_url: Where the episode begins.
+        start_url: The URL at the start of the episode.
         earlier: The finished turns of the same conversation, oldest first.
     """
 
@@ -66,7 +66,7 @@ class Task:
 
 
 class _HoldsImage:
-    """Keeps the file of a screenshot that was handed over in memory; no part of the record."""
+    """Keeps the temporary file of an in-memory screenshot alive; not part of the record."""
 
     __slots__ = ("_image",)
     _image: MemoryImage | None
@@ -109,8 +109,8 @@ class Observation(_HoldsImage):
         put(self, "caption", caption)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """For pickles and copies: an image in memory goes along as its bytes."""
-        image = getattr(self, "_image", None)  # what a decoder made holds none
+        """Pickles and copies an in-memory image as its bytes."""
+        image = getattr(self, "_image", None)  # objects made by a decoder have no such attribute
         screenshot = self.screenshot if image is None else image.read()
         return type(self), (screenshot, self.text, self.url, self.caption)
 
@@ -122,10 +122,10 @@ class Action:
     Args:
         kind: A word such as click, type, press, scroll, swipe, goto, answer, stop or other.
         text: The readable or raw form.
-        target: The element: `[17] link 'Cart'`, or a bare id where nothing tells more.
-        point: Where, on the screenshot of its step: x and y in [0, 1], from the top left.
-        end_point: Where a swipe or drag ends, in the same coordinates.
-        value: What was typed, chosen or said.
+        target: The element: `[17] link 'Cart'`, or a bare id if nothing else is known.
+        point: The position on the screenshot of its step: x and y in [0, 1], from the top left.
+        end_point: The end of a swipe or drag, in the same coordinates.
+        value: The text that was typed, chosen or answered.
 
     Raises:
         ValueError: A point is outside [0, 1].
@@ -149,7 +149,7 @@ class Action:
 
     @property
     def is_final(self) -> bool:
-        """True when the agent ends the episode with this action."""
+        """Returns True if the agent ends the episode with this action."""
         return self.kind in ("stop", "answer")
 
 
@@ -158,9 +158,9 @@ class Step:
     """One step of an episode.
 
     Args:
-        observation: What was seen.
-        action: What was then done.
-        thought: What the agent said it was thinking.
+        observation: The state before the action.
+        action: The action.
+        thought: The agent's reasoning.
     """
 
     observation: Observation
@@ -178,8 +178,8 @@ class Trajectory:
         agent: The agent's name.
         steps: The steps, oldest first.
         final: The state after the last action. None: it was not recorded.
-        answer: What the agent answered. None: nothing.
-        metadata: What else was recorded, as JSON values.
+        answer: The agent's answer. None: it gave none.
+        metadata: Other recorded data, as JSON values.
         error: Why the episode ended early when the environment failed. It does not imply failure of
             the agent.
     """
@@ -195,7 +195,7 @@ class Trajectory:
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """Every recorded state, oldest first; the final one last."""
+        """Returns every recorded state, oldest first; the final state is last."""
         states = [step.observation for step in self.steps]
         return tuple(states) if self.final is None else (*states, self.final)
 
@@ -210,10 +210,10 @@ class Usage:
         completion_tokens: Tokens of the replies.
         images: Images sent.
         usd: The cost in US dollars. None: the price of some part is unknown; calls and tokens are
-            still right.
-        estimated_usd: The part of `usd` for calls that were sent and brought no answer (timed out,
-            cancelled, broken off), which providers charge for: an estimate, counted neither as
-            calls nor as tokens. Absent where there are none.
+            still correct.
+        estimated_usd: The estimated part of `usd` for calls that were sent but not answered (timed
+            out, cancelled, interrupted), which providers charge for. They are not included in calls
+            and tokens. Absent if there are none.
     """
 
     calls: int = 0
@@ -241,8 +241,8 @@ class EvaluatorInfo:
     Args:
         name: The judge's name.
         version: The judge's version.
-        model: The model that it asks. None: it asks none.
-        prompt: A hash of its prompts' content. None: it has none.
+        model: The model that it calls. None: no model.
+        prompt: A hash of its prompts' content. None: no prompts.
         params: Its settings.
     """
 
@@ -259,10 +259,10 @@ class StepVerdict:
 
     Args:
         index: The step, from 0.
-        label: What the judge says of it.
+        label: The judge's label.
         reward: The reward that the label was mapped to.
-        reason: Why.
-        flagged: The reply held no label that was offered; `label` is then `not_sure`.
+        reason: The judge's reasoning.
+        flagged: The reply contained none of the offered labels; `label` is then `not_sure`.
     """
 
     index: int
@@ -274,14 +274,14 @@ class StepVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """One thing that the goal asks for, and whether it was done.
+    """One requirement of the goal, and whether it was met.
 
     Args:
-        text: The criterion, in words.
+        text: The requirement.
         weight: Its weight relative to the others.
-        met: Whether it was done.
-        step: The state that shows it, from 0. None: no state does.
-        reason: Why.
+        met: Whether the requirement was met.
+        step: The index of the state that shows it, from 0. None: no state does.
+        reason: The judge's reasoning.
     """
 
     text: str
@@ -296,9 +296,9 @@ class FrameGrade:
     """A judge's description and grade of a frame.
 
     Args:
-        states: The states that look like this, from 0, ascending.
-        scores: One score, or one a criterion, from 1 to 5. Empty: the model's reply could not be
-            read.
+        states: The indices of the states that look like this, from 0, ascending.
+        scores: One score, or one per criterion, from 1 to 5. Empty: the model's reply could not be
+            parsed.
         description: What the frame shows.
     """
 
@@ -309,16 +309,16 @@ class FrameGrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedClaim:
-    """Something that the agent's answer says, looked up in the record.
+    """A claim in the agent's answer, compared with the record.
 
     Args:
-        kind: What it is.
-        text: The answer's words.
-        status: What the record has of it; `contradicted`: it has another value after the same
-            label.
-        step: The first state that shows it, or the other value; of an action, its step; from 0.
-            None: there is none.
-        reason: What else there is to know.
+        kind: The type of the claim.
+        text: The claim as it is in the answer.
+        status: The result of the comparison; `contradicted`: the record has another value after the
+            same label.
+        step: The index, from 0, of the first state that shows the claim or the other value; for an
+            action, its step. None: there is none.
+        reason: Further details.
     """
 
     kind: ClaimKind
@@ -330,13 +330,14 @@ class CheckedClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer to a question of one's own.
+    """The answer to a user-defined question.
 
     Args:
         question: The question.
-        value: True or False, a number, a label, or an object's fields. None: it cannot be told.
-        step: The state that shows it, from 0. None: no state that was shown does.
-        reason: Why.
+        value: True or False, a number, a label, or an object's fields. None: it could not be
+            determined.
+        step: The index of the state that shows it, from 0. None: no state shows it.
+        reason: The judge's reasoning.
     """
 
     question: str
@@ -347,18 +348,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Findings of a judge besides the outcome.
+    """A judge's findings besides the outcome.
 
     Args:
-        criteria: What the goal asks for.
-        process: The share of the criteria's weight that is met, in [0, 1].
-        not_executable: Why nobody could have done the task: a captcha, a login wall, an impossible
-            wish. None: it could be done.
-        side_effects: Changes that nobody asked for.
-        key_points: What must hold for the goal to be reached.
-        frames: The grades of all frames, by the last state of each.
-        claims: What the answer says, looked up in the record. Absent: not asked for.
-        answers: The answers to one's own questions. Absent: none were asked.
+        criteria: The requirements of the goal.
+        process: The fraction of the criteria's weight that is met, in [0, 1].
+        not_executable: Why the task could not be done: a captcha, a login wall, an impossible
+            request. None: it could be done.
+        side_effects: Unrequested changes.
+        key_points: The conditions for reaching the goal.
+        frames: The grades of all frames, identified by the last state of each.
+        claims: The claims in the answer, compared with the record. Absent: not requested.
+        answers: The answers to user-defined questions. Absent: there were none.
     """
 
     criteria: tuple[Criterion, ...] = ()
@@ -380,8 +381,8 @@ class Opinion:
         success: Its decision. None: it abstained.
         score: The probability of success, in [0, 1].
         unscored: Why it abstained.
-        reason: Its reason, in words.
-        usage: What it cost.
+        reason: The judge's reasoning.
+        usage: Its calls, tokens and cost.
     """
 
     judge: str
@@ -398,20 +399,20 @@ class Verdict:
 
     Args:
         id: The trajectory's id.
-        success: Whether the goal was reached. None exactly where `unscored` says why there is no
-            verdict.
+        success: Whether the goal was reached. None if and only if `unscored` is set.
         score: The probability of success, in [0, 1].
         unscored: Why there is no verdict.
-        reason: The judge's reason, in words.
-        steps: The judgements of single steps, for judges of steps.
-        rewards: One reward a step.
-        usage: What the judgement cost.
-        seconds: The judge's own time, in seconds, without waiting for its turn to call a model.
-        evaluator: Who judged.
+        reason: The judge's reasoning.
+        steps: The verdicts on single steps, for judges of steps.
+        rewards: One reward per step.
+        usage: Calls, tokens and cost of the judgement.
+        seconds: The judge's own time, in seconds, excluding time in the queue.
+        evaluator: The judge.
         key: Identifies judge and input, so that an equal judgement is not repeated.
-        findings: What the judge found besides the outcome.
-        opinions: What the combined judges said.
-        fitted_on: What a fitted judge has seen of this trajectory. None: nothing was fitted.
+        findings: The judge's findings besides the outcome.
+        opinions: The verdicts of the combined judges.
+        fitted_on: The closest data to this trajectory that the judge was fitted on: `run`, `task`,
+            `other` or `unknown`. None: the judge is not fitted.
 
     Raises:
         ValueError: There are both or neither of `success` and `unscored`, a score outside [0, 1],
@@ -442,7 +443,7 @@ class Verdict:
             raise ValueError("an unscored verdict carries no score and no rewards")
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: what judges and pages say is text in it, never markup."""
+        """Returns a card for notebooks; text from judges and pages is escaped."""
         from html import escape
 
         word = (
@@ -457,7 +458,7 @@ class Verdict:
         facts = [
             self.evaluator.name + (f", {self.evaluator.model}" if self.evaluator.model else ""),
             f"calls: {usage.calls}, tokens: {usage.prompt_tokens} + {usage.completion_tokens}",
-            # notebooks take $…$ for a formula
+            # notebooks would render $…$ as a formula
             "cost unknown" if usage.usd is None else f"{usage.usd:.4f} USD",
             f"{self.seconds:.1f} s",
         ]
@@ -486,10 +487,11 @@ class LabelRecord:
     Args:
         id: The trajectory's id.
         success: Whether the goal was reached. None: there is no decision.
-        source: Where it comes from: people (`human`), or an oracle.
-        annotator: Who decided.
+        source: The source: people (`human`), or an oracle.
+        annotator: The annotator's name.
         note: A remark.
-        undecided: Why there is no decision: nobody could have done the task, or not sure.
+        undecided: Why there is no decision, for example because the task could not be done, or the
+            annotator was not sure.
         steps: Labels of single steps.
         inclusion: The chance with which the trajectory was drawn for a label, in (0, 1], where
             chances were unequal. Absent: they were equal, or nobody drew.

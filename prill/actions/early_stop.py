@@ -13,13 +13,14 @@ _BY_VALUE = ("scroll", "press", "goto", "focus_tab", "stop", "answer")
 
 
 def same_action(one: Action, other: Action, *, compare_text: bool = False) -> bool:
-    """Whether two actions are the same for a loop detector: by element or point, not by wording.
+    """Returns whether a loop detector should treat two actions as the same.
 
-    What was typed is not compared, as in the original, unless `compare_text` (filling a field three
-    times in different ways then is no loop), or where nobody says into which field. Elements are
-    the same by number, role and name, whatever their state; for typing, by number and role, since
-    many fields are named by what they hold. (The original goes by the number alone, which on phones
-    is a place.)
+    Actions are compared by element or point, not by wording. As in the original, typed text is
+    ignored, unless `compare_text` is set or the action names no field. (With `compare_text`, typing
+    three different texts into one field is not a loop.) Elements are compared by number, role and
+    name, and their states are ignored. For typing, the name is ignored too, since many fields are
+    named after their content. (The original compares the number alone, which on phones only gives a
+    position.)
     """
     if one.kind != other.kind:
         return False
@@ -45,10 +46,11 @@ def _element(action: Action) -> object:
 class EarlyStop:
     """Decides after each step whether the episode should end, and why.
 
-    `unreadable`: so many actions in a row that could not be parsed (kind `other`); `repeats`: so
-    many equal actions in a row or, for typing, so many times in all. Both 3 in the original, which
-    knows no gestures: swiping, touching a point and waiting count only while they change nothing,
-    for lists are long.
+    The episode ends after `unreadable` consecutive actions that could not be parsed (kind `other`),
+    or after `repeats` consecutive equal actions. For typing, all equal actions of the episode
+    count, not only consecutive ones. Both limits are 3 in the original. The original has no
+    gestures; here, swipes, taps on a point and waits only count while the observation does not
+    change, because scrolling a long list is not a loop.
     """
 
     unreadable: int = 3
@@ -56,7 +58,7 @@ class EarlyStop:
     compare_text: bool = False
 
     def __call__(self, steps: Sequence[Step]) -> str | None:
-        """The reason, in a few words."""
+        """Returns the reason to stop as a short text, or None."""
         actions = [step.action for step in steps]
         if not actions:
             return None

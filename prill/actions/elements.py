@@ -1,7 +1,7 @@
-"""Resolves a bare element id, `click [17]` or `fill('a12', 'tea')`, by the page text.
+"""Resolves a bare element id, as in `click [17]` or `fill('a12', 'tea')`, from the page text.
 
-The page is one line an element, as WebArena's trees, BrowserGym's and prill's own have it:
-`[17] link 'Cart' focused: True`.
+The page text has one line per element, in the format of WebArena's accessibility trees, BrowserGym
+and prill: `[17] link 'Cart' focused: True`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _BRACKETED = re.compile(rf"\s*([A-Za-z_]+)\s*\[\s*({_ID})\s*\]")
 _CALLED = re.compile(
     rf"\s*([A-Za-z_]+)\s*\(\s*((?:bid|from_bid|element|element_id|index|ref)\s*=\s*)?(['\"]?)({_ID})\3\s*([,)])"
 )
-# The verbs whose first argument is an element: that of `stop [5]` is an answer, of `tab_focus(2)` a
-# tab.
+# Verbs whose first argument is an element. (The argument of `stop [5]` is an answer, that of
+# `tab_focus(2)` a tab.)
 _VERBS = {
     "check",
     "clear",
@@ -44,7 +44,7 @@ _VERBS = {
 _NAMED = re.compile(
     r"""(?:\[[^\]\n]*\][ \t]*)?(?P<role>[^\s'"\[\]]+)[ \t]+(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""  # noqa: E501
 )
-# What gives the element around it a name: its words and pictures.
+# Roles whose text names the enclosing element.
 _CONTENT = ("StaticText", "text", "img", "image")
 _PHONE_ID = re.compile(r" id: (\S+)")
 _MOST = 120
@@ -52,28 +52,27 @@ _MAX_LINES = 50
 
 
 def find_element(text: str, page_text: str) -> str | None:
-    """The element's role and name as the page has them, `link 'Cart'`; a name of more than 120
-    characters is cut.
+    """Returns an element's role and name as in the page text, such as `link 'Cart'`.
 
-    An element without a name is called by the words and pictures inside it, else by its role alone.
-    None when the action names no id, or the page does not have that id, or has it for different
-    elements.
+    A name of more than 120 characters is truncated. An element without a name is named after the
+    text and images inside it, or else by its role alone. Returns None if the action names no id, if
+    the page does not contain the id, or if several different elements have it.
     """
     id = element_id(text)
     if id is None or f"[{id}]" not in page_text:
         return None
-    # Blanks and tabs only: \s would take in line breaks, and long runs of empty lines quadratic
-    # time.
+    # Match spaces and tabs only: `\s` would match line breaks too, and then long runs of empty
+    # lines take quadratic time.
     places = re.finditer(rf"^([ \t]*)\[{id}\][ \t]*", page_text, re.MULTILINE)
     elements = {_element(page_text, place.end(), len(place[1])) for place in places}
     return (elements.pop() or None) if len(elements) == 1 else None
 
 
 def with_element(action: Action, page_text: str | None) -> Action:
-    """The action with its element's id, role and name as target, `[17] link 'Cart'`; unchanged
-    where the page lacks it.
+    """Returns the action with the element's id, role and name as target: `[17] link 'Cart'`.
 
-    The id stays: an element is not known by its name where there are several of that name.
+    The action is returned unchanged if the page does not contain the element. The target keeps the
+    id, because several elements may have the same name.
     """
     id, element = element_id(action.text), find_element(action.text, page_text or "")
     if element is None or action.target not in (None, id, f"[{id}]"):
@@ -82,7 +81,7 @@ def with_element(action: Action, page_text: str | None) -> Action:
 
 
 def element_id(text: str) -> str | None:
-    """The id that an action text names its element by: `17`, `a12`; None where it names none."""
+    """Returns the element id in an action's text, such as `17` or `a12`, or None."""
     if "[" not in text and "(" not in text:
         return None
     if (match := _BRACKETED.match(text)) and match[1].lower() in _VERBS:
@@ -90,7 +89,8 @@ def element_id(text: str) -> str | None:
     if (match := _CALLED.match(text)) is None:
         return None
     verb, keyword, quote, id, then = match.groups()
-    # `press('12', 'Enter')` is a key on an element, `press('5')` a key; `click(40, 60)` is a point.
+    # `press('12', 'Enter')` names an element and a key, `press('5')` only a key; `click(40, 60)`
+    # names a point.
     on_element = verb.lower() in _VERBS or (verb == "press" and then == ",")
     return id if on_element and (keyword or quote or then == ")") else None
 
@@ -111,7 +111,7 @@ def _element(page: str, start: int, depth: int) -> str:
 
 
 def _names_inside(page: str, start: int, depth: int) -> Iterator[str]:
-    """The words and pictures of the first lines that are indented below the one at `start`."""
+    """Yields the text and images of the lines indented below the line at `start`."""
     for _ in range(_MAX_LINES):
         start = page.find("\n", start) + 1
         line = _line(page, start) if start else ""

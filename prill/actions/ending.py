@@ -1,13 +1,13 @@
-"""How an agent ends a run, with its own claim of success: a claim, never a label."""
+"""Reads the agent's own claim of success from its final action. It is never used as a label."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# The key of a trajectory's metadata under which recordings keep that flag, true or false.
+# The metadata key that holds the agent's claim of success, true or false.
 CLAIMED_SUCCESS = "claimed_success"
-# The arguments that hold it: browser-use's `success`, the `status` of Qwen's `terminate`,
+# Arguments that hold the claim: browser-use's `success`, the `status` of Qwen's `terminate`,
 # AndroidWorld's `goal_status`.
 _KEYS = ("success", "status", "goal_status")
 _VALUES = {
@@ -19,7 +19,7 @@ _VALUES = {
 
 
 def claim_in(arguments: Mapping[str, object]) -> bool | None:
-    """The flag among the arguments of the call that ends a run; None without one."""
+    """Returns the success flag in the arguments of the call that ends a run, or None."""
     for key in _KEYS:
         value = arguments.get(key)
         if isinstance(value, str):
@@ -30,11 +30,11 @@ def claim_in(arguments: Mapping[str, object]) -> bool | None:
 
 
 def agent_claim(metadata: Mapping[str, Any]) -> bool | None:
-    """The flag that a recording keeps; None without one."""
+    """Returns the success flag from a recording's metadata, or None."""
     value = metadata.get(CLAIMED_SUCCESS)
     return value if isinstance(value, bool) else None
 
 
 def with_claim(metadata: Mapping[str, Any], claimed: bool | None) -> dict[str, Any]:
-    """The metadata of a recording with the flag, where there is one."""
+    """Returns a recording's metadata with the success flag added, unless the flag is None."""
     return dict(metadata) if claimed is None else {**metadata, CLAIMED_SUCCESS: claimed}

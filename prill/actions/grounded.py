@@ -1,4 +1,4 @@
-"""CogAgent's reply format: plan, next action, grounded operation (arXiv 2312.08914)."""
+"""Parses CogAgent's reply format: plan, next action, grounded operation (arXiv 2312.08914)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from prill.types import Point
 
 _OPERATION = re.compile(r"grounded operation\s*:", re.IGNORECASE)
 _BOX = re.compile(r"\[\[\s*(\d+)\s*,\s*(\d+)(?:\s*,\s*(\d+)\s*,\s*(\d+))?\s*\]\]")
-# The question that the 18B model was trained on (arXiv 2404.06474's code wraps every goal in it).
+# The question format that the 18B model was trained on. The code of arXiv 2404.06474 wraps every
+# goal in it.
 _QUESTION = re.compile(
     r'\s*What steps do I need to take to\s+"(.*)"\s*\?\s*\(with grounding\)\s*',
     re.DOTALL | re.IGNORECASE,
@@ -16,30 +17,32 @@ _QUESTION = re.compile(
 
 
 def split_reply(reply: str) -> tuple[str, str]:
-    """The text before the last "Grounded Operation:", and the operation after it; a reply without
-    that mark is both.
+    """Splits a reply at its last "Grounded Operation:" into the text before it and the operation.
+
+    A reply without that marker is returned as both parts.
     """
     *before, operation = _OPERATION.split(reply)
     return ("Grounded Operation:".join(before) if before else reply).strip(), operation.strip()
 
 
 def goal_of_question(text: str) -> str:
-    """The goal inside CogAgent's question
-    `What steps do I need to take to "GOAL"?(with grounding)`; else the text itself.
+    """Returns the goal inside CogAgent's question, or the text itself if it is not such a question.
+
+    The question is `What steps do I need to take to "GOAL"?(with grounding)`.
     """
     match = _QUESTION.fullmatch(text)
     return match[1] if match else text
 
 
 def thousandths(text: str) -> Point:
-    """The point of `[[x,y]]`, or the middle of the box `[[x1,y1,x2,y2]]`, read as thousandths of
-    the screen.
+    """Reads a point `[[x,y]]`, or the centre of a box `[[x1,y1,x2,y2]]`, in thousandths of the
+    screen.
 
     Returns:
         (x, y) as fractions of the screen's width and height, from the top left corner.
 
     Raises:
-        ValueError: There is no such place in the text, or it lies outside the screen.
+        ValueError: The text contains no point or box, or it lies outside the screen.
     """
     box = _BOX.search(text)
     if box is None:

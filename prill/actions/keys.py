@@ -1,9 +1,9 @@
 """Normalises key names (`ctrl+a`, `RETURN`, `arrow down`) to the browser's (`Control+a`).
 
-Agents that learnt on a Mac write `cmd` or `Meta` where other keyboards have Control. The record
-keeps what they wrote: `key_names` gives `Meta+a`. An environment presses what its machine has: in a
-browser, where Meta is no shortcut's key on Linux, `key_combination` gives `Control+a`, as WebArena
-does; on an iPhone, Meta is the command key (emulators/ios/screen.py).
+Agents trained on macOS write `cmd` or `Meta` where other systems use Control. `key_names` keeps
+Meta for the record: `Meta+a`. `key_combination` returns what a browser on Linux presses, where Meta
+is not a shortcut key: `Control+a`, as in WebArena. On an iPhone, Meta is the command key
+(emulators/ios/screen.py).
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ _NAMES = {
 
 
 def key_names(text: str) -> str:
-    """The key or combination in the names of browsers; a name that is not known stays. `Control++`
-    is Control and plus.
+    """Returns a key or combination in the browser's key names; unknown names are kept.
+
+    `Control++` is Control and plus.
     """
     return "+".join(_NAMES.get(part.lower().replace(" ", ""), part) for part in _parts(text))
 
 
 def key_combination(text: str) -> str:
-    """The keys that a browser on Linux presses: `key_names`, with Control for Meta."""
+    """Returns the keys that a browser on Linux presses: `key_names`, with Control for Meta."""
     return "+".join("Control" if part == "Meta" else part for part in _parts(key_names(text)))
 
 

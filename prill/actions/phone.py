@@ -8,35 +8,36 @@ from math import dist
 from prill.actions.grounded import thousandths
 from prill.types import Action, Platform, Point
 
-# Between touch and lift, as a fraction of the screen: further apart is a swipe. Two papers draw the
-# line in two places. arXiv 2404.06474's code: how recorded actions are told apart and shown.
+# If touch and lift are further apart than this fraction of the screen, the gesture is a swipe. Two
+# papers use different thresholds. The code of arXiv 2404.06474 classifies and shows recorded
+# actions with this one.
 SWIPE_DISTANCE = 0.05
-# Android in the Wild's action matching code (arXiv 2307.10088): what is carried out, and what is
-# compared.
+# Android in the Wild's action matching code (arXiv 2307.10088) executes and compares actions with
+# this threshold.
 TAP_DISTANCE = 0.04
-# Where the finger goes for a swipe that is named by its direction, from touch to lift. Two papers
-# again. The Android agent of arXiv 2404.06474's code: how such a swipe is carried out.
+# Start and end points of a swipe that is given only by its direction. Two papers use different
+# paths. The Android agent of arXiv 2404.06474's code executes these.
 SWIPES: dict[str, tuple[Point, Point]] = {
     "up": ((0.5, 0.5), (0.5, 0.2)),
     "down": ((0.5, 0.2), (0.5, 0.5)),
     "left": ((0.8, 0.5), (0.2, 0.5)),
     "right": ((0.2, 0.5), (0.8, 0.5)),
 }
-# Those to which Auto-UI (arXiv 2309.11436) normalises swipes: longer ones.
+# The longer paths to which Auto-UI (arXiv 2309.11436) normalises swipes.
 AUTO_UI_SWIPES: dict[str, tuple[Point, Point]] = {
     "up": ((0.5, 0.8), (0.5, 0.2)),
     "down": ((0.5, 0.2), (0.5, 0.8)),
     "left": ((0.8, 0.5), (0.2, 0.5)),
     "right": ((0.2, 0.5), (0.8, 0.5)),
 }
-# The simulator of arXiv 2404.06474 is an iPhone 14 (the 13 is as large): width and height in
-# points, which its actions count.
+# The simulator of arXiv 2404.06474 is an iPhone 14 (an iPhone 13 has the same size): width and
+# height in points, the unit of its action coordinates.
 IPHONE_POINTS = (390, 844)
-# What prompts call the phones.
+# How prompts refer to the devices.
 DEVICE_NAMES: dict[Platform, str] = {"android": "an Android phone", "ios": "an iPhone"}
-_MAX_CHARS = 10_000  # of an action that are read for gestures
-# With bounds: an agent may write anything, and a search through all of it for every beginning takes
-# minutes.
+_MAX_CHARS = 10_000  # maximum length of an action that is searched for gestures
+# The number of digits is bounded: agents may write any text, and an unbounded pattern can take
+# minutes on it.
 _NUMBER = r"(-?(?:\d{1,20}(?:\.\d{1,20})?|\.\d{1,20}))"
 _DUAL_POINT = re.compile("DualPoint.{0,60}?" + r"[^\d-]{1,60}?".join([_NUMBER] * 4), re.DOTALL)
 _TYPE_NAME = re.compile(r"Action Type:\s*(\w+)")
@@ -55,7 +56,7 @@ _KINDS = {
 
 
 def dual_points(text: str) -> tuple[Point, Point] | None:
-    """Touch and lift points of a DualPoint in the text; None where it has none."""
+    """Returns the touch and lift points of a DualPoint in the text, or None."""
     if (gesture := _DUAL_POINT.search(text[:_MAX_CHARS])) is None:
         return None
     x1, y1, x2, y2 = map(float, gesture.groups())
@@ -63,18 +64,19 @@ def dual_points(text: str) -> tuple[Point, Point] | None:
 
 
 def is_swipe(touch: Point, lift: Point, beyond: float = SWIPE_DISTANCE) -> bool:
-    """True when the two are further apart than `beyond`."""
-    # A rounding step below the limit: .50 to .55 is a distance of .05 on paper and a little more in
-    # binary.
+    """Returns True if the two points are further apart than `beyond`."""
+    # The tolerance absorbs rounding errors: in binary, the distance from .50 to .55 is slightly
+    # more than .05.
     return dist(touch, lift) > beyond + 1e-9
 
 
 def dual_point(
     touch: Point, lift: Point, *, swipe_beyond: float = SWIPE_DISTANCE, text: str = ""
 ) -> Action:
-    """A touch: a click, or a swipe when start and end are further apart than `swipe_beyond`.
+    """Returns the action of a touch: a swipe if the points are further apart than `swipe_beyond`,
+    else a click.
 
-    A place outside the screen is left out of the record; the text keeps it.
+    Points outside the screen are left out of the action but stay in its text.
     """
     text = text or (
         f"Action Type: DualPoint, Touch Point: ({touch[0]:.4f}, {touch[1]:.4f}), Lift Point: "
@@ -90,10 +92,10 @@ def dual_point(
 
 
 def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
-    """The action of "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), …"; kind `other` for an
-    unknown type.
+    """Parses "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), …"; unknown types become kind
+    `other`.
 
-    Give TAP_DISTANCE for an action that is to be carried out.
+    Pass TAP_DISTANCE for an action that will be executed.
     """
     if points := dual_points(text):
         return dual_point(*points, swipe_beyond=swipe_beyond, text=text)
@@ -107,10 +109,10 @@ def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
 
 
 def android_text(action: Action) -> str:
-    """The action as Android agents log it, "Action Type: …"; `parse_android` reads it back.
+    """Returns the action in the format of Android agents' logs, "Action Type: …".
 
-    What this form has no words for (a key other than Enter, an element without a place) stays as it
-    is in `text`.
+    `parse_android` reads it back. An action that the format cannot express (a key other than Enter,
+    an element without a point) is returned as its `text`.
     """
     if finger := finger_path(action):
         (x1, y1), (x2, y2) = finger
@@ -132,10 +134,10 @@ def android_text(action: Action) -> str:
 
 
 def finger_path(action: Action, place: Point | None = None) -> tuple[Point, Point] | None:
-    """Start and end of the touch for a click, swipe or scroll; None for anything else.
+    """Returns the start and end points of a click, swipe or scroll; None for other actions.
 
-    `place` stands in for the action's own point, for an action on an element. A scroll down is a
-    swipe up.
+    For an action on an element, `place` replaces the action's own point. Scrolling down is an
+    upward swipe.
     """
     start = place or action.point
     if action.kind == "click" and start is not None:
@@ -157,19 +159,20 @@ def finger_path(action: Action, place: Point | None = None) -> tuple[Point, Poin
 
 
 def _inside(start: float, way: float) -> tuple[float, float]:
-    """Begin and end of a movement along one axis, moved back on the screen as a whole: cut short it
-    would be a tap.
+    """Returns the start and end of a movement along one axis, shifted to lie on the screen.
+
+    The movement is shifted rather than clipped, because a clipped movement could become a tap.
     """
     end = min(1.0, max(0.0, start + way))
     return end - way, end
 
 
 def parse_ios(text: str) -> Action:
-    """The action behind an operation that the iOS agent of arXiv 2404.06474 logged.
+    """Parses an operation logged by the iOS agent of arXiv 2404.06474.
 
-    `tap [[x,y]]` is in thousandths of the screen, as its model gives places; two bare numbers are
-    points of an iPhone 14 (390 by 844), as its simulator commands have them. Words are looked for
-    in the order in which the original looks for them. An iPhone has no back button: `press back`
+    `tap [[x,y]]` is in thousandths of the screen, the unit of the agent's model. Two bare numbers
+    are points of an iPhone 14 (390 by 844), the unit of its simulator's commands. Keywords are
+    checked in the same order as in the original. An iPhone has no back button, so `press back`
     presses home, as in the original.
     """
     words = text.lower()
@@ -202,12 +205,12 @@ def _tapped(text: str) -> Point | None:
 
 
 def on_screen(point: Point) -> Point | None:
-    """The point, or None where it lies outside the screen."""
+    """Returns the point, or None if it lies outside the screen."""
     return point if all(0.0 <= c <= 1.0 for c in point) else None
 
 
 def typed_lines(text: str) -> list[str]:
-    """The lines to type between presses of Enter, without tabs and other control characters."""
+    """Splits text into the lines to type between presses of Enter, without control characters."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return [
         "".join(character for character in line if character >= " " and character != "\x7f")

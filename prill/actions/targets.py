@@ -14,10 +14,10 @@ _NUMBER = re.compile(r"\s*(?:\[([A-Za-z]*\d+)\]|(\d+)\s*\Z)")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An element as it is named: any part may be None. `name` keeps its quotes; states such as
-    `focused: True` are left out.
+    """The parsed name of an element; any part may be None.
 
-    BrowserGym's numbers have letters in front for elements in frames: `a12`.
+    `name` keeps its quotation marks. States such as `focused: True` are left out. BrowserGym's
+    numbers have a letter prefix for elements in frames: `a12`.
     """
 
     number: str | None = None
@@ -26,9 +26,7 @@ class Target:
 
     @property
     def label(self) -> tuple[str, str] | None:
-        """Role and name, by which people know an element; None when either is not said, or the name
-        is empty.
-        """
+        """Returns role and name, or None if either is missing or the name is empty."""
         return (
             None
             if self.role is None or self.name is None or len(self.name) <= 2
@@ -37,8 +35,9 @@ class Target:
 
 
 def read_target(text: str) -> Target:
-    """The parts of a target, or of one line of an observation. Of a line in another form, what can
-    be read.
+    """Parses a target, or one line of an observation.
+
+    From a line in another format, it returns the parts that it recognises.
     """
     if line := _LINE.match(text):
         return Target(line["number"], line["role"], line["name"])

@@ -52,7 +52,7 @@ _KINDS = {
         "stop": "stop done finish finished terminate complete report_infeasible fail infeasible",
     }.items()
 }
-# The kind of action that a tool's name stands for; what is not named here is kind `other`.
+# Maps a tool's name to its action kind. Tools that are not listed are of kind `other`.
 KINDS: Mapping[str, str] = {name: kind for kind, names in _KINDS.items() for name in names}
 # Servers and libraries put their own names before a tool's: mcp__playwright__browser_click,
 # computer.click.
@@ -91,7 +91,7 @@ _TARGET_KEYS = (
 _START_KEYS = ("start_coordinate", "coordinate", "coordinates", "position", "point", "start")
 _END_KEYS = ("end_coordinate", "coordinate2", "end", "to")
 _MAX_SIDE = 1e6  # pixels
-COMPUTER = "computer_call"  # the type of such an item of OpenAI's Responses
+COMPUTER = "computer_call"  # the item type in OpenAI's Responses API
 _NO_VALUE = frozenset(
     {
         "click",
@@ -109,10 +109,11 @@ _NO_VALUE = frozenset(
 def tool_action(
     name: str, arguments: Mapping[str, object] | str, size: tuple[float, float] | None = None
 ) -> Action:
-    """The action of one call; `text` is the whole call in a readable form.
+    """Converts one tool call to an action, whose `text` is the whole call in readable form.
 
-    `arguments` is a JSON object, or its text as the model wrote it. `size` is that of the screen in
-    the unit of the coordinates; without it, and outside it, places stay in the text.
+    `arguments` is a JSON object, or its text as the model wrote it. `size` is the screen size in
+    the unit of the coordinates. Without a size, or for points outside the screen, the coordinates
+    only stay in the text.
     """
     values = parsed(arguments)
     if values is None:
@@ -131,7 +132,7 @@ def tool_action(
         size,
     )
     if kind == "drag" and end is None:
-        # one place alone is where a drag begins or where it ends, depending on who wrote it
+        # some formats give only the start of a drag, others only its end
         start = None
     return Action(
         kind,
@@ -148,7 +149,7 @@ def tool_action(
 def response_call(
     name: str, arguments: Mapping[str, object] | str, size: tuple[float, float] | None = None
 ) -> Action:
-    """The action of a call in OpenAI's Responses.
+    """Converts a call in OpenAI's Responses API to an action.
 
     Args:
         name: The function's name; `COMPUTER` for a `computer_call`, with one of its actions as
@@ -178,13 +179,13 @@ def response_call(
 
 
 def detect_kind(name: str) -> str:
-    """The action kind of a tool's name, without its prefix."""
+    """Returns the action kind for a tool's name, ignoring its prefix."""
     word = _CAMEL_CASE.sub("_", _PREFIX.sub("", name.strip())).lower().replace("-", "_")
     return KINDS.get(word) or KINDS.get(_FAMILY.sub("", word), "other")
 
 
 def scroll_direction(x: object, y: object) -> str:
-    """The direction of a wheel's turn: `x` to the right and `y` down, in pixels."""
+    """Returns the direction of a wheel scroll; `x` is to the right and `y` down, in pixels."""
     across, down = (delta if isinstance(delta, int | float) else 0 for delta in (x, y))
     if abs(across) > abs(down):
         return "right" if across > 0 else "left"
@@ -192,8 +193,9 @@ def scroll_direction(x: object, y: object) -> str:
 
 
 def screen_size(tools: Iterable[object]) -> tuple[float, float] | None:
-    """The screen's width and height where one of the tools' definitions states it (`display_width`,
-    `display_width_px`).
+    """Returns the screen's width and height from the tools' definitions, or None.
+
+    The size is read from `display_width` or `display_width_px`, and the matching heights.
     """
     for tool in tools:
         if not isinstance(tool, Mapping):
@@ -211,20 +213,22 @@ def screen_size(tools: Iterable[object]) -> tuple[float, float] | None:
 
 
 def fraction(x: object, y: object, size: tuple[float, float] | None) -> Point | None:
-    """A place as fractions of the screen; None when it is no number, lies outside, or the size is
+    """Returns a point as fractions of the screen.
+
+    Returns None if a coordinate is not a number, the point lies outside the screen, or the size is
     unknown.
     """
     if size is None or not isinstance(x, int | float) or not isinstance(y, int | float):
         return None
     try:
         point = (x / size[0], y / size[1])
-    except OverflowError:  # an integer beyond all floats
+    except OverflowError:  # an integer too large for a float
         return None
     return point if all(0.0 <= c <= 1.0 for c in point) else None
 
 
 def parsed(arguments: Mapping[str, object] | str) -> Mapping[str, object] | None:
-    """The arguments of a call, which models write as text; None for a text that is no JSON
+    """Parses the arguments of a call, which models write as text; None if the text is not a JSON
     object.
     """
     if not isinstance(arguments, str):

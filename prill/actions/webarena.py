@@ -1,4 +1,4 @@
-"""WebArena's action grammar (arXiv 2307.13854): parsed and formatted."""
+"""Parses and formats actions in WebArena's grammar (arXiv 2307.13854)."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ _NUMBER = re.compile(r"\[?(\d+)\]?")
 
 
 class UnreadableActionError(ValueError):
-    """The text is not an action of the grammar. The message says what was expected and can be shown
-    to an agent.
+    """Raised for text that is not an action of the grammar.
+
+    The message says what was expected and can be shown to an agent.
     """
 
 
 def parse_action(text: str) -> Action:
-    """The action as logs have it, with `text` as it was written; kind `other` for what is no known
-    verb in this grammar.
+    """Parses an action from a log and keeps its `text`; unknown verbs become kind `other`.
 
-    `target` is the element's description where the text has one, else its number. Enter after
-    typing is not kept.
+    `target` is the element's description if the text has one, else its number. Whether Enter was
+    pressed after typing is not kept.
     """
     text = text.strip()
     call, element = text, None
@@ -85,12 +85,12 @@ def parse_action(text: str) -> Action:
 
 
 def read_action(text: str) -> Action:
-    """The action that an agent wrote, ready for a browser: `target` is `[number]`, and Enter is a
-    line break after the text.
+    """Parses an action that an agent wrote into one that a browser can execute.
 
-    Read as WebArena reads it: the verb is what precedes the first bracket, else the first word;
-    `type` presses Enter unless it ends in `[0]`; `stop` without a bracket has the empty answer.
-    Raises UnreadableActionError for everything else.
+    `target` is `[number]`, and Enter is a line break after the text. The rules are WebArena's: the
+    verb is the text before the first bracket, else the first word; `type` presses Enter unless it
+    ends in `[0]`; `stop` without a bracket has an empty answer. Raises UnreadableActionError for
+    anything else.
     """
     text = text.strip()
     verb = text.partition("[")[0].strip() if "[" in text else (text.split() or [""])[0]
@@ -112,7 +112,7 @@ def read_action(text: str) -> Action:
         and named[1].startswith(f"[{named[2]}]")
         and named[1].rstrip().endswith("]")
     ):
-        rest = named[1].rstrip()  # agents repeat what the log showed them
+        rest = named[1].rstrip()  # agents copy the format of the log
     if verb == "type" and not rest.endswith(("[0]", "[1]")):
         rest += " [1]"
     arguments = _ARGUMENTS[verb].match(rest)
@@ -135,10 +135,10 @@ def read_action(text: str) -> Action:
 
 
 def write_action(action: Action, number: str | None = None) -> str | None:
-    """The action as an agent writes it; `read_action` reads it back. `number` is that of its
-    element.
+    """Formats the action as an agent writes it; `read_action` reads it back.
 
-    None for what the grammar has no words for. An answer is a `stop`.
+    `number` is the number of the action's element. Returns None if the grammar cannot express the
+    action. An answer becomes a `stop`.
     """
     verb = "stop" if action.is_final else _VERBS.get(action.kind)
     if verb is None or (verb in _ON_ELEMENTS and number is None):
@@ -152,11 +152,10 @@ def write_action(action: Action, number: str | None = None) -> str | None:
 
 
 def describe(action: Action, observation_text: str | None) -> str:
-    """The action as WebArena's logs have it, with the element in the words of the page's text:
-    `click [7] where [7] is …`.
+    """Formats the action as in WebArena's logs: `click [7] where [7] is …`.
 
-    An element that the text does not have is said to be missing. Actions that WebArena does not
-    know keep their own text.
+    The element is described by its line in the observation text. If the text does not contain the
+    element, the result says so. Actions that WebArena does not have keep their own text.
     """
     if (
         action.kind in _ON_ELEMENTS
@@ -183,16 +182,15 @@ def describe(action: Action, observation_text: str | None) -> str:
 
 
 def element_line(number: str, observation_text: str) -> str | None:
-    """The line of an element without its number: `link 'Cart' focused: True`; None when the text
-    has no such element.
-    """
+    """Returns the line of an element without its number, `link 'Cart' focused: True`, or None."""
     match = re.search(rf"^\s*\[{re.escape(number)}\] *(.*)$", observation_text, re.MULTILINE)
     return match[1].rstrip() if match else None
 
 
 def split_answer(text: str | None) -> tuple[str | None, str | None]:
-    """The agent's own answer, and why the harness ended the run: words like `Early stop: …` are not
-    the agent's.
+    """Splits a final text into the agent's own answer and the harness's reason to end the run.
+
+    Texts such as `Early stop: …` come from the harness, not from the agent.
     """
     if not text:
         return None, None
@@ -200,11 +198,11 @@ def split_answer(text: str | None) -> tuple[str | None, str | None]:
 
 
 def _short(text: str) -> str:
-    # cut after quoting: an unprintable character becomes up to ten
+    # truncate after quoting, because `repr` can turn an unprintable character into ten
     quoted = repr(" ".join(text.split()))
     return quoted if len(quoted) <= 82 else f"{quoted[:80]}…{quoted[-1]}"
 
 
 def join_sites(sites: tuple[str, ...]) -> str | None:
-    """The site, `multi` for several, None for none."""
+    """Returns the name of the only site, `multi` for several sites, or None for none."""
     return "multi" if len(sites) > 1 else next(iter(sites), None)

@@ -1,8 +1,8 @@
 """Batch judging: request files for `vllm run-batch`, OpenAI's and Anthropic's batch APIs.
 
-`write` makes the files, `submit` and `fetch` carry them to a batch API and back, `collect` makes
-verdicts. Judges know nothing of it: they are run as ever, with the answers that are there in the
-place of an endpoint; what is missing is written down.
+`write` writes the request files, `submit` and `fetch` exchange them with a batch API, and `collect`
+makes verdicts. Judges are not aware of batches: they run as usual, with stored answers in place of
+an endpoint. Requests without a stored answer are written to the next request files.
 """
 
 from __future__ import annotations

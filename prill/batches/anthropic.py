@@ -1,8 +1,8 @@
 """Converts requests and results to and from Anthropic's Message Batches API.
 
-Requests are written once, in OpenAI's form; what the Messages API has no field for
-(log-probabilities, seed, how closely to look at an image) is left out, as Anthropic's own
-OpenAI-compatible endpoint leaves it out. So scores are 0 or 1.
+Request files are always in OpenAI's format. Fields that the Messages API lacks (log-probabilities,
+seed, image detail) are dropped, as Anthropic's own OpenAI-compatible endpoint does. Scores are
+therefore 0 or 1.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ _STATUS = {
     "overloaded_error": 529,
 }
 _SAME = ("model", "temperature", "top_p", "top_k")
-_CLOCKS = timedelta(minutes=5)  # by which ours and theirs may differ
+_CLOCKS = timedelta(minutes=5)  # maximum difference between the local and the server's clock
 
 
 def message_params(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A body for `/chat/completions` as parameters of the Messages API. Raises InputError for a
-    content that it cannot take.
+    """Converts a body for `/chat/completions` to parameters of the Messages API.
+
+    Raises InputError for content that the API does not accept.
     """
     from anthropic import transform_schema
 
@@ -78,8 +79,9 @@ def message_params(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer_line(batch: str, result: MessageBatchIndividualResponse) -> dict[str, Any]:
-    """A result as a line of answers in OpenAI's form. Its id is of this batch alone: the next may
-    fail in the same words.
+    """Converts a result to an answer line in OpenAI's format.
+
+    The line's id contains the batch id, because a later batch may fail with the same text.
     """
     line: dict[str, Any] = {
         "id": f"{batch}-{result.custom_id}",
@@ -99,7 +101,10 @@ def answer_line(batch: str, result: MessageBatchIndividualResponse) -> dict[str,
 
 
 async def create(client: anthropic.AsyncAnthropic, path: Path) -> MessageBatch:
-    """Submits a file of requests once; an interrupted attempt may have created the batch."""
+    """Submits a request file once.
+
+    If it is interrupted, the batch may still have been created.
+    """
     requests = [_wanted(path, number, request) for number, request in _requests(path)]
     return await client.with_options(max_retries=0).messages.batches.create(requests=requests)  # type: ignore[arg-type]
 
@@ -107,14 +112,13 @@ async def create(client: anthropic.AsyncAnthropic, path: Path) -> MessageBatch:
 async def created_since(
     client: anthropic.AsyncAnthropic, moment: datetime, path: Path, taken: Iterable[str | None]
 ) -> MessageBatch | None:
-    """The batch of a file of requests that was made after this moment and is none of `taken`: one
-    whose name was lost.
+    """Finds the batch that was created for a request file after a given time, if its id was lost.
 
-    What a batch asks is told only by its results. One under way may be of as many other requests:
-    see `belongs_to`.
+    Batches in `taken` are skipped. Only the results of a batch show its requests, so a running
+    batch is matched by its number of requests alone; `belongs_to` verifies it later.
     """
     known, requests = set(taken), len(_ids(path))
-    async for batch in client.messages.batches.list(limit=100):  # the newest first
+    async for batch in client.messages.batches.list(limit=100):  # newest first
         if batch.created_at < moment - _CLOCKS:
             return None
         counts = batch.request_counts
@@ -127,7 +131,7 @@ async def created_since(
 
 
 async def belongs_to(client: anthropic.AsyncAnthropic, batch: MessageBatch, path: Path) -> bool:
-    """Tells whether an ended batch is of a file's requests; True while that is unknown."""
+    """Returns whether an ended batch belongs to a request file; True as long as that is unknown."""
     if not batch.results_url:
         return True
     results = await client.messages.batches.results(batch.id)
@@ -140,14 +144,14 @@ async def belongs_to(client: anthropic.AsyncAnthropic, batch: MessageBatch, path
 
 
 async def write_results(client: anthropic.AsyncAnthropic, id: str, target: Path) -> None:
-    """Writes the results of a batch that has ended, as lines of answers."""
+    """Writes the results of an ended batch as answer lines."""
     with target.open("wb") as file:
         async for result in await client.messages.batches.results(id):
             file.write(msgspec.json.encode(answer_line(id, result)) + b"\n")
 
 
 def now() -> str:
-    """The moment, as the folder notes it before a batch is made."""
+    """Returns the current time in the format that the batch folder stores."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -1,8 +1,8 @@
-"""The batch folder: the judge, the request files by stage, and the answers so far.
+"""The batch folder: the judge, the request files by stage, and the answers received so far.
 
-A line of a request file is that of OpenAI's batch API, which `vllm run-batch` takes too. Its
-`custom_id` is the hash of the request itself, so an answer belongs to whatever asks the very same;
-`batch.json` says what has become of each file.
+Request files are in the format of OpenAI's batch API, which `vllm run-batch` accepts too. The
+`custom_id` of a request is its hash, so an answer applies to every equal request. `batch.json`
+records the state of each file.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"
 _ANSWERS = "answers"
-_LATER = 10**9  # nanoseconds: more than what file systems round times to
+_LATER = 10**9  # nanoseconds: more than the timestamp resolution of file systems
 _FORMAT = "prill batch 1"
-# What OpenAI's documentation of the batch API allows for one file.
+# Limits of one file, from OpenAI's documentation of the batch API.
 MAX_REQUESTS, MAX_BYTES = 50_000, 200_000_000
 URL = "/v1/chat/completions"
-# Errors of requests that were never carried out: they are written again.
+# Error codes of requests that were never executed and must be written again.
 _NOT_DONE = ("batch_expired", "batch_cancelled")
 _ID_BYTES = 16
 Api = Literal["openai", "anthropic"]
@@ -49,11 +49,12 @@ Api = Literal["openai", "anthropic"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFile:
-    """A file of requests, all for one model. `upload` and `batch` are its ids at a batch API;
-    `fetched`: its answers are here.
+    """A request file, all for one model.
 
-    `api` is the batch API it was handed in at; Anthropic's takes no files, so `upload` is the
-    moment before the batch was made. `status` is what the batch API said last.
+    `upload` and `batch` are its ids at a batch API. `fetched` is true once its answers are in the
+    folder. `api` is the batch API that it was submitted to. Anthropic's API has no file uploads, so
+    there `upload` is the time before the batch was created. `status` is the last status that the
+    API returned.
     """
 
     name: str
@@ -71,11 +72,12 @@ class RequestFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The content of `batch.json`. `limit` bounds the number of trajectories.
+    """The content of `batch.json`.
 
-    `judge` describes the judge for the command that made the folder; empty: it was made in Python.
-    `secret` makes the codes of quotations, so that the same request is written again; it goes to
-    nobody.
+    `limit` is the maximum number of trajectories. `judge` is the judge's description for the
+    command that created the folder; it is empty if the folder was created from Python. `secret`
+    determines the quotation codes, so that equal requests are written identically; it is never
+    sent.
     """
 
     format: str = _FORMAT
@@ -88,28 +90,30 @@ class Manifest:
 
 
 def expect_free(path: Path) -> bool:
-    """Whether a batch may begin in the folder; False where one has begun. Raises UsageError for
-    other contents.
+    """Returns True if a new batch may start in the folder, and False if it already holds one.
+
+    Raises UsageError if the folder holds anything else.
     """
     if os.path.exists(path / MANIFEST):
         return False
     if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(
-            f"{path}: holds something else than a batch; name a new folder", parameters=("output",)
+            f"{path}: contains files that are not a batch; choose a new folder",
+            parameters=("output",),
         )
     return True
 
 
 class BatchFolder(LockedFolder):
-    """A batch folder that is worked on, by one process at a time.
+    """A batch folder, opened for writing by one process at a time.
 
     Args:
         path: The folder.
-        evaluator: The judge that the requests are for: the folder is made where it does not exist.
-            None: the folder exists already.
-        trajectories: Trajectory files, added to those that were given before.
-        limit: The most trajectories to read, from the first on. None: all.
-        judge: The judge's description, kept so that it can be made again. None: not kept.
+        evaluator: The judge that the requests are for; a missing folder is created. None: the
+            folder must exist.
+        trajectories: Trajectory files to add to those that were given before.
+        limit: The maximum number of trajectories, counted from the first. None: all.
+        judge: The judge's description, stored so that the judge can be recreated. None: not stored.
 
     Raises:
         UsageError: Another process works on the folder, it belongs to another judge, or it is not a
@@ -127,7 +131,7 @@ class BatchFolder(LockedFolder):
     ) -> None:
         self.path = Path(path)
         file = self.path / MANIFEST
-        # no OSError for a name that is too long
+        # unlike Path.exists, returns False for a name that is too long
         if evaluator is not None and not os.path.exists(file):
             expect_free(self.path)
             make_folder(file)
@@ -147,7 +151,7 @@ class BatchFolder(LockedFolder):
                     self.expect(evaluator)
                     self._note(trajectories, limit, judge or {})
             elif evaluator is None:
-                raise UsageError(f"{path}: is no folder of a batch: it has no {MANIFEST}")
+                raise UsageError(f"{path}: not a batch folder: it has no {MANIFEST}")
             else:
                 self.manifest = Manifest(
                     evaluator=evaluator,
@@ -159,13 +163,13 @@ class BatchFolder(LockedFolder):
             on_failure.pop_all()
 
     def expect(self, evaluator: EvaluatorInfo) -> None:
-        """Checks that the requests are those of a judge.
+        """Checks that the requests belong to a judge.
 
         Args:
             evaluator: The judge.
 
         Raises:
-            UsageError: They are those of another judge or other settings.
+            UsageError: They belong to another judge or to other settings.
         """
         if changes := list_differences(self.manifest.evaluator, evaluator):
             raise UsageError(
@@ -179,8 +183,10 @@ class BatchFolder(LockedFolder):
         limit: int | None,
         judge: Mapping[str, Any],
     ) -> None:
-        """Notes what is judged. Raises UsageError when the judge was described in another way: its
-        model may be elsewhere.
+        """Stores which files are judged, and the judge's description.
+
+        Raises UsageError if the description differs from the stored one, because the model could be
+        another one.
         """
         there, now = dict(_leaves(self.manifest.judge)), dict(_leaves(judge))
         if changes := sorted(key for key in {*there, *now} if there.get(key) != now.get(key)):
@@ -209,7 +215,7 @@ class BatchFolder(LockedFolder):
         self._save()
 
     def take(self, path: str | os.PathLike[str]) -> list[str]:
-        """Copies a file of answers into the folder, once.
+        """Copies an answer file into the folder, unless it is already there.
 
         Args:
             path: The file of answers.
@@ -218,7 +224,7 @@ class BatchFolder(LockedFolder):
             A sentence for each line that cannot be read.
 
         Raises:
-            UsageError: The file holds no answer to this batch.
+            UsageError: The file contains no answer to this batch.
         """
         try:
             with Path(path).open("rb") as file:
@@ -232,7 +238,7 @@ class BatchFolder(LockedFolder):
                     with writing(target) as copy:
                         while block := file.read(1 << 20):
                             copy.write(block)
-                    # the clock was set back, and the order is that of coming
+                    # keep the order of arrival if the clock was set back
                     if target.stat().st_mtime_ns <= newest:
                         os.utime(target, ns=(newest + _LATER, newest + _LATER))
                 return problems
@@ -240,13 +246,14 @@ class BatchFolder(LockedFolder):
             raise UsageError(f"{path}: {error.strerror}") from None
 
     def answer_files(self) -> list[Path]:
-        """The files of answers, oldest first."""
+        """Returns the answer files, oldest first."""
         files = (self.path / _ANSWERS).glob("*.jsonl")
         return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 
     def written(self) -> Iterator[tuple[str, bool]]:
-        """The ids of all requests, again for each time that one was written, and whether all of
-        that file was answered.
+        """Yields each written request's id, and whether its file was completely answered.
+
+        An id occurs once for each time that the request was written.
         """
         for entry in self.manifest.files:
             path = self.path / entry.name
@@ -268,7 +275,7 @@ class BatchFolder(LockedFolder):
                     is_ours = extract_answer(line)[0] in ours
                     known, others = known + is_ours, others + (not is_ours)
             except InputError as error:
-                problems.append(f"{path}:{number}: no answer of a batch ({error})")
+                problems.append(f"{path}:{number}: not a batch answer ({error})")
         if not known and (others or problems):
             what = f"answers {others} requests, none of them" if others else "holds no answers"
             raise UsageError(f"{path}: {what} of this batch; name another file")
@@ -284,7 +291,7 @@ class BatchFolder(LockedFolder):
 
 
 def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested tables by their dotted paths."""
+    """Yields the values of nested tables with their dotted paths."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{above}{key}.")
@@ -293,7 +300,7 @@ def _leaves(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def _shown(value: object) -> object:
-    """An option in words; the query of an address may hold a key."""
+    """Returns an option's value for a message, without a URL's query, which may contain a key."""
     return re.sub(r"\?.*", "?…", value) if isinstance(value, str) and "://" in value else value
 
 
@@ -301,7 +308,7 @@ def _read_manifest(file: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{file}: no description of a batch ({error})") from None
+        raise UsageError(f"{file}: not a valid batch description ({error})") from None
     if manifest.format != _FORMAT:
         raise UsageError(
             f"{file}: is in the form {manifest.format!r}, and this prill reads {_FORMAT!r}"
@@ -310,8 +317,9 @@ def _read_manifest(file: Path) -> Manifest:
 
 
 class StageWriter(Closing):
-    """The requests of the next stage, in as many files as models and the limits of batch APIs want;
-    whole, or not there.
+    """Writes the requests of the next stage atomically.
+
+    Requests are split by model and by the size limits of batch APIs.
     """
 
     def __init__(
@@ -341,7 +349,7 @@ class StageWriter(Closing):
         self.count += 1
 
     def finish(self) -> None:
-        """Moves the files into place and records them."""
+        """Moves the files to their final names and records them."""
         for part in self._parts:
             with failures(part.target):
                 part.file.flush()
@@ -351,7 +359,7 @@ class StageWriter(Closing):
             self._folder.update(*(part.described(self.stage) for part in self._parts))
 
     def close(self) -> None:
-        """Drops the files that are not in place."""
+        """Deletes the files that were not finished."""
         for part in self._parts:
             part.file.close()
             part.path.unlink(missing_ok=True)
@@ -363,7 +371,7 @@ class _Model:
 
 
 class _Part:
-    """A file of requests that is not whole yet."""
+    """A request file that is not finished."""
 
     def __init__(self, target: Path, key: tuple[str, str, str]) -> None:
         self.target, self.key = target, key
@@ -373,7 +381,7 @@ class _Part:
             self.file: IO[bytes] = self.path.open("xb")
 
     def described(self, stage: int) -> RequestFile:
-        """The entry of the manifest."""
+        """Returns the file's manifest entry."""
         base_url, api_key_env, model = self.key
         return RequestFile(
             name=self.target.name,
@@ -404,10 +412,9 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 def extract_answer(data: bytes) -> tuple[str, int, bytes, bool]:
-    """Of a line of answers: whose it is, the status, the body, and whether the request was carried
-    out at all.
+    """Parses an answer line into request id, status, body, and whether the request was executed.
 
-    Raises InputError for what is no such line.
+    Raises InputError for any other line.
     """
     try:
         line = _decode_line(data)
@@ -430,12 +437,11 @@ def extract_answer(data: bytes) -> tuple[str, int, bytes, bool]:
 
 
 class Answers:
-    """Which requests were written, and where the answers are that have come. Neither is held in
-    memory.
+    """An index of written requests and received answers, kept on disk.
 
-    Lines of answers that cannot be read are passed over: what they answered counts as not carried
-    out once all of its batch was fetched, and so does what a batch has no line for. With
-    `retry_failed`, failed requests do, too.
+    Unreadable answer lines are skipped. Once a batch is completely fetched, its requests without a
+    readable answer count as not executed. With `retry_failed`, failed requests count as not
+    executed too.
     """
 
     def __init__(self, folder: BatchFolder, *, retry_failed: bool = False) -> None:
@@ -457,12 +463,12 @@ class Answers:
 
     @property
     def written(self) -> int:
-        """How many different requests there are."""
+        """Returns the number of different requests."""
         return int(self._db.execute("SELECT COUNT(*) FROM written").fetchone()[0])
 
     @property
     def waiting(self) -> int:
-        """The number of requests without an answer."""
+        """Returns the number of requests without an answer."""
         answered = "SELECT id FROM answers WHERE kind != 'not done'"
         return int(
             self._db.execute(
@@ -471,8 +477,8 @@ class Answers:
         )
 
     def get(self, id: str) -> tuple[int, bytes] | None:
-        """Status and body of the first good answer, else of the last that failed; None when none
-        has come.
+        """Returns status and body of the first good answer, else of the last failed one, or
+        None.
         """
         kinds = "'good'" if self._retry else "'good', 'failed'"
         row = self._db.execute(
@@ -488,7 +494,7 @@ class Answers:
         return status, body
 
     def wants(self, id: str) -> bool:
-        """Tells whether the request must be written: new, or not carried out before."""
+        """Returns whether the request must be written: it is new, or was not executed."""
         row = self._db.execute("SELECT times, fetched FROM written WHERE id = ?", (id,)).fetchone()
         if row is None:
             return True
@@ -500,14 +506,17 @@ class Answers:
         return bool(undone + max(0, row[1] - lines) >= row[0])
 
     def note_written(self, id: str, *, fetched: bool = False) -> None:
-        """The request has been written once more; `fetched`: all answers of its file are there."""
+        """Records that a request was written once more.
+
+        `fetched`: all answers to its file have been received.
+        """
         again = (
             "ON CONFLICT (id) DO UPDATE SET times = times + 1, fetched = fetched + excluded.fetched"
         )
         self._db.execute(f"INSERT INTO written VALUES (?, 1, ?) {again}", (id, int(fetched)))
 
     def close(self) -> None:
-        """Drops the temporary database."""
+        """Deletes the temporary database."""
         self._db.close()
 
     def _read(self, number: int, path: Path) -> None:
@@ -527,7 +536,7 @@ class Answers:
 
 
 def request_id(body: bytes, base_url: str) -> str:
-    """The `custom_id` of a request: the hash of what is asked, and where."""
+    """Returns the `custom_id` of a request: a hash of its body and its endpoint."""
     digest = hashlib.blake2b(f"{base_url}\0".encode(), digest_size=_ID_BYTES)
     digest.update(body)
     return digest.hexdigest()

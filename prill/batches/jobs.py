@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     import openai
 
 Say = Callable[[str], None]
-# What ends a batch, in OpenAI's words and in Anthropic's.
+# Final batch statuses of OpenAI and Anthropic.
 ENDED = ("completed", "expired", "cancelled", "failed", "ended")
-_SECONDS = 600.0  # for one request: a file of 200 MB takes a while
-# in a batch's metadata: the hash of its file, so that no file becomes two batches
+_SECONDS = 600.0  # timeout of one request: uploading a 200 MB file takes a while
+# metadata key for the hash of a batch's file, which prevents a second batch for the same file
 _TAG = "prill_requests"
 _ANTHROPIC = "anthropic.com"
 
 
 class BatchError(EndpointError):
-    """Errors of some files, one line each; the others were handled.
+    """Raised after all files were processed if some had problems; one line per problem.
 
-    `under_way`: how many batches of the others go on.
+    `under_way`: the number of other batches that are still running.
     """
 
     def __init__(self, problems: Mapping[str, str], under_way: int = 0) -> None:
@@ -47,25 +47,26 @@ class BatchError(EndpointError):
 async def submit(
     folder: BatchFolder, say: Say = lambda words: None, *, api: Api | None = None
 ) -> int:
-    """Submits the request files that are not submitted yet.
+    """Submits the request files that have not been submitted yet.
 
     After any failure the next call resumes: no file becomes two batches. A file with a problem does
     not stop the others.
 
     Args:
         folder: An open batch folder.
-        say: Called with a sentence for each file: its name, the number of requests and the batch.
-        api: The batch API of the endpoint. None: that of earlier files for this address, else
-            Anthropic's where the address is Anthropic's, and OpenAI's elsewhere.
+        say: Called for each file with a sentence that contains its name, the number of requests and
+            the batch.
+        api: The batch API of the endpoint. None: the API used before for this address, else
+            Anthropic's for Anthropic's address and OpenAI's for any other.
 
     Returns:
-        How many files of the folder are submitted by now.
+        The number of submitted files in the folder.
 
     Raises:
         BatchError: Some files had problems; raised after all were tried.
         MissingExtraError: The package of the batch API is not installed.
     """
-    expect_place(folder.path, "a batch")  # what is submitted must be noted
+    expect_place(folder.path, "a batch")  # submissions must be recorded
     problems, closed = dict[str, str](), set[_Door]()
     earlier = {file.base_url: file.api for file in folder.manifest.files if file.api is not None}
     for entry in folder.manifest.files:
@@ -98,10 +99,10 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
 
     Args:
         folder: An open batch folder.
-        say: Called with a sentence for each batch.
+        say: Called for each batch with a sentence.
 
     Returns:
-        How many batches are still running.
+        The number of batches that are still running.
 
     Raises:
         BatchError: Some batches had problems; raised after all were tried.
@@ -127,14 +128,14 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
 
 
 async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say) -> bool:
-    """Fetches the answers of one batch; True when it is still under way."""
+    """Fetches the answers of one batch; returns True if it is still running."""
     looked = await desk.look(folder, entry)
     say(f"{entry.name}: batch {entry.batch} {looked.status}{looked.done}")
     if looked.status not in ENDED:
         folder.update(replace(entry, status=looked.status))
         return True
     if looked.foreign:
-        # Its own batch may be there beside it: submitting looks for that one first.
+        # The right batch may exist too: `submit` looks for it first.
         folder.update(replace(entry, batch=None, status=looked.status))
         problem = (
             f"batch {entry.batch} is of other requests than {entry.name}: it was taken for "
@@ -142,14 +143,14 @@ async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say)
         )
         raise EndpointError(f"{problem}; submit {entry.name} again")
     if not looked.files:
-        # Nothing was carried out: it is submitted again.
+        # No request was executed, so the file can be submitted again.
         folder.update(replace(entry, batch=None, upload=None, status=looked.status))
         reason = _endpoint(entry).without_key(looked.problem) or "no answers"
         raise EndpointError(
             f"batch {entry.batch} of {entry.name} {looked.status}: {reason}; submit it again"
         )
     for id in looked.files:
-        part = part_path(folder.path / entry.name)  # the id is a server's, and no name of a file
+        part = part_path(folder.path / entry.name)  # the server's id is not safe as a file name
         try:
             with failures(part):
                 await desk.download(id, part)
@@ -162,17 +163,17 @@ async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say)
 
 
 def detect_api(base_url: str) -> Api:
-    """Detects the batch API at an address."""
+    """Returns the batch API of an address."""
     host = urlsplit(base_url).hostname or ""
     return "anthropic" if host == _ANTHROPIC or host.endswith(f".{_ANTHROPIC}") else "openai"
 
 
 @dataclass(frozen=True)
 class _Looked:
-    """What a batch API says of a batch: `done` in words, and the ids of what can be downloaded once
-    it has ended.
+    """The state of a batch at its API.
 
-    `foreign`: it answers other requests.
+    `done` is the progress as text. Once the batch has ended, the ids of the result files are known.
+    `foreign`: the batch contains other requests.
     """
 
     status: str
@@ -182,17 +183,18 @@ class _Looked:
     foreign: bool = False
 
 
-_Door = tuple[str, str, str]  # an address, what holds the key for it, and a model there
+_Door = tuple[str, str, str]  # address, environment variable of the key, model
 
 
 class _ClosedError(EndpointError):
-    """No connection came about, or the key is not accepted: so it is with whatever else is to go
-    there.
+    """The connection failed or the key was rejected.
+
+    All other requests to the same endpoint will fail too.
     """
 
 
 class _NotThereError(EndpointError):
-    """What was asked for is not there: a batch, or the whole batch API."""
+    """The requested resource does not exist: a batch, or the whole batch API."""
 
 
 def _door(entry: RequestFile) -> _Door:
@@ -203,15 +205,15 @@ class _Desk(Protocol):
     """A batch API."""
 
     async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
-        """The entry with the name of the batch that its file has become."""
+        """Submits the file and returns its entry with the id of the batch."""
         ...
 
     async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
-        """The state of the batch."""
+        """Returns the state of the batch."""
         ...
 
     async def download(self, id: str, target: Path) -> None:
-        """Writes a file of answers, as lines in OpenAI's form."""
+        """Writes an answer file, as lines in OpenAI's format."""
         ...
 
 
@@ -221,7 +223,7 @@ class _OpenAI:
 
     async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
         path = folder.path / entry.name
-        # of files with the same requests, written again since
+        # batches of files with the same requests that were written again later
         taken = {other.batch for other in folder.manifest.files}
         tag = await asyncio.to_thread(_compute_hash, path)
         known = [
@@ -274,7 +276,7 @@ class _Anthropic:
         from prill.batches.anthropic import create, created_since, now
 
         batch = None
-        if entry.upload is not None:  # a batch was to be made, and its name is not here
+        if entry.upload is not None:  # creating a batch was started, but its id was not stored
             taken = [other.batch for other in folder.manifest.files]
             batch = await created_since(
                 self._client, datetime.fromisoformat(entry.upload), folder.path / entry.name, taken
@@ -318,7 +320,7 @@ async def _anthropic(entry: RequestFile, problem: str) -> AsyncIterator[_Anthrop
         raise MissingExtraError("anthropic", "anthropic") from None
     endpoint = _endpoint(entry)
     key = await _key(endpoint, problem)
-    # of the endpoint that speaks OpenAI's language
+    # the configured address is that of the OpenAI-compatible endpoint
     base_url = endpoint.base_url.removesuffix("/v1")
     async with (
         AsyncAnthropic(api_key=key, base_url=base_url, timeout=_SECONDS) as client,
@@ -336,8 +338,9 @@ def _endpoint(entry: RequestFile) -> Endpoint:
 
 
 async def _client(endpoint: Endpoint, problem: str) -> openai.AsyncOpenAI:
-    """OpenAI's SDK for an endpoint. Calls to models do without it: its files and batches are what
-    nothing else here has.
+    """Returns OpenAI's SDK client for an endpoint.
+
+    Only the file and batch APIs use the SDK; calls to models do not.
     """
     import openai
 
@@ -353,7 +356,7 @@ async def _client(endpoint: Endpoint, problem: str) -> openai.AsyncOpenAI:
 
 async def _key(endpoint: Endpoint, problem: str) -> str:
     try:
-        # sends nothing, and raises what is wrong with key, proxy or certificates
+        # sends nothing, but raises if the key, proxy or certificates are invalid
         await endpoint.connection()
         return endpoint.key()
     except UsageError as error:
@@ -362,8 +365,11 @@ async def _key(endpoint: Endpoint, problem: str) -> str:
 
 @asynccontextmanager
 async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIterator[None]:
-    """What the library raises inside becomes an EndpointError that begins with the problem."""
-    # both are made by the same generator, and name their errors alike
+    """Converts the library's exceptions inside the block to EndpointError.
+
+    The message begins with `problem`.
+    """
+    # both SDKs come from the same generator and have the same error names
     sdk = importlib.import_module(library)
     try:
         yield
@@ -383,16 +389,18 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
             raise _ClosedError(f"{problem}: {endpoint.no_trust(refused)}") from None
         why = endpoint.without_key(str(error.__cause__ or error))
         raise _ClosedError(f"{problem}: cannot reach {endpoint.place} ({why})") from None
-    except _http_library().HTTPError as error:  # while a file comes: it is handed on as it is
+    except (
+        _http_library().HTTPError
+    ) as error:  # the SDKs do not wrap errors that occur during a download
         why = endpoint.without_key(str(error) or type(error).__name__)
         raise EndpointError(
             f"{problem}: the connection to {endpoint.place} broke ({why})"
         ) from None
-    except OSError as error:  # of the file of requests
+    except OSError as error:  # reading the request file failed
         raise InputError(
             f"{problem}: {error.filename}: {error.strerror}; write a new batch"
         ) from None
-    # a page of a proxy, say: the libraries go on with it as it is
+    # for example a proxy's HTML page, which the SDKs pass on unchanged
     except (AttributeError, ValueError) as error:
         raise EndpointError(
             f"{problem}: {endpoint.place} does not answer as a batch API does"
@@ -400,8 +408,9 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
 
 
 def _http_library() -> Any:
-    """The library that the installed SDK sends by: httpx2 from version 3 on, httpx before, which
-    some trainers pin.
+    """Returns the HTTP library of the installed SDK: httpx2 from version 3 on, httpx before.
+
+    Some trainers pin older SDK versions.
     """
     import openai
 
@@ -409,9 +418,7 @@ def _http_library() -> Any:
 
 
 def _refused_certificate(error: BaseException | None) -> BaseException | None:
-    """What says, among the causes of an error, that a certificate was not accepted; None where
-    nothing does.
-    """
+    """Returns the certificate error among an exception's causes, or None."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return getattr(error, "certificate_error", error)

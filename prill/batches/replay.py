@@ -1,4 +1,4 @@
-"""Runs a judge on batch answers: verdicts where they suffice, further requests otherwise."""
+"""Runs a judge on batch answers, and collects the requests that have no answer yet."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from prill.protocols import Evaluator, every_judge
 from prill.scoring.scorer import Tally, score_files, score_stream
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
-# "50% cost discount compared to synchronous APIs" (OpenAI's documentation of the batch API); others
-# do the same.
+# "50% cost discount compared to synchronous APIs" (OpenAI's documentation of the batch API). Other
+# providers give the same discount.
 PRICE_SHARE = 0.5
 
 
 class Replay:
     """Runs a judge on stored answers; requests without an answer go to `stage`.
 
-    One trajectory at a time, each from the beginning: what one reply teaches of an endpoint changes
-    no other's requests, which would not be found again.
+    Trajectories are judged one at a time, and what a reply reveals about the endpoint is discarded
+    after each. Otherwise one reply would change the later requests, and their stored answers would
+    not be found.
     """
 
     def __init__(self, judge: Evaluator, secret: str, answers: Answers, stage: StageWriter) -> None:
@@ -39,7 +40,7 @@ class Replay:
         self._models = tuple(_models(judge))
         for part in every_judge(judge):
             for kept in vars(part).values() if hasattr(part, "__dict__") else ():
-                # its calls are booked on trajectories that had no verdict then
+                # its calls were charged to trajectories that had no verdict then
                 if isinstance(kept, PerGoal):
                     kept.forget()
         self._secret, self._answers, self._stage = secret, answers, stage
@@ -48,25 +49,26 @@ class Replay:
 
     @property
     def info(self) -> EvaluatorInfo:
-        """The judge's info."""
+        """Returns the judge's info."""
         return self.judge.info
 
     @property
     def parts(self) -> Sequence[Evaluator]:
-        """The judge itself."""
+        """Returns the judge itself."""
         return (self.judge,)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The judge's screenshots."""
+        """Returns the judge's screenshots."""
         return self.judge.screenshots(trajectory)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The judge's verdict. Raises AnswerPendingError where an answer is missing."""
+        """Returns the judge's verdict. Raises AnswerPendingError if an answer is missing."""
         async with self._one:
             self._asked.clear()
             with ExitStack() as stack:
                 for model in self._models:
-                    # Neither what was learnt before, nor replies that were kept and cost nothing.
+                    # start without learned capabilities and without cached replies, which would
+                    # cost nothing
                     for name, value in (("capabilities", EndpointCapabilities()), ("cache", None)):
                         stack.callback(setattr, model, name, getattr(model, name))
                         setattr(model, name, value)
@@ -81,7 +83,9 @@ class Replay:
     def _answer(self, endpoint: Endpoint, body: bytes) -> tuple[int, bytes]:
         id = request_id(body, endpoint.base_url)
         self._asked[id] += 1
-        if self._asked[id] > 1:  # the same once more, since the first reply held no answer
+        if (
+            self._asked[id] > 1
+        ):  # the same request again, because the first reply contained no verdict
             id = f"{id}-{self._asked[id]}"
         if (answer := self._answers.get(id)) is not None:
             return answer
@@ -92,8 +96,9 @@ class Replay:
 
 
 def _models(judge: Evaluator) -> Iterator[OpenAIModel]:
-    """The models that a judge asks. Raises UsageError for one that answers here, or where there is
-    none.
+    """Yields the models that a judge calls.
+
+    Raises UsageError for a model on this machine, or if the judge calls no model.
     """
     found = False
     for part in every_judge(judge):
@@ -115,9 +120,7 @@ def _models(judge: Evaluator) -> Iterator[OpenAIModel]:
 
 
 def expect_endpoint(judge: Evaluator) -> None:
-    """Raises UsageError for a judge that asks no model at an endpoint, whose requests could be
-    written.
-    """
+    """Raises UsageError for a judge that calls no model at an endpoint."""
     tuple(_models(judge))
 
 
@@ -131,21 +134,22 @@ async def write(
     progress: Callable[[int], None] = lambda read: None,
     **sizes: int,
 ) -> Tally:
-    """Writes the requests that a judge would make for trajectory files. Requests already written
-    are skipped.
+    """Writes the requests that a judge would make for trajectory files.
+
+    Requests that were already written are skipped.
 
     Args:
         trajectories: Trajectory files, or folders of them.
-        judge: A judge that asks an endpoint.
-        folder: The batch folder, made where it does not exist.
-        limit: The most trajectories to read, from the first on. None: all.
-        described: The judge's description, kept in the folder so that it can be made again. None:
-            not kept.
+        judge: A judge that calls a model at an endpoint.
+        folder: The batch folder; it is created if it does not exist.
+        limit: The maximum number of trajectories, counted from the first. None: all.
+        described: The judge's description, stored so that the judge can be recreated. None: not
+            stored.
         progress: Called with the number of trajectories read.
         **sizes: Limits of a request file, as in `StageWriter`.
 
     Returns:
-        The tally; `pending` counts the trajectories that wait for answers.
+        The tally; `pending` counts the trajectories whose answers are missing.
 
     Raises:
         UsageError: No trajectory could be read, the judge asks no endpoint, or the folder belongs
@@ -155,7 +159,7 @@ async def write(
     tally = Tally()
     with closing(TrajectoryReader(trajectories, limit)) as reader:
         items = iter(reader)
-        first = next(items)  # raises when there is nothing to judge
+        first = next(items)  # raises if there is no trajectory
         with (
             BatchFolder(
                 folder, judge.info, trajectories=trajectories, limit=limit, judge=described
@@ -191,29 +195,29 @@ async def collect(
     say: Callable[[str], None] = lambda words: None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Makes verdicts from the answers of a batch, as if the judge had asked an endpoint. The same
-    call resumes.
+    """Makes verdicts from the answers of a batch, as if the judge had called an endpoint.
 
-    Trajectories whose answers are not complete stay `pending`, and the requests that they still
-    need are written as the next stage.
+    Calling it again resumes. Trajectories with missing answers stay `pending`, and the requests
+    that they still need are written as the next stage.
 
     Args:
-        folder: The batch folder that `write` made.
+        folder: The batch folder that `write` created.
         judge: The judge that the requests were written for.
         output: The verdict file.
-        answers: Files of answers, which are copied into the folder first.
-        retry_failed: Write requests again that failed or were cut off.
-        transcripts: A folder for what the model was asked and answered. None: none are kept.
-        stop: After it is set, no further trajectory is begun. None: all are.
-        say: Called with a sentence for each line that cannot be used.
+        answers: Answer files, which are first copied into the folder.
+        retry_failed: Write requests again that failed or whose answer was cut off.
+        transcripts: The folder for transcripts of the model calls. None: no transcripts.
+        stop: An event that stops the run before the next trajectory. None: all trajectories are
+            judged.
+        say: Called with a sentence for each answer line that cannot be used.
         progress: Called after every trajectory.
 
     Returns:
-        How many trajectories succeeded, failed, were unscored and are pending.
+        The number of trajectories that succeeded, failed, were unscored and are pending.
 
     Raises:
-        UsageError: The folder belongs to another judge, a file holds no answer to it, or the output
-            holds something else.
+        UsageError: The folder belongs to another judge, a file contains no answer to it, or the
+            output file has other content.
     """
     with BatchFolder(folder) as batch:
         batch.expect(judge.info)

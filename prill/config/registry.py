@@ -1,10 +1,10 @@
-"""Registries: objects made by name, with strictly read options, and `module:Object` of your own.
+"""Registries of named objects with strictly validated options, and custom `module:Object`
+references.
 
-A maker is a class or a function; its parameters are the options of what it makes, and their
-annotations say what may stand there. `Annotated[int, msgspec.Meta(ge=1, description="…")]` gives an
-option bounds and a phrase for listings. Where a maker has a parameter `spec` of a dataclass, the
-fields of that dataclass are options of the maker. The same maker serves Python keywords, a TOML or
-JSON table and the command line.
+A maker is a class or a function whose parameters are the options of the objects that it makes.
+Annotations give the types: `Annotated[int, msgspec.Meta(ge=1, description="…")]` adds bounds and a
+description. If a maker has a parameter `spec` of a dataclass type, the fields of that dataclass are
+options too. The same maker is used for Python keywords, TOML or JSON tables, and the command line.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ import msgspec
 from prill.errors import UsageError
 
 Maker = Callable[..., Any]
-# Turns what stands for an inner thing (a name, a table, or the thing itself) into that thing; gets
-# the place for messages.
+# Makes a nested object from a name, a table, or the object itself. The second argument is the path
+# for error messages.
 PartMaker = Callable[[Any, str], Any]
 _REQUIRED = inspect.Parameter.empty
 
 
 class OptionError(UsageError):
-    """An unknown, missing or mistyped option. `option` is its name."""
+    """Raised for an unknown, missing or mistyped option, whose name is `option`."""
 
     def __init__(self, message: str, option: str) -> None:
         super().__init__(message, parameters=(option,))
@@ -47,7 +47,7 @@ class OptionError(UsageError):
 
 
 class RegistryEntry(NamedTuple):
-    """A registered name: a phrase, and its maker (`module:object`), imported at first use."""
+    """A registered name: its description and its maker (`module:object`), imported on first use."""
 
     what: str
     maker: str
@@ -55,9 +55,7 @@ class RegistryEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a maker: its annotation, its default (None also for a required one) and a
-    phrase for listings.
-    """
+    """One option of a maker: annotation, default (None also if it is required) and description."""
 
     name: str
     type: Any
@@ -67,15 +65,15 @@ class Option:
 
     @property
     def type_name(self) -> str:
-        """The type as text, for listings."""
+        """Returns the type as text, for listings."""
         return _type_name(self.type)
 
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry of names. `group` is the entry-point group for other packages.
+    """A registry of names; other packages add names through the entry-point group `group`.
 
-    Wherever a name stands, `module:Object` and `file.py:Object` may stand too.
+    `module:Object` and `file.py:Object` are accepted wherever a name is.
     """
 
     kind: str
@@ -83,17 +81,17 @@ class Registry:
     group: str
 
     def names(self) -> dict[str, str]:
-        """Every name with its phrase; names from other packages last."""
+        """Returns every name with its description; names from other packages come last."""
         plugins = {point.name: f"from {point.value}" for point in entry_points(group=self.group)}
         return {name: entry.what for name, entry in self.entries.items()} | {
             name: what for name, what in plugins.items() if name not in self.entries
         }
 
     def maker(self, name: str) -> Maker:
-        """The maker for a name; an object that is neither class nor function is used as it is,
-        without options.
+        """Returns the maker for a name.
 
-        Raises UsageError that lists the names for one that is unknown.
+        An object that is neither a class nor a function is used directly and has no options. Raises
+        UsageError for an unknown name; the message lists the known names.
         """
         made = self._object(name)
         return made if inspect.isclass(made) or inspect.isroutine(made) else lambda: made
@@ -113,11 +111,12 @@ class Registry:
 
 
 def load_object(reference: str) -> Any:
-    """The object of `package.module:Object` or `path/file.py:Object`. Raises UsageError that says
-    what is missing.
+    """Imports the object of `package.module:Object` or `path/file.py:Object`.
+
+    Raises UsageError that says what is missing.
     """
     place, _, attribute = reference.rpartition(":")
-    if not place or (place.startswith(".") and not place.endswith(".py")):  # `./mine.py` is a file
+    if not place or (place.startswith(".") and not place.endswith(".py")):
         raise UsageError(f"{reference}: there is no module {place!r}")
     try:
         module = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
@@ -134,8 +133,9 @@ def load_object(reference: str) -> Any:
 
 
 def list_options(maker: Maker) -> Mapping[str, Option]:
-    """The options of a maker by name, in the order of its parameters; the fields of its `spec`
-    stand for that.
+    """Returns the options of a maker by name, in the order of its parameters.
+
+    The parameter `spec` is replaced by the fields of its dataclass.
     """
     return _options(typing.cast(Any, maker))
 
@@ -166,12 +166,12 @@ def read_options(
     parts: Mapping[Any, PartMaker] | None = None,
     lax: bool = False,
 ) -> dict[str, Any]:
-    """The keyword arguments for a maker, each of the type that it asks for.
+    """Returns the validated keyword arguments for a maker.
 
-    `what` names the thing in messages, such as "judge 'vlm'", and `place` where its options stand,
-    such as "judges[1].". `parts` has a maker for each type that is itself made by name. `lax` reads
-    numbers and truth values from text, for the command line. Raises OptionError for an option that
-    is unknown, missing, or not of its type.
+    In messages, `what` names the object, such as "judge 'vlm'", and `place` is the path of its
+    options, such as "judges[1].". `parts` maps each type that is itself made by name to its maker.
+    `lax` reads numbers and booleans from text, for the command line. Raises OptionError for an
+    option that is unknown, missing, or not of its type.
     """
     options = list_options(maker)
     _refuse_unknown(given, options, what, place)
@@ -196,11 +196,9 @@ def check_options(
     place: str = "",
     parts: Mapping[Any, PartMaker] | None = None,
 ) -> None:
-    """Checks these options as `read_options` does, strictly; others of the maker may still be given
-    elsewhere.
+    """Checks options strictly, as `read_options` does, but does not require all of them.
 
-    An inner thing of a type that `parts` does not make is left to the one who makes it. Raises
-    OptionError.
+    Nested objects whose type is not in `parts` are not checked. Raises OptionError.
     """
     options = list_options(maker)
     _refuse_unknown(given, options, what, place)
@@ -211,13 +209,15 @@ def check_options(
 def check_option(
     value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker] | None = None
 ) -> None:
-    """Checks one value as `check_options` does; `place` is its whole place. Raises OptionError."""
+    """Checks one value, as `check_options` does; `place` is its full path. Raises OptionError."""
     _value(value, option, place.removesuffix(option.name), parts or {}, lax=False)
 
 
 def read_value(value: Any, option: Option, place: str = "", *, lax: bool = False) -> Any:
-    """One value of the type that its option asks for; `place` is what stands before the option's
-    name in messages, and `lax` reads numbers and truth values from text. Raises OptionError.
+    """Returns one value converted to the type of its option.
+
+    `place` is the path before the option's name in messages. `lax` reads numbers and booleans from
+    text. Raises OptionError.
     """
     return _value(value, option, place, {}, lax)
 
@@ -234,13 +234,13 @@ def _refuse_unknown(
 
 
 def nearest(name: str, names: typing.Iterable[str]) -> str:
-    """` (did you mean 'x'?)` where a name is close to one of those, else nothing."""
+    """Returns ` (did you mean 'x'?)` if a name is similar to one of `names`, else an empty text."""
     close = get_close_matches(name, list(names), 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _spec_type(maker: Maker) -> type[Any] | None:
-    """The dataclass of the maker's parameter `spec`."""
+    """Returns the dataclass of the maker's parameter `spec`."""
     spec = _bare(_hints(maker).get("spec"))[0]
     return spec if inspect.isclass(spec) and is_dataclass(spec) and spec is not maker else None
 
@@ -270,7 +270,7 @@ def _value(
         raise OptionError(
             f"{here}: {_fault(str(error).rstrip('.'), value, option.type)}", option.name
         ) from None
-    except TypeError:  # an annotation that msgspec cannot check: the maker sees to it
+    except TypeError:  # msgspec cannot check this annotation, so the maker has to
         read = value
     if not all(map(isfinite, _floats(read))):
         raise OptionError(f"{here}: expected a finite number, got {value!r}", option.name)
@@ -278,7 +278,7 @@ def _value(
 
 
 def _fault(text: str, value: Any, hint: Any) -> str:
-    """What is wrong with a value: the value itself instead of its type, which msgspec names."""
+    """Returns msgspec's error text with the actual value in place of its type."""
     if text.startswith("Invalid enum value") and (choices := literals(hint)):
         return (
             f"{text}; write one of "
@@ -288,14 +288,14 @@ def _fault(text: str, value: Any, hint: Any) -> str:
 
 
 def literals(hint: Any) -> tuple[Any, ...]:
-    """The values that a `Literal` annotation allows; empty for other annotations."""
+    """Returns the values that a `Literal` annotation allows; empty for other annotations."""
     if get_origin(hint) is typing.Literal:
         return get_args(hint)
     return next((choices for part in get_args(hint) if (choices := literals(part))), ())
 
 
 def _floats(value: Any) -> Iterator[float]:
-    """The floating point numbers of a value, in a list or a table too."""
+    """Yields the floating-point numbers of a value, including those in lists and tables."""
     if isinstance(value, float):
         yield value
     elif isinstance(value, list | tuple):
@@ -306,8 +306,9 @@ def _floats(value: Any) -> Iterator[float]:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """The type without None, its bounds kept, and whether None was allowed: msgspec takes bounds on
-    numbers only.
+    """Returns the type without None but with its bounds, and whether None was allowed.
+
+    msgspec accepts bounds only on numbers.
     """
     if get_origin(hint) is Annotated:
         inner, *notes = get_args(hint)
@@ -320,7 +321,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def _bare(hint: Any) -> tuple[Any, bool]:
-    """The type without Annotated and None, and whether it was that of a sequence's elements."""
+    """Returns the type without Annotated and None, and whether it was a sequence's element type."""
     if get_origin(hint) is Annotated:
         return _bare(get_args(hint)[0])
     args = get_args(hint)
@@ -335,7 +336,7 @@ def _hints(maker: Maker) -> dict[str, Any]:
     source = maker if is_dataclass(maker) or not inspect.isclass(maker) else maker.__init__
     try:
         return typing.get_type_hints(source, include_extras=True)
-    except (NameError, TypeError):  # a name that is only there for type checkers
+    except (NameError, TypeError):  # a name that is imported only under TYPE_CHECKING
         return {}
 
 
@@ -369,7 +370,7 @@ _PLUGIN = "prill_plugin_"
 
 
 def loaded_files() -> tuple[Path, ...]:
-    """The files of all modules that were loaded by `load_file`: another process needs them, too."""
+    """Returns the files of all modules loaded by `load_file`; worker processes need them too."""
     return tuple(
         Path(str(module.__file__))
         for name, module in sys.modules.items()
@@ -378,7 +379,7 @@ def loaded_files() -> tuple[Path, ...]:
 
 
 def load_file(path: Path) -> Any:
-    """The module of a file, loaded once; it has a name of its own, so that what it defines can be
+    """Imports a file as a module, once; its module name is unique, so that its classes can be
     pickled.
     """
     path = path.resolve()

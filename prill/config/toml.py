@@ -12,15 +12,14 @@ from typing import Any
 
 from prill.errors import UsageError
 
-# Settings that people write are a few kilobytes; a file beyond this was named by mistake.
+# Hand-written settings are a few kilobytes; a larger file was probably named by mistake.
 MAX_BYTES = 16 << 20
 
 
 def read_toml(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str, Any]:
-    """The table that a TOML file holds. Raises UsageError, with the file's name, when there is
-    none.
+    """Reads a TOML file into a table. Raises UsageError that contains the file's name.
 
-    `finite`: a number that is not finite is refused, as no setting is one.
+    `finite`: reject numbers that are not finite, because no setting accepts one.
     """
     try:
         table = parse_toml(_text(path))
@@ -32,10 +31,10 @@ def read_toml(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str,
 
 
 def read_table(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str, Any]:
-    """The table of a TOML file, or of a JSON file where its name ends so. Raises UsageError, with
-    the file's name.
+    """Reads a TOML file, or a JSON file if the name ends in `.json`, into a table.
 
-    A byte order mark and line ends of Windows are no part of it. `finite` as in `read_toml`.
+    A byte order mark and Windows line ends are accepted. `finite` is as in `read_toml`. Raises
+    UsageError that contains the file's name.
     """
     if Path(path).suffix != ".json":
         return read_toml(path, finite=finite)
@@ -51,17 +50,15 @@ def read_table(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The table that a text holds. Raises ValueError."""
+    """Parses TOML text into a table. Raises ValueError."""
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ValueError("brackets in brackets, too many of them") from None
+        raise ValueError("nested too deeply") from None
 
 
 def _text(path: str | os.PathLike[str]) -> str:
-    """The text of a file without the byte order mark that some editors put first. Raises OSError,
-    ValueError.
-    """
+    """Returns the text of a file without its byte order mark. Raises OSError, ValueError."""
     with Path(path).open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
@@ -70,24 +67,22 @@ def _text(path: str | os.PathLike[str]) -> str:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The table of the pairs. JSON would let the last of two equal keys win, and TOML refuses
-    them.
-    """
+    """Returns the table of the pairs; raises ValueError for duplicate keys, as TOML does."""
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(
-            f"the key {next(name for name in names if names.count(name) > 1)!r} stands there twice"
+            f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice"
         )
     return table
 
 
 def _finite(table: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The table as it is. Raises UsageError for the first number in it that is not finite."""
+    """Returns the table unchanged. Raises UsageError for a number in it that is not finite."""
     try:
         odd = next(_not_finite(table, ""), None)
     except RecursionError:
-        raise UsageError(f"{path}: brackets in brackets, too many of them") from None
+        raise UsageError(f"{path}: nested too deeply") from None
     if odd is not None:
         raise UsageError(f"{path}: {odd[0]}: expected a finite number, got {odd[1]}")
     return table

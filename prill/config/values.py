@@ -1,9 +1,9 @@
-"""Base class of configurations: validated on construction from keywords, TOML or flags.
+"""Base classes of configurations, validated on construction from keywords, TOML or flags.
 
-`Config` is the base of everything that is described by fields: a run, an environment, the retries
-of a run. `PartConfig` is the base of what is made by name with options of its own: a judge, a
-model, a captioner, a policy. Both are frozen, compare by value, and name the path of whatever is
-wrong (`judge.frames: …`).
+`Config` is the base of everything that is described by fields, such as a run, an environment, or
+the retries of a run. `PartConfig` is the base of objects that are made by name with their own
+options: a judge, a model, a captioner, a policy. Both are frozen, compare by value, and give the
+path of an invalid value in messages (`judge.frames: …`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from prill.config.toml import read_table
 class PartConfig(ABC):
     """Base of parts made by name: `JudgeConfig("vlm", model="gpt-4o", frames=2)`.
 
-    A table `{name = "vlm", frames = 2}` and the name alone stand for the same. `name` may be
-    `module:Object` or `file.py:Object`. The options are checked when the thing is made.
+    It can also be written as a table `{name = "vlm", frames = 2}` or as the name alone. `name` may
+    be `module:Object` or `file.py:Object`. The options are checked when the object is made.
 
     Args:
         name: The name.
-        **options: The options of what is made.
+        **options: The options of the object.
 
     Raises:
         OptionError: The name is empty or not a text.
@@ -73,14 +73,14 @@ class PartConfig(ABC):
 
     @classmethod
     def read(cls, value: Any, path: str = "") -> Any:
-        """Makes the configuration that a name or a table stands for.
+        """Makes the configuration from a name or a table.
 
         Args:
-            value: A name, a table with `name`, a configuration, or a made object.
-            path: Where the value stands, for messages.
+            value: A name, a table with `name`, a configuration, or an object.
+            path: The path of the value, for messages.
 
         Returns:
-            The configuration. A made object is returned unchanged.
+            The configuration. An object is returned unchanged.
 
         Raises:
             OptionError: The table has no name, or the value is anything else.
@@ -115,8 +115,9 @@ class PartConfig(ABC):
         return value
 
     def mapping(self) -> dict[str, Any]:
-        """Name and options in one table; parts among the options are names or tables, made objects
-        stay.
+        """Returns name and options as one table.
+
+        Parts among the options become names or tables; objects are kept.
         """
         return {
             "name": self.name,
@@ -124,47 +125,48 @@ class PartConfig(ABC):
         }
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a TOML table."""
+        """Returns the configuration as a TOML table."""
         return {"name": self.name, **{key: plain(value) for key, value in self.options.items()}}
 
     @classmethod
     @abstractmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Lists the options of what a table describes.
+        """Lists the options of the object that a table describes.
 
         Args:
-            table: Its `name`, and what else decides which options there are.
+            table: The `name`, and other keys that determine the available options.
 
         Returns:
             The options by name.
 
         Raises:
-            UsageError: There is nothing of that name.
+            UsageError: The name is unknown.
         """
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """Lists the options of the model that a table names, where they may stand next to the
-        part's own.
+        """Lists the options of the table's model that may be written next to the part's own
+        options.
 
         Args:
-            table: Its `name`, and the `model`.
+            table: The `name` and the `model`.
 
         Returns:
-            The options by name; empty where no model is asked.
+            The options by name; empty if the part uses no model.
         """
         return {}
 
     @classmethod
     def knows(cls, name: str) -> bool:
-        """Tells whether a word can be a name. On a command line, one that cannot stands for what
-        comes next.
+        """Tells whether a word can be a name.
+
+        On the command line, a word that cannot be a name belongs to the next argument.
 
         Args:
             name: The word.
 
         Returns:
-            Whether it can.
+            True if it can.
         """
         return True
 
@@ -190,7 +192,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def get_name(part: Any) -> Any:
-    """The name in a part's description: a name, a table or a configuration."""
+    """Returns the name in a part's description: a name, a table or a configuration."""
     return part.get("name") if isinstance(part, Mapping) else getattr(part, "name", part)
 
 
@@ -203,11 +205,11 @@ class Config:
     """Base of run configurations: frozen dataclasses whose fields are checked against their
     annotations.
 
-    Numbers may have bounds (`Annotated[int, msgspec.Meta(ge=1)]`), a path becomes text, a sequence
-    a tuple, a table the nested configuration that the field's annotation names.
+    Numbers may have bounds (`Annotated[int, msgspec.Meta(ge=1)]`). Paths become text, sequences
+    become tuples, and a table becomes the nested configuration that the field's annotation names.
 
     Raises:
-        OptionError: A value is not what its field asks for.
+        OptionError: A value is not of its field's type.
     """
 
     def __post_init__(self) -> None:
@@ -219,16 +221,16 @@ class Config:
         """Checks options that depend on each other. Subclasses override it.
 
         Raises:
-            UsageError: Some options do not go together.
+            UsageError: Some options cannot be combined.
         """
 
     @classmethod
     def read(cls, value: Any, path: str = "") -> Self:
-        """Makes the configuration that a table stands for.
+        """Makes the configuration from a table.
 
         Args:
             value: A table with the fields as keys, or a configuration.
-            path: Where the table stands, for messages.
+            path: The path of the table, for messages.
 
         Returns:
             The configuration.
@@ -252,7 +254,7 @@ class Config:
                 raise OptionError(
                     f"{prefix}{key}: there is no such option{nearest(key, options)}{there}", key
                 )
-        # what is missing in a nested configuration is named by its whole path
+        # a missing option of a nested configuration is reported with its whole path
         for option in options.values():
             if option.required and _is_config(inner_config(option.type)):
                 table.setdefault(option.name, {})
@@ -268,17 +270,18 @@ class Config:
 
     @classmethod
     def normalized(cls, table: Mapping[str, Any]) -> dict[str, Any]:
-        """The table with the fields' names as keys, nested ones included; a subclass reads older
-        and shorter forms here.
+        """Returns the table with the fields' names as keys, including nested tables.
+
+        Subclasses override it to accept older and shorter forms.
 
         Args:
             table: A table of a file, or of flags.
 
         Returns:
-            The table; one that is normalized already comes back equal.
+            The table. A normalized table is returned equal.
 
         Raises:
-            OptionError: Two forms of one field stand in it.
+            OptionError: The table has two forms of the same field.
         """
         normal = {str(key).replace("-", "_"): value for key, value in table.items()}
         for name, option in config_options(cls).items():
@@ -296,14 +299,14 @@ class Config:
 
         Args:
             path: The file.
-            **over: Fields that win over those of the file.
+            **over: Fields that override those of the file.
 
         Returns:
             The configuration.
 
         Raises:
-            UsageError: The file cannot be read, or holds something else; the message names file and
-                key.
+            UsageError: The file cannot be read or is not such a configuration; the message names
+                file and key.
         """
         try:
             return cls.read({**cls.normalized(load_table(path)), **over})
@@ -325,7 +328,7 @@ class Config:
         return replace(self, **changes)
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a TOML table, without default values."""
+        """Returns the configuration as a TOML table, without default values."""
         options = config_options(type(self))
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         return {
@@ -342,8 +345,8 @@ def load_table(path: str | os.PathLike[str]) -> dict[str, Any]:
         path: The file.
 
     Returns:
-        The table, null as if it were left out. Hyphens in its own keys, not in those of inner
-        tables, are underscores.
+        The table, without null values. Hyphens in its own keys become underscores; keys of nested
+        tables are unchanged.
 
     Raises:
         UsageError: The file cannot be read.
@@ -360,14 +363,14 @@ def _without_nulls(value: Any) -> Any:
 
 
 def merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges two tables. A part of another name takes nothing from the first table.
+    """Merges two tables; a part with another name replaces the part of the first table.
 
     Args:
         table: The first table.
-        over: The second table, whose keys win.
+        over: The second table, whose keys take precedence.
 
     Returns:
-        A new table; tables in both are merged.
+        A new table; tables that occur in both are merged.
     """
     result = dict(table)
     for key, value in over.items():
@@ -386,8 +389,9 @@ def merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inner_config(hint: Any) -> type[PartConfig] | type[Config] | None:
-    """The configuration that a field's annotation names, alone, optional or among other things;
-    None: a plain value.
+    """Returns the configuration class in a field's annotation, or None for a plain value.
+
+    The class may be the only type, optional, or part of a union.
     """
     if get_origin(hint) is Annotated:
         return inner_config(get_args(hint)[0])
@@ -404,7 +408,7 @@ def inner_config(hint: Any) -> type[PartConfig] | type[Config] | None:
 
 
 def _element(hint: Any) -> type[Config] | None:
-    """The configuration of which a field's annotation names a sequence."""
+    """Returns the configuration class if a field's annotation is a sequence of them."""
     if get_origin(hint) is Annotated:
         return _element(get_args(hint)[0])
     inner = get_args(hint)[0] if get_origin(hint) is Sequence else None
@@ -412,14 +416,12 @@ def _element(hint: Any) -> type[Config] | None:
 
 
 def _is_config(inner: type[PartConfig] | type[Config] | None) -> TypeGuard[type[Config]]:
-    """Whether it is a configuration with fields of its own, and no family of which a name chooses
-    one.
-    """
+    """Returns whether the class has fields of its own, unlike a part that is chosen by name."""
     return inner is not None and issubclass(inner, Config) and not hasattr(inner, "chosen")
 
 
 def plain(value: Any) -> Any:
-    """The value as plain TOML or JSON."""
+    """Returns the value as plain TOML or JSON."""
     if isinstance(value, PartConfig | Config):
         return value.table()
     if isinstance(value, Mapping):
@@ -430,7 +432,7 @@ def plain(value: Any) -> Any:
 
 
 def config_options(cls: type[Config]) -> Mapping[str, Option]:
-    """The fields of a configuration as options, in order."""
+    """Returns the fields of a configuration as options, in order."""
     made = {part.name for part in fields(cls) if part.init}
     return {name: option for name, option in list_options(cls).items() if name in made}
 
@@ -457,8 +459,9 @@ def _checked(value: Any, option: Option) -> Any:
 
 @cache
 def _without_path_types(hint: Any) -> Any:
-    """The annotation with text where it asks for paths: msgspec checks no union of text and paths,
-    and values are text here.
+    """Returns the annotation with text in place of paths.
+
+    msgspec does not check unions of text and paths, and the values are text here.
     """
     if hint is Path:
         return str
@@ -473,7 +476,7 @@ def _without_path_types(hint: Any) -> Any:
 
 
 def _named(value: Any, default: Any) -> Any:
-    """Options without a name are those of the part that the field has by default."""
+    """Returns the options; options without a name belong to the field's default part."""
     if (
         isinstance(value, Mapping)
         and "name" not in value
@@ -484,8 +487,9 @@ def _named(value: Any, default: Any) -> Any:
 
 
 def _without_paths(value: Any) -> Any:
-    """Paths become text, so that a configuration compares and is written the same however it was
-    made; lists become tuples.
+    """Returns the value with paths as text and lists as tuples.
+
+    Configurations then compare and serialise the same however they were made.
     """
     if isinstance(value, Path):
         return str(value)

@@ -1,4 +1,4 @@
-"""The rollout loop: runs a policy in an environment. Methods plug in as policies."""
+"""The rollout loop: runs a policy in an environment. New methods are added as policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prill.protocols import Environment, Locator, Policy, ReportingAgent
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _T = TypeVar("_T", Action, Observation)
-# how the error of such an episode begins, on record
+# prefix of the recorded error when the agent's model returned no action
 _NO_ACTION = "the agent's model gave no action"
 
 
@@ -33,30 +33,30 @@ async def run_episode(
     """Runs one episode and records it.
 
     The episode ends with a final action, when the environment ends it, or after `max_steps`
-    actions. An environment that can `locate` an action adds the element and its point (x and y in
-    [0, 1], from the top left) to the record; what is carried out, and what `early_stop` sees, stays
-    the agent's own action.
+    actions. If the environment can `locate` an action, the record also contains the element and its
+    point (x and y in [0, 1], from the top left). The environment executes, and `early_stop`
+    receives, the agent's unmodified action.
 
     Args:
         policy: The agent.
-        environment: Where it acts.
-        task: What it is asked to do.
+        environment: The environment in which it acts.
+        task: The task.
         id: The trajectory's id.
         agent: The agent's name for the record. None: no name.
-        max_steps: The most actions. 30 is the limit of the web experiments in arXiv 2404.06474,
-            section 4.2.
-        timeout: Bounds the whole episode, in seconds. None: no bound.
+        max_steps: The maximum number of actions. 30 is the limit of the web experiments in arXiv
+            2404.06474, section 4.2.
+        timeout: The time limit of the whole episode, in seconds. None: no limit.
         early_stop: Called with all steps so far after each action; a string ends the episode and is
             recorded as the reason.
-        watch: Called with the record so far, after the start and after each action.
+        watch: Called with the record so far, at the start and after each action.
 
     Returns:
-        The trajectory. Where the environment or the agent's model fails, or time runs out, it keeps
-        the steps so far and `error` says why. `metadata["ended_by"]` is agent, environment,
-        max_steps, early_stop or error; `metadata["stopped"]` is the reason of an early stop;
-        `metadata["unscored"]` is why the agent's model gave no action, as in verdicts (`budget`,
-        `timeout`, …); `metadata["date"]` is when the episode began, in UTC; what a `ReportingAgent`
-        says of it is there, too.
+        The trajectory. If the environment or the agent's model fails, or the time limit is reached,
+        it contains the steps so far, and `error` says why. `metadata["ended_by"]` is agent,
+        environment, max_steps, early_stop or error; `metadata["stopped"]` is the reason of an early
+        stop; `metadata["unscored"]` is why the agent's model returned no action, as in verdicts
+        (`budget`, `timeout`, …); `metadata["date"]` is the start time of the episode, in UTC. The
+        metadata also contains what a `ReportingAgent` reports.
 
     Raises:
         EndpointError: The agent's model cannot be used at all.
@@ -120,13 +120,14 @@ async def run_episode(
 
 
 def is_unpaid(error: str | None) -> bool:
-    """Tells whether an exhausted budget ended the episode, and not the agent or the environment."""
+    """Returns whether the episode ended because the budget was spent."""
     return error is not None and error.startswith(f"{_NO_ACTION} ({BudgetSpentError.code})")
 
 
 def _legible(part: _T) -> _T:
-    """The same without half characters, which a page's script can make and neither a record nor a
-    request can hold.
+    """Returns the record part without unpaired surrogates.
+
+    A page's script can produce them, but neither a record nor a request can contain them.
     """
     texts = {
         f.name: text

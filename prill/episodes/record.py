@@ -1,4 +1,4 @@
-"""Plays many episodes concurrently and records each as it happens (see `run_folder`)."""
+"""Runs many episodes concurrently and records each of them continuously (see `run_folder`)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from prill.models.transport import PATIENCE
 from prill.protocols import Abridging, E, Environment, Policy
 from prill.types import LabelRecord, Step, Task, Trajectory
 
-_LEAST = 5  # episodes in a row that could not begin: fewer may be the fault of their tasks
+_LEAST = 5  # consecutive episodes that failed to start: fewer may be caused by their tasks
 
 
 class Pool(Generic[E]):
-    """Lends environments, the least recently used first.
+    """A pool of environments; the least recently used one is handed out first.
 
     Args:
         environments: The environments.
-        patience: One that fails to begin this many episodes in a row is closed and not lent again,
-            so that a dead phone does not use up tasks that others could do.
-        closing: Bounds the closing of one, in seconds: a virtual device is shut down and its copy
-            deleted well within the default.
+        patience: After this many consecutive failed starts, an environment is closed and not used
+            again, so that a dead phone does not use up tasks that other environments could run.
+        closing: The time limit for closing one environment, in seconds. The default is long enough
+            to shut down a virtual device and delete its copy.
 
     Raises:
         UsageError: There are no environments.
@@ -59,7 +59,7 @@ class Pool(Generic[E]):
 
     @property
     def size(self) -> int:
-        """The number of environments in use or available."""
+        """Returns the number of environments, in use or free."""
         return len(self._all) - len(self._set_aside)
 
     @contextlib.asynccontextmanager
@@ -67,21 +67,19 @@ class Pool(Generic[E]):
         """Waits for a free environment.
 
         Args:
-            but: One to pass over while others are free. None: any will do.
+            but: An environment to skip as long as others are free. None: no preference.
 
         Returns:
-            The environment, as a context manager that gives it back.
+            The environment, as a context manager that returns it to the pool.
 
         Raises:
-            EnvironmentFailedError: All have been set aside.
+            EnvironmentFailedError: All environments have failed.
         """
         async with self._change:
             await self._change.wait_for(lambda: not self.size or self._next(but) is not None)
             environment = self._next(but)
             if environment is None:
-                raise EnvironmentFailedError(
-                    f"no environment is left that works; the last one said: {self._last}"
-                )
+                raise EnvironmentFailedError(f"all environments failed; last error: {self._last}")
             self._free.remove(environment)
         try:
             yield environment
@@ -91,11 +89,11 @@ class Pool(Generic[E]):
                 self._change.notify_all()
 
     async def report(self, environment: E, failure: str | None) -> None:
-        """Notes how a lent environment began its episode.
+        """Records whether an environment could start its episode.
 
         Args:
             environment: The environment.
-            failure: Why it could not begin. None: it did.
+            failure: Why the episode could not start. None: it started.
         """
         key = id(environment)
         self._failures[key] = 0 if failure is None else self._failures[key] + 1
@@ -103,7 +101,7 @@ class Pool(Generic[E]):
             return
         self._last = failure
         self._set_aside.add(key)
-        # It is broken anyway, and has said how.
+        # The environment is already known to be broken.
         with contextlib.suppress(EnvironmentFailedError):
             await self._close(environment)
 
@@ -111,8 +109,7 @@ class Pool(Generic[E]):
         """Closes all environments; safe to call twice.
 
         Raises:
-            EnvironmentFailedError: One could not be closed; the first such error, once all have
-                been asked.
+            EnvironmentFailedError: An environment could not be closed. All others are closed first.
         """
         ended = await asyncio.gather(*map(self._close, self._all), return_exceptions=True)
         for failure in ended:
@@ -135,11 +132,10 @@ class Pool(Generic[E]):
 
 @dataclass(frozen=True, kw_only=True)
 class Episode(Generic[E]):
-    """One attempt to record. `task` is asked for, and `policy` made, when the turn comes; `note`
-    goes to the label only.
+    """One attempt to record. `task` and `policy` are called when the episode starts.
 
-    `needs` names what no other episode may use at the same time: the sites that a reset brings
-    back, say.
+    `note` is stored only in the label. `needs` names resources that no other episode may use at the
+    same time, such as the sites that a reset restores.
     """
 
     id: str
@@ -153,10 +149,12 @@ class Episode(Generic[E]):
 
 @dataclass(frozen=True)
 class RecordTally:
-    """What a run did. `skipped` were there already; `undecided` have no label, for want of an
-    oracle or of its decision; `broken` ended with an error; `lost` could not begin, so that there
-    is no record. `last_problem` is what the last of these two said, and `budget` what a spent
-    budget said: what was not finished by then is lost, and the next run begins it.
+    """Counts of a run's episodes.
+
+    `skipped` were already recorded. `undecided` have no label, because there is no oracle or it did
+    not decide. `broken` ended with an error. `lost` could not start and have no record.
+    `last_problem` is the latest error message of a broken or lost episode. `budget` is the message
+    of a spent budget: unfinished episodes count as lost, and the next run starts them.
     """
 
     success: int = 0
@@ -170,7 +168,7 @@ class RecordTally:
 
     @property
     def total(self) -> int:
-        """All episodes seen so far, skipped ones included."""
+        """Returns the number of episodes so far, including skipped ones."""
         return self.success + self.failure + self.undecided + self.broken + self.skipped + self.lost
 
 
@@ -188,24 +186,22 @@ async def record(
     checked: bool = False,
     progress: Callable[[RecordTally], None] = lambda recorded: None,
 ) -> RecordTally:
-    """Plays episodes, one per environment of the pool at a time. Episodes already in `out` are
-    skipped.
+    """Runs episodes, one per environment of the pool at a time, and skips those already in `out`.
 
-    What an episode asked of models is in its `metadata["usage"]`; what was kept from an earlier
-    call costs nothing.
+    The model usage of an episode is in its `metadata["usage"]`; cached replies cost nothing.
 
-    The environments have to write their screenshots below `out`. `timeout` is in seconds, for one
-    episode, for naming its task and for labelling it. `oracle` labels an episode while its
-    environment is still in the state that the agent left. An episode that cannot begin is tried
-    once more, in another environment where there is one. When five or more in a row could not
-    begin, for `patience` seconds, the run ends. Episodes that a spent budget ended are played again
-    by every call. `checked`: the caller has compared the files of the folder with their checksums.
+    The environments must write their screenshots below `out`. `timeout` limits, in seconds, each of
+    three parts: an episode, naming its task, and labelling it. `oracle` labels an episode while its
+    environment is still in the state that the agent left. An episode that fails to start is tried
+    once more, in another environment if there is one. The run ends if at least five consecutive
+    episodes fail to start within `patience` seconds. Episodes that ended because the budget was
+    spent are run again by every call. `checked`: the caller has already verified the checksums of
+    the folder.
 
-    Raises UsageError when nothing can be written or a file in `out` is not as a run left it,
-    InputError when one is broken, EnvironmentFailedError when no
-    environment is left that works, or none begins. What is not raised on purpose, such as a bug of
-    a policy, ends the run too; its episode is then on record as broken, so that the same call goes
-    on with the next. What is finished stays.
+    Raises UsageError if nothing can be written or a file in `out` was changed, InputError if a file
+    is damaged, and EnvironmentFailedError if no environment is left or no episode starts. Other
+    exceptions, such as a bug in a policy, end the run too; that episode is recorded as broken, so
+    that the next call continues after it. Finished episodes are kept.
     """
     listed = tuple(episodes)
     ids = frozenset(episode.id for episode in listed)
@@ -218,7 +214,7 @@ async def record(
 
 @dataclass(frozen=True)
 class _Settings(Generic[E]):
-    """What holds for every episode of a run."""
+    """The settings of all episodes of a run."""
 
     oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None
     max_steps: int
@@ -229,9 +225,7 @@ class _Settings(Generic[E]):
 
 
 class _Run(Generic[E]):
-    """Workers take one episode after another, each with an environment of the pool, until none is
-    left.
-    """
+    """Workers that run one episode after another, each in an environment of the pool."""
 
     def __init__(
         self,
@@ -252,7 +246,7 @@ class _Run(Generic[E]):
         self._since = 0.0
 
     async def all(self) -> RecordTally:
-        """Plays them all; what one worker raises ends the others."""
+        """Runs all episodes; an exception in one worker cancels the others."""
         workers = [asyncio.create_task(self._work()) for _ in range(self._pool.size)]
         try:
             await asyncio.gather(*workers)
@@ -279,8 +273,10 @@ class _Run(Generic[E]):
                     self._change.notify_all()
 
     async def _take(self) -> tuple[Episode[E], E | None] | None:
-        """The first episode that can be played now, with the environment in which it could not
-        begin; None: none is left.
+        """Returns the next episode that can run now, and the environment in which it failed to
+        start.
+
+        Returns None if no episode is left.
         """
         async with self._change:
             while self._again or self._episodes:
@@ -316,7 +312,7 @@ class _Run(Generic[E]):
             if trajectory.metadata.get("unscored") == BudgetSpentError.code:
                 raise BudgetSpentError(trajectory.error)
             label = await self._grade(episode, environment, trajectory)
-        # no end of an episode: it has not been played until it can be paid for
+        # the episode does not count as run until its calls can be paid for
         except BudgetSpentError as spent:
             self._folder.drop(trajectory)
             self._counts = replace(self._counts, budget=str(spent))
@@ -327,8 +323,9 @@ class _Run(Generic[E]):
         self._note_beginning(episode.id, None if begun else trajectory.error)
 
     def _note_beginning(self, id: str, problem: str | None) -> None:
-        """Counts the episodes in a row that could not begin, each once; `problem` says why, None
-        when one did. Raises if none does.
+        """Counts consecutive episodes that failed to start, each once; raises if none starts.
+
+        `problem` says why the episode failed to start. None: it started.
         """
         if problem is None:
             self._not_begun.clear()
@@ -339,13 +336,15 @@ class _Run(Generic[E]):
         count = len(self._not_begun)
         if count >= _LEAST and (spent := now - self._since) >= self._settings.patience:
             raise EnvironmentFailedError(
-                f"no episode could begin for {spent:.3g} s, {count} in a row; the last: {problem}"
+                f"no episode could begin for {spent:.3g} s, {count} in a row; last error: {problem}"
             )
 
     async def _play(
         self, episode: Episode[E], environment: E, task: Task
     ) -> tuple[Trajectory, bool]:
-        """The episode, and whether it began: whether its first state was seen."""
+        """Returns the episode, and whether it started, that is, whether its first state was
+        observed.
+        """
         with metered() as meter:
             watch = _Watch(self._folder, episode, environment, task, meter)
             trajectory = await self._rollout(episode, environment, task, watch)
@@ -371,8 +370,11 @@ class _Run(Generic[E]):
             )
         except PrillError:
             raise
-        except Exception as bug:  # it ends the run, and its episode is on record as broken
-            # Its words stay in the trace: they may hold anything, also what must not be on record.
+        except (
+            Exception
+        ) as bug:  # the exception ends the run, and the episode is recorded as broken
+            # The record omits the exception's message, which may contain secrets; it is only in the
+            # traceback.
             error = f"a bug ended the episode: {type(bug).__name__}"
             metadata = {**watch.so_far.metadata, **watch.spent(), "ended_by": "error"}
             self._folder.keep(replace(watch.so_far, error=error, metadata=metadata), None)
@@ -418,7 +420,7 @@ class _Run(Generic[E]):
 
 
 class _Watch:
-    """Notes an episode in the folder as it goes on, and knows how far it has come."""
+    """Records an episode's progress in the folder."""
 
     def __init__(
         self,
@@ -447,7 +449,7 @@ class _Watch:
         self._folder.note(self.so_far)
 
     def spent(self) -> dict[str, Any]:
-        """The usage of the episode so far."""
+        """Returns the usage of the episode so far."""
         return {"usage": msgspec.to_builtins(self._meter.usage)} if self._meter.usage.calls else {}
 
 
@@ -460,5 +462,5 @@ def _undecided(trajectory: Trajectory, problem: str) -> LabelRecord:
         id=trajectory.id,
         success=None,
         source="oracle",
-        note=f"the oracle could not look: {problem}",
+        note=f"the oracle failed: {problem}",
     )

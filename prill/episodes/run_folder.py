@@ -1,9 +1,9 @@
-"""The folder of recorded episodes: intact after a crash, each id once.
+"""The folder of recorded episodes: consistent after a crash, and without duplicate ids.
 
-`trajectories.jsonl` has the finished episodes, `labels.jsonl` what an oracle says of them. An
-episode under way stands in `partial/`, rewritten after each step; what a stop leaves there goes to
-`interrupted.jsonl` when the run is taken up. `checksums.jsonl` says what all of these hold,
-screenshots included (see `prill.io.checksums`).
+`trajectories.jsonl` contains the finished episodes, `labels.jsonl` the labels of an oracle. A
+running episode is in `partial/` and is rewritten after each step; when an interrupted run is
+resumed, it moves to `interrupted.jsonl`. `checksums.jsonl` contains the checksums of all files,
+including screenshots (see `prill.io.checksums`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ _CONTENTS: dict[str, Content] = {
 
 
 class RunFolder(LockedFolder):
-    """Opens or makes the folder. Of the episodes `again`, those that ended with an error leave
-    `trajectories.jsonl`, to be played once more; so do those of the episodes `unpaid` that a spent
-    budget ended. Their records go to `interrupted.jsonl`. `checked`: the caller has compared all
-    files with their checksums, so only those that are written to are compared here.
+    """A run folder, opened for recording and created if it does not exist.
 
-    Raises UsageError when another process is writing there, nothing can be written, or a file is
-    broken or not as a run left it, InputError when the record of an episode under way is broken.
+    Episodes in `again` that ended with an error, and those in `unpaid` that ended because the
+    budget was spent, are removed from `trajectories.jsonl` so that they are run again. Their
+    records move to `interrupted.jsonl`. `checked`: the caller has verified all checksums, so only
+    files that will be written are verified here.
+
+    Raises UsageError if another process writes to the folder, if it cannot be written, or if a file
+    is damaged or was changed; InputError if the record of a running episode is damaged.
     """
 
     def __init__(
@@ -116,15 +118,19 @@ class RunFolder(LockedFolder):
             _written(path, [line]).replace(path)
 
     def drop(self, trajectory: Trajectory) -> None:
-        """Sets an episode aside that is to be played again, or forgets it where it has no step."""
+        """Moves an episode that will be run again to the interrupted ones; without steps, deletes
+        it.
+        """
         with _writing(self.path):
             if trajectory.steps:
                 self._set_aside(trajectory)
             self._partial(trajectory.id).unlink(missing_ok=True)
 
     def keep(self, trajectory: Trajectory, label: LabelRecord | None) -> None:
-        """Keeps a finished episode. A crash between the two lines leaves a label to spare, which
-        the next start drops.
+        """Stores a finished episode and its label.
+
+        After a crash between the two writes there is a label without a trajectory, which the next
+        start removes.
         """
         with _writing(self.path):
             line = encode_trajectory(trajectory, self.path)
@@ -159,8 +165,9 @@ class RunFolder(LockedFolder):
         return ids
 
     def _drop_spare_labels(self, again: Collection[str]) -> None:
-        """An episode that is played again may end otherwise, so its old label must not stay;
-        people's labels of others do.
+        """Removes the labels of episodes that are run again, because they may end differently.
+
+        Labels of other episodes, such as those of people, are kept.
         """
         left = {*again, *self._left}
         spare: set[int] = set()
@@ -195,7 +202,7 @@ class RunFolder(LockedFolder):
             path.unlink()
 
     def _set_aside(self, trajectory: Trajectory) -> None:
-        """The same episode may be interrupted again and again: each time is a record of its own."""
+        """Appends an episode to the interrupted ones; each interruption is a record of its own."""
 
         def count(record: object, start: int) -> None:
             self._aside += 1
@@ -207,7 +214,7 @@ class RunFolder(LockedFolder):
         )
 
     def _new_images(self, trajectory: Trajectory) -> list[str]:
-        """The screenshots of an episode that are not on record yet, as names in the folder."""
+        """Returns the screenshots of an episode without a checksum, as names in the folder."""
         names = dict.fromkeys(
             os.path.relpath(os.path.realpath(path), self.path)
             for path, _ in list_screenshots(trajectory)
@@ -217,7 +224,9 @@ class RunFolder(LockedFolder):
     def _open(
         self, name: str, take: Callable[[Any, int], object] = lambda record, start: None
     ) -> AppendLog[Any]:
-        """One of the files to append to; `take` is told what it holds where it is opened now."""
+        """Opens one of the append-only files; `take` is called with each record that it
+        contains.
+        """
         if name not in self._logs:
             decoders = {
                 TRAJECTORIES: partial(decode_trajectory, root=self.path),
@@ -230,7 +239,7 @@ class RunFolder(LockedFolder):
                 what="label" if name == LABELS else "trajectory",
                 decode=cast(Any, decoders.get(name)),
                 checksums=self._growing[name],
-                advice="mend the line or record to another folder",
+                advice="fix the line or record to another folder",
             )
         return self._logs[name]
 
@@ -246,7 +255,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _written(path: Path, lines: Iterable[bytes]) -> Path:
-    """What is to take the place of a file, beside it."""
+    """Writes lines to a temporary file that will replace the given one."""
     part = part_path(path)
     with part.open("xb") as file:
         file.writelines(lines)

@@ -1,3 +1,3 @@
-"""Input and output: lines, file kinds, error messages, atomic writes that never overwrite
-inputs.
+"""Input and output: line readers, file kinds, error messages, and atomic writes that never
+overwrite inputs.
 """

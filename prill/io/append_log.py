@@ -1,16 +1,16 @@
 """A crash-safe append-only log of JSON Lines records.
 
-What an `AppendLog` guarantees, whichever records it holds:
+An `AppendLog` gives these guarantees for any type of record:
 
 | when | guarantee |
 |---|---|
-| opened | one writer at a time: a second one is refused (by `flock`: what NFS makes of that); `kill -9` frees it |
-| opened | half a last line is cut, a lost newline is put back; a file of anything else is refused, and stays as it is |
-| opened | what is there is told in order, each record with its line: resume by whatever key |
-| appended | a line is there whole or not at all, and survives the process; `durable`: the machine, too |
-| appended | a file that another program has written to, replaced or removed is noticed |
-| replaced | the old content or the new, never both or neither, and the lock goes over; links and modes stay |
-| closed | on disk, and in the checksums of its folder where it is on record there |
+| opened | one writer at a time: a second one is refused (`flock`, with its limits on NFS); `kill -9` releases the lock |
+| opened | an incomplete last line is removed, a missing newline restored; a file with other content is refused and left unchanged |
+| opened | `known` receives the existing records in order, so that callers can resume by any key |
+| appended | a line is written completely or not at all, and survives a process crash; with `durable`, a system crash too |
+| appended | an error is raised if another program has written to, replaced or removed the file |
+| replaced | the file has either the old or the new content; the lock, links and modes are kept |
+| closed | the file is flushed to disk, and its checksum is updated if the folder records one |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _MAX_NAME = 250  # bytes: file systems allow 255
 
 
 class AppendLog(Closing, Generic[T]):
-    """The file while it is written.
+    """An append-only JSON Lines file, opened for writing.
 
     Args:
-        path: The file. It and its folder are made where they do not exist.
-        record: The type of the records: a dataclass whose first field is text and always written.
-        known: Called with each record that the file holds, and the byte at which its line begins.
-        what: One record in words.
+        path: The file. It and its folder are created if they do not exist.
+        record: The type of the records: a dataclass whose first field is a text that is always
+            written.
+        known: Called with each existing record and the byte offset of its line.
+        what: The name of one record in messages.
         decode: Reads a record from its line. None: strictly, as JSON.
-        broken: Called for each whole line that is no record; it stays in the file. None: such a
+        broken: Called for each complete line that is not a record; the line is kept. None: such a
             file is refused.
-        durable: A record that was appended survives the machine, not only the process.
-        restart: Begin with an empty file; the one that is there gets the ending `.bak`.
-        checksums: The record of what the file holds. None: the one that its folder has of it, if
-            any.
-        parameter: The parameter of the caller's call that names the file.
-        advice: What to do where the file holds something else.
+        durable: Whether an appended record must survive a system crash, not only a process crash.
+        restart: Start with an empty file; the existing one is renamed to end in `.bak`.
+        checksums: The checksum record of the file. None: that of its folder, if there is one.
+        parameter: The name of the caller's parameter that names the file, for errors.
+        advice: What messages tell the user to do if the file has other content.
 
     Raises:
         UsageError: Another process writes the file, it holds something else, differs from its
@@ -79,7 +79,7 @@ class AppendLog(Closing, Generic[T]):
         advice: str = "choose another file",
     ) -> None:
         self.path, self.what, self._durable = Path(path), what, durable
-        self._target = Path(os.path.realpath(path))  # renaming onto a link would replace the link
+        self._target = Path(os.path.realpath(path))  # a rename would replace a symbolic link itself
         self._beginning = f'{{"{dataclasses.fields(record)[0].name}":"'.encode()  # type: ignore[arg-type]
         self._decode = decode or msgspec.json.Decoder(record).decode
         self._refusal = advice, parameter
@@ -91,7 +91,7 @@ class AppendLog(Closing, Generic[T]):
             if restart and os.fstat(self._file).st_size:
                 self._set_aside()
             with failures(path):
-                # of a process that was killed while it wrote it
+                # left by a process that was killed while writing
                 _new(self._target).unlink(missing_ok=True)
             self._end = self._take_up(known, broken)
             if self._growing is not None:
@@ -105,14 +105,14 @@ class AppendLog(Closing, Generic[T]):
             record: The record.
 
         Raises:
-            UsageError: It cannot be written, and the file is as before; or another program has
-                written to the file, replaced or removed it, and the record is in what is left of
-                it.
+            UsageError: The record cannot be written, and the file is unchanged. Or another program
+                has written to, replaced or removed the file; the record is then in the file that
+                is still open.
         """
         self.append_line(encode(record))
 
     def append_line(self, line: bytes) -> None:
-        """As `append`, of a record that is encoded already, with its newline."""
+        """Appends a record that is already encoded, including its newline."""
         with failures(self.path), self._growing.adding(line) if self._growing else nullcontext():
             append_whole(self._file, line)
             if self._durable:
@@ -123,32 +123,34 @@ class AppendLog(Closing, Generic[T]):
 
     @property
     def not_ours(self) -> str:
-        """The message where `is_ours` is False."""
+        """Returns the error message for a file that another program has changed."""
         return f"{self.path}: another program has written to this file, replaced or removed it"
 
     def is_ours(self) -> bool:
-        """Tells whether the file still has its name and holds only what was written here."""
+        """Returns whether the file still exists under its name and contains only what was written
+        here.
+        """
         return is_there(self._file, self._target, self._end)
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """The raw lines with their newlines, each with its byte offset."""
+        """Yields the raw lines with their newlines, each with its byte offset."""
         for line in self._there():
             start = line.start or 0
             yield start, os.pread(self._file, line.size, start)
 
     def replace(self, lines: Iterable[bytes]) -> None:
-        """Makes a file of these lines the file, in one step.
+        """Replaces the content of the file atomically.
 
         Args:
-            lines: The lines, with their newlines.
+            lines: The new lines, with their newlines.
 
         Raises:
             UsageError: It cannot be written; the file is as before.
         """
         part = _new(self._target)
         with failures(self.path), ExitStack() as on_failure:
-            # Only who holds the lock of the file gets here, so that one name is enough.
-            # Locked before the name appears: nobody can slip in between.
+            # The caller holds the file's lock, so one temporary name is enough. The new file is
+            # locked before it is renamed, so that no other process can open it in between.
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
             new = lock_file(part, flags, 0o600)
             on_failure.callback(part.unlink, missing_ok=True)
@@ -171,7 +173,7 @@ class AppendLog(Closing, Generic[T]):
         """Flushes the file to disk and releases the lock; safe to call twice.
 
         Raises:
-            UsageError: It could not be put there.
+            UsageError: The file could not be flushed to disk.
         """
         if self._file < 0:
             return
@@ -184,7 +186,7 @@ class AppendLog(Closing, Generic[T]):
             self.abandon()
 
     def abandon(self) -> None:
-        """Releases the lock as the end of the process would; safe to call twice."""
+        """Releases the lock as if the process had ended; safe to call twice."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -211,7 +213,7 @@ class AppendLog(Closing, Generic[T]):
     def _take_up(
         self, known: Callable[[T, int], object], broken: Callable[[str], object] | None
     ) -> int:
-        """Tells what is there, and mends the end; the size from then on."""
+        """Reads the existing records, repairs the last line, and returns the size."""
         with failures(self.path):
             end = os.fstat(self._file).st_size
             is_cut = end > 0 and os.pread(self._file, 1, end - 1) != b"\n"
@@ -250,15 +252,16 @@ class AppendLog(Closing, Generic[T]):
             raise UsageError(f"{self.path}: cannot be read: {error.strerror or error}") from None
 
     def _is_half(self, line: Line, *, sure: bool) -> bool:
-        """Whether a crash left this, the last line, which must not be cut otherwise. `sure`: the
-        lines before are records.
+        """Returns whether the last line was left incomplete by a crash and can be removed.
+
+        `sure`: the lines before it are valid records.
         """
         begins = line.data.startswith(self._beginning) or self._beginning.startswith(line.data)
         return parse_object(line.data) is None and (begins or (sure and line.start != 0))
 
 
 def _new(target: Path) -> Path:
-    """What is to take the place of a file, while it is written."""
+    """Returns the name of the temporary file that will replace a file."""
     name = target.name
     if len(os.fsencode(name)) > _MAX_NAME:
         name = f"{name[:50]}.{zlib.crc32(os.fsencode(name)):08x}"

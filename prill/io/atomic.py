@@ -14,15 +14,14 @@ _Path = str | os.PathLike[str]
 
 
 def part_path(path: Path) -> Path:
-    """A name beside the file that nobody can foresee, for what is not whole yet; open it with mode
-    "x".
-    """
+    """Returns an unpredictable temporary name next to a file; open it with mode "x"."""
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
 
 
 def is_there(file: int, path: _Path, size: int | None = None) -> bool:
-    """Whether the open file is still the one that has this name: another program may have replaced
-    or removed it. With a `size` in bytes: and is still that long.
+    """Returns whether the open file still has this name, and, if given, this size in bytes.
+
+    Another program may have replaced or removed it.
     """
     try:
         status = os.fstat(file)
@@ -32,10 +31,9 @@ def is_there(file: int, path: _Path, size: int | None = None) -> bool:
 
 
 def append_whole(file: int, data: bytes) -> None:
-    """All of the data at the end of a file, or nothing of it: half a line, left by a full disk,
-    would hide the next one.
+    """Appends all of the data to a file, or nothing.
 
-    Raises OSError.
+    A partial line, left by a full disk, would corrupt the next line. Raises OSError.
     """
     rest = memoryview(data)
     try:
@@ -49,8 +47,9 @@ def append_whole(file: int, data: bytes) -> None:
 
 @contextmanager
 def failures(path: _Path) -> Iterator[None]:
-    """Within it, a file that cannot be written is a UsageError; a reader of a pipe that has gone
-    stays a BrokenPipeError.
+    """Converts write errors inside the block to UsageError.
+
+    BrokenPipeError, raised when the reader of a pipe has exited, is passed on.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Caches: one on disk, safe for several processes, threads and event loops; one in memory."""
+"""Caches: one on disk for several processes, threads and event loops, and one in memory."""
 
 from __future__ import annotations
 
@@ -23,38 +23,39 @@ _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 _ask_again: ContextVar[bool] = ContextVar("ask_again", default=False)
-_TRIES, _PAUSE = 600, 0.05  # together 30 seconds, as long as SQLite waits elsewhere
+_TRIES, _PAUSE = (
+    600,
+    0.05,
+)  # 30 seconds in total, the same as SQLite's timeout elsewhere in this module
 
 
 def cache_folder() -> Path:
-    """The cache folder: $PRILL_CACHE_DIR, else `prill` in $XDG_CACHE_HOME or ~/.cache."""
+    """Returns the cache folder: $PRILL_CACHE_DIR, else `prill` in $XDG_CACHE_HOME or ~/.cache."""
     if folder := os.environ.get("PRILL_CACHE_DIR"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prill"
 
 
 def scratch_database(owner: object = None) -> sqlite3.Connection:
-    """A private database that spills to a temporary file and vanishes when closed; nothing in it
-    survives a crash.
+    """Opens a private temporary database that is deleted when it is closed.
 
-    Threads may take turns with it. Whoever opens it closes it; where that is forgotten, or the
-    constructor of the `owner` raises, it is closed with the owner.
+    It spills to disk but does not survive a crash. Several threads may use it one after the other.
+    The caller must close it; otherwise it is closed together with its `owner`, also if the owner's
+    constructor raises.
     """
     database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     if owner is not None:
         finalize(owner, database.close)
     database.execute("PRAGMA journal_mode = OFF")
     database.execute("PRAGMA synchronous = OFF")
-    # all of it is one transaction: each statement as one of its own takes twice as long
+    # use a single transaction: one per statement takes twice as long
     database.execute("BEGIN")
     return database
 
 
 @contextmanager
 def asking_again() -> Iterator[None]:
-    """Context manager: disk caches neither answer nor store, so every reply comes from the
-    endpoint.
-    """
+    """Disables disk caches inside the block, so that every reply comes from the endpoint."""
     token = _ask_again.set(True)
     try:
         yield
@@ -63,10 +64,10 @@ def asking_again() -> Iterator[None]:
 
 
 class DiskCache:
-    """Bytes by key in one SQLite file, created at first use and open until `close` or garbage
-    collection.
+    """A persistent key-value cache in one SQLite file.
 
-    Raises UsageError when the file cannot be used.
+    The file is created on first use and stays open until `close` or garbage collection. Raises
+    UsageError if the file cannot be used.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -77,10 +78,10 @@ class DiskCache:
         self._end: Callable[[], object] = int
 
     def __reduce__(self) -> tuple[type[DiskCache], tuple[Path]]:
-        return DiskCache, (self.path,)  # the file travels, its connection and lock do not
+        return DiskCache, (self.path,)  # only the path is pickled, not the connection and the lock
 
     def get(self, key: str, read: Callable[[bytes], _T]) -> _T | None:
-        """Reads a value with `read`; None where it is missing or damaged."""
+        """Reads a value with `read`; returns None if it is missing or damaged."""
         if _ask_again.get():
             return None
         with self._lock, self._failures():
@@ -97,7 +98,7 @@ class DiskCache:
             return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Keeps a value; it is on disk when this returns."""
+        """Stores a value; it is on disk on return."""
         if _ask_again.get():
             return
         with self._lock, self._failures():
@@ -106,7 +107,7 @@ class DiskCache:
             )
 
     def close(self) -> None:
-        """Closes the file, which the next use opens again; safe to call twice."""
+        """Closes the file; the next use opens it again. Safe to call twice."""
         with self._lock:
             self._end()
             self._connection = None
@@ -123,9 +124,9 @@ class DiskCache:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._process != os.getpid():
-            # Replies quote pages and goals: nobody else on this machine is to read them.
+            # Replies quote pages and goals, so other users must not be able to read them.
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # SQLite's other files get the mode of this one
+            # SQLite's other files get the same mode as this one
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             connection = sqlite3.connect(
                 self.path, timeout=30, isolation_level=None, check_same_thread=False
@@ -142,14 +143,17 @@ class DiskCache:
 
 
 def _close(connection: sqlite3.Connection, process: int) -> None:
-    """Closes a connection where it was opened: in a forked child it is the parent's."""
+    """Closes a connection in the process that opened it; in a forked child it belongs to the
+    parent.
+    """
     if process == os.getpid():
         connection.close()
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Makes the table, or gives that of an older version its column of checksums: SQLite has none
-    of its own.
+    """Creates the table, or adds the checksum column to an older version's table.
+
+    SQLite has no checksums of its own.
     """
     table = (
         "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB, crc INTEGER) "
@@ -160,7 +164,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         try:
             connection.execute("ALTER TABLE entries ADD COLUMN crc INTEGER")
         except sqlite3.OperationalError as error:
-            if "duplicate column" not in str(error):  # another process was faster
+            if "duplicate column" not in str(error):  # another process added it first
                 raise
 
 
@@ -169,8 +173,9 @@ def _crc(key: str, value: bytes) -> int:
 
 
 def _share(connection: sqlite3.Connection) -> None:
-    """Lets readers and a writer work side by side. SQLite does not wait its turn for this
-    statement, so it is tried again.
+    """Turns on WAL mode, so that readers and a writer can work at the same time.
+
+    SQLite does not apply its timeout to this statement, so it is retried.
     """
     for _ in range(_TRIES):
         try:
@@ -184,7 +189,7 @@ def _share(connection: sqlite3.Connection) -> None:
 
 
 class BoundedCache(Generic[_K, _V]):
-    """A cache in memory with limits on entries and bytes: what was used longest ago goes first."""
+    """An LRU cache in memory with limits on entries and bytes."""
 
     def __init__(self, max_entries: int, max_bytes: int) -> None:
         self.max_entries, self.max_bytes, self.bytes = max_entries, max_bytes, 0
@@ -194,14 +199,14 @@ class BoundedCache(Generic[_K, _V]):
         return len(self._entries)
 
     def get(self, key: _K) -> _V | None:
-        """The value, which counts as used now; None where it is not kept."""
+        """Returns the value and marks it as recently used; None if it is not cached."""
         if key not in self._entries:
             return None
         self._entries.move_to_end(key)
         return self._entries[key][0]
 
     def put(self, key: _K, value: _V, size: int) -> None:
-        """Keeps a value of so many bytes; one that is larger than all that may be kept is not."""
+        """Stores a value of `size` bytes, unless it is larger than the whole cache."""
         self.remove(key)
         if size > self.max_bytes:
             return
@@ -211,6 +216,6 @@ class BoundedCache(Generic[_K, _V]):
             self.remove(next(iter(self._entries)))
 
     def remove(self, key: _K) -> None:
-        """Forgets a value; nothing happens where it is not kept."""
+        """Removes a value, if it is cached."""
         _, size = self._entries.pop(key, (None, 0))
         self.bytes -= size

@@ -1,11 +1,11 @@
 """Checksums of a run folder (`checksums.jsonl`), which reveal lost or changed files.
 
-A line is about one file: its bytes, its lines, their SHA-256; the last line about a file counts. A
-file that a run appends to is `growing`: after a kill it may hold further whole lines, never fewer
-or others. One that is about to be replaced is `replacing`: until the next line about it, the old
-content and the new one are both right. Lines are only appended, each with one system call, so the
-record is as safe from a crash as the files are. A folder without one is as it is: a run that goes
-on in it begins the record.
+Each line contains a file's size, number of lines and SHA-256; the last line about a file is valid.
+A file that a run appends to is `growing`: after a kill it may contain additional complete lines,
+but no missing or changed ones. A file that is about to be replaced is `replacing`: until the next
+line about it, both the old and the new content are valid. Lines are only appended, each with one
+system call, so the record is as crash-safe as the files. If a folder has no record, a run that
+resumes there starts one with the current content.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ CHECKSUMS = "checksums.jsonl"
 _FORMAT = "prill checksums 1"
 _BEGINNING = b'{"format":"prill checksums'
 _BLOCK = 1 << 20
-# of folders between a file and the record that has it: seed, arm and round of a study, and the
-# adapter's
+# maximum number of folder levels between a file and its record: seed, arm and round of a study, and
+# the adapter
 _MAX_LEVELS = 6
-_MAX_SHOWN = 5  # files named by one error
+_MAX_SHOWN = 5  # maximum number of files in one error message
 
 
 class _Line(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A line of the record; `place` is where the folder belongs in a larger one."""
+    """A line of the record; `place` is the folder's position in a larger folder."""
 
     format: str = ""
     place: str | None = None
@@ -51,7 +51,7 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 class Checksums:
-    """The record of a folder, as it is on disk now. Raises UsageError when it cannot be read."""
+    """The checksum record of a folder, as stored on disk. Raises UsageError if it is unreadable."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,12 +66,12 @@ class Checksums:
 
     @property
     def exists(self) -> bool:
-        """Tells whether the folder has a record."""
+        """Returns whether the folder has a record."""
         return self._size >= 0
 
     @property
     def names(self) -> list[str]:
-        """The files on record."""
+        """Returns the names of the recorded files."""
         return list(self._files)
 
     def check(
@@ -81,8 +81,9 @@ class Checksums:
         but: Iterable[str] = (),
         place: str | None = None,
     ) -> None:
-        """Compares files with the record; None: all of them. Raises UsageError that names those
-        that differ.
+        """Compares files with the record; None: all of them.
+
+        Raises UsageError that names the files that differ.
         """
         wanted = [
             name for name in (self._files if names is None else names) if name not in set(but)
@@ -101,8 +102,9 @@ class Checksums:
             )
 
     def note(self, *names: str) -> None:
-        """Puts files on record as they are now; one that is not there leaves the record. Raises
-        UsageError for a link.
+        """Records the current checksums of files; removes files that do not exist.
+
+        Raises UsageError for a symbolic link.
         """
         lines = []
         for name in names:
@@ -118,8 +120,9 @@ class Checksums:
         self._append(*lines)
 
     def add(self, name: str) -> None:
-        """Puts a file on record that is to be written to, as it is now: empty where it is not
-        there.
+        """Records the current checksum of a file that is about to be written.
+
+        A missing file is recorded as empty.
         """
         if name not in self._files:
             self.note(name)
@@ -127,22 +130,19 @@ class Checksums:
             self._append(_Line(file=name))
 
     def belongs(self, place: str) -> None:
-        """Notes where the folder belongs in a larger one, so that it cannot be taken for
-        another.
-        """
+        """Records the folder's position in a larger folder, so that folders cannot be swapped."""
         if self.place != place:
             self._append(_Line(place=place))
 
     def begin(self) -> None:
-        """Makes the record where there is none."""
+        """Creates the record if there is none."""
         if not self.exists:
             self._append()
 
     def renew(self) -> list[str]:
-        """Takes the files on record, and the folder's place, as they are now; gives the names of
-        files that differed.
+        """Updates all recorded files and the folder's position to the current state.
 
-        Raises UsageError for a link.
+        Returns the names of files that differed. Raises UsageError for a symbolic link.
         """
         differing = [name for name in self._files if self._problem(name)]
         self.note(*differing)
@@ -154,15 +154,15 @@ class Checksums:
         return differing
 
     def growing(self, name: str) -> Growing:
-        """A file of the folder to append to, its content on record. Raises UsageError when it
-        differs from the record.
+        """Records a file as one that will be appended to. Raises UsageError if it differs from the
+        record.
         """
         return Growing(self, name)
 
     @contextmanager
     def replacing(self, name: str, part: Path) -> Iterator[None]:
-        """Within it, `part` may take the place of the file: a crash leaves the one or the other,
-        and both are right.
+        """Allows `part` to replace the file inside the block; after a crash, either content is
+        valid.
         """
         line = _Contents(part).line(name)
         self._append(msgspec.structs.replace(line, state="replacing"))
@@ -170,8 +170,9 @@ class Checksums:
         self._append(line)
 
     def _problem(self, name: str) -> str | None:
-        """What is wrong with a file; None where it is as on record, by now: its writer may be at
-        work.
+        """Returns what is wrong with a file, or None if it matches the record.
+
+        The record is read again first, because the file's writer may be running.
         """
         while True:
             size, expected, path = self._size, self._files[name], self.folder / name
@@ -181,7 +182,7 @@ class Checksums:
                 problem = (
                     None
                     if expected[0].size == 0
-                    else f"{path}: is gone, and had {_count(expected[0])}"
+                    else f"{path}: is missing; it had {_count(expected[0])}"
                 )
             except OSError as error:
                 problem = f"{path}: {error.strerror}"
@@ -189,7 +190,7 @@ class Checksums:
                 if found.match(expected) is not None:
                     return None
                 problem = (
-                    f"{path}: has changed: it had {_count(expected[-1])}, and has "
+                    f"{path}: has changed: it had {_count(expected[-1])}, and now has "
                     f"{_count(found.line(name))}"
                 )
             if problem is None:
@@ -199,8 +200,8 @@ class Checksums:
                 return f"{problem} (by {CHECKSUMS})" if name in self._files else None
 
     def _append(self, *lines: _Line) -> None:
-        """Writes lines, and the first one of the record where there is none. Half a line that a
-        crash left is cut.
+        """Appends lines to the record, starting it if necessary; removes an incomplete last
+        line.
         """
         if not lines and self.exists:
             return
@@ -228,7 +229,7 @@ class Checksums:
                 self._size = 0
                 for number, raw in enumerate(file, 1):
                     if not raw.endswith(b"\n"):
-                        break  # half a line, which a crash left
+                        break  # an incomplete line, left by a crash
                     self._size += len(raw)
                     try:
                         self._take(_decode(raw), number)
@@ -256,7 +257,7 @@ class Checksums:
         if not line.file:
             return
         if PurePosixPath(line.file).is_absolute() or ".." in PurePosixPath(line.file).parts:
-            raise ValueError(f"{line.file!r} is outside of the folder")
+            raise ValueError(f"{line.file!r} is outside the folder")
         if line.state == "gone":
             self._files.pop(line.file, None)
         elif line.state == "replacing":
@@ -266,18 +267,18 @@ class Checksums:
 
 
 class Growing:
-    """A file that lines are appended to, while its writer is at work."""
+    """A file that lines are appended to, until its writer closes it."""
 
     def __init__(self, checksums: Checksums, name: str) -> None:
         self._checksums, self._name = checksums, name
         if name in checksums:
             checksums.check([name])
-        self._marked = False  # whether the record says that the file grows
+        self._marked = False  # whether the file is recorded as growing
         self._changed = name not in checksums
         self.restart()
 
     def restart(self) -> None:
-        """Takes the content as it is now: after the file was mended or replaced."""
+        """Records the current content, after the file was repaired or replaced."""
         path = self._checksums.folder / self._name
         with failures(path):
             try:
@@ -297,12 +298,12 @@ class Growing:
             self._note("growing")
 
     def replacing(self, part: Path) -> AbstractContextManager[None]:
-        """As `Checksums.replacing`; `restart` comes afterwards."""
+        """Works like `Checksums.replacing`; call `restart` afterwards."""
         return self._checksums.replacing(self._name, part)
 
     @contextmanager
     def adding(self, data: bytes) -> Iterator[None]:
-        """Within it, the data are appended to the file."""
+        """Tracks data that the block appends to the file."""
         if not self._marked:
             self._marked = self._changed = True
             self._note("growing")
@@ -313,7 +314,7 @@ class Growing:
         self._note("growing")
 
     def close(self) -> None:
-        """Notes that the file is whole."""
+        """Records that the file is complete."""
         if self._changed and (self._size or self._name in self._checksums):
             self._note("whole")
         self._changed = self._marked = False
@@ -330,8 +331,9 @@ class Growing:
 
 
 class _Contents:
-    """A file read once: the hashes of its first bytes, of these sizes, and of all. Raises OSError,
-    for a link too.
+    """The hashes of a file and of its prefixes of the given sizes, computed in one pass.
+
+    Raises OSError, also for a symbolic link.
     """
 
     def __init__(self, path: Path, sizes: Iterable[int] = ()) -> None:
@@ -352,7 +354,7 @@ class _Contents:
             self.lines += block.count(b"\n")
 
     def match(self, expected: Iterable[_Line]) -> _Line | None:
-        """The line of these that says what the file holds."""
+        """Returns the expected line that matches the file, or None."""
         for line in expected:
             if self.at.get(line.size) == line.sha256 and (
                 self.size == line.size or line.state == "growing"
@@ -361,12 +363,12 @@ class _Contents:
         return None
 
     def line(self, name: str) -> _Line:
-        """The record as a line."""
+        """Returns the record as a line."""
         return _Line(file=name, size=self.size, lines=self.lines, sha256=self.hash.hexdigest())
 
 
 def read_checksums(path: str | os.PathLike[str]) -> tuple[Checksums, str] | None:
-    """The record that has this file, and its name there; None where none has."""
+    """Returns the record that contains a file, and the file's name in it, or None."""
     absolute = Path(os.path.abspath(path))
     for level, folder in enumerate(list(absolute.parents)[:_MAX_LEVELS]):
         if _is_record(folder / CHECKSUMS) if level else os.path.lexists(folder / CHECKSUMS):
@@ -380,8 +382,8 @@ def read_checksums(path: str | os.PathLike[str]) -> tuple[Checksums, str] | None
 
 @lru_cache(maxsize=16)
 def _names(folder: Path, state: object) -> frozenset[str]:
-    """The files on record: one that is written often must not cost the reading of a long record
-    each time.
+    """Returns the recorded file names; cached, so that a long record is not read for every
+    write.
     """
     return frozenset(Checksums(folder).names)
 
@@ -395,23 +397,24 @@ def _state(path: Path) -> tuple[int, ...]:
 
 
 def growing(path: Path) -> Growing | None:
-    """The file as one to append to, where it is on record. Raises UsageError when it differs from
-    the record.
+    """Returns the recorded file as one to append to, or None if it is not recorded.
+
+    Raises UsageError if the file differs from the record.
     """
     found = read_checksums(path)
     return None if found is None else found[0].growing(found[1])
 
 
 def expect_unchanged(path: str | os.PathLike[str]) -> None:
-    """Raises UsageError for a file of a run folder that is not as its run left it."""
+    """Raises UsageError if a file of a run folder differs from its checksum."""
     if (found := read_checksums(path)) is not None:
         checksums, name = found
         checksums.check([name])
 
 
 def expect_folder_unchanged(path: str | os.PathLike[str]) -> None:
-    """As `expect_unchanged`, of all files that are on record together with this one: a file's
-    images, say.
+    """Raises UsageError if a file recorded together with this one, such as an image, has
+    changed.
     """
     if (found := read_checksums(path)) is not None:
         found[0].check()
@@ -419,8 +422,8 @@ def expect_folder_unchanged(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def replaced(target: Path, part: Path) -> Iterator[None]:
-    """Within it, `part` may take the place of the file, which may be one on record: prill's own
-    changes are no damage.
+    """Allows `part` to replace a file inside the block; if the file is recorded, its checksum is
+    updated.
     """
     if (found := read_checksums(target)) is None:
         yield
@@ -431,7 +434,9 @@ def replaced(target: Path, part: Path) -> Iterator[None]:
 
 
 def _is_record(path: Path) -> bool:
-    """Whether this is such a file at all: further up, somebody else's may have the same name."""
+    """Returns whether the file is a checksum record; a parent folder may have an unrelated file of
+    that name.
+    """
     try:
         with open(path, "rb", opener=_plain_file) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING
@@ -440,13 +445,13 @@ def _is_record(path: Path) -> bool:
 
 
 def _plain_file(path: str, flags: int) -> int:
-    """Opens files only: what a link points to may be anything, and a pipe would be waited for."""
+    """Opens regular files only: a link may point anywhere, and opening a pipe blocks."""
     if stat.S_ISLNK(os.lstat(path).st_mode):
         raise OSError(0, "is a symbolic link, in the place of the file")
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(0, "is no file")
+        raise OSError(0, "is not a file")
     return file
 
 

@@ -1,4 +1,4 @@
-"""Turns decoding errors into messages that say where, what and how to mend it."""
+"""Turns decoding errors into messages that say where, what, and how to fix it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _MISSING = re.compile(r"Object missing required field `(\w+)`(?: - at `(.*)`)?$"
 
 
 def line_fault(data: bytes, error: Exception, type_: type) -> str:
-    """Explains why a line is not a record of the type, and what to do; `error` is msgspec's."""
+    """Explains why a line is not a record of the type, and what to do.
+
+    `error` is msgspec's exception.
+    """
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         return f"not valid JSON ({text}){_json_remedy(data, error)}"
@@ -39,9 +42,7 @@ def line_fault(data: bytes, error: Exception, type_: type) -> str:
 
 
 def take_unknown(record: object, type_: type, extras: dict[str, Any], at: str = "") -> None:
-    """Moves the keys of a decoded record that the type does not have into `extras`, by their path,
-    such as `steps[0].action.raw`.
-    """
+    """Moves a decoded record's unknown keys to `extras`, by path such as `steps[0].action.raw`."""
     if not isinstance(record, dict):
         return
     known = _fields(type_)
@@ -58,20 +59,21 @@ def take_unknown(record: object, type_: type, extras: dict[str, Any], at: str = 
 
 
 def unknown_keys(record: object, type_: type) -> list[str]:
-    """The paths of the keys that `take_unknown` takes out."""
+    """Returns the paths of a record's unknown keys."""
     extras: dict[str, Any] = {}
     take_unknown(record, type_, extras)
     return list(extras)
 
 
 def duplicate(id: str, first: str) -> str:
-    """The message for an id that was used before."""
+    """Returns the error message for an id that was used before."""
     return f"duplicate id {id!r}, first used at {first}; give each trajectory an id of its own"
 
 
 def guess(key: str) -> str:
-    """` (did you mean 'x'?)` where an unknown key, or the end of its path, is close to one that
-    records have, else nothing.
+    """Returns ` (did you mean 'x'?)` if an unknown key resembles a known one, else an empty text.
+
+    For a path, the last key is compared.
     """
     from prill.config.registry import nearest
 
@@ -106,12 +108,12 @@ def _json_remedy(data: bytes, error: Exception) -> str:
 
 
 def _choices_at(place: str, data: bytes) -> str:
-    """The values that a field may have, and the nearest to the one that stands there."""
+    """Returns the allowed values of a field, and the one nearest to the actual value."""
     from prill.config.registry import nearest
 
     choices = _choices().get(re.split(r"[.\[]", place)[-1], ())
     value: Any = parse_object(data)
-    # what comes later is no JSON
+    # text after the error may be invalid JSON
     for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place) if value is not None else ():
         value = value[name] if name else value[int(index)]
     return f"; write one of {', '.join(choices)}{nearest(str(value), choices)}" if choices else ""
@@ -119,14 +121,14 @@ def _choices_at(place: str, data: bytes) -> str:
 
 @cache
 def _fields(type_: type) -> dict[str, type | None]:
-    """The fields of a record, each with the type of record inside it, if there is one."""
+    """Returns the fields of a record, each with the record type inside it, if any."""
     hints = get_type_hints(type_)
     return {field.name: next(_records(hints[field.name]), None) for field in fields(type_)}
 
 
 @cache
 def _parts(type_: type) -> tuple[tuple[str, type], ...]:
-    """The fields that hold records, and behind them those that hold several."""
+    """Returns the fields that contain one record, then those that contain several."""
     hints = get_type_hints(type_)
     parts = ((name, part) for name, part in _fields(type_).items() if part is not None)
     return tuple(sorted(parts, key=lambda pair: get_origin(hints[pair[0]]) is tuple))
@@ -157,7 +159,7 @@ def _all_keys() -> tuple[str, ...]:
 
 @cache
 def _choices() -> dict[str, tuple[str, ...]]:
-    """The values of each field that has a fixed set of them."""
+    """Returns the allowed values of each field that has a fixed set."""
     from prill.config.registry import literals
 
     return {

@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from datasets.iterable_dataset import IterableDataset
 
 _Record = TypeVar("_Record", Trajectory, Verdict, LabelRecord)
-_ROWS = 1000  # that are put into one piece of an Arrow table
-_PIECE = 16  # rows that are read together, with their images
+_ROWS = 1000  # rows per chunk of an Arrow table
+_PIECE = 16  # rows that are read at once, with their images
 _VALUES = {str: "string", bool: "bool", int: "int64", float: "float64"}
-_IMAGE, _JSON = "image", "json"  # kinds of column besides the values
+_IMAGE, _JSON = "image", "json"  # column kinds other than plain values
 
 
 def to_dataset(
     records: Iterable[Trajectory] | Iterable[Verdict] | Iterable[LabelRecord],
 ) -> Dataset:
-    """A data set of Hugging Face's `datasets`, one row a record; `prill.from_dataset` makes the
-    same records of it.
+    """Converts records to a Hugging Face `Dataset`, one row per record; `prill.from_dataset`
+    reverses it.
 
-    The columns are the fields of the record, nested as it is:
-    `ds[0]["steps"][0]["action"]["kind"]`. Screenshots are images of `datasets.Image`, by their
-    path; `save_to_disk` and `push_to_hub` take their bytes along. `metadata`, the settings of a
-    judge and earlier turns of a conversation are JSON in a column of text; screenshots of earlier
-    turns are paths in it.
+    The columns are the fields of the record, nested in the same way:
+    `ds[0]["steps"][0]["action"]["kind"]`. Screenshots are `datasets.Image` values by path;
+    `save_to_disk` and `push_to_hub` include their bytes. `metadata`, the settings of a judge and
+    earlier turns of a conversation are JSON in a text column; screenshots of earlier turns are
+    paths in it.
 
     Args:
-        records: Trajectories, verdicts or labels, all of one kind. The data set is held in memory,
+        records: Trajectories, verdicts or labels, all of one kind. The dataset is held in memory,
             without the images.
 
     Returns:
@@ -53,7 +53,7 @@ def to_dataset(
     Raises:
         MissingExtraError: `datasets` is not installed; the message says how to install it.
         UsageError: There are no records, or records of several kinds.
-        InputError: A record has a value of another type than it says; the message names the field.
+        InputError: A record has a value of the wrong type; the message names the field.
     """
     arrow_dataset, features, pyarrow = _packages()
     known = iter(records)
@@ -81,17 +81,18 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[_Record]) -> Ite
 
 
 def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajectory) -> Iterator[Any]:
-    """The records of a data set, one at a time: what `prill.to_dataset` made, or rows with its
-    columns.
+    """Yields the records of a Hugging Face dataset, one at a time.
 
-    docs/reference/file-formats.md has the columns.
+    The dataset must have the columns that `prill.to_dataset` writes (see
+    docs/reference/file-formats.md).
 
-    Columns that no trajectory has go to its `metadata`, as keys of files do. Images that came with
-    their bytes become temporary files, there for as long as the observation; an image that has a
-    path only stays that path. Judges open such paths, so take those of strangers with care.
+    Unknown columns of trajectories go to `metadata`, like unknown keys of files. Images that are
+    stored as bytes become temporary files that exist as long as the observation. Images that have
+    only a path keep that path. Judges open these paths, so be careful with datasets from untrusted
+    sources.
 
     Args:
-        dataset: A `datasets.Dataset` or `IterableDataset`; of a `DatasetDict`, one split.
+        dataset: A `datasets.Dataset` or `IterableDataset`, or one split of a `DatasetDict`.
         kind: `prill.Trajectory`, `prill.Verdict` or `prill.LabelRecord`.
 
     Returns:
@@ -106,10 +107,10 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
     _packages()
     if isinstance(dataset, Mapping):
         raise UsageError(
-            f"that is several data sets: choose one, dataset[{next(iter(dataset), 'train')!r}]"
+            f"this is a DatasetDict: choose one split, dataset[{next(iter(dataset), 'train')!r}]"
         )
     if kind not in (Trajectory, Verdict, LabelRecord):
-        raise UsageError("from_dataset makes prill.Trajectory, prill.Verdict or prill.LabelRecord")
+        raise UsageError("kind must be prill.Trajectory, prill.Verdict or prill.LabelRecord")
     known: Any = dataset
     if known.features is not None:
         needed = [
@@ -123,7 +124,7 @@ def from_dataset(dataset: Dataset | IterableDataset, kind: type[Any] = Trajector
                 f"the data set has no column {lacking[0]!r}, which a {kind.__name__} needs; it "
                 f"has: {has}"
             )
-    # As Arrow has them: images stay what is stored, path or bytes.
+    # In the Arrow format, images stay as stored: path or bytes.
     pieces = known.with_format("arrow").iter(batch_size=_PIECE)
     return _records(chain.from_iterable(piece.to_pylist() for piece in pieces), kind)
 
@@ -138,7 +139,7 @@ def _records(rows: Iterable[Mapping[str, Any]], kind: type[Any]) -> Iterator[Any
 
 def _packages() -> tuple[Any, Any, Any]:
     try:
-        # Of `datasets` alone any folder of that name would do.
+        # Import a submodule: `import datasets` alone would succeed for any folder of that name.
         import datasets.arrow_dataset as arrow_dataset
         import datasets.features as features
         import pyarrow
@@ -153,12 +154,12 @@ def _hints(type_: type) -> dict[str, Any]:
 
 
 def _inner(type_: type, name: str) -> Any:
-    """What a field holds: a type of `_VALUES`, `_IMAGE`, `_JSON`, a dataclass, or a list with one
-    of these.
+    """Returns what a field contains: a type of `_VALUES`, `_IMAGE`, `_JSON`, a dataclass, or a list
+    of one of these.
     """
     if type_ is Observation and name == "screenshot":
         return _IMAGE
-    # trajectories in trajectories: no column has such a type
+    # nested trajectories cannot be the type of a column
     if type_ is Task and name == "earlier":
         return _JSON
     return _plain(_hints(type_)[name])
@@ -215,7 +216,8 @@ def _put(value: Any, inner: Any) -> Any:
     if inner == _JSON:
         return msgspec.json.encode(value).decode()
     if inner == _IMAGE:
-        # A temporary file goes with its record. Of path and bytes the package would keep the path.
+        # A temporary file is deleted with its record, so its bytes are stored. Given both, the
+        # package would keep the path.
         return (
             {"path": None, "bytes": _read_bytes(value)}
             if in_memory(value)
@@ -238,13 +240,13 @@ def _record(row: Mapping[str, Any], kind: type) -> Any:
     take_unknown(record, Trajectory, extras)
     record["metadata"] = {**extras, **(record.get("metadata") or {})}
     trajectory = msgspec.convert(record, Trajectory)
-    # An observation is given the bytes: it keeps their file.
+    # An observation that is given bytes manages their temporary file.
     return with_screenshots(trajectory, lambda path, at: cast(str, images.get(at, path)))
 
 
 def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> Any:
-    """A value of a row as it stands in a record of plain types; `images` gets the screenshots by
-    their place.
+    """Returns a row's value as in a record of plain types; adds screenshots to `images` by path in
+    the record.
     """
     if value is None:
         return None
@@ -259,7 +261,7 @@ def _taken(value: Any, inner: Any, at: str, images: dict[str, str | bytes]) -> A
             else part
             for name, part in value.items()
         }
-        # A column has null for what a record leaves out.
+        # Fields that a record omits are null in a column.
         return {
             name: part
             for name, part in taken.items()

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-# Twice an 8K display; above that a file is a mistake or an attack, and decoding it would take
-# gigabytes.
+# Twice the pixels of an 8K display. Larger files are mistakes or attacks, and decoding them would
+# take gigabytes of memory.
 MAX_PIXELS = 64_000_000
-# As much as those take without any compression.
+# The uncompressed size of MAX_PIXELS.
 MAX_BYTES = 4 * MAX_PIXELS
-# What is read. Pillow knows forty formats more, and starts other programs for some: Ghostscript for
-# EPS.
+# Supported formats. Pillow supports forty others, and runs external programs for some: Ghostscript
+# for EPS.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-# What Pillow raises for damaged files of these formats.
+# Exceptions that Pillow raises for damaged files of these formats.
 DAMAGED = (
     OSError,
     SyntaxError,
@@ -36,17 +36,19 @@ DAMAGED = (
     ArithmeticError,
     struct.error,
 )
-Version = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
-# A verdict's key, the choice of frames and the transcript go by the same hash, which takes as long
-# as encoding the picture.
+Version = tuple[str, int, int]  # identifies a version of a file: path, modification time (ns), size
+# Hashes are cached because a verdict's key, the frame selection and the transcript all need them,
+# and hashing takes as long as encoding the image.
 _hashes: dict[Version, str] = {}
 _MAX_HASHES = 20_000
-_YOUNG = 2_000_000_000  # nanoseconds: file systems note times to within 2 s at worst
+_YOUNG = 2_000_000_000  # nanoseconds: file systems' timestamps have a resolution of 2 s or better
 
 
 def open_image_file(path: str | os.PathLike[str]) -> BufferedReader:
-    """An image file, open. Raises InputError when it is missing, cannot be read, has more than
-    MAX_BYTES or is no file at all: for what comes through a pipe one would wait for ever.
+    """Opens an image file.
+
+    Raises InputError if it is missing, cannot be read, has more than MAX_BYTES, or is not a regular
+    file. (Reading from a pipe could block forever.)
     """
     try:
         file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
@@ -67,35 +69,37 @@ def _open_at_once(path: str, flags: int) -> int:
     file = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(0, "it is no file")
+        raise OSError(0, "it is not a file")
     return file
 
 
 def read_image(path: str) -> bytes:
-    """The bytes of an image file. Raises InputError as `open_image_file` does."""
+    """Returns the bytes of an image file. Raises InputError as `open_image_file` does."""
     with open_image_file(path) as file:
         return file.read()
 
 
 def open_checked(path: str) -> Image.Image:
-    """The image as RGB. Raises InputError when it is missing, no image, truncated, or over
-    MAX_PIXELS.
+    """Returns the image as RGB.
+
+    Raises InputError if it is missing, not an image, truncated, or larger than MAX_PIXELS.
     """
     with open_image_file(path) as file:
         return decoded(open_image(file, path), path)
 
 
 def image_size(path: str) -> tuple[int, int]:
-    """Width and height in pixels, from the file's header. Raises InputError."""
+    """Returns width and height in pixels, from the file's header. Raises InputError."""
     with open_image_file(path) as file:
         return open_image(file, path).size
 
 
 def file_hash(path: str) -> str:
-    """sha256 of an image file, which is read once as long as it stays as it is. Raises InputError
-    when it cannot be read.
+    """Returns the SHA-256 of an image file, cached until the file changes.
+
+    Raises InputError if it cannot be read.
     """
-    with suppress(OSError, ValueError):  # opening it says what is wrong
+    with suppress(OSError, ValueError):  # opening the file reports the error
         if known := _hashes.get(file_version(path, os.stat(path))):
             return known
     with open_image_file(path) as file:
@@ -105,18 +109,19 @@ def file_hash(path: str) -> str:
 
 
 def file_version(path: str, status: os.stat_result) -> Version:
-    """The version of a file, by its status."""
+    """Returns the version of a file, from its status."""
     return path, status.st_mtime_ns, status.st_size
 
 
 def known_hash(version: Version) -> str | None:
-    """The hash of a file that is as it was when it was read."""
+    """Returns the cached hash of a file version, or None."""
     return _hashes.get(version)
 
 
 def remember_hash(version: Version, digest: str) -> str:
-    """The hash; kept unless the file is so young that it could still be rewritten without a trace
-    in its time and size.
+    """Returns the hash and caches it.
+
+    It is not cached if the file is so new that a rewrite might not change its time and size.
     """
     if time.time_ns() - version[1] > _YOUNG:
         if len(_hashes) >= _MAX_HASHES:
@@ -126,8 +131,9 @@ def remember_hash(version: Version, digest: str) -> str:
 
 
 def open_image(file: BinaryIO, path: str) -> Image.Image:
-    """The image of an open file, its header read. Raises InputError for what is none of FORMATS,
-    and over MAX_PIXELS.
+    """Returns the image of an open file after reading its header.
+
+    Raises InputError for formats other than FORMATS, and for images larger than MAX_PIXELS.
     """
     import warnings
 
@@ -155,7 +161,7 @@ def open_image(file: BinaryIO, path: str) -> Image.Image:
 
 
 def decoded(image: Image.Image, path: str) -> Image.Image:
-    """The whole image as RGB. Raises InputError for a damaged file."""
+    """Returns the decoded image as RGB. Raises InputError for a damaged file."""
     try:
         return image.convert("RGB")
     except DAMAGED as error:

@@ -1,4 +1,4 @@
-"""Detects what a file holds by its content, and which files of a folder are trajectories."""
+"""Detects a file's kind from its content, and finds the trajectory files of a folder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from prill.io.checksums import CHECKSUMS
 from prill.io.lines import read_lines
 
 Kind = Literal["trajectories", "labels", "verdicts"]
-# of a folder that is recorded to
+# file names in a recording folder
 TRAJECTORIES, INTERRUPTED = "trajectories.jsonl", "interrupted.jsonl"
-# The first of these keys that a record has tells its kind.
+# The first of these keys that a record contains determines its kind.
 _TELLTALE: dict[str, Kind] = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
 
 
 def detect_kind(data: bytes) -> Kind | None:
-    """The kind of file that a line plainly belongs to; None when it does not tell."""
+    """Returns the kind of file that a line belongs to, or None if the line does not show it."""
     record = parse_object(data)
     return (
         None
@@ -30,7 +30,7 @@ def detect_kind(data: bytes) -> Kind | None:
 
 
 def parse_object(data: bytes) -> dict[str, object] | None:
-    """The JSON object of a line; None when it is none."""
+    """Parses a line as a JSON object; None if it is not one."""
     try:
         record = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -39,8 +39,9 @@ def parse_object(data: bytes) -> dict[str, object] | None:
 
 
 def kind_of_file(path: str | os.PathLike[str]) -> Kind | None:
-    """The kind of the first line that tells one. Raises UsageError or InputError for what cannot be
-    read.
+    """Returns the kind of a file, from the first line that shows it.
+
+    Raises UsageError or InputError if the file cannot be read.
     """
     return next((kind for line in read_lines(path) if (kind := detect_kind(line.data))), None)
 
@@ -48,10 +49,10 @@ def kind_of_file(path: str | os.PathLike[str]) -> Kind | None:
 def trajectory_files(
     paths: Iterable[str | os.PathLike[str]], say: Callable[[str], object] = lambda words: None
 ) -> list[str | os.PathLike[str]]:
-    """The files, and for each folder its trajectory files (`*.jsonl`, `*.jsonl.gz`) in the order of
-    their names.
+    """Returns the files, and each folder's trajectory files (`*.jsonl`, `*.jsonl.gz`) sorted by
+    name.
 
-    `say` is told what else is there. Of a folder that was recorded to, interrupted attempts are
+    `say` is called with a message about other files. Interrupted episodes of a recording folder are
     left out. Raises UsageError for a folder without trajectories.
     """
     files: list[str | os.PathLike[str]] = []
@@ -61,7 +62,7 @@ def trajectory_files(
 
 
 def jsonl_files(folder: str | os.PathLike[str]) -> list[str]:
-    """The JSON Lines files of a folder, by name."""
+    """Returns the names of a folder's JSON Lines files, sorted."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:

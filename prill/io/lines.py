@@ -22,24 +22,24 @@ import msgspec
 from prill.errors import InputError, UsageError
 
 STREAM = "-"
-# How a line departs from one JSON object a line in plain UTF-8. All of these are read;
-# `prill check` mentions them.
+# How input deviates from one JSON object per line in plain UTF-8. All of these are read; `prill
+# check` reports them.
 Form = Literal["line", "mark", "crlf", "array", "pretty"]
 _MARK, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[\[{]\x00|\x00[\[{]")
 _MAX_ARRAY = 64 << 20  # an array is read as a whole
-# bytes; a longer line is no record: an archive of some MB can hold one that fills the memory
+# bytes; longer lines are rejected, because a small archive can contain a line that fills the memory
 MAX_LINE = 256 << 20
 _spools: dict[str, IO[bytes]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One record of a file: the number of its (first) line, from 1, and its bytes without newlines.
+    """One record of a file: its (first) line number, from 1, and its bytes without newlines.
 
-    `complete` is False for a last line that has no newline: a crash may have cut it. `start` is the
-    byte where it begins in its file, and `size` its bytes there, unless the file is packed or the
-    record stands in an array.
+    `complete` is False for a last line without a newline, which a crash may have truncated. `start`
+    is its byte offset in the file, and `size` its number of bytes there; both are unset if the file
+    is compressed or the record is in an array.
     """
 
     number: int
@@ -51,8 +51,8 @@ class Line:
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Whether this is standard input (`-`), a pipe or a device: what can be read once only, and has
-    no place on disk.
+    """Returns whether the path is standard input (`-`), a pipe or a device, which can be read only
+    once.
     """
     if os.fspath(path) in (STREAM, *_spools):
         return True
@@ -64,13 +64,15 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 
 
 def get_name(path: str | os.PathLike[str]) -> str:
-    """The path as text that can be written: a name may hold bytes that are no UTF-8."""
+    """Returns the path as printable text: a file name may contain bytes that are not UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def valid_unicode(text: str) -> str:
-    r"""The text, fit for UTF-8: what was escaped in two halves ("\ud83d\ude00") becomes one
-    character, a lone half a mark.
+    r"""Returns text that can be encoded as UTF-8.
+
+    A surrogate pair ("\ud83d\ude00") becomes one character, an unpaired surrogate a replacement
+    character.
     """
     try:
         text.encode()
@@ -80,17 +82,15 @@ def valid_unicode(text: str) -> str:
 
 
 def resolve_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder that paths in a file are relative to; for what comes through a pipe, the current
-    one.
-    """
+    """Returns the folder that paths in a file are relative to; for a pipe, the current folder."""
     return Path.cwd() if is_stream(path) else Path(path).resolve().parent
 
 
 def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
-    """The file opened for reading bytes, as they are. Raises UsageError.
+    """Opens a file for reading raw bytes. Raises UsageError.
 
-    What comes through a pipe is kept in a temporary file, so that it can be opened again, until
-    `forget_streams`.
+    Data from a pipe is kept in a temporary file until `forget_streams`, so that it can be opened
+    again.
     """
     try:
         if is_stream(path):
@@ -105,7 +105,10 @@ def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
 
 
 def open_lines(path: str | os.PathLike[str]) -> BinaryIO:
-    """Like `open_input`, unpacked; gzip is recognised by its first two bytes, whatever the name."""
+    """Opens a file like `open_input` and decompresses it.
+
+    Gzip is detected by its first two bytes, whatever the file name.
+    """
     file = open_input(path)
     try:
         packed = file.peek(2)[:2] == _GZIP
@@ -120,11 +123,12 @@ def open_lines(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
-    """Every non-empty line; memory does not grow with the file, but with a JSON array.
+    """Yields every non-empty line with memory use independent of the file's size.
 
-    A byte order mark, Windows line ends, JSON over several lines as `jq` or an editor writes it,
-    and an array of up to 64 MB are read too. Raises InputError for UTF-16, and after what could be
-    read for a damaged archive and for a record of more than MAX_LINE.
+    It also accepts a byte order mark, Windows line ends, objects over several lines, as `jq` or
+    editors write them, and an array of up to 64 MB, which is read into memory. Raises InputError
+    for UTF-16. For a damaged archive or a record of more than MAX_LINE, it raises InputError after
+    the readable lines.
     """
     number = 0
     with open_lines(path) as file:
@@ -142,27 +146,25 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
 
 
 def save_stream(path: str | os.PathLike[str], copy: Path) -> None:
-    """Writes what came through a pipe into a file, from which another process can
-    `adopt_stream`.
-    """
+    """Saves a pipe's data to a file that another process can read with `adopt_stream`."""
     with open_input(path) as source, copy.open("xb") as out:
         shutil.copyfileobj(source, out)
 
 
 def adopt_stream(name: str, copy: str) -> None:
-    """Reads a pipe from what another process has saved of it. Raises UsageError."""
+    """Reads a pipe from the copy that another process saved. Raises UsageError."""
     if name not in _spools:
         _spools[name] = open_input(copy)
 
 
 def forget_streams() -> None:
-    """Drops the saved data of pipes."""
+    """Deletes the saved data of pipes."""
     while _spools:
         _spools.popitem()[1].close()
 
 
 class _Reader(io.RawIOBase):
-    """Reads a file without a name from its start; each reader has a place of its own."""
+    """Reads an unnamed file from its start; each reader has its own position."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -209,14 +211,14 @@ def _records(first: bytes, file: BinaryIO, packed: bool) -> Iterator[Line]:
 
 
 def _elements(text: bytes) -> list[Line] | None:
-    """The elements of a JSON array; None when it is none."""
+    """Returns the elements of a JSON array, or None if the text is not one."""
     try:
         elements = msgspec.json.decode(text, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     lines, number, end = [], 1, 0
     for element in map(bytes, elements):
-        start = text.index(element, end)  # between two elements there are but blanks and a comma
+        start = text.index(element, end)  # only whitespace and a comma can be between two elements
         number += text.count(b"\n", end, start)
         lines.append(Line(number, element.replace(b"\n", b" "), True, "array"))
         number, end = number + element.count(b"\n"), start + len(element)
@@ -224,7 +226,7 @@ def _elements(text: bytes) -> list[Line] | None:
 
 
 def whole_records(file: BinaryIO) -> Iterator[Line]:
-    """The records of a file of JSON lines, each with its place: no mark, no array, not packed.
+    """Yields the records of an uncompressed JSON Lines file, each with its offset.
 
     Raises OSError for a record of more than MAX_LINE.
     """
@@ -232,11 +234,10 @@ def whole_records(file: BinaryIO) -> Iterator[Line]:
 
 
 def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[Line]:
-    """The lines; those from a lone `{` to a lone `}`, with nothing else at the margin that opens an
-    object, are one.
+    """Yields the lines, and joins an object that spans several lines into one.
 
-    `offset` is the byte at which the first one begins; None: they have no place that could be gone
-    to.
+    Such an object extends from a lone `{` to a lone `}`, with no other unindented line that opens
+    an object. `offset` is the byte offset of the first line. None: the lines have no offsets.
     """
     several: list[bytes] = []
     first = size = 0
@@ -247,7 +248,7 @@ def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[L
         if offset is not None:
             offset += len(raw)
         if several and raw.startswith(b"{"):
-            # never closed: it is broken, what comes now need not be
+            # the object is never closed, but the following lines may be valid
             yield _together(first, several, start, size)
             several = []
         size = size + len(raw) if several else len(raw)

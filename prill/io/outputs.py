@@ -1,6 +1,6 @@
-"""Output files: checked against inputs, locked, and written atomically.
+"""Writes output files: checked against inputs, locked, and written atomically.
 
-`-` is standard output; pipes and devices are written to as they are.
+`-` is standard output. Pipes and devices are written to directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prill.io.checksums import replaced
 from prill.io.kinds import detect_kind, parse_object
 from prill.io.lines import STREAM, is_stream, open_lines, read_lines
 
-# here, too: other rooms take what writing needs from this module
+# re-exported for packages that write files
 from prill.locks import Closing, lock_if_free
 
 Content = Literal[
@@ -35,10 +35,13 @@ Content = Literal[
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
 _HEAD = 1 << 14
-_BEGINNING = b'{"id":"'  # of our records: a file may hold but one, which a crash cut
+_BEGINNING = (
+    b'{"id":"'  # start of prill's own records: a file may contain only one, truncated by a crash
+)
 _REPORT = b'<meta name="generator" content="prill report">'
 _WATCH = b'<meta name="generator" content="prill watch">'
-# How files begin that are no JSON; tables by their first columns, as `prill.io.tables` writes them.
+# First bytes of non-JSON files; tables are recognised by their first columns, as `prill.io.tables`
+# writes them.
 _BEGINNINGS: dict[bytes, Content] = {
     b"<svg ": "a diagram",
     b'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="prill compare"': "a JUnit report",
@@ -50,7 +53,7 @@ _BEGINNINGS: dict[bytes, Content] = {
     b'{"scores":': "scores of candidates",
     b'{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"prill"}': "annotations",  # noqa: E501
 }
-# The keys that tell a JSON file of prill which is no trajectory, label or verdict.
+# Keys that identify prill's JSON files other than trajectories, labels and verdicts.
 _KEYS: dict[Content, frozenset[str]] = {
     "disagreements": frozenset({"kind", "annotators", "label"}),
     "suspects": frozenset({"label", "reasons", "judges"}),
@@ -67,7 +70,7 @@ _FORMATS: dict[str, Content] = {
 
 
 class Writer(Protocol):
-    """The target of an output. Raises UsageError where it cannot be written."""
+    """The target of an output. Raises UsageError if it cannot be written."""
 
     def write(self, data: bytes, /) -> int:
         """Writes all bytes."""
@@ -86,12 +89,12 @@ def check_output(
     continued: bool = False,
     parameter: str = "output",
 ) -> None:
-    """Says beforehand whether the file may be written: call it before anything is read or paid for.
+    """Checks in advance that a file may be written; call it before reading or paying for anything.
 
-    Raises UsageError when the path is one of the inputs, also by another name, holds something
-    else, or cannot be written. `continued` is for files that are appended to, whose writer looks at
-    each line: it may hold what cannot be told. `parameter` is the one of the call that names the
-    path.
+    Raises UsageError if the path is one of the inputs (also under another name), has other content,
+    or cannot be written. `continued` is for files that are appended to, whose writer checks each
+    line: they may have unrecognised content. `parameter` is the name of the caller's parameter for
+    the path.
     """
     if is_stdout(path) or is_stream(path):
         return
@@ -113,16 +116,18 @@ def check_output(
 
 
 def expect_writable(path: _Path) -> None:
-    """Raises UsageError where a file could not be written: now rather than after hours. What is
-    there may be replaced.
+    """Raises UsageError in advance if a file cannot be written. An existing file may be
+    replaced.
     """
     with failures(path):
         _expect_writable(Path(os.path.realpath(path)))
 
 
 def read_content(path: _Path) -> Content | Literal[""] | None:
-    """What a file holds, by its content: empty when nothing that is whole, None when it is nothing
-    that prill writes.
+    """Detects the content of a file.
+
+    Returns an empty text for a file without a complete record, and None for content that prill does
+    not write.
     """
     with open_lines(path) as file, suppress(OSError, EOFError, zlib.error):
         head = file.read(_HEAD).lstrip()
@@ -147,7 +152,7 @@ def read_content(path: _Path) -> Content | Literal[""] | None:
 
 
 def content_of_line(data: bytes) -> Content | None:
-    """The content of a file of JSON, by one of its lines."""
+    """Detects the content of a JSON file from one of its lines."""
     record = parse_object(data) or {}
     form = record.get("format")
     if isinstance(form, str):
@@ -158,12 +163,12 @@ def content_of_line(data: bytes) -> Content | None:
 
 
 def is_stdout(path: _Path) -> bool:
-    """Tells whether a path means standard output."""
+    """Returns whether a path means standard output."""
     return os.fspath(path) in _STDOUT
 
 
 def words_beside(*outputs: _Path | None) -> TextIO:
-    """The stream for messages: standard error where the output itself goes to standard output."""
+    """Returns the stream for messages: standard error if an output goes to standard output."""
     return (
         sys.stderr
         if any(output is not None and is_stdout(output) for output in outputs)
@@ -172,10 +177,10 @@ def words_beside(*outputs: _Path | None) -> TextIO:
 
 
 def expect_place(path: _Path, what: str) -> None:
-    """Raises UsageError where `what` (a folder, a file that is continued) cannot be: in a pipe,
-    where one may not write.
+    """Raises UsageError if the path is a pipe or cannot be written.
 
-    Call it before anything is read or paid for.
+    `what` names the output (a folder, or a file that is appended to). Call it before reading or
+    paying for anything.
     """
     if is_stdout(path) or is_stream(path):
         raise UsageError(
@@ -186,17 +191,17 @@ def expect_place(path: _Path, what: str) -> None:
 
 
 def make_folder(path: _Path) -> None:
-    """Makes the folder of a file. Raises UsageError."""
+    """Creates the folder of a file. Raises UsageError."""
     with failures(path):
         os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
 
 
 @contextmanager
 def writing(path: _Path) -> Iterator[Writer]:
-    """The file, rewritten: it takes its place when it is whole, and until then the old one stays.
+    """Writes a file atomically: it replaces the old file when it is complete.
 
-    Its folder is made, a link stays a link, and modes are kept. Raises UsageError when it cannot be
-    written; what the block raises passes through.
+    Its folder is created; symbolic links and file modes are kept. Raises UsageError if the file
+    cannot be written. Exceptions of the block are passed on.
     """
     if is_stdout(path):
         sys.stdout.flush()
@@ -217,15 +222,13 @@ def writing(path: _Path) -> Iterator[Writer]:
 
 
 def write_output(path: _Path, data: bytes) -> None:
-    """Writes a file in one piece, as `writing` does."""
+    """Writes a file at once, as `writing` does."""
     with writing(path) as file:
         file.write(data)
 
 
 class _Checked:
-    """A file whose failures to be written are UsageErrors, so that they cannot be taken for those
-    of reading.
-    """
+    """A file whose write errors are UsageErrors, so that they are not mistaken for read errors."""
 
     def __init__(self, file: IO[bytes], path: _Path) -> None:
         self._file = file
@@ -256,7 +259,7 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
                 if target.exists():
                     os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
         finally:
-            # where a disk is full, closing tries once more what could not be written
+            # on a full disk, closing tries to write again
             with suppress(OSError):
                 file.close()
         with failures(path), replaced(target, part):
@@ -267,7 +270,8 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
 
 
 def locked(path: _Path) -> int:
-    """A file to append to, made where there is none; nobody else gets it so until it is closed.
+    """Opens a file for appending and locks it until it is closed; creates it if necessary.
+
     Raises UsageError.
     """
     while True:
@@ -279,13 +283,14 @@ def locked(path: _Path) -> int:
             )
         if is_there(file, path):
             return file
-        # a writer that has just ended had renamed another file here since it was opened
+        # a writer that has just ended replaced the file after it was opened here
         os.close(file)
 
 
 def held(path: _Path, refusal: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """A file or folder, opened, that nobody else gets so until it is closed. Raises InUseError
-    where somebody has it, and OSError.
+    """Opens and locks a file or folder until it is closed.
+
+    Raises InUseError if another process has locked it, and OSError.
     """
     if (file := lock_if_free(path, flags)) is None:
         raise InUseError(refusal)
@@ -293,11 +298,13 @@ def held(path: _Path, refusal: str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
 
 
 class InUseError(UsageError):
-    """Another process has what only one may have."""
+    """Raised if another process has locked the file or folder."""
 
 
 class LockedFolder(Closing):
-    """A folder that one process at a time may use; `_lock` is its lock file, open until close."""
+    """A folder that only one process at a time may use; `_lock` is its lock file, open until
+    close.
+    """
 
     _lock = -1
 
@@ -309,8 +316,9 @@ class LockedFolder(Closing):
 
 
 def _expect_writable(target: Path, *, continued: bool = False) -> None:
-    """Raises OSError. A file that is written whole takes the place of the one that is there: its
-    folder counts, too.
+    """Raises OSError if the target cannot be written.
+
+    A file that is written atomically is replaced, so its folder must be writable too.
     """
     if target.is_dir():
         raise IsADirectoryError(EISDIR, "it is a directory; name a file in it")
@@ -320,18 +328,16 @@ def _expect_writable(target: Path, *, continued: bool = False) -> None:
 
 
 def _expect_permission(path: Path) -> None:
-    """Raises OSError where what is there, or the folder that it would be made in, may not be
-    written.
-    """
+    """Raises OSError if the file, or the folder that it would be created in, is not writable."""
     place = path if path.exists() else next(folder for folder in path.parents if folder.exists())
     if place != path and not place.is_dir():
-        raise NotADirectoryError(ENOTDIR, f"{place} is no directory")
+        raise NotADirectoryError(ENOTDIR, f"{place} is not a directory")
     if not os.access(place, os.W_OK | os.X_OK if place.is_dir() else os.W_OK):
         raise PermissionError(EACCES, "permission denied")
 
 
 def is_same_file(path: _Path, other: _Path) -> bool:
-    """Whether both name one file, also by another name."""
+    """Returns whether both paths name the same file, also through links."""
     if os.path.realpath(path) == os.path.realpath(other):
         return True
     try:

@@ -50,13 +50,14 @@ _FORMS: dict[Form, str] = {
 
 
 def schema(kind: Kind) -> str:
-    """The JSON Schema (2020-12) of one line of such a file, as JSON text. Keys that it does not
-    name are allowed.
+    """Returns the JSON Schema (2020-12) of one line of a file, as JSON text.
+
+    Keys that the schema does not name are allowed.
     """
     made = msgspec.json.schema(_RECORDS[kind])
     for definition in made["$defs"].values():
         words = cleandoc(definition["description"])
-        # the rest is about Python, or about one key
+        # the other lines are about Python or single keys
         definition["description"] = words.partition("\n")[0]
         described = _arguments(words)
         for name, part in definition["properties"].items():
@@ -78,7 +79,7 @@ def schema(kind: Kind) -> str:
 
 
 def _arguments(docstring: str) -> dict[str, str]:
-    """What a docstring says of each argument, in one line each."""
+    """Returns a docstring's description of each argument, each on one line."""
     section = docstring.partition("\nArgs:\n")[2].partition("\n\n")[0]
     entries = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
@@ -86,11 +87,11 @@ def _arguments(docstring: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class FileReport:
-    """The content of a file. `kind` is None when no line tells; a problem says file, line, and the
-    field's path if it has one.
+    """The result of checking a file.
 
-    `notes` are about what is read all the same: other forms of JSON, keys that no record has,
-    records that come again.
+    `kind` is None if no line shows it. A problem contains file, line and, if it has one, the
+    field's path. `notes` report deviations that are accepted: other forms of JSON, unknown keys,
+    repeated records.
     """
 
     path: str
@@ -108,12 +109,11 @@ def check_file(
     ids: UniqueIds | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> FileReport:
-    """Reads every line as prill would, and looks for the images that trajectories name, inside them
-    if `decode_images`.
+    """Reads every line as prill would, and checks that the images of trajectories exist.
 
-    `ids` are those of files that are read together with this one: an id that comes again is a
-    problem, as it is for `score`. `progress` is called after every line. A file that cannot be read
-    is a problem, too.
+    With `decode_images`, the images are decoded too. `ids` are the ids of files that are read
+    together with this one: a repeated id is a problem, as it is for `score`. `progress` is called
+    after every line. A file that cannot be read is reported as a problem.
     """
     report = FileReport(os.fspath(path))
     unknown = _UnknownKeys()
@@ -141,7 +141,7 @@ def check_file(
 
 
 class _UnknownKeys:
-    """Keys that no record has: where each came first, under which path, and how often."""
+    """Unknown keys: where each one occurs first, under which path, and how often."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
@@ -162,7 +162,9 @@ class _UnknownKeys:
 
 
 def _forms(path: str | os.PathLike[str]) -> list[str]:
-    """The forms that lines have besides one object a line, each where it comes first."""
+    """Returns notes about lines that are not one plain JSON object each, with their first
+    position.
+    """
     first: dict[Form, int] = {}
     for line in read_lines(path):
         first.setdefault(line.form, line.number)
@@ -176,7 +178,7 @@ def _forms(path: str | os.PathLike[str]) -> list[str]:
 def _lines(
     path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKeys, notes: list[str]
 ) -> Iterator[list[str]]:
-    """The problems of each line of labels or verdicts, or of something else."""
+    """Yields the problems of each line of a file that does not contain trajectories."""
     type_ = _RECORDS[kind] if kind else dict
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type_)
     places: dict[Hashable, str] = {}
@@ -192,21 +194,22 @@ def _lines(
         other = detect_kind(line.data)
         if kind is None:
             content = content_of_line(line.data)
-            yield [f"{place}: {f'this is of {content}: no file to check' if content else _UNKNOWN}"]
+            unsupported = f"this is {content}, which prill check does not support"
+            yield [f"{place}: {unsupported if content else _UNKNOWN}"]
         elif other != kind:
             yield [_misplaced(place, other, kind)]
         else:
             unknown.note(place, unknown_keys(msgspec.json.decode(line.data), type_))
             if (first := places.setdefault(_identity(record), place)) != place:
                 notes.append(
-                    f"{place}: again {record.id!r} by the same judge or annotator, first at "
+                    f"{place}: duplicate {record.id!r} by the same judge or annotator, first at "
                     f"{first}; keep one of them"
                 )
             yield []
 
 
 def _identity(record: LabelRecord | Verdict) -> Hashable:
-    """What two lines of a file must not share: the trajectory, and who says what it is."""
+    """Returns what must be unique in a file: the trajectory, and who judged or labelled it."""
     if isinstance(record, LabelRecord):
         return record.id, record.source, record.annotator
     return record.id, msgspec.json.encode(record.evaluator)

@@ -1,6 +1,6 @@
-"""Shards: which process takes which trajectory, and its part of shared limits.
+"""Shards: which process handles which trajectory, and its part of shared limits.
 
-What a model may have at once, and a budget, are divided where an object is pickled for a shard
+A model's concurrency and a budget are divided when an object is pickled for a shard
 (`packing_for`).
 """
 
@@ -22,12 +22,11 @@ _FORM = re.compile(r"(\d{1,6})/(\d{1,6})")
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One share of a run that is divided by trajectory id. An id is in the same shard wherever and
-    whenever it is asked.
+    """One shard of a run, selected by trajectory id. An id is always in the same shard.
 
     Args:
-        number: Which share, from 1.
-        count: How many shares there are.
+        number: The number of the shard, from 1.
+        count: The number of shards.
 
     Raises:
         UsageError: The number is not between 1 and the count.
@@ -68,41 +67,42 @@ class Shard:
         """Tells whether a trajectory is in this shard.
 
         Args:
-            id: The trajectory's id. The first 64 bits of its SHA-256 decide.
+            id: The trajectory's id. The first 64 bits of its SHA-256 determine the shard.
 
         Returns:
-            Whether it is.
+            True if it is.
         """
         digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8]) % self.count == self.number - 1
 
     def takes_turn(self, position: int) -> bool:
-        """Tells whether this shard takes what comes at a position, where shards take turns.
+        """Tells whether this shard handles the item at a position, if items are dealt in turn.
 
         Args:
             position: The position, from 0.
 
         Returns:
-            Whether it does.
+            True if it does.
         """
         return position % self.count == self.number - 1
 
     def share(self, whole: int) -> int:
-        """Divides what shards use at once.
+        """Returns this shard's part of a limit on concurrency.
 
         Args:
-            whole: What all of them may use.
+            whole: The limit of all shards together.
 
         Returns:
-            This shard's share, at least 1.
+            The part of this shard, at least 1.
         """
         return max(1, whole // self.count + (self.number <= whole % self.count))
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A shard that something is pickled for, and the folder of the run's shards. `budgets` are
-    those that were divided.
+    """The shard that an object is pickled for, and the folder of the run's shards.
+
+    `budgets` are the budgets that were divided.
     """
 
     shard: Shard
@@ -115,7 +115,7 @@ _packing: ContextVar[Packing | None] = ContextVar("prill_packing", default=None)
 
 @contextmanager
 def packing_for(packing: Packing) -> Iterator[None]:
-    """Objects pickled inside the block are for that shard."""
+    """Makes objects that are pickled inside the block belong to a shard."""
     token = _packing.set(packing)
     try:
         yield
@@ -124,5 +124,5 @@ def packing_for(packing: Packing) -> Iterator[None]:
 
 
 def packed_for() -> Packing | None:
-    """The shard that what is pickled now goes to; None: it is pickled for something else."""
+    """Returns the shard that objects are being pickled for, or None."""
     return _packing.get()

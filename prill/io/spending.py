@@ -1,8 +1,8 @@
-"""Persists what a run has spent, so that a budget holds over restarts.
+"""Stores what a run has spent, so that its budget also holds after a restart.
 
-The file is written before money is spent that it does not cover, and always whole. So it says too
-much after a crash, never too little: what calls under way may cost, and a little in advance, so
-that thousands of calls need few writes.
+The file is written atomically before more money is spent than it covers. After a crash it therefore
+states too much, never too little: it includes the maximum cost of running calls and a small
+advance, which keeps writes rare even for thousands of calls.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from prill.io.outputs import InUseError, failures, locked, make_folder, write_ou
 SPENDING = "spending.json"
 _FORMAT = "prill spending 1"
 _Usd = Annotated[float, msgspec.Meta(ge=0)]
-# In advance of what is needed: a share of the budget, of what is held, and of what was spent where
-# there is no budget.
+# The advance: a fraction of the budget, of the reserved amount, and, without a budget, of the
+# amount spent; and a minimum in US dollars.
 _OF_BUDGET, _OF_HELD, _OF_SPENT, _LEAST = 1 / 200, 1 / 8, 1 / 100, 0.01
-_TOO_MUCH = 4  # times as much in advance: then less is written, once a second at most
+_TOO_MUCH = 4  # a larger advance than this factor is reduced, at most once a second
 _PAUSE = 1.0
 _NOT_LOCKED, _OF_ANOTHER, _NOT_MINE = -1, -2, -3
 
@@ -40,12 +40,12 @@ class _Spending(msgspec.Struct, frozen=True):
 
 
 class SpendingFile:
-    """The file of one run. `held_usd` in it is for calls under way and a few more; it is 0 once the
-    run has ended.
+    """The spending file of one run.
 
-    One process at a time has it, with those that work for it: `lock` raises UsageError for another
-    one. Where it is not `needed`, for there is no budget, a run that does not get it goes on
-    without.
+    `held_usd` in the file covers running calls and a small advance; it is 0 once the run has ended.
+    Only one process and its workers may use the file: `lock` raises UsageError for another one. If
+    the file is not `needed`, because there is no budget, a run that cannot lock it continues
+    without it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, needed: bool = True) -> None:
@@ -62,10 +62,9 @@ class SpendingFile:
         return self.path.with_name(f".{self.path.name}.lock")
 
     def lock(self) -> bool:
-        """Locks the file against other processes until `unlock`; False where the lock is
-        unavailable and not needed.
+        """Locks the file against other processes until `unlock`.
 
-        Raises UsageError.
+        Returns False if the lock is unavailable and not needed. Raises UsageError if it is needed.
         """
         if self._lock == _NOT_LOCKED:
             try:
@@ -90,7 +89,7 @@ class SpendingFile:
             self._lock = _NOT_LOCKED
 
     def part(self, number: int) -> SpendingFile:
-        """The file of a shard of the run, beside this one."""
+        """Returns the file of one shard of the run, next to this one."""
         return SpendingFile(self._part_path(str(number)))
 
     def _part_path(self, number: str) -> Path:
@@ -103,7 +102,7 @@ class SpendingFile:
         ]
 
     def take_up(self) -> float | None:
-        """As `read`, including the spending of shards of a killed run. Raises UsageError."""
+        """Reads the amount like `read`, including shards of a killed run. Raises UsageError."""
         known, parts = self.read(), self._parts()
         if parts:
             known = (known or 0.0) + sum(part.read() or 0.0 for part in parts)
@@ -113,8 +112,9 @@ class SpendingFile:
         return known
 
     def read(self) -> float | None:
-        """US dollars that the run has spent, including reservations of a killed run. None: there is
-        no file. Raises UsageError.
+        """Returns the US dollars spent by the run, including reservations of a killed run.
+
+        Returns None if there is no file. Raises UsageError.
         """
         try:
             data = self.path.read_bytes()
@@ -135,15 +135,17 @@ class SpendingFile:
         return found.spent_usd + found.held_usd
 
     def keep(self, budget: float | None, spent: float, held: float, covered: float) -> float:
-        """Makes sure that the file covers what is spent and held: what it covers from now on, where
-        it covered `covered`.
+        """Makes sure that the file covers `spent` and `held`.
+
+        `covered` is the amount that the file covers now. Returns the amount that it covers
+        afterwards.
         """
         needed = spent + held
         ahead = max(
             held * _OF_HELD,
             max(_LEAST, spent * _OF_SPENT) if budget is None else budget * _OF_BUDGET,
         )
-        if budget is not None:  # what is left of the budget must not be eaten by a crash
+        if budget is not None:  # a crash must not use up the rest of the budget
             ahead = min(ahead, max((budget - needed) / 2, budget * _OF_BUDGET**2))
         now = time.monotonic()
         if needed <= covered and (
@@ -155,13 +157,13 @@ class SpendingFile:
         return needed + ahead
 
     def write(self, spent: float, held: float) -> None:
-        """Writes the file. A run that spends nothing leaves none. Raises UsageError."""
+        """Writes the file, unless nothing was spent. Raises UsageError."""
         if (spent or held or self.path.exists()) and self.lock():
             record = _Spending(_FORMAT, max(0.0, spent), max(0.0, held))
             write_output(self.path, msgspec.json.encode(record) + b"\n")
 
     def clear(self) -> None:
-        """Resets the spending. Raises UsageError."""
+        """Resets the spending to 0. Raises UsageError."""
         with failures(self.path):
             for file in (self, *self._parts()):
                 file.path.unlink(missing_ok=True)
@@ -174,14 +176,16 @@ def _for_a_worker(path: Path) -> SpendingFile:
 
 
 def spending_beside(output: str | os.PathLike[str]) -> Path:
-    """The spending file of a verdict or caption file: `v.spending.json` for `v.jsonl`."""
+    """Returns the spending file of a verdict or caption file: `v.spending.json` for `v.jsonl`."""
     path = Path(output)
     return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{SPENDING}")
 
 
 def spent_on_record(paths: Iterable[Path]) -> float:
-    """US dollars by the `usage` of the records in some files, for runs that kept no file of their
-    own. What another run paid for (`reused`) does not count, and lines that cannot be read do not.
+    """Returns the US dollars in the `usage` of some files' records, for runs without a spending
+    file.
+
+    Costs that another run paid (`reused`) and unreadable lines are not counted.
     """
     return sum(_usd(parse_object(line.data) or {}) for path in paths for line in _lines(path))
 

@@ -26,7 +26,7 @@ from prill.io.images import open_image_file
 from prill.io.kinds import Kind, trajectory_files
 from prill.io.lines import get_name, resolve_folder
 
-# here, too: other rooms read their lines from this module
+# re-exported for other packages
 from prill.io.lines import open_lines as open_lines
 from prill.io.lines import read_lines as read_lines
 from prill.io.outputs import Writer, check_output, content_of_line, part_path, writing
@@ -36,9 +36,9 @@ from prill.types import LabelRecord, Observation, Trajectory, Verdict
 
 _encoder = msgspec.json.Encoder()
 _log = logging.getLogger("prill.io.store")
-# of a line that stands for a record of another format: why that could not be read
+# the key of a line that replaces an unreadable record of another format; its value is the reason
 _UNREADABLE = "unreadable"
-OnError = Literal["raise", "skip", "yield"]  # what is done with a line that is no trajectory
+OnError = Literal["raise", "skip", "yield"]  # how invalid lines are handled
 _T = TypeVar("_T")
 _R = TypeVar("_R", Trajectory, LabelRecord)
 
@@ -48,10 +48,10 @@ class BadLine:
     """A line that is not a trajectory.
 
     Args:
-        id: The trajectory's own id where that could be read, else "file:line".
-        place: Where the line is: "file:line".
+        id: The trajectory's own id if it could be read, else "file:line".
+        place: The position of the line: "file:line".
         problem: What is wrong with it.
-        raw: The line.
+        raw: The content of the line.
     """
 
     id: str
@@ -61,7 +61,7 @@ class BadLine:
 
     @property
     def message(self) -> str:
-        """The place and the problem."""
+        """Returns the position and the problem."""
         return f"{self.place}: {self.problem}"
 
 
@@ -80,29 +80,26 @@ def read_trajectories(
 def read_trajectories(
     path: str | os.PathLike[str], on_error: OnError = "raise"
 ) -> Generator[Trajectory, None, None] | Generator[Trajectory | BadLine, None, None]:
-    """The trajectories of a file, read one at a time: `list(prill.read_trajectories("runs.jsonl"))`
-    has them all.
+    """Reads the trajectories of a file one at a time.
 
-    Screenshot paths are made absolute. Screenshots must lie in the file's folder or below it (of
-    what comes through a pipe, in the current one); whether they exist is found out by whoever opens
-    them.
+    `list(prill.read_trajectories("runs.jsonl"))` returns all of them. Screenshot paths are made
+    absolute. Screenshots must be in or below the file's folder (for a pipe, the current folder).
+    Whether they exist is only checked when they are opened.
 
     Args:
         path: A trajectory file (JSON Lines, plain or gzip), a folder of them, or `-` for standard
             input.
-        on_error: What is done with a line that is no trajectory. `raise` ends the reading with an
-            error that names file and line. `skip` leaves it out; how many were left out is logged
-            as a warning at the end. `yield` gives a `BadLine` in its place; `prill.score` makes it
-            a verdict unscored with `input`.
+        on_error: How a line that is not a trajectory is handled. `raise` stops with an error that
+            contains file and line. `skip` leaves the line out; the number of skipped lines is
+            logged as a warning at the end. `yield` yields a `BadLine`, which `prill.score` turns
+            into a verdict unscored with `input`.
 
     Returns:
         An iterator of `Trajectory`; with `yield`, of `Trajectory` and `BadLine`.
 
     Raises:
-        InputError: A line is broken, with `raise`; in all cases, an archive is damaged and cannot
-            be read further.
-        UsageError: There is no such file, a folder has no trajectories, or `on_error` is something
-            else.
+        InputError: With `raise`, a line is invalid. With any `on_error`, an archive is damaged.
+        UsageError: The file does not exist, a folder has no trajectories, or `on_error` is invalid.
     """
     if on_error not in get_args(OnError):
         raise UsageError(
@@ -136,9 +133,10 @@ def numbered_trajectories(
     note: Callable[[str, Iterable[str]], object] = lambda place, keys: None,
     takes: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[str, Trajectory | BadLine]]:
-    """All items of `read_trajectories(path, "yield")`, each with its place, `file:line`; `note` is
-    told the paths of unknown keys, if any. Of a line that is not taken, only the id is read: it
-    comes as a `BadLine` without a problem.
+    """Yields all items of `read_trajectories(path, "yield")` with their position, `file:line`.
+
+    `note` is called with the paths of unknown keys, if any. For lines that `takes` rejects, only
+    the id is read: they become a `BadLine` without a problem.
     """
     for file in trajectory_files([path]):
         expect_unchanged(file)
@@ -159,14 +157,15 @@ def numbered_trajectories(
 
 
 def decode_trajectory(data: bytes, root: Path) -> Trajectory:
-    """One line of a trajectory file. Unknown keys go to `metadata` under their path. Raises
-    InputError with the path.
+    """Decodes one line of a trajectory file; unknown keys go to `metadata` under their path.
+
+    Raises InputError that contains the invalid field's path.
     """
     return _decoded(data, root)[0]
 
 
 def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
-    """The trajectory, and its unknown keys by path."""
+    """Returns the trajectory, and its unknown keys by path."""
     try:
         record = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -189,9 +188,7 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
 
 
 def list_screenshots(trajectory: Trajectory) -> list[tuple[str, str]]:
-    """The path of every screenshot, those of earlier turns included, with its place in the
-    record.
-    """
+    """Returns every screenshot's path and position in the record, including earlier turns."""
     screenshots: list[tuple[str, str]] = []
 
     def note(path: str, at: str) -> str:
@@ -203,23 +200,21 @@ def list_screenshots(trajectory: Trajectory) -> list[tuple[str, str]]:
 
 
 def encode(record: object) -> bytes:
-    """One line: the record as JSON, with the newline."""
+    """Returns the record as one JSON line, with the newline."""
     return _encoder.encode(record) + b"\n"
 
 
 def encode_bad_line(item: BadLine) -> bytes:
-    """One line of a trajectory file that stands for a broken record of another format: it is read
-    as one with that problem.
-    """
+    """Encodes a broken record of another format as one line, which is read as a `BadLine`."""
     return encode({"id": item.id, _UNREADABLE: item.message})
 
 
 def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:
-    """One line of a trajectory file in folder `root`; screenshots below it are written as relative
-    paths.
+    """Encodes a trajectory as one line of a file in folder `root`.
 
-    Raises InputError that names the field when a screenshot lies elsewhere, when a value is of
-    another type than its record says, and for an unpaired surrogate, which no file could give back.
+    Screenshots below `root` are written as relative paths. Raises InputError that names the field
+    if a screenshot is elsewhere, if a value is of the wrong type, or if text contains an unpaired
+    surrogate, which could not be read back.
     """
     check_record(trajectory)
     return _encoded(trajectory, root)
@@ -229,15 +224,17 @@ def _encoded(trajectory: Trajectory, root: Path) -> bytes:
     here = with_screenshots(trajectory, lambda path, at: _relative(path, root, at))
     try:
         return encode_as(trajectory.id, _plain(here))
-    except TypeError:  # metadata may hold anything
+    except TypeError:  # metadata may contain any object
         raise InputError(
             f"trajectory {trajectory.id!r}: {unwritable(here, msgspec.to_builtins, '')}"
         ) from None
 
 
 def encode_as(id: str, record: object) -> bytes:
-    """As `encode`, of the record with that id. Raises InputError that names the field whose text
-    holds an unpaired surrogate, as a page's script or a broken emoji may have it.
+    """Encodes the record with the given id, as `encode` does.
+
+    Raises InputError that names the field whose text contains an unpaired surrogate. (A page's
+    script or a broken emoji can produce one.)
     """
     try:
         return encode(record)
@@ -247,13 +244,13 @@ def encode_as(id: str, record: object) -> bytes:
             error.object[error.start],
         )
         raise InputError(
-            f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which JSON has not - at "
-            f"`{place}`"
+            f"{id!r} cannot be written: {half!r} is an unpaired surrogate, which "
+            f"JSON cannot hold - at `{place}`"
         ) from None
 
 
 def _surrogate(value: object, at: str) -> str | None:
-    """Where in a record the first text is that cannot be written."""
+    """Returns the position of the first text in a record that cannot be written, or None."""
     if isinstance(value, str):
         return at if any("\ud800" <= letter <= "\udfff" for letter in value) else None
     inner: Iterable[tuple[object, str]] = ()
@@ -288,7 +285,8 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
     """Reads the labels of a file, in order.
 
     Args:
-        path: A label file. A verdict file is refused: a judge's word would pass for a person's.
+        path: A label file. A verdict file is rejected, because a judge's verdict must not count as
+            a person's label.
 
     Yields:
         The labels.
@@ -302,8 +300,9 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
 
 
 def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
-    """Raises UsageError when the first line is plainly of another kind of file: its fields alone
-    would not say so clearly.
+    """Raises UsageError if the first line clearly belongs to another kind of file.
+
+    An error about missing fields would be less clear.
     """
     expect_unchanged(path)
     first = next(read_lines(path), None)
@@ -343,8 +342,9 @@ def _read_id(data: bytes) -> str | None:
 def with_screenshots(
     trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$"
 ) -> Trajectory:
-    """The trajectory with every screenshot path, those of earlier turns included, put through
-    `change(path, its place)`.
+    """Returns the trajectory with `change(path, position)` applied to every screenshot path.
+
+    Screenshots of earlier turns are included.
     """
 
     def moved(observation: Observation, where: str) -> Observation:
@@ -377,7 +377,7 @@ def _inside(path: str, root: Path, at: str) -> str:
         raise InputError(f"image path {path!r} holds a null character - at `{at}`")
     if get_name(root) != str(root):
         raise InputError(
-            f"the folder {get_name(root)} has a name that is no UTF-8; rename it - at `{at}`"
+            f"the folder {get_name(root)} has a name that is not UTF-8; rename it - at `{at}`"
         )
     absolute = os.path.join(root, path)
     if os.path.isabs(path) or os.path.commonpath((os.path.realpath(absolute), root)) != str(root):
@@ -396,8 +396,8 @@ def _relative(path: str, root: Path, at: str) -> str:
 
 
 def _plain(trajectory: Trajectory) -> Mapping[str, Any]:
-    """Built-in types for JSON; `error` and `task.earlier` are left out when empty, as in the
-    format's description.
+    """Returns built-in types for JSON; empty `error` and `task.earlier` are left out, as in the
+    file format.
     """
     record = cast("dict[str, Any]", msgspec.to_builtins(trajectory))
     if trajectory.error is None:
@@ -413,25 +413,24 @@ def _plain(trajectory: Trajectory) -> Mapping[str, Any]:
 
 
 def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Trajectory]) -> int:
-    """Writes a trajectory file, packed when its name ends in .gz. The file appears when it is
-    whole.
+    """Writes a trajectory file atomically, compressed if its name ends in .gz.
 
-    Screenshots that do not lie in the file's folder or below are copied to `images/` beside it, so
-    that the folder can be moved as a whole.
+    Screenshots outside the file's folder are copied to `images/` next to the file, so that the
+    folder can be moved as a whole.
 
     Args:
-        path: The file to write; one with trajectories is replaced.
-        trajectories: The records, each with an id of its own; they are taken one at a time.
+        path: The file to write. An existing trajectory file is replaced.
+        trajectories: The records, each with a unique id; they are read one at a time.
 
     Returns:
-        How many trajectories there are.
+        The number of trajectories.
 
     Raises:
-        InputError: A record could not be read back: the message names it, the field, what was
-            expected and what is there. That is so for a value of another type, a screenshot that is
-            missing, and an unpaired surrogate. Nothing is written.
-        UsageError: Ids come again, the file cannot be written, or it holds something else. Nothing
-            is written.
+        InputError: A record could not be read back, because of a value of the wrong type, a missing
+            screenshot, or an unpaired surrogate. The message names the record, the field, and the
+            expected and actual value. Nothing is written.
+        UsageError: Ids are repeated, the file cannot be written, or it has other content.
+            Nothing is written.
     """
     check_output(path, "trajectories")
     root = resolve_folder(path)
@@ -456,19 +455,19 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
 
 
 def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) -> int:
-    """Writes a label file, packed when its name ends in .gz. The file appears when it is whole.
+    """Writes a label file atomically, compressed if its name ends in .gz.
 
     Args:
-        path: The file to write; one with labels is replaced.
-        labels: The records. An id may come again, but not from the same annotator of one source.
+        path: The file to write. An existing label file is replaced.
+        labels: The records. An id may be repeated, but not by the same annotator and source.
 
     Returns:
-        How many labels there are.
+        The number of labels.
 
     Raises:
         InputError: A record could not be read back, as for `write_trajectories`. Nothing is
             written.
-        UsageError: A label comes again, the file cannot be written, or it holds something else.
+        UsageError: A label is repeated, the file cannot be written, or it has other content.
             Nothing is written.
     """
     check_output(path, "labels")
@@ -484,8 +483,9 @@ def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) ->
 
 
 def copy_image(path: str, folder: Path) -> Path:
-    """Copies an image into a folder, under a name made from its content. Raises InputError when it
-    cannot be copied.
+    """Copies an image into a folder, under a name derived from its content.
+
+    Raises InputError if it cannot be copied.
     """
     part = None
     try:
@@ -510,8 +510,8 @@ def copy_image(path: str, folder: Path) -> Path:
 
 
 class _ImageCopies:
-    """The screenshots of a file that is being written, in its folder; those from elsewhere are
-    copied, each once.
+    """Places the screenshots of a file that is being written in its folder; others are copied once
+    each.
     """
 
     def __init__(self, root: Path) -> None:
@@ -521,8 +521,9 @@ class _ImageCopies:
         self._copies: dict[str, Path] = {}
 
     def placed(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory with its screenshots below the folder. Raises InputError for one that is
-        missing.
+        """Returns the trajectory with its screenshots below the folder.
+
+        Raises InputError if one is missing.
         """
 
         def place(path: str, at: str) -> str:
@@ -533,7 +534,7 @@ class _ImageCopies:
         return with_screenshots(trajectory, place)
 
     def _place(self, path: str, at: str) -> str:
-        """Where a screenshot is, or now is, below the folder."""
+        """Returns the path of a screenshot below the folder, after copying it if necessary."""
         if not in_memory(path):
             with suppress(InputError):
                 _relative(path, self._root, at)
@@ -543,7 +544,7 @@ class _ImageCopies:
         return str(self._copies[path])
 
     def remove(self) -> None:
-        """Leaves the folder as it was."""
+        """Deletes the copies."""
         for copy in set(self._copies.values()) - (self._before or set()):
             copy.unlink(missing_ok=True)
         if self._before is None and self._copies:
@@ -568,27 +569,27 @@ def _write_lines(
         if repeats:
             more = f" and {len(repeats) - 10} more" if len(repeats) > 10 else ""
             raise UsageError(
-                f"{path}: not written, as ids come again: "
+                f"{path}: not written, because of duplicate ids: "
                 f"{', '.join(map(repr, list(repeats)[:10]))}{more}"
             )
     return len(identities)
 
 
 def _packed(file: Writer, packed: bool) -> AbstractContextManager[Writer]:
-    # Without the time of writing: equal records give equal files.
+    # Without a timestamp, equal records give identical files.
     return gzip.GzipFile("", "wb", fileobj=file, mtime=0) if packed else nullcontext(file)
 
 
-# Input files for scoring: ids once, broken lines as items of their own, a clear error when nothing
-# can be read.
+# Input files for scoring: unique ids, invalid lines as items, and a clear error if nothing can be
+# read.
 
 
 Item = Trajectory | BadLine
 
 
 class UniqueIds:
-    """The ids of trajectories that were read together, with the place of each; in a temporary
-    database, not in memory.
+    """The ids of trajectories that are read together, with their positions, in a temporary
+    database.
     """
 
     def __init__(self) -> None:
@@ -596,7 +597,7 @@ class UniqueIds:
         self._ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
 
     def checked(self, place: str, item: Item) -> Item:
-        """The item; a BadLine where another one has its id already, be it broken or not."""
+        """Returns the item, or a BadLine if another item already has its id."""
         try:
             self._ids.execute("INSERT INTO ids VALUES (?, ?)", (item.id, place))
         except sqlite3.IntegrityError:
@@ -608,17 +609,16 @@ class UniqueIds:
         return item
 
     def close(self) -> None:
-        """Drops the temporary database."""
+        """Deletes the temporary database."""
         self._ids.close()
 
 
 class TrajectoryReader:
-    """The items of some trajectory files and folders, in order; ids seen are kept in a temporary
-    database, not in memory.
+    """Reads the items of trajectory files and folders, in order.
 
-    `limit` looks at the first so many lines; of these, `shard` gives its share, by id, and `turn`
-    every N-th line. `read` counts what was given, `unknown` the keys that no record has, as far as
-    the files were read.
+    Known ids are kept in a temporary database, not in memory. `limit` reads only the first lines;
+    of these, `shard` selects by id and `turn` selects every N-th line. `read` counts the items
+    returned so far, and `unknown` the unknown keys so far.
     """
 
     def __init__(
@@ -637,8 +637,9 @@ class TrajectoryReader:
         self._ids = UniqueIds()
 
     def __iter__(self) -> Iterator[tuple[str, Item]]:
-        """Each item with its place, `file:line`. Raises UsageError when no line is a trajectory,
-        before any item.
+        """Yields each item with its position, `file:line`.
+
+        Raises UsageError before the first item if no line is a trajectory.
         """
         self._look_for_one()
         for place, item in self._items():
@@ -647,7 +648,7 @@ class TrajectoryReader:
                 yield place, item
 
     def close(self) -> None:
-        """Drops the temporary database."""
+        """Deletes the temporary database."""
         self._ids.close()
 
     def _items(self) -> Iterator[tuple[str, Item]]:
@@ -665,7 +666,7 @@ class TrajectoryReader:
                     lines += 1
                     if is_taken:
                         yield place, checked
-            except InputError as error:  # a damaged archive: what came before it counts
+            except InputError as error:  # a damaged archive: the items before the damage count
                 is_taken = takes()
                 lines += 1
                 if not is_taken:

@@ -1,4 +1,4 @@
-"""Verdicts as a table, one row each, for data frames. Unknown values are null, never False."""
+"""Converts verdicts to a table with one row each. Unknown values are null, never False."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _TYPES: dict[str, type] = {
     "fitted_on": str,
     "label": bool,
 }
-_MAX_ROWS, _MAX_TEXT = 100, 300  # of a table in a notebook, and of a cell in it
-# Control characters, line separators, and those that turn the direction of the text around them.
+_MAX_ROWS, _MAX_TEXT = 100, 300  # maximum number of rows and of characters per cell in a notebook
+# Control characters, line separators and bidirectional formatting characters.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 )
-# Spreadsheets run cells that begin so; the wide forms are taken for the plain ones in some
-# languages.
+# Spreadsheets run cells that begin with these as formulas; in some languages, the full-width forms
+# count too.
 _FORMULA = tuple("=+-@＝＋－＠")
 
 
 def import_pandas() -> Any:
-    """Imports pandas, which only data frames need. Raises MissingExtraError."""
+    """Imports pandas, which is needed only for data frames. Raises MissingExtraError."""
     try:
         import pandas
     except ImportError:
@@ -60,11 +60,11 @@ def import_pandas() -> Any:
 def data_frame(
     rows: Sequence[Mapping[str, Any] | tuple[Any, ...]], columns: Sequence[str] | None = None
 ) -> pandas.DataFrame:
-    """Makes a data frame of rows.
+    """Makes a data frame from rows.
 
     Args:
         rows: A mapping from column to cell for each row.
-        columns: The columns; None: those of the rows. They are there also when there are no rows.
+        columns: The columns. None: those of the rows. They are kept even if there are no rows.
 
     Returns:
         A pandas data frame.
@@ -77,8 +77,8 @@ def data_frame(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under named columns, as `prill.table` makes them; `types` has the type of each column's
-    cells.
+    """Rows with named columns, as `prill.table` returns them; `types` are the columns' cell
+    types.
     """
 
     columns: tuple[str, ...]
@@ -89,11 +89,11 @@ class Table:
         return len(self.rows)
 
     def to_rows(self) -> list[dict[str, Cell]]:
-        """One dictionary a row."""
+        """Returns one dictionary per row."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A data frame; all columns are of types that can be null. Raises MissingExtraError."""
+        """Returns a pandas data frame whose columns are all nullable. Raises MissingExtraError."""
         pandas = import_pandas()
         dtypes = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
         return pandas.DataFrame(
@@ -105,7 +105,7 @@ class Table:
         )
 
     def to_arrow(self) -> pyarrow.Table:
-        """An Arrow table. Raises MissingExtraError."""
+        """Returns an Arrow table. Raises MissingExtraError."""
         try:
             import pyarrow
         except ImportError:
@@ -121,17 +121,18 @@ class Table:
         )
 
     def to_datasets(self) -> Dataset:
-        """A data set of Hugging Face's `datasets`. Raises MissingExtraError."""
+        """Returns a Hugging Face `Dataset`. Raises MissingExtraError."""
         try:
-            # Of `datasets` alone any folder of that name would do.
+            # Import a submodule: `import datasets` alone would succeed for any folder of that name.
             from datasets.arrow_dataset import Dataset
         except ImportError:
             raise MissingExtraError("datasets") from None
         return Dataset(self.to_arrow())
 
     def to_csv(self) -> str:
-        """Comma-separated values: null is an empty cell; text that a spreadsheet would run as a
-        formula begins with '.
+        """Returns comma-separated values, with null as an empty cell.
+
+        Text that a spreadsheet would run as a formula is prefixed with '.
         """
         import csv
         import io
@@ -143,7 +144,9 @@ class Table:
         return out.getvalue()
 
     def to_markdown(self) -> str:
-        """A Markdown table with its line breaks and markup escaped; numbers have four digits."""
+        """Returns a Markdown table; line breaks and markup are escaped, and numbers have four
+        digits.
+        """
         lines = [
             self.columns,
             ["---"] * len(self.columns),
@@ -160,14 +163,14 @@ class Table:
 
 
 class Tabular(ABC):
-    """A result with a table, and so a data frame."""
+    """Base of results that can be converted to a table and a data frame."""
 
     @abstractmethod
     def table(self) -> Table:
-        """The table."""
+        """Returns the table."""
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The table as a data frame.
+        """Returns the table as a data frame.
 
         Raises:
             MissingExtraError: pandas is not installed; the message says how to install it.
@@ -176,7 +179,7 @@ class Tabular(ABC):
 
 
 class Verdicts(list[Verdict]):
-    """A list of verdicts that shows itself in a notebook."""
+    """A list of verdicts with a notebook display."""
 
     def table(
         self,
@@ -185,11 +188,11 @@ class Verdicts(list[Verdict]):
         source: str | None = None,
         truth: str = "majority",
     ) -> Table:
-        """One row a verdict; see `prill.table`."""
+        """Returns a table with one row per verdict; see `prill.table`."""
         return table(self, labels, source=source, truth=truth)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row a verdict, as a data frame. Raises MissingExtraError."""
+        """Returns a data frame with one row per verdict. Raises MissingExtraError."""
         return self.table().to_pandas()
 
     def _repr_html_(self) -> str:
@@ -219,13 +222,13 @@ def table(
     source: str | None = None,
     truth: str = "majority",
 ) -> Table:
-    """Makes a table with one row a verdict: what was judged, by whom, why, and the cost.
+    """Makes a table with one row per verdict: trajectory, judge, reason and cost.
 
     Args:
         verdicts: Verdicts, or a verdict file.
         labels: Labels, or a label file. None: no column `label`.
-        source: Which source of labels to use. None: the only one there is.
-        truth: The rule for annotators who differ, as in `gold_labels`.
+        source: The source of labels to use. None: the only source.
+        truth: The rule for annotators who disagree, as in `gold_labels`.
 
     Returns:
         The table. With labels it has a column `label`, null where the label is undecided or
@@ -253,12 +256,12 @@ def _row(verdict: Verdict) -> tuple[Cell, ...]:
     return (*judged, evaluator.name, evaluator.model, *spent, verdict.fitted_on)
 
 
-# Cells as text: what judges and pages say is data in every form, never a formula, markup or a
-# terminal's control sequence.
+# Cells as text: text from judges and pages must never act as a formula, markup or a terminal
+# control sequence.
 
 
 def printable(text: str) -> str:
-    """The text on one line, without anything that a terminal would obey."""
+    """Returns the text on one line, without terminal control characters."""
     return _CONTROL.sub("?", re.sub(r"\s*[\r\n\t]\s*", " ", text))
 
 
@@ -276,7 +279,7 @@ def _csv_cell(cell: Cell) -> str:
 
 
 def markdown_cell(cell: Cell) -> str:
-    """A cell of a Markdown table, also a phrase elsewhere: line breaks and markup are escaped."""
+    """Returns text for a Markdown table cell or phrase, with line breaks and markup escaped."""
     if isinstance(cell, float):
         return f"{cell:.4g}"
     text = re.sub(r"([\\|`\[\]*])", r"\\\1", printable(_plain(cell)))

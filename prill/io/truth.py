@@ -1,4 +1,4 @@
-"""Derives the truth of a trajectory from the labels of several annotators."""
+"""Determines the true outcome of a trajectory from the labels of several annotators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Meta
 from prill.errors import UsageError
 from prill.types import LabelRecord
 
-# What counts, in words. A tie of the majority is undecided; `first` depends on the order of the
+# Descriptions of the rules. A tie of the majority is undecided; `first` depends on the order of the
 # lines. Any other rule is the name of an annotator.
 RULES = {
     "majority": "the majority of the annotators who decided; a tie is undecided",
@@ -41,16 +41,16 @@ def gold_labels(
 
     Args:
         labels: Labels of any number of annotators.
-        source: Which source of labels to use. People and oracles never share a figure. None: the
-            only one there is.
-        truth: `"majority"`, `"unanimous"`, `"first"`, or the name of an annotator, whose labels
-            alone then count.
+        source: The source of labels to use. Labels of people and oracles are never mixed. None: the
+            only source.
+        truth: `"majority"`, `"unanimous"`, `"first"`, or the name of the one annotator whose labels
+            count.
 
     Returns:
-        The source, and the success of each id; None where that is undecided.
+        The source, and the success of each id; None if it is undecided.
 
     Raises:
-        UsageError: There are several sources and `source` is None, or nobody has that name.
+        UsageError: There are several sources and `source` is None, or no annotator has that name.
     """
     source, by_id = collect_labels(labels, source, truth)
     return source, {id: decide_truth(records, truth) for id, records in by_id.items()}
@@ -59,8 +59,9 @@ def gold_labels(
 def collect_labels(
     labels: Iterable[LabelRecord], source: str | None = None, truth: str = "majority"
 ) -> tuple[str, dict[str, list[LabelRecord]]]:
-    """The source, and for each id all its labels of that source, in order. Raises UsageError like
-    `gold_labels`.
+    """Returns the source, and for each id all its labels of that source, in order.
+
+    Raises UsageError like `gold_labels`.
     """
     records = list(labels)
     sources = sorted({record.source for record in records})
@@ -85,9 +86,7 @@ def collect_labels(
 
 
 def decide_truth(records: Iterable[LabelRecord], truth: str = "majority") -> bool | None:
-    """The success that counts by that rule, of the labels of one trajectory; None where it is
-    undecided.
-    """
+    """Applies a rule to the labels of one trajectory; None if the result is undecided."""
     records = list(records)
     if truth == "first":
         return next((record.success for record in records if record.success is not None), None)
@@ -102,8 +101,8 @@ def decide_truth(records: Iterable[LabelRecord], truth: str = "majority") -> boo
 
 
 def why_undecided(records: Sequence[LabelRecord], truth: str = "majority") -> str:
-    """Why `decide_truth` gives None, in a word or two: tie, not unanimous, or the reason of an
-    annotator who did not decide.
+    """Returns why `decide_truth` gives None: tie, not unanimous, or an undecided annotator's
+    reason.
     """
     if truth not in RULES:
         records = [record for record in records if record.annotator == truth]
@@ -111,23 +110,23 @@ def why_undecided(records: Sequence[LabelRecord], truth: str = "majority") -> st
             return "labelled by others only"
     elif collect_votes(records):
         return "tie" if truth == "majority" else "not unanimous"
-    # By name, so that the order of the lines does not matter.
+    # The minimum makes the result independent of the order of the lines.
     return min(
         (record.undecided for record in records if record.undecided), default="no reason given"
     )
 
 
 def collect_votes(records: Iterable[LabelRecord]) -> dict[str, bool]:
-    """What each annotator of a trajectory decided. Labels without a name are of different
-    annotators.
+    """Returns the decision of each annotator of a trajectory.
 
-    An annotator who said both success and failure decided nothing.
+    Labels without a name count as different annotators. An annotator who gave both success and
+    failure has no decision.
     """
     votes: dict[str, set[bool]] = {}
     for i, record in enumerate(records):
         if record.success is not None:
-            # A name cannot hold a null character in a file, so a made-up name meets none that was
-            # given.
+            # Names in a file cannot contain a null character, so generated names never collide with
+            # real ones.
             votes.setdefault(record.annotator or f"\0{i}", set()).add(record.success)
     return {name: True in successes for name, successes in votes.items() if len(successes) == 1}
 
@@ -139,8 +138,8 @@ def _refuse_stranger(name: str, source: str, by_id: dict[str, list[LabelRecord]]
     if name not in names:
         more = "" if len(names) <= _MAX_NAMES else f" and {len(names) - _MAX_NAMES} more"
         raise UsageError(
-            f"truth {name!r} is no rule ({', '.join(RULES)}) and no annotator of the labels of "
-            f"source {source!r}; "
+            f"truth {name!r} is neither a rule ({', '.join(RULES)}) nor an annotator of source "
+            f"{source!r}; "
             f"there are: {', '.join(names[:_MAX_NAMES]) or 'none with a name'}{more}",
             parameters=("truth",),
         )

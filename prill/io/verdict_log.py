@@ -1,4 +1,4 @@
-"""The verdict file: append-only, repaired after a crash, each id once when closed."""
+"""The verdict file: append-only, repaired after a crash, with unique ids after closing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prill.io.store import encode, read_verdicts
 from prill.locks import Closing
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
-# Not asked, or cheap to find again: a plain resume takes these up.
+# These verdicts made no call or are cheap to repeat, so a plain resume judges them again.
 RETRIED: tuple[UnscoredReason, ...] = ("budget", "input")
 
 
@@ -29,29 +29,28 @@ class Logged(Protocol):
 
     @property
     def id(self) -> str:
-        """Names what was judged."""
+        """Returns the id of the judged trajectory."""
         ...
 
     @property
     def key(self) -> str:
-        """A digest of the judge and of what it judged."""
+        """Returns a digest of the judge and its input."""
         ...
 
     @property
     def unscored(self) -> UnscoredReason | None:
-        """Why the verdict is unscored; None where it is scored."""
+        """Returns why the verdict is unscored, or None if it is scored."""
         ...
 
 
 class VerdictLog(AppendLog[Any]):
-    """Verdicts of one evaluator in one file; subclasses hold other records that have an id, a key
-    and a maker.
+    """The verdicts of one judge in one file.
 
-    A new verdict for an id replaces the old line when the log is closed. What the file says of each
-    id is kept in a temporary database, so that memory does not grow with the file.
-
-    Where another program writes to the file meanwhile, replaces or removes it, `append` and `close`
-    raise UsageError. What was judged is then kept in a file beside it.
+    Subclasses store other records that have an id, a key and a maker. A new verdict for an id
+    replaces the old line when the log is closed. An index of the file is kept in a temporary
+    database, so that memory use does not grow with the file. If another program writes to, replaces
+    or removes the file, `append` and `close` raise UsageError, and the verdicts are saved to
+    another file next to it.
     """
 
     noun: ClassVar[str] = "verdict"
@@ -77,15 +76,17 @@ class VerdictLog(AppendLog[Any]):
         super().__init__(path, self.record, self._take, what=self.noun, restart=not resume)
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
-        """True when the file holds a verdict of this very content that need not be made again. The
-        key is made only where there is one to compare: it may take reading pictures.
+        """Returns True if the file contains a valid verdict for the same content.
+
+        The key is only computed if there is a verdict to compare, because this may require reading
+        images.
         """
         known = self.lasting_key(id)
         return known is not None and known == key()
 
     def lasting_key(self, id: str) -> str | None:
-        """The key of the verdict that the file holds and that need not be made again, as long as
-        its content is the same.
+        """Returns the key of the file's verdict for an id, if it stays valid for the same
+        content.
         """
         row = self._database.execute(
             "SELECT key, unscored FROM verdicts WHERE id = ?", (id,)
@@ -95,18 +96,18 @@ class VerdictLog(AppendLog[Any]):
         return str(row[0])
 
     def append(self, record: Logged) -> None:
-        """Writes a record, which is on disk on return."""
+        """Writes a record; it is on disk on return."""
         start = self._end
         super().append(record)
         self._remember(record, start)
 
     def drop(self, id: str) -> None:
-        """Drops the verdict of a line that could not be read before and now can."""
+        """Deletes the verdict of a line that was unreadable before and is readable now."""
         if self._database.execute("DELETE FROM verdicts WHERE id = ?", (id,)).rowcount:
             self._replaced = True
 
     def close(self) -> None:
-        """Leaves each id once, the newest line of it, and closes the file."""
+        """Keeps only the newest line of each id, and closes the file."""
         if self._file < 0:
             return
         try:
@@ -149,7 +150,7 @@ class VerdictLog(AppendLog[Any]):
 def list_differences(
     other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str] = ("there", "now")
 ) -> str:
-    """In what one judge differs from another, in words; empty where they are the same."""
+    """Returns as text how two judges differ; empty if they are equal."""
     names = (
         ("name", "version", "model", "prompt", "params")
         if isinstance(other, EvaluatorInfo)
@@ -165,10 +166,9 @@ def list_differences(
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What `merge_verdicts` wrote: ids, how many of them are unscored, and lines left out because a
-    better one was there.
+    """The result of `merge_verdicts`: the numbers of ids, of unscored ones and of lines left out.
 
-    `cut` are the files whose last line is incomplete, as a crash leaves it: that line is left out.
+    `cut` are the files with an incomplete last line, left by a crash; that line is left out.
     """
 
     verdicts: int
@@ -188,18 +188,18 @@ class Merged:
 def merge_verdicts(
     paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
 ) -> Merged:
-    """Merges verdict files, such as the shards of one run, into one file that holds each id once.
+    """Merges verdict files, such as the shards of one run, into one file with unique ids.
 
-    Within a file the newest line of an id counts; between files, the first scored one.
+    Within a file, the newest line of an id counts. Between files, the first scored one counts.
 
     Args:
         paths: Verdict files.
-        output: The file to write. Where it exists, it counts as the first of the files, so none of
-            its verdicts is lost.
+        output: The file to write. An existing file counts as the first input, so its verdicts are
+            kept.
 
     Returns:
-        How many verdicts there are, how many of them are unscored, how many lines were left out,
-        and which files end in an incomplete line.
+        The numbers of verdicts, of unscored verdicts and of lines left out, and the files that end
+        in an incomplete line.
 
     Raises:
         UsageError: Two files have verdicts of different judges, or of different content under one
@@ -234,7 +234,7 @@ def merge_verdicts(
 
 
 def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]]) -> int:
-    """Notes the line that counts for each id; gives how many verdicts were read."""
+    """Stores the line that counts for each id; returns the number of verdicts read."""
     read, first = 0, None
     for number, path in enumerate(paths):
         for place, verdict in enumerate(read_verdicts(path)):
@@ -265,14 +265,14 @@ def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]
 
 
 class VerdictStream(Closing):
-    """Verdicts to standard output or a pipe, written at once; earlier output is unknown."""
+    """Writes verdicts to standard output or a pipe immediately; earlier output cannot be read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
         self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `close`
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
-        """False: nothing can be resumed."""
+        """Returns False, because nothing can be resumed."""
         return False
 
     def append(self, verdict: Verdict) -> None:
@@ -282,7 +282,7 @@ class VerdictStream(Closing):
             self._file.flush()
 
     def drop(self, id: str) -> None:
-        """Does nothing: written verdicts stay."""
+        """Does nothing, because written verdicts cannot be removed."""
 
     def close(self) -> None:
         """Closes the pipe; standard output stays open."""

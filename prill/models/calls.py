@@ -1,8 +1,8 @@
-"""Model calls as judges make them: single, concurrent, or once per goal, each recorded.
+"""Model calls of judges: single, concurrent, or once per goal, each recorded.
 
-Models note each call as it is made, and whoever wants to know collects them (`transcribed`).
-Messages are kept as they were sent, with the code of that call in the quotations; pictures are kept
-by reference. Headers and keys are no part of a message and never come here.
+Models record each call when it is made, and `transcribed` collects the calls. Messages are stored
+as sent, with the call's code in the quotations; images are stored by reference. Headers and keys
+are not part of a message and are never stored.
 """
 
 from __future__ import annotations
@@ -37,30 +37,29 @@ from prill.protocols import Form, Image, LanguageModel, Limits, Message, Reply
 from prill.types import Usage
 
 _T = TypeVar("_T")
-# Characters for the states, and as many again for the actions: 12,000 tokens, which recent windows
-# hold beside screenshots.
+# Characters for the states, and the same number for the actions: 12,000 tokens, which recent
+# context windows can hold in addition to screenshots.
 ROOM = 24_000
-# Where nobody knows the window: for one of 4,096 tokens, 4,000 characters for the states, and as
-# much for the actions.
+# The divisor if the window is unknown: 4,000 characters each for the states and the actions, which
+# fit 4,096 tokens.
 _SMALL_SHARE = 6
-# Images go before text falls below this; and with less than the second, there would be nothing to
-# judge by.
+# Images are dropped before the text is shortened to less than the first limit. With less text than
+# the second, nothing could be judged.
 _LEAST_CHARS, _NO_EVIDENCE_CHARS = 1_000, 200
-_HALVINGS = 7  # of the room, to find what fits: to within 200 characters of 24,000
+_HALVINGS = 7  # bisection steps to find the room: accurate to 200 of 24,000 characters
 _DENSER = 1.5
-_MAX_SIZES = 8  # requests of different sizes, for one answer
+_MAX_SIZES = 8  # maximum number of request sizes to try for one answer
 _MAX_GOALS = 10_000
-# A call holds its screenshots, half a megabyte each, while it waits for its turn. As many as a
-# model takes by default.
+# A waiting call keeps its screenshots in memory, half a megabyte each. The default equals a model's
+# default concurrency.
 _AT_ONCE = 16
 
 
 async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The results in order, of 16 at a time. The first failure ends the rest, whose results nobody
-    would use, and is raised.
+    """Runs coroutines, 16 at a time, and returns the results in order.
 
-    An answer that is still to come ends nothing: the other calls are made, and may have to wait,
-    too.
+    The first failure cancels the others and is raised. An AnswerPendingError does not: the other
+    calls are still made, because their answers may be pending too.
     """
     if len(work) == 1:
         return [await work[0]]
@@ -79,26 +78,29 @@ async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(in_turn(one)) for one in work]
     except BaseExceptionGroup as failures:
-        # What ends a whole run goes before what concerns one trajectory.
+        # Errors that end the whole run take precedence over errors of one trajectory.
         raise min(failures.exceptions, key=lambda error: isinstance(error, UnscoredError)) from None
     finally:
         for one in work:
-            one.close()  # those that never began
+            one.close()  # those that were not started
     if pending:
         raise pending[0]
     return [cast(_T, task.result()) for task in tasks]
 
 
 def filled(prompt: Prompt, images: Sequence[Image], **values: str) -> tuple[Message, ...]:
-    """A prompt with a system and a user turn, filled; images come after all text, so that servers
-    can reuse the beginning.
+    """Fills a prompt with a system and a user turn.
+
+    Images come after all text, so that servers can reuse the cached prefix.
     """
     turns = prompt.fill({**values, "code": NONCE})
     return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
 
 
 def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
-    """Estimates the cost of a call at 4 characters or 28 x 28 pixels a token. Raises InputError."""
+    """Estimates the usage of a call at 4 characters or 28 x 28 pixels per token. Raises
+    InputError.
+    """
     parts = [part for message in messages for part in message.parts]
     sizes = [image_size(part.path) for part in parts if isinstance(part, Image)]
     words = "".join(part for part in parts if isinstance(part, str))
@@ -109,10 +111,11 @@ def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
 
 
 class PerGoal(Generic[_T]):
-    """A model's answer per goal, requested once even for trajectories judged at the same time.
+    """Caches a model's answer per goal, and requests it only once for concurrent trajectories.
 
-    A failure is not kept: whoever comes next asks again. The last 10,000 are kept in memory, and
-    all of them in `cache`. What the call cost is booked on the trajectory that came first.
+    Failures are not cached; the next caller makes the request again. The latest 10,000 answers are
+    kept in memory, and all of them in `cache`. The cost of the call is charged to the first
+    trajectory.
     """
 
     def __init__(self, form: RecordFormat[_T], cache: DiskCache | None = None) -> None:
@@ -123,16 +126,18 @@ class PerGoal(Generic[_T]):
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # in another process, goals are asked for again, or found in `cache`
+        # the copy in another process starts empty and reads from `cache`
         return PerGoal, (self._form, self._cache)
 
     def forget(self) -> None:
-        """Drops what is in memory: the goals are asked for again, or found in `cache`."""
+        """Clears the memory; answers are requested again, or read from `cache`."""
         with self._lock:
             self._records.clear()
 
     async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> _T:
-        """The record for a key, from memory, from the cache, or from the reply to `call`."""
+        """Returns the record for a key: from memory, from the cache, or from the reply to
+        `call`.
+        """
         if (record := self._records.get(key)) is not None:
             return record
 
@@ -157,8 +162,9 @@ class PerGoal(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a request has room for: characters for the states, and as many again for the actions;
-    images, None: all.
+    """The room in a request: characters for the states and as many for the actions, and images.
+
+    `images` None: all images.
     """
 
     chars: int = ROOM
@@ -173,11 +179,12 @@ async def ask(
     max_tokens: int,
     room: int = ROOM,
 ) -> Reply:
-    """One call. `messages` gets the room for what is quoted: `room` characters, or as much as the
-    model's window and its limit of images leave, where they are known.
+    """Makes one call, with messages that fit the model's limits.
 
-    A request that is refused as too long is sent again with less, by what the refusal teaches;
-    where it says nothing, with a sixth of the characters.
+    `messages` is called with the available room: `room` characters, or fewer if the model's known
+    context window and image limit require it. If the request is rejected as too long, it is
+    shortened and sent again, according to the numbers in the error. If the error contains no
+    numbers, a sixth of the characters is used.
     """
     limits, most, scale = await get_limits(model), Room(room), 1.0
     request = _fitted(messages, most, limits, max_tokens, scale)
@@ -189,7 +196,7 @@ async def ask(
             if error.tokens and limits.window is not None:
                 scale = error.tokens / max(1, guessed_tokens(request))
             elif limits == known and limits.window is not None:
-                scale *= _DENSER  # the text has more tokens than it was guessed to have
+                scale *= _DENSER  # the text has more tokens than estimated
             elif limits == known and (most.chars == room or most.chars > _LEAST_CHARS):
                 most = replace(most, chars=most.chars // _SMALL_SHARE)
             smaller = _fitted(messages, most, limits, max_tokens, scale)
@@ -200,8 +207,8 @@ async def ask(
 
 
 async def get_limits(model: LanguageModel) -> Limits:
-    """The model's limits of one request, as far as it states them."""
-    # isinstance with the protocol takes as long as reading the reply
+    """Returns the model's known limits of one request."""
+    # an isinstance check of the protocol takes as long as reading the reply
     limits = getattr(model, "limits", None)
     return await limits() if callable(limits) else Limits()
 
@@ -213,10 +220,10 @@ def _fitted(
     max_tokens: int,
     scale: float,
 ) -> Sequence[Message]:
-    """The request with the most room within `room` in which it fits the limits. `scale`: its
-    tokens, of those guessed.
+    """Returns the largest request, up to `room`, that fits the limits.
 
-    Text goes first, until little is left of it, then images, one by one, then the rest of the text.
+    `scale` is the ratio of actual to estimated tokens. Text is shortened first, down to a minimum;
+    then images are dropped one by one; then the rest of the text is shortened.
     """
     room = replace(room, images=limits.images)
     request = messages(room)
@@ -247,7 +254,7 @@ def _fitted(
 async def _complete(
     model: LanguageModel, messages: Sequence[Message], form: Form, max_tokens: int, prompt: str
 ) -> Reply:
-    """One answer; the call is noted here where the model does not note its own."""
+    """Makes one call and records it, unless the model records its own calls."""
     if not is_transcribed():
         return await model.complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
 
@@ -273,7 +280,7 @@ async def _complete(
         try:
             reply = await model.complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
         except BudgetSpentError:
-            raise  # nothing was asked
+            raise  # no call was made
         except UnscoredError as error:
             await noted(error=str(error))
             raise
@@ -286,8 +293,8 @@ async def _complete(
     return reply
 
 
-# Stands in a quotation for a code that nobody here knows: the reply was kept from before, or the
-# model drew the code itself.
+# Replaces the code in quotations if it is unknown: the reply came from the cache, or the model drew
+# the code itself.
 UNKNOWN_CODE = "(code)"
 
 
@@ -311,7 +318,7 @@ class Turn:
     """One message of a request.
 
     Args:
-        role: Who speaks.
+        role: The author of the message.
         parts: Texts and images, in order.
     """
 
@@ -321,21 +328,21 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request to a model, and the answer as the model gave it.
+    """One request to a model, and its answer.
 
     Args:
         model: The model's name.
         messages: The request, oldest message first.
         reply: The answer. None: there was none.
-        reasoning: What the endpoint gave of the model's thoughts.
-        finish_reason: The endpoint's reason for the answer's end.
+        reasoning: The model's reasoning, as far as the endpoint returned it.
+        finish_reason: Why the endpoint ended the answer.
         prompt_tokens: Tokens of the request.
         completion_tokens: Tokens of the answer.
-        seconds: The time of all attempts, in seconds, without the wait for a turn.
-        attempts: How many requests were sent until one was answered.
-        cached: The reply is that to an earlier equal call, and nothing was sent: no attempt, no
-            tokens, no time.
-        error: Why there is no answer.
+        seconds: The time of all attempts, in seconds, excluding time in the queue.
+        attempts: The number of requests until one was answered.
+        cached: Whether the reply came from the cache: nothing was sent, and attempts, tokens and
+            time are 0.
+        error: The error, if there is no answer.
     """
 
     model: str
@@ -371,8 +378,8 @@ _calls: ContextVar[list[Call] | None] = ContextVar("prill_calls", default=None)
 
 @contextmanager
 def transcribed() -> Iterator[list[Call]]:
-    """Collects every call to a model made inside a `with` block, also in tasks started there, also
-    calls that fail.
+    """Collects every call to a model made inside the `with` block, including failed calls and calls
+    in tasks started there.
 
     Yields:
         The list of calls, which grows.
@@ -388,19 +395,20 @@ def transcribed() -> Iterator[list[Call]]:
 
 
 def is_transcribed() -> bool:
-    """Tells whether calls are being collected here."""
+    """Returns whether calls are being collected in this context."""
     return _calls.get() is not None
 
 
 def note(call: Call) -> None:
-    """Passes a call to the collectors."""
+    """Adds a call to the active collectors."""
     if (calls := _calls.get()) is not None:
         calls.append(call)
 
 
 def build_turns(messages: Sequence[Message], images: Mapping[str, ImageFile]) -> tuple[Turn, ...]:
-    """The messages with every picture as a reference, those of `images` by path; a code that is
-    still open is marked.
+    """Converts messages to turns, with images replaced by references from `images`, by path.
+
+    A placeholder code that was never replaced is marked as unknown.
     """
     return tuple(
         Turn(
@@ -417,7 +425,7 @@ def build_turns(messages: Sequence[Message], images: Mapping[str, ImageFile]) ->
 
 
 def image_files(messages: Sequence[Message]) -> dict[str, ImageFile]:
-    """The pictures of some messages by path; reads and hashes each file."""
+    """Reads and hashes the images of messages; returns them by path."""
     paths = {part.path for message in messages for part in message.parts if isinstance(part, Image)}
     return {path: _image_file(path) for path in paths}
 

@@ -75,22 +75,21 @@ from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 from prill.types import Usage
 
 _log = logging.getLogger("prill.models")
-# A 1280x720 page passes untouched; a 1080x2400 phone screen is scaled to about 820x1825.
+# A 1280x720 page is sent unscaled; a 1080x2400 phone screen is scaled to about 820x1825.
 PIXEL_BUDGET = 1_500_000
-LEFT_OUT = 60.0  # seconds until an endpoint of several that could not serve is tried again
+LEFT_OUT = 60.0  # seconds until a failed endpoint, one of several, is tried again
 _T = TypeVar("_T")
-_CACHE_FORMAT = "1"  # raise it when the reading of replies changes
+_CACHE_FORMAT = "1"  # increment it when the parsing of replies changes
 
 
 class OpenAIModel:
-    """A model behind an OpenAI-compatible endpoint. Usable from several event loops, also
-    concurrently.
+    """A model behind an OpenAI-compatible endpoint.
 
-    Endpoints other than OpenAI's may work without a key. Rate-limit answers lower the number of
-    calls at once for a while. `total_timeout` None: three times `timeout`, 600 seconds at least.
-    `cache` keeps answers by model, endpoint, prompt and content (calls are made at temperature 0
-    unless an option says otherwise). Subclasses whose calls cost the same whatever the model's name
-    set `PRICE`.
+    It can be used from several event loops, also concurrently. Endpoints other than OpenAI's may
+    work without a key. Rate-limit errors reduce the concurrency for a while. If `total_timeout` is
+    None, it is three times `timeout`, at least 600 seconds. `cache` stores answers by model,
+    endpoint, prompt and content. (Calls are made at temperature 0 unless an option says otherwise.)
+    Subclasses with a fixed price per call, whatever the model's name, set `PRICE`.
 
     Args:
         model: The model's name at the endpoint.
@@ -164,7 +163,7 @@ class OpenAIModel:
 
     @property
     def name(self) -> str:
-        """The model's name, with sampling settings that differ from temperature 0."""
+        """Returns the model's name, with sampling settings that differ from temperature 0."""
         ways = [f"reasoning effort {self.reasoning_effort}"] if self.reasoning_effort else []
         ways += [f"image detail {self.image_detail}"] if self.image_detail else []
         ways += [f"image format {self._encode.image_format}"] if self._encode.image_format else []
@@ -172,17 +171,21 @@ class OpenAIModel:
 
     @property
     def concurrency(self) -> int:
-        """Maximum concurrent calls."""
+        """Returns the maximum number of concurrent calls."""
         return self.endpoint.concurrency
 
     @property
     def max_pixels(self) -> int:
-        """Larger images are scaled down to this many pixels, which bounds their tokens."""
+        """Returns the number of pixels that larger images are scaled down to, which bounds their
+        tokens.
+        """
         return self._encode.max_pixels
 
     @property
     def unsupported_params(self) -> Sequence[str]:
-        """Parameters left out since the endpoint rejected them, one sentence each."""
+        """Returns one sentence for each parameter that is omitted because the endpoint rejected
+        it.
+        """
         refused = {
             "reasoning effort": self.reasoning_effort
             if not self.capabilities.reasoning_effort
@@ -204,11 +207,13 @@ class OpenAIModel:
         ]
 
     async def why_unreachable(self) -> str:
-        """Why the endpoint cannot be reached; empty where it answers, even with an error."""
+        """Returns why the endpoint cannot be reached; empty if it answers, even with an error."""
         return await self.endpoint.why_unreachable()
 
     async def limits(self) -> Limits:
-        """Limits of one request, by the endpoint's model list and its rejections so far."""
+        """Returns the limits of one request, from the endpoint's model list and its errors so
+        far.
+        """
         if not self._listed:
             await self._in_flight.once("/models", self._read_list)
         return self.capabilities.limits
@@ -220,10 +225,11 @@ class OpenAIModel:
             self._listed = True
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
-        """The same model at a sampling temperature; budget, connections and cache are shared.
+        """Returns the same model at a sampling temperature; budget, connections and cache are
+        shared.
 
-        The options `top_p`, `top_k` and `repetition_penalty` hold where `limits` do not say
-        otherwise. Those that the endpoint refuses by name are no longer sent.
+        The options `top_p`, `top_k` and `repetition_penalty` apply unless `limits` overrides them.
+        Parameters that the endpoint rejects by name are no longer sent.
         """
         other = copy.copy(self)
         other._sampling = self._sampling.drawn(temperature, seed, limits)
@@ -237,12 +243,12 @@ class OpenAIModel:
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """One answer, at the temperature of the options unless `sampled`, read by `form`; see
-        `prill.protocols.LanguageModel`.
+        """Requests one answer and parses it with `form`; see `prill.protocols.LanguageModel`.
 
-        An answer without an offered verdict is asked for once more. What was spent is in
-        `reply.usage`; inside `prill.models.ledger.metered` it is counted also when this raises. A
-        kept answer costs nothing.
+        The temperature is that of the options, unless the model is `sampled`. If the answer
+        contains none of the offered verdicts, the request is repeated once. The cost is in
+        `reply.usage`; inside `prill.models.ledger.metered`, it is also counted if this method
+        raises. A cached answer costs nothing.
         """
         paths = sorted(
             {part.path for message in messages for part in message.parts if isinstance(part, Image)}
@@ -312,8 +318,10 @@ class OpenAIModel:
         form: Form | None,
         max_tokens: int,
     ) -> tuple[Completion, Usage]:
-        """One complete answer: in a form of request that the endpoint takes, with twice the tokens
-        if the first was cut, and with more for thoughts, from then on, if it held nothing else.
+        """Requests one complete answer, in a request format that the endpoint accepts.
+
+        A truncated answer is requested again with twice the tokens. If it contained only reasoning,
+        the limit for reasoning is raised for all later calls too.
         """
         usage, doubled, tokens = Usage(), False, None
         while True:
@@ -351,9 +359,10 @@ class OpenAIModel:
         max_tokens: int,
         tokens: int | None,
     ) -> tuple[Completion, int, Usage]:
-        """The answer to a request, in a form that the endpoint takes, the limit of tokens that was
-        sent, and the cost; it is noted for the transcript, and so is a failure. `tokens`: those of
-        the request, where they are known.
+        """Sends a request in a format that the endpoint accepts, and records it for the transcript.
+
+        Returns the answer, the token limit that was sent, and the cost. Failures are recorded too.
+        `tokens`: the number of tokens in the request, if known.
         """
         code = call_code(
             part for message in messages for part in message.parts if isinstance(part, str)
@@ -420,7 +429,7 @@ class OpenAIModel:
         code: str,
         tokens: int | None = None,
     ) -> tuple[tuple[Message, ...], dict[str, Any]]:
-        """The messages in the words that are sent now, and the other fields of the request."""
+        """Returns the messages as they will be sent, and the other fields of the request."""
         fields = self.capabilities.fields(form, max_tokens, self._sampling, self.reasoning_effort)
         ending = form.instructions(as_json="response_format" in fields) if form else ""
         request = with_detail(
@@ -457,9 +466,7 @@ class OpenAIModel:
         fields: Mapping[str, Any],
         request: Sequence[Message],
     ) -> bool:
-        """Learns how much the endpoint takes; True when the same request fits with less room for
-        the reply.
-        """
+        """Stores the limits from an error; True if the request fits with a smaller reply limit."""
         if told.reply and told.reply < _limit(fields):
             self.capabilities.reply = told.reply
             return True
@@ -480,14 +487,17 @@ class OpenAIModel:
     def _another_form(
         self, refusal: RejectedError, fields: dict[str, Any], request: Sequence[Message]
     ) -> bool:
-        """Learns from a refusal; True when the request is worth sending in another form. Raises
-        EndpointError.
+        """Adapts the capabilities to an error; True if the request should be sent in another
+        format.
+
+        Raises EndpointError.
         """
         pictures = [
             part for message in request for part in message.parts if isinstance(part, Image)
         ]
         has_images = bool(pictures)
-        # Once an image has passed, such words are about one image, not about the model.
+        # Once the endpoint has accepted an image, such an error is about one image, not about the
+        # model.
         if has_images and not self._has_seen and lacks_vision(refusal.message):
             raise EndpointError(
                 f"model {self.model} takes no images ({refusal.shown}); use a judge that reads "
@@ -506,12 +516,12 @@ class OpenAIModel:
             rejection(refusal.status, refusal.message, has_images), TransportError
         ):
             return False
-        # Nothing has passed yet, and no reason is given: some servers fail on a response format
-        # that they do not know.
+        # No request has succeeded yet, and the error gives no reason: some servers fail on an
+        # unknown response format.
         if "response_format" in fields:
             self.capabilities.downgrade(fields)
             return True
-        self.capabilities.structured = "json_schema"  # it was not that
+        self.capabilities.structured = "json_schema"  # the response format was not the cause
         return False
 
     def _key(
@@ -539,12 +549,12 @@ class OpenAIModel:
 
 
 class Endpoints(Endpoint):
-    """Several endpoints that serve the same model: a call goes where the fewest are under way for
-    the limit there.
+    """Several endpoints of the same model; a call goes to the one with the lowest load relative to
+    its limit.
 
-    They share the calls at once evenly. A call that one could not answer is tried at the others.
-    One that cannot serve at all is left out, which is said; once a minute one call tries it again,
-    so that a service that runs for weeks takes it back.
+    The concurrency is divided evenly among them. A call that fails at one endpoint is tried at the
+    others. An endpoint that cannot serve at all is skipped, with a warning. Once a minute, one call
+    tries it again, so that long-running services recover.
     """
 
     def __init__(
@@ -554,17 +564,17 @@ class Endpoints(Endpoint):
         share = -(-concurrency // len(urls))
         self._all = [Endpoint(url, api_key_env, share, *settings) for url in urls]
         self.origin = ",".join(sorted(endpoint.base_url for endpoint in self._all))
-        self._left_out: dict[str, float] = {}  # until when, by time.monotonic()
+        self._left_out: dict[str, float] = {}  # end of the pause, by time.monotonic()
         self._under_way: Counter[str] = Counter()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Another process has calls and a clock of its own.
+        # Running calls and monotonic times are only valid in this process.
         return {**super().__getstate__(), "_left_out": {}, "_under_way": Counter()}
 
     async def send(
         self, body: Callable[[], bytes], booking: Booking, stats: RequestStats
     ) -> Completion:
-        """The answer of one of them; raises what the last of them raised."""
+        """Returns the answer of one of the endpoints; raises the last endpoint's error."""
         return await self._anywhere(lambda endpoint: endpoint.send(body, booking, stats))
 
     async def post(
@@ -575,7 +585,7 @@ class Endpoints(Endpoint):
         booking: Booking,
         stats: RequestStats,
     ) -> _T:
-        """The same of a request at another path."""
+        """Sends a request to another path, as `send` does."""
         return await self._anywhere(
             lambda endpoint: endpoint.post(path, body, read, booking, stats)
         )
@@ -614,17 +624,19 @@ class Endpoints(Endpoint):
                 self._under_way[url] -= 1
 
     def _may_serve(self, url: str) -> bool:
-        """Whether a call may go there: one at a time where it has been left out for a while."""
+        """Returns whether a call may use the endpoint; after a pause, only one call at a time may
+        try it.
+        """
         until = self._left_out.get(url)
         return until is None or (time.monotonic() >= until and not self._under_way[url])
 
     async def why_unreachable(self) -> str:
-        """Why none of them can be reached; empty where one can."""
+        """Returns why no endpoint can be reached; empty if one can."""
         reasons = await asyncio.gather(*(endpoint.why_unreachable() for endpoint in self._all))
         return "; ".join(reasons) if all(reasons) else ""
 
     async def models(self) -> bytes:
-        """The list of the first that gives one."""
+        """Returns the model list of the first endpoint that has one."""
         for endpoint in self._all:
             if listed := await endpoint.models():
                 return listed
@@ -632,7 +644,7 @@ class Endpoints(Endpoint):
 
 
 def make_endpoint(base_url: str | None, *settings: Any) -> Endpoint:
-    """The endpoint of a URL, or those of several with commas between; settings as of Endpoint."""
+    """Makes the endpoint of a URL, or of several comma-separated URLs; settings as of Endpoint."""
     urls = [
         url.strip()
         for url in (base_url or os.environ.get("OPENAI_BASE_URL") or "").split(",")
@@ -646,7 +658,7 @@ def make_endpoint(base_url: str | None, *settings: Any) -> Endpoint:
 
 
 def _jpeg_hint(status: int, images: Mapping[str, EncodedImage]) -> str:
-    """What may help where a server failed over pictures of which some are not JPEG."""
+    """Returns advice for a server error on images of which some are not JPEG."""
     if status != INTERNAL_ERROR or all(
         image.url.startswith(b"data:image/jpeg") for image in images.values()
     ):
@@ -658,13 +670,13 @@ def _jpeg_hint(status: int, images: Mapping[str, EncodedImage]) -> str:
 
 
 def _limit(fields: Mapping[str, Any]) -> int:
-    """The limit of tokens in a request."""
+    """Returns the token limit of a request."""
     return int(fields.get("max_tokens") or fields["max_completion_tokens"])
 
 
 def _is_word(form: Form | None, text: str) -> bool:
-    """True when one word was asked for and is there: it matters little that the model went on until
-    it was cut.
+    """Returns whether the reply contains the requested single word; then it does not matter if it
+    was truncated.
     """
     if not isinstance(form, WordFormat):
         return False
@@ -675,7 +687,7 @@ def _is_word(form: Form | None, text: str) -> bool:
 
 
 def _nothing_said(message: ChatMessage) -> str:
-    """Why a reply without an answer is none."""
+    """Returns why a reply contains no answer."""
     if not message.thoughts:
         return "the reply is empty"
     return (
@@ -688,7 +700,7 @@ def _nothing_said(message: ChatMessage) -> str:
 def _counts(
     completion: Completion, messages: Sequence[Message], images: Mapping[str, EncodedImage]
 ) -> TokenCounts:
-    """What the endpoint counted; an estimate by the words and pictures where it does not count."""
+    """Returns the endpoint's token counts, or an estimate from text and images."""
     if completion.usage is not None:
         return completion.usage
     words = "".join(part for message in messages for part in message.parts if isinstance(part, str))

@@ -1,9 +1,9 @@
-"""Accelerators held by this process (vLLM servers, loaded weights), and taking turns on one.
+"""Manages accelerators used by this process: vLLM servers and loaded weights share a device.
 
-A holder registers itself (`hold`), and gives back what it holds when it is told to (`free`); it
-takes it again when it is asked something. `free_devices` ends a stage: what comes next finds the
-card empty. Models that are asked at the same time have to fit together on it: that is checked where
-they are made (`at_the_same_time`).
+A holder of device memory registers itself (`hold`), releases the memory when `free` is called, and
+allocates it again on its next use. `free_devices` ends a stage, so that the next stage finds the
+device empty. Models that are used at the same time must fit on the device together; this is checked
+when they are created (`at_the_same_time`).
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ from prill.errors import UsageError
 
 
 class Holder(Protocol):
-    """Holds device memory while in use."""
+    """An object that occupies device memory while in use."""
 
     def free(self) -> None:
-        """Releases the memory and waits. Safe to call twice; the next use allocates it again."""
+        """Releases the memory and waits for it. Safe to call twice; the next use allocates it
+        again.
+        """
         ...
 
 
 class GpuServer(Protocol):
-    """A server that takes a share of a card's memory; None: as much as it finds."""
+    """A server that uses a fraction of a device's memory; None: as much as it finds."""
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """Returns the model's name."""
         ...
 
     @property
     def share(self) -> float | None:
-        """Of the card's memory, where one was given."""
+        """Returns the fraction of the device's memory, if one was given."""
         ...
 
 
@@ -46,30 +48,29 @@ _made: ContextVar[list[GpuServer] | None] = ContextVar("prill_servers_made", def
 
 
 def hold(holder: Holder) -> None:
-    """Registers a holder for as long as it lives."""
+    """Registers a holder as long as it exists."""
     _holders.add(holder)
 
 
 def free_devices() -> None:
-    """Stops every server and frees all weights that models of this process hold, torch's cache
-    included.
+    """Stops every server and frees all weights of this process, including torch's cache.
 
-    For the end of a stage: whoever waits for an answer meanwhile gets an error.
+    Call it at the end of a stage: calls that are still waiting get an error.
     """
     holders = list(_holders)
     for holder in holders:
         holder.free()
-    # Nothing of torch's can be held where it was never imported.
+    # If torch was never imported, it holds no memory.
     torch = sys.modules.get("torch")
     if holders or torch is not None:
-        gc.collect()  # models are in circles of references
+        gc.collect()  # models contain reference cycles
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 def fit_together(servers: Sequence[GpuServer]) -> bool:
-    """Whether the servers fit on one device: a single one, or each with a share and the sum below
-    1.
+    """Returns whether the servers fit on one device: there is only one, or their fractions sum to
+    less than 1.
     """
     shares = [server.share for server in servers]
     return len(servers) < 2 or (
@@ -78,16 +79,14 @@ def fit_together(servers: Sequence[GpuServer]) -> bool:
 
 
 def expect_room(servers: Sequence[GpuServer]) -> None:
-    """Raises UsageError when servers that are asked at the same time do not fit on one card
-    together.
-    """
+    """Raises UsageError if servers that are used at the same time do not fit on one device."""
     if not fit_together(servers):
         given = ", ".join(
             f"{s.name} ({'no share given' if s.share is None else f'{s.share:g}'})" for s in servers
         )
         raise UsageError(
             f"vLLM would have to serve {len(servers)} models at the same time, and each takes "
-            f"nearly all memory of the card: {given}. Give each a share, in sum less than 1 "
+            f"nearly all GPU memory: {given}. Give each a fraction, in total less than 1 "
             "(gpu-memory-utilization in serve_options); or let one of them work first (captions of "
             "prill caption, say); or start one by yourself on another card (vllm serve), by "
             "base_url",
@@ -96,8 +95,9 @@ def expect_room(servers: Sequence[GpuServer]) -> None:
 
 
 def note_made(server: GpuServer) -> None:
-    """Counts a server among those of the block `at_the_same_time`, where there is one. Raises
-    UsageError as `expect_room`.
+    """Adds a server to the enclosing `at_the_same_time` block, if any.
+
+    Raises UsageError as `expect_room`.
     """
     made = _made.get()
     if made is not None and all(server is not other for other in made):
@@ -107,9 +107,9 @@ def note_made(server: GpuServer) -> None:
 
 @contextmanager
 def at_the_same_time() -> Iterator[None]:
-    """The models that are made within it, and in a block around it, are asked at the same time.
+    """Declares that the models created inside, and in enclosing blocks, are used at the same time.
 
-    Raises UsageError as soon as one is made for which the card has no room.
+    Raises UsageError when a model is created that does not fit on the device.
     """
     if _made.get() is not None:
         yield

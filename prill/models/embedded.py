@@ -1,6 +1,7 @@
-"""A small language model in this process: llama.cpp with a GGUF file, no key, no network.
+"""A small language model in this process: llama.cpp with a GGUF file; no key, no network.
 
-The bundled SmolLM2-135M proves the pipeline and is far too small for its verdicts to mean anything.
+The bundled SmolLM2-135M only shows that the pipeline works. It is far too small for useful
+verdicts.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from prill.models.replies import ReplyFormat, WordFormat
 from prill.models.request import RepetitionPenalty, Temperature, TopK, TopP, sampling_options
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 
-# SmolLM2 was trained for 8,192 tokens; half of that is enough for a page and keeps memory at about
-# 250 MB a server.
+# SmolLM2 was trained for 8,192 tokens. Half of that is enough for a page and limits memory to about
+# 250 MB per server.
 _CONTEXT = 4096
-# The bundled model rambles until it is cut; what it says has no value, that it ends has. On a CPU a
-# model of one's own, too, is to come to an end: it has a paragraph, which takes about a minute at
-# four tokens a second.
+# Maximum length of the reasoning. The bundled model writes without end, and its reasoning has no
+# value, so its limit is low. A custom model may write a paragraph: about a minute on a CPU at four
+# tokens a second.
 _THOUGHT_CHARS, _OWN_THOUGHT_CHARS = 120, 1_000
 _MAX_SERVERS = 4
 _servers: dict[tuple[str, int, int], Any] = {}
@@ -39,13 +40,13 @@ _starting = threading.Lock()
 
 
 class EmbeddedModel:
-    """A GGUF model served by llama.cpp inside this process; servers start with the first call and
-    end with the process.
+    """A GGUF model served by llama.cpp inside this process.
 
-    The bundled model gets a server with one thread for each core: threads of one server wait for
-    each other actively, and two of them crawl as soon as something else wants a core. Its weights,
-    of four bits, are written to prill's cache folder with eight, once, which llama.cpp is faster
-    with. A model of your own is taken as it is, by one server with all cores but one.
+    Servers start with the first call and end with the process. The bundled model gets one server
+    with one thread per core: the threads of one server busy-wait for each other, which becomes very
+    slow when another program needs a core. The 4-bit weights are converted once to 8 bits in
+    prill's cache folder, because llama.cpp is faster with them. A custom model is used unchanged,
+    by one server with all cores but one.
 
     Raises:
         UsageError: The file does not exist.
@@ -78,12 +79,12 @@ class EmbeddedModel:
         self._load: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: the settings; servers start again there."""
+        """Pickles the settings only; servers start again in the other process."""
         return {**vars(self), "_clients": [], "_load": []}
 
     @property
     def name(self) -> str:
-        """`embedded/` and the file's name, and how it is sampled where that is not at temperature
+        """Returns `embedded/` and the file's name, with sampling settings other than temperature
         0.
         """
         return f"{self._plain_name}{self._sampling.suffix}"
@@ -94,11 +95,11 @@ class EmbeddedModel:
 
     @property
     def concurrency(self) -> int:
-        """Maximum concurrent calls: one per server."""
+        """Returns the maximum number of concurrent calls: one per server."""
         return self._shape[0]
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
-        """The same model at a sampling temperature; its servers are shared."""
+        """Returns the same model at a sampling temperature; its servers are shared."""
         other = copy.copy(self)
         other._sampling, other._clients, other._load = (
             self._sampling.drawn(temperature, seed, limits),
@@ -108,7 +109,7 @@ class EmbeddedModel:
         return other
 
     async def limits(self) -> Limits:
-        """Limits of one request: by the start options, then by the running server."""
+        """Returns the limits of one request: from the options, then from the running server."""
         return await self._clients[0].limits() if self._clients else Limits(window=_CONTEXT)
 
     async def complete(
@@ -119,10 +120,10 @@ class EmbeddedModel:
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """One answer.
+        """Requests one answer.
 
         Raises:
-            EndpointError: A message holds an image.
+            EndpointError: A message contains an image.
             UnscoredError: There is no usable answer to this call.
         """
         if any(isinstance(part, Image) for message in messages for part in message.parts):
@@ -153,16 +154,17 @@ class EmbeddedModel:
             self._load = [0] * count
             clients = [self._client(url) for url in urls]
             for client in clients:
-                # one model: what one server says of its window holds for all
+                # all servers run the same model, so one server's limits apply to all
                 client.capabilities = clients[0].capabilities
             self._clients = clients
 
     def _weights(self) -> str:
-        """The file that is served."""
+        """Returns the file that is served."""
         return str(eight_bit_gguf(self.gguf)) if self._small else self.gguf
 
     def _client(self, url: str) -> OpenAIModel:
-        # A prompt of 4,096 tokens takes about 30 s on a slow core, and others wait before it.
+        # A prompt of 4,096 tokens takes about 30 s on a slow core, and other calls are queued
+        # before it.
         name = self._plain_name
         limits: dict[str, Any] = {
             "concurrency": 1,
@@ -172,24 +174,24 @@ class EmbeddedModel:
         }
         kind = _WordFirst if self._small else _Embedded
         model = kind(name, base_url=url, cache=self._cache, **limits)
-        # Kept replies outlive the port. The file's content tells one model from another; its size
-        # is enough for that.
+        # Cached replies must not depend on the port, so the key uses the file's name and size,
+        # which are enough to distinguish models.
         model.endpoint.origin = f"{name} {Path(self.gguf).stat().st_size}"
         model._sampling = self._sampling
         return model
 
 
 class _Embedded(OpenAIModel):
-    """A model at a server of this process: it costs nothing."""
+    """A model on a server of this process: its calls cost nothing."""
 
     PRICE = Price(0.0, 0.0)
 
 
 class _WordFirst(_Embedded):
-    """Begins the object of a `WordFormat` for the model, which then writes one token instead of
+    """Prefills the JSON object of a `WordFormat`, so that the model writes one token instead of
     fourteen.
 
-    Only for a model that does not think: llama.cpp begins no answer for those that do.
+    Only for models without reasoning: llama.cpp cannot prefill the answers of reasoning models.
     """
 
     def _request(
@@ -210,7 +212,7 @@ class _WordFirst(_Embedded):
 
 
 def _server(gguf: str, threads: int, number: int) -> str:
-    """The address of a server on the loopback interface, started when there is none yet."""
+    """Returns the address of a server on the loopback interface, starting it if necessary."""
     try:
         import xllamacpp
     except ImportError:

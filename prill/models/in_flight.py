@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class InFlight:
-    """Lets equal pieces of work that overlap in one event loop share one execution."""
+    """Shares one execution among equal concurrent calls in one event loop."""
 
     def __init__(self) -> None:
         self._tasks: WeakKeyDictionary[
@@ -21,16 +21,17 @@ class InFlight:
         ] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[type[InFlight], tuple[()]]:
-        return InFlight, ()  # what is under way here is not under way elsewhere
+        return InFlight, ()  # running work cannot be shared with another process
 
     async def once(self, key: str, work: Callable[[], Awaitable[_T]]) -> _T:
-        """The result of `work`, run by the first caller; when that one is cancelled, the next runs
-        it again.
+        """Returns the result of `work`, which the first caller runs.
+
+        If that caller is cancelled, the next one runs it again.
         """
         running = self._tasks.setdefault(asyncio.get_running_loop(), {})
         while (other := running.get(key)) is not None:
             try:
-                with queued():  # what is under way is the time of whoever began it
+                with queued():  # the time counts for the caller that runs the work
                     return cast(_T, await asyncio.shield(other))
             except asyncio.CancelledError:
                 task = asyncio.current_task()
@@ -39,14 +40,14 @@ class InFlight:
         future = running[key] = asyncio.get_running_loop().create_future()
         try:
             result = await work()
-        except Exception as error:  # whatever it is: those who wait for the same work get it too
+        except Exception as error:  # any exception: the other callers must receive it too
             future.set_exception(error)
-            # read here, so that nobody else having waited is not reported as a lost error
+            # retrieved here, so that asyncio logs no lost exception if there is no other caller
             future.exception()
             raise
         else:
             future.set_result(result)
             return result
         finally:
-            future.cancel()  # without effect unless the work was cancelled
+            future.cancel()  # has no effect unless the work was cancelled
             running.pop(key, None)

@@ -2,10 +2,10 @@
 
     python -I keeper.py COMMAND …
 
-Standard input is a pipe that the owner holds open: it ends with the owner, also by kill -9. A file
-of its own without prill's other modules, so that it stays small; in a session of its own, a Ctrl-C
-in the terminal does not reach it. The owner begins it by `begin`, and shows what the command said
-last by `last_words`.
+Standard input is a pipe that the owner keeps open. It closes when the owner ends, also by kill -9.
+This file imports no other module of prill, so that the process stays small. It runs in its own
+session, so a Ctrl-C in the terminal does not reach it. The owner starts it with `begin`, and shows
+the command's last output with `last_words`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from types import FrameType
 from typing import IO
 
 _SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-GLANCE = 0.5  # seconds between two looks at the command
-GENTLE = 15.0  # seconds between asking to end and ending
+GLANCE = 0.5  # seconds between checks of the command
+GENTLE = 15.0  # seconds between SIGTERM and SIGKILL
 _LINES, _LINE, _TAIL = 15, 300, 64_000  # lines, characters and bytes of a log that are shown
 
 
 def begin(
     command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Starts a keeper of the command, which writes to the log. Both end when its standard input is
-    closed.
+    """Starts a keeper of the command, whose output goes to the log.
+
+    Both end when the keeper's standard input is closed.
     """
     return subprocess.Popen(
         [sys.executable, "-I", __file__, *command],
@@ -48,7 +49,7 @@ def begin(
 def last_lines(
     log: IO[bytes], most: int = _LINES, *, since: int = 0, secret: str = ""
 ) -> list[str]:
-    """The last lines of a log from the byte `since` on, fit to be shown."""
+    """Returns the last lines of a log after byte `since`, sanitised for display."""
     size = os.fstat(log.fileno()).st_size
     data = os.pread(log.fileno(), _TAIL, max(since, size - _TAIL))
     text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", data.decode("utf-8", "replace"))
@@ -61,8 +62,8 @@ def last_lines(
 
 
 def last_words(lines: Sequence[str]) -> str:
-    """The end of a message with these lines."""
-    return "; its last lines:\n  " + "\n  ".join(lines) if lines else "; it said nothing"
+    """Formats log lines as the end of a message."""
+    return "; its last lines:\n  " + "\n  ".join(lines) if lines else "; it wrote no output"
 
 
 def keep(command: list[str]) -> int:
@@ -70,14 +71,14 @@ def keep(command: list[str]) -> int:
     owner = os.getppid()
     signal.signal(signal.SIGTERM, _leave)
     if sys.platform == "linux":
-        # What the command leaves behind when it dies becomes a child of this process, which learns
-        # so that it has ended.
+        # As a subreaper, this process becomes the parent of the command's orphaned children and is
+        # notified when they end.
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         while child.poll() is None:
-            # A forked child of the owner may hold the pipe open, too: then the owner's number
-            # tells.
+            # A forked child of the owner may keep the pipe open, so the parent's process id is
+            # checked too.
             if select.select([sys.stdin], [], [], GLANCE)[0] or os.getppid() != owner:
                 break
     finally:
@@ -86,7 +87,7 @@ def keep(command: list[str]) -> int:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """Ends a command that leads a session, and what is left of its group."""
+    """Ends a command that leads a session, and the rest of its process group."""
     for number, patience in ((signal.SIGTERM, GENTLE), (signal.SIGKILL, 5.0)):
         if not _signalled(child, number):
             return
@@ -100,18 +101,19 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _signalled(child: subprocess.Popen[bytes], number: int) -> bool:
-    """Whether there is still a process of the group to be signalled."""
+    """Returns whether a process of the group still exists and was signalled."""
     try:
         os.killpg(child.pid, number)
-    except (ProcessLookupError, PermissionError):  # the latter: macOS, for what has ended
+    except (
+        ProcessLookupError,
+        PermissionError,
+    ):  # macOS raises PermissionError for ended processes
         return False
     return True
 
 
 def _reap() -> None:
-    """Takes note of the end of what the command has left behind: until then it counts as a process
-    of its group.
-    """
+    """Reaps the command's orphaned children, which otherwise still count as part of its group."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

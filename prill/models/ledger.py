@@ -1,4 +1,4 @@
-"""Cost of calls: prices, running totals, budgets, and the share of each task."""
+"""Costs of calls: prices, running totals, budgets, and the usage of each task."""
 
 from __future__ import annotations
 
@@ -23,40 +23,42 @@ from prill.io.shards import Packing, packed_for
 from prill.io.spending import SpendingFile
 from prill.types import Usage
 
-# The most tokens that a picture of PIXEL_BUDGET is counted as by any of: OpenAI's tiles (1,445) and
-# patches (2,263, gpt-4.1-nano), Qwen2.5-VL (1,913), Claude (1,600), Gemini (1,548). Where a model
-# counts more, the price table says so.
+# An upper bound for the tokens of an image of PIXEL_BUDGET pixels: OpenAI's tiles (1,445) and
+# patches (2,263, gpt-4.1-nano), Qwen2.5-VL (1,913), Claude (1,600), Gemini (1,548). The price table
+# overrides it for models that count more.
 IMAGE_TOKENS = 3_000
-# of the densest text that is usual, such as URLs and digits: an estimate must not be too low
+# for dense text such as URLs and digits, because an estimate must not be too low
 _BYTES_PER_TOKEN = 2
-# times an estimate that calls were found to cost: one odd count must not make all others dear
+# maximum ratio of actual to estimated cost, so that one odd count does not inflate all estimates
 _MAX_SCALE = 10.0
-_FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.2  # seconds between two looks at whether a call may begin
+_FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.2  # seconds between checks whether a call may start
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million tokens; `image_tokens` is the most that a picture is counted as."""
+    """US dollars per million tokens; `image_tokens` is the maximum that an image is counted as."""
 
     prompt: float
     completion: float
     image_tokens: int = IMAGE_TOKENS
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """The cost of one call."""
+        """Returns the cost of one call in US dollars."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
     def at_most(self, text_bytes: int, images: int, completion_tokens: int) -> float:
-        """The most that a call may cost, by the size of what is sent and the limit of its reply."""
+        """Returns the maximum cost of a call, from the request's size and the reply's token
+        limit.
+        """
         return self.usd(
             text_bytes // _BYTES_PER_TOKEN + images * self.image_tokens, completion_tokens
         )
 
 
-# What a name may have behind that of the table and still mean the same model: a date (-2025-08-07,
-# -20250807, @20250514, -0806, -2411, -05-20), a number of a version (-001, -v2, -v2:0), or that it
-# is the latest. Whatever else is behind it (-mini, -nix, -audio-preview, :online, :free) may be
-# another model, or another price.
+# Suffixes that a model's name may have and still mean the same model as in the table: a date
+# (-2025-08-07, -20250807, @20250514, -0806, -2411, -05-20), a version number (-001, -v2, -v2:0), or
+# "latest". Any other suffix (-mini, -nix, -audio-preview, :online, :free) may be another model or
+# have another price.
 _MONTH, _DAY = "(?:0[1-9]|1[0-2])", "(?:0[1-9]|[12][0-9]|3[01])"
 _SAME_MODEL = re.compile(
     rf"(?:[-@](?:latest|default|20\d\d-{_MONTH}-{_DAY}|20\d\d{_MONTH}{_DAY}|{_MONTH}-?{_DAY}|2\d{_MONTH}|0\d\d))?(?:-v\d+(?::\d+)?)?"
@@ -64,11 +66,11 @@ _SAME_MODEL = re.compile(
 
 
 def find_price(model: str, path: str | None = None) -> Price | None:
-    """The price of a model by its name, with or without a vendor and a date; None when the table
-    has no such name.
+    """Finds a model's price by name, with or without vendor and date; None if it is not in the
+    table.
 
-    `path` names a TOML file in the form of prices.toml, looked at first. Raises UsageError when it
-    is not in that form.
+    `path` is a TOML file in the format of prices.toml, which takes precedence. Raises UsageError if
+    it is invalid.
     """
     for table in (_table(os.path.abspath(path)) if path else {}, _table(None)):
         for name in sorted(table, key=len, reverse=True):
@@ -114,14 +116,14 @@ def _table(path: str | None) -> dict[str, Price]:
 class Budget:
     """The US dollars that all models of a run may spend; None: no limit, only a record.
 
-    Safe across threads, and divided among the shards of a run.
+    It is thread-safe, and is divided among the shards of a run.
 
-    A call holds the most that it may cost before it is sent, until it is known what it did cost. It
-    begins where that fits into what is left, or where no other call is under way and anything is
-    left: so all of a budget can be spent, and no more than it and the price of one call. `record`
-    is the file that remembers it for the next start; `spent_usd` was spent before. `whole` is the
-    budget that this one is a shard's part of; where it is not the first part, each of its calls has
-    to fit.
+    Each call reserves its maximum cost before it is sent, until the actual cost is known. A call
+    may start if its reservation fits into the rest, or if no other call is running and anything is
+    left. A run can therefore spend its whole budget, and exceed it by at most the price of one
+    call. `record` is the file that stores the spending across restarts, and `spent_usd` the amount
+    spent before. `whole` is the total budget if this object is a shard's part of it. In all parts
+    but the first (`is_strict`), the reservation of every call must fit.
     """
 
     def __init__(
@@ -134,19 +136,22 @@ class Budget:
         is_strict: bool = False,
     ) -> None:
         if usd is not None and not usd >= 0:
-            raise UsageError(f"a budget of {usd:g} US dollars is none; give 0 or more")
+            raise UsageError(f"the budget is {usd:g} US dollars; give 0 or more")
         self.usd: Final = usd
         self.closed = False
         self._whole, self._is_strict = whole, is_strict
         self._record = record
         self._lock = threading.Lock()
-        self._covered = 0.0  # what the record promises
-        self._spent, self._held, self._calls = spent_usd, 0.0, 0  # `_calls` hold `_held`
-        self._parts: dict[int, SpendingFile] = {}  # what shards have spent of it, by their numbers
+        self._covered = 0.0  # the amount that the record covers
+        self._spent, self._held, self._calls = (
+            spent_usd,
+            0.0,
+            0,
+        )  # `_held` is reserved by `_calls` running calls
+        self._parts: dict[int, SpendingFile] = {}  # spending files of the shards, by number
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process has the whole of what is left, and keeps no record, unless it judges a
-        # shard.
+        # Another process gets the whole rest without a record, unless it judges a shard.
         if (packing := packed_for()) is not None:
             return self._part_for(packing)
         return Budget, (self.usd,), {"spent_usd": self.spent_usd}
@@ -155,7 +160,7 @@ class Budget:
         self._spent = state["spent_usd"]
 
     def _part_for(self, packing: Packing) -> tuple[Any, ...]:
-        """A shard's part of what is left."""
+        """Returns a shard's part of the remaining budget."""
         shard = packing.shard
         if self not in packing.budgets:
             packing.budgets.append(self)
@@ -171,9 +176,7 @@ class Budget:
         return _part, (rest, record, self.usd, shard.number > 1)
 
     def take_back(self) -> None:
-        """Books what shards have spent of it, when they have ended; what they still held counts as
-        spent.
-        """
+        """Adds the spending of finished shards; their open reservations count as spent."""
         with self._lock:
             self._spent += sum(part.read() or 0.0 for part in self._parts.values())
             if self._record is not None and self._parts:
@@ -184,13 +187,14 @@ class Budget:
 
     @property
     def spent_usd(self) -> float:
-        """The amount spent, earlier runs included, without reservations of running calls."""
+        """Returns the US dollars spent, including earlier runs but not reservations."""
         with self._lock:
             return self._spent
 
     def begin(self, usd: float) -> bool:
-        """Holds what a call may cost at most; False: it has to wait for others. Raises
-        BudgetSpentError if nothing is left.
+        """Reserves the maximum cost of a call; returns False if the call has to wait for others.
+
+        Raises BudgetSpentError if nothing is left.
         """
         with self._lock:
             spent = self._spent
@@ -200,8 +204,8 @@ class Budget:
                     part = "" if self._whole is None else f"this shard's part of ${self.usd:g} of "
                     whole = self.usd if self._whole is None else self._whole
                     raise BudgetSpentError(
-                        f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); a "
-                        "higher one goes on"
+                        f"{part}the budget of ${whole:g} is used up (${spent:.4f} spent); "
+                        "raise it to resume"
                     )
                 if self._calls and not fits:
                     return False
@@ -211,7 +215,7 @@ class Budget:
             return True
 
     def end(self, held_usd: float, usd: float) -> None:
-        """Books the cost of a call that began."""
+        """Replaces a call's reservation with its cost."""
         with self._lock:
             self._spent += usd
             self._calls -= 1
@@ -219,7 +223,7 @@ class Budget:
             self._note()
 
     def spend(self, usd: float) -> None:
-        """Books a cost without a reservation."""
+        """Adds a cost without a reservation."""
         with self._lock:
             self._spent += usd
             self._note()
@@ -229,8 +233,9 @@ class Budget:
             self._covered = self._record.keep(self.usd, self._spent, self._held, self._covered)
 
     def close(self) -> None:
-        """Ends the run that it is of: writes down what was spent, by its shards too; what was still
-        held counts as spent.
+        """Ends the run of this budget and stores its spending, including its shards.
+
+        Open reservations count as spent.
         """
         self.closed = True
         self.take_back()
@@ -241,8 +246,9 @@ class Budget:
 
 
 def _part(usd: float | None, record: SpendingFile, whole: float | None, is_strict: bool) -> Budget:
-    """A shard's part of a budget; what the shard has spent already, before its process died,
-    counts.
+    """Makes a shard's part of a budget.
+
+    Money that the shard spent before its process died counts.
     """
     return Budget(
         usd, spent_usd=record.read() or 0.0, record=record, whole=whole, is_strict=is_strict
@@ -254,7 +260,7 @@ _budgets: ContextVar[tuple[Budget, ...]] = ContextVar("prill_budgets", default=(
 
 @contextmanager
 def spending_from(budget: Budget) -> Iterator[Budget]:
-    """Context manager: models made inside also spend from this budget."""
+    """Makes models created inside the block also spend from this budget."""
     token = _budgets.set((*_budgets.get(), budget))
     try:
         yield budget
@@ -263,14 +269,15 @@ def spending_from(budget: Budget) -> Iterator[Budget]:
 
 
 def budgets_here() -> tuple[Budget, ...]:
-    """The budgets that a model made now spends from."""
+    """Returns the budgets that a model created now spends from."""
     return _budgets.get()
 
 
 class Ledger:
-    """The running total of a model's usage. It spends from the budgets that are there where it is
-    made (`spending_from`), and from one of its own where that is given. `name`: the model's. Safe
-    across threads.
+    """The running total of a model's usage. It is thread-safe.
+
+    It spends from the budgets that are active where it is created (`spending_from`), and from its
+    own budget if `budget_usd` is given. `name` is the model's name.
     """
 
     def __init__(
@@ -281,19 +288,17 @@ class Ledger:
         self.total = Usage()
         self.budgets: tuple[Budget, ...] = ()
         self._lock = threading.Lock()
-        self._scale = 1.0  # what calls have cost, of the most that they were estimated to cost
+        self._scale = 1.0  # ratio of actual to estimated maximum cost
         self.draw_from(
             budgets_here() if budget_usd is None else (*budgets_here(), Budget(budget_usd))
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # another process counts its own calls
+        # the copy in another process counts its own calls
         return _ledger, (self.price, self.name, self.budgets)
 
     def draw_from(self, budgets: Iterable[Budget]) -> None:
-        """Lets it spend from these budgets, too. Raises UsageError where nobody knows what its
-        calls cost.
-        """
+        """Adds budgets to spend from. Raises UsageError if the model's price is unknown."""
         others = tuple(budget for budget in self.budgets if not budget.closed)
         self.budgets = others + tuple(budget for budget in budgets if budget not in others)
         if self.price is None and any(budget.usd is not None for budget in self.budgets):
@@ -303,19 +308,19 @@ class Ledger:
             )
 
     def call(self, most: Callable[[], tuple[int, int, int]]) -> Booking:
-        """Starts the bookkeeping of one answer.
+        """Starts the accounting of one answer.
 
-        `most` returns its maximum size: bytes of text and number of pictures sent, and the token
-        limit of the reply.
+        `most` returns its maximum size: bytes of text, number of images, and the token limit of the
+        reply.
         """
         return Booking(self, most)
 
     def record(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
-        """Books one answered call without a reservation, here and on the current work."""
+        """Records one answered call without a reservation, here and for the current task."""
         return self.call(lambda: (0, 0, 0)).settle(prompt_tokens, completion_tokens, images)
 
     def book(self, usage: Usage) -> None:
-        """Counts what was spent, here and on the work that it was spent for."""
+        """Adds usage, here and for the current task."""
         with self._lock:
             self.total += usage
         count_usage(usage)
@@ -328,8 +333,8 @@ def _ledger(price: Price | None, name: str, budgets: tuple[Budget, ...]) -> Ledg
 
 
 class Booking:
-    """The bookkeeping of one answer: `hold` before each attempt that is sent, then one of
-    `release`, `lose` and `settle`.
+    """The accounting of one answer: `hold` before each attempt, then `release`, `lose` or
+    `settle`.
     """
 
     __slots__ = ("_expected", "_held", "_ledger", "_most", "lost")
@@ -341,11 +346,12 @@ class Booking:
         self.lost = Usage()
 
     async def hold(self) -> None:
-        """Waits until the budgets cover the call and reserves its maximum cost. Raises
-        BudgetSpentError.
+        """Waits until the budgets allow the call, and reserves its maximum cost.
+
+        Raises BudgetSpentError.
         """
         ledger = self._ledger
-        if self._held is not None:  # nobody has said what became of the attempt before
+        if self._held is not None:  # the outcome of the previous attempt is unknown
             self.lose()
         if not ledger.budgets or (usd := self._estimate()) is None:
             return
@@ -357,7 +363,7 @@ class Booking:
         self._held = usd
 
     def _begin(self, usd: float) -> bool:
-        """Holds it in all budgets, or in none."""
+        """Reserves the amount in all budgets, or in none."""
         begun = list[Budget]()
         try:
             for budget in self._ledger.budgets:
@@ -373,7 +379,9 @@ class Booking:
                 budget.end(usd, 0.0)
 
     def _estimate(self) -> float | None:
-        """The most that the call may cost; None where it costs nothing, or nobody knows what."""
+        """Returns the maximum cost of the call; None if calls are free or their price is
+        unknown.
+        """
         price = self._ledger.price
         if price is None or not (price.prompt or price.completion):
             return None
@@ -381,12 +389,12 @@ class Booking:
         return self._expected * self._ledger._scale
 
     def release(self) -> None:
-        """Books an attempt that was not sent or was refused: no cost."""
+        """Records an attempt without cost: it was not sent, or was rejected."""
         self._end(0.0)
 
     def lose(self) -> None:
-        """Books an attempt that was sent without an answer, by an estimate, since providers charge
-        for it.
+        """Records the estimated cost of an attempt without an answer, which providers charge
+        for.
         """
         if (usd := self._estimate() if self._held is None else self._held) is None:
             return
@@ -396,7 +404,7 @@ class Booking:
         self._ledger.book(lost)
 
     def settle(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
-        """Books an answer, with the attempts lost before it."""
+        """Records the cost of an answer, and of the lost attempts before it."""
         ledger = self._ledger
         usd = (
             None
@@ -421,7 +429,7 @@ class Booking:
 
 
 def usage_text(usage: Usage) -> str:
-    """Calls, tokens and cost as text."""
+    """Formats calls, tokens and cost as text."""
     cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
     if usage.estimated_usd:
         cost += f" (${usage.estimated_usd:.4f} of it estimated, for calls without an answer)"
@@ -432,16 +440,14 @@ def usage_text(usage: Usage) -> str:
 
 
 class Meter:
-    """Collects the usage of one piece of work, and the seconds in which it stood still because all
-    its calls were queued.
-    """
+    """Collects the usage of a task, and the seconds during which all its calls were queued."""
 
     def __init__(self) -> None:
         self.usage = Usage()
         self.queued = 0.0
         self._waiting = self._running = 0
         self._since = 0.0
-        # a model in this process begins its calls in a thread of its own
+        # local models start their calls in another thread
         self._lock = threading.Lock()
 
     def count(self, *, waiting: int = 0, running: int = 0) -> None:
@@ -460,7 +466,7 @@ _share: ContextVar[float] = ContextVar("prill_price_share", default=1.0)
 
 @contextmanager
 def at_share_of_price(share: float) -> Iterator[None]:
-    """Context manager: calls cost this share of the table's price."""
+    """Multiplies the price of calls inside the block by a factor."""
     token = _share.set(share)
     try:
         yield
@@ -472,8 +478,9 @@ _meter: ContextVar[Meter | None] = ContextVar("prill_meter", default=None)
 
 
 def count_usage(usage: Usage) -> None:
-    """Adds the usage of a call to the current work. A `Ledger` does so; a model without one calls
-    this.
+    """Adds a call's usage to the current task.
+
+    A `Ledger` calls this; models without one must call it themselves.
     """
     if (meter := _meter.get()) is not None:
         meter.usage += usage
@@ -481,8 +488,8 @@ def count_usage(usage: Usage) -> None:
 
 @contextmanager
 def metered() -> Iterator[Meter]:
-    """Context manager: counts every call made inside, also in tasks started inside and when they
-    fail.
+    """Counts every call made inside the block, including failed calls and calls in tasks started
+    there.
     """
     meter = Meter()
     token = _meter.set(meter)
@@ -494,9 +501,7 @@ def metered() -> Iterator[Meter]:
 
 @contextmanager
 def queued() -> Iterator[Callable[[], None]]:
-    """For one call: it waits for its turn until it calls what this gives, and has its turn from
-    then to the end.
-    """
+    """Marks a call as queued until the yielded function is called, and as running from then on."""
     meter = _meter.get() or Meter()
     began = False
 

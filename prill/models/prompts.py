@@ -1,6 +1,8 @@
-"""Prompts: Markdown files beside the code that uses them, whose content hash verdicts carry; and
-untrusted text inside them, cleaned of what nobody can see and set between marks that no page can
-know.
+"""Prompts, and the quotation of untrusted text in them.
+
+Prompts are Markdown files next to the code that uses them; verdicts contain the hash of their
+content. Untrusted text is stripped of invisible characters and enclosed in markers with a code that
+no page can know.
 """
 
 from __future__ import annotations
@@ -21,31 +23,30 @@ from string import ascii_lowercase
 
 from prill.errors import UsageError
 
-# Stands for a code in the text of a message; the client draws another code for every call, so that
-# no page can know it.
+# Placeholder for the code in a message; the client draws another code for every call, so that no
+# page can know it.
 NONCE = "\ue000"
 _CODE_KEY = "PRILL_CODE_KEY"
-# As many codes as 32 bits have. Letters, of which models read two or three as one token, and digits
-# one by one.
+# As many codes as 32 bits can represent. Letters are used because models read two or three of them
+# as one token, but digits one by one.
 _CODE_LETTERS = 7
 _CODES = len(ascii_lowercase) ** _CODE_LETTERS
 _SLOT = re.compile(r"\{\{ *([a-z_]+) *\}\}")
-_PLACE = re.compile(r"\{\{[^{}\n]{0,60}\}{0,2}")  # what is or was meant as a place to fill
-MAX_PROMPT = 1 << 20  # bytes of a prompt file: more than any model reads
+_PLACE = re.compile(r"\{\{[^{}\n]{0,60}\}{0,2}")  # a placeholder, also a malformed one
+MAX_PROMPT = 1 << 20  # bytes of a prompt file: more than any model can read
 _TURN = re.compile(r"^# (system|user)\s*$", re.MULTILINE)
-# Characters that no font draws, though Unicode calls them letters or marks: its
-# Default_Ignorable_Code_Point.
+# Unicode's Default_Ignorable_Code_Point: letters and marks that are not rendered.
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-# All but what nearly every page is made of: only these have to be looked at one by one.
+# All characters outside printable ASCII; only these must be checked one by one.
 _UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt file. `{{ name }}` marks a place to fill; a `# system` and a `# user` heading divide
-    it into turns.
+    """A prompt file with placeholders `{{ name }}`, divided into turns by `# system` and `# user`
+    headings.
     """
 
     name: str
@@ -53,19 +54,19 @@ class Prompt:
 
     @property
     def hash(self) -> str:
-        """`sha256:` and the hash of the file's text."""
+        """Returns `sha256:` and the hash of the file's text."""
         return _compute_hash(self.text)
 
     @property
     def slots(self) -> frozenset[str]:
-        """The names that must be filled."""
+        """Returns the names of the placeholders."""
         return _find_slots(self.text)
 
     def fill(self, values: Mapping[str, str]) -> dict[str, str]:
-        """The turns (role -> text) with every place filled once: inserted text is never searched
-        again, braces are safe.
+        """Returns the turns (role -> text) with all placeholders filled.
 
-        Raises UsageError for a value that the prompt does not name, and for a name without a value.
+        Inserted text is not searched for placeholders, so braces in it are safe. Raises UsageError
+        for an unknown or a missing value.
         """
         if missing := self.slots - values.keys():
             raise UsageError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
@@ -77,7 +78,7 @@ class Prompt:
         }
 
 
-# What is found in a prompt's text is kept: thousands of calls have the same one.
+# The parsed parts of a prompt are cached, because thousands of calls use the same prompt.
 @cache
 def _compute_hash(text: str) -> str:
     return content_hash(text)
@@ -98,8 +99,9 @@ def _split_turns(text: str) -> list[tuple[str, str]]:
 
 @cache
 def load_prompt(package: str, name: str) -> Prompt:
-    """The prompt `prompts/<name>.md` of a package, e.g.
-    `load_prompt("prill.evaluators", "web_text")`.
+    """Loads the prompt `prompts/<name>.md` of a package.
+
+    Example: `load_prompt("prill.evaluators", "web_text")`.
     """
     file = resource_files(package) / "prompts" / f"{name}.md"
     if not file.is_file():
@@ -113,10 +115,10 @@ def prompt_set(
     main: Sequence[str],
     files: str | Mapping[str, str] | None = None,
 ) -> dict[str, Prompt]:
-    """The prompts of a package by name; the user's files replace some.
+    """Loads the prompts of a package by name; the user's files replace some of them.
 
-    `files` is a path that takes the places of the `main` prompts, or a table of names and paths.
-    Raises UsageError for a file whose places to fill, or turns, are not those of the prompt that it
+    `files` is a path that replaces the `main` prompts, or a table of names and paths. Raises
+    UsageError for a file whose placeholders or turns differ from those of the prompt that it
     replaces.
     """
     own = dict.fromkeys(main, files) if isinstance(files, str) else dict(files or {})
@@ -129,8 +131,8 @@ def prompt_set(
         name: _own_prompt(
             own[name],
             shipped[name],
-            # One file for several platforms may leave out what only one of them has, and name what
-            # any of them has.
+            # A file for several platforms may omit placeholders that only one platform has, and use
+            # placeholders of any.
             frozenset.intersection(
                 *(shipped[other].slots for other in names if own.get(other) == own[name])
             ),
@@ -150,21 +152,21 @@ def _own_prompt(
     prompt = Prompt(shipped.name, _own_text(path))
     slots = ", ".join(f"{{{{ {slot} }}}}" for slot in sorted(needed))
     for found in _PLACE.finditer(prompt.text):
-        if not _SLOT.fullmatch(found[0]):  # it would be shown to the model as it is
+        if not _SLOT.fullmatch(found[0]):  # it would be sent to the model unchanged
             line = prompt.text.count("\n", 0, found.start()) + 1
             raise UsageError(
-                f"{path}:{line}: {found[0]!r} is no place to fill; a prompt for {shipped.name} "
-                f"names {slots}"
+                f"{path}:{line}: {found[0]!r} is not a placeholder; a prompt for {shipped.name} "
+                f"has {slots}"
             )
     if missing := needed - prompt.slots:
         raise UsageError(
-            f"{path}: has no place for {', '.join(sorted(missing))}; a prompt for {shipped.name} "
-            f"names {slots}"
+            f"{path}: has no placeholder {', '.join(sorted(missing))}; a prompt for {shipped.name} "
+            f"has {slots}"
         )
     if unknown := prompt.slots - allowed:
         raise UsageError(
             f"{path}: unknown name {', '.join(sorted(unknown))}; a prompt for {shipped.name} "
-            f"names {slots}"
+            f"has {slots}"
         )
     if _TURN.findall(prompt.text) != _TURN.findall(shipped.text):
         raise UsageError(
@@ -195,7 +197,7 @@ _secret: ContextVar[str | None] = ContextVar("prill_code_secret", default=None)
 
 @contextmanager
 def same_codes(secret: str) -> Iterator[None]:
-    """Inside it, the same call has the same code, which follows from the secret."""
+    """Derives codes from the secret inside the block, so that equal calls have equal codes."""
     token = _secret.set(secret)
     try:
         yield
@@ -204,12 +206,12 @@ def same_codes(secret: str) -> Iterator[None]:
 
 
 def call_code(texts: Iterable[str]) -> str:
-    """The code that takes the places of `NONCE` in these texts of one call: random, so two runs
-    differ a little.
+    """Returns the code that replaces `NONCE` in one call's texts; it is random, so runs differ
+    slightly.
 
-    With a secret in the environment variable PRILL_CODE_KEY it follows from the secret and the
-    texts: the same call has the same code, and still no page can know it. `same_codes` does that
-    with a secret of its own.
+    If the environment variable PRILL_CODE_KEY is set, the code is derived from that secret and the
+    texts: equal calls have equal codes, and still no page can know them. `same_codes` does the same
+    with its own secret.
     """
     key = _secret.get() or os.environ.get(_CODE_KEY)
     if not key:
@@ -230,7 +232,9 @@ def _letters(number: int) -> str:
 
 
 def content_hash(*texts: str) -> str:
-    """`sha256:` and the hash of the texts, each with its length so that no two lists collide."""
+    """Returns `sha256:` and the hash of the texts and their lengths, so that no two lists
+    collide.
+    """
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
@@ -239,17 +243,18 @@ def content_hash(*texts: str) -> str:
 
 
 def quoted(name: str, text: str) -> str:
-    """The text between `[name code]` and `[/name code]`, without control and invisible characters.
+    """Returns the text between `[name code]` and `[/name code]`, without control and invisible
+    characters.
 
-    The model's client draws a new code for every call, so no page can know it; an ending that
-    the text brings along is spoilt all the same.
+    The model's client draws a new code for every call, so no page can know it. A closing marker
+    inside the text is also escaped.
     """
     text = clean(text).strip().replace(f"[/{name}", f"[ /{name}")
     return f"[{name} {NONCE}]\n{text}\n[/{name} {NONCE}]"
 
 
 def clean(text: str) -> str:
-    """The text without control characters (line breaks and tabs stay) and invisible format
+    """Returns the text without control characters (except line breaks and tabs) and invisible
     characters.
     """
     if text.isascii() and text.isprintable():
@@ -265,8 +270,8 @@ def _visible(found: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """At most about `limit` characters: the beginning and the end, with a mark where something was
-    left out.
+    """Shortens text to about `limit` characters by removing its middle, with a note in its
+    place.
     """
     if len(text) <= limit:
         return text
@@ -278,5 +283,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def estimate_tokens(text: str) -> int:
-    """A rough count, four characters a token, for plans and for endpoints that do not count."""
+    """Returns a rough token count, four characters per token, for plans and endpoints without
+    counts.
+    """
     return (len(text) + 3) // 4

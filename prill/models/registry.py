@@ -40,11 +40,10 @@ _OWN = "module:Object"
 
 
 class ModelConfig(PartConfig):
-    """A language model by name, with its options:
-    `ModelConfig("gpt-4o", base_url="http://localhost:8000/v1")`.
+    """A language model by name, with its options.
 
-    Without a name (`""`) the options are for the models that are named elsewhere, in a judge file
-    say.
+    Example: `ModelConfig("gpt-4o", base_url="http://localhost:8000/v1")`. With an empty name
+    (`""`), the options apply to models that are named elsewhere, for example in a judge file.
     """
 
     __slots__ = ()
@@ -54,7 +53,7 @@ class ModelConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the model that a table names."""
+        """Returns the options of the model that a table names."""
         name = table.get("name")
         if not isinstance(name, str) or not name:
             return {}
@@ -67,7 +66,7 @@ class ModelConfig(PartConfig):
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
-        """The forms of names whose models have an option."""
+        """Returns the name patterns of the models that have an option."""
         return [form for form in MODELS if option in model_options(form)]
 
 
@@ -83,16 +82,16 @@ def make_model(
         model: A name at an endpoint, `embedded`, `local:DIR`, `vllm:MODEL`, `package.module:Object`
             or `file.py:Object` of your own, a table with `name` and options, a configuration, or a
             model, which is returned unchanged.
-        place: Where the description stands, for messages.
-        lax: Read numbers and truth values from text, for the command line.
-        **options: The model's options. Those of a table win over these.
+        place: The path of the description, for messages.
+        lax: Read numbers and booleans from text, for the command line.
+        **options: The model's options. Those in a table take precedence.
 
     Returns:
         The model.
 
     Raises:
         OptionError: An option is unknown, missing or of the wrong type.
-        UsageError: The name is empty, or options are given for a model that is made already.
+        UsageError: The name is empty, or options are given for an existing model object.
     """
     if isinstance(model, ModelConfig):
         model = model.mapping()
@@ -135,8 +134,9 @@ def make_model(
 
 
 def _covered(model: Any, name: str) -> LanguageModel:
-    """A model of one's own, whose calls count in the budgets that are here. Raises UsageError for
-    one that keeps no books.
+    """Returns a custom model whose calls count in the active budgets.
+
+    Raises UsageError if the model does not record its costs.
     """
     ledger, budgets = getattr(model, "ledger", None), budgets_here()
     if isinstance(ledger, Ledger):
@@ -151,8 +151,8 @@ def _covered(model: Any, name: str) -> LanguageModel:
 
 
 def model_maker(model: str) -> Maker:
-    """What makes the model of a name; for an object of one's own that is a model already, something
-    without options.
+    """Returns the maker for a model name; for a custom object that is a model, a maker without
+    options.
     """
     kind = _kind(model)
     made = load_object(model if kind == _OWN else MODELS[kind][1])
@@ -160,7 +160,7 @@ def model_maker(model: str) -> Maker:
 
 
 def _kind(model: str) -> str:
-    """Which of MODELS a name belongs to, or that it is an object of one's own."""
+    """Returns the entry of MODELS that a name belongs to, or that of custom objects."""
     if model == "embedded":
         return model
     prefixes = {kind.partition(":")[0] + ":": kind for kind in MODELS if ":" in kind}
@@ -171,9 +171,11 @@ def _kind(model: str) -> str:
 
 
 def _is_own(model: str) -> bool:
-    """Whether it is `file.py:Object`, or `package.module:Object` of a package that is here. Names
-    at endpoints hold colons, too (`llama3.1:8b`, `deepseek/r1:free`, `mistral:latest`), so a module
-    without a dot is none.
+    """Returns whether a name is `file.py:Object`, or `package.module:Object` of an installed
+    package.
+
+    Names at endpoints contain colons too (`llama3.1:8b`, `deepseek/r1:free`, `mistral:latest`), so
+    a module must contain a dot.
     """
     place, _, name = model.rpartition(":")
     if not name.isidentifier():
@@ -185,9 +187,7 @@ def _is_own(model: str) -> bool:
 
 
 def model_options(model: object) -> tuple[str, ...]:
-    """The names of the options of a model that is named or described; none for one that is made
-    already.
-    """
+    """Returns the option names of a model name or description; none for a model object."""
     if isinstance(model, ModelConfig):
         model = model.name
     name = model.get("name") if isinstance(model, Mapping) else model
@@ -198,12 +198,12 @@ def model_options(model: object) -> tuple[str, ...]:
 
 
 def reply_cache(folder: Any, place: str) -> DiskCache:
-    """The reply cache in a folder; a cache is returned unchanged."""
+    """Returns the reply cache in a folder; a cache is returned unchanged."""
     return cache_in(folder, place, "replies.sqlite")
 
 
 def cache_in(folder: Any, place: str, name: str) -> DiskCache:
-    """A named cache in a folder; a cache is returned unchanged. Raises OptionError."""
+    """Returns a named cache in a folder; a cache is returned unchanged. Raises OptionError."""
     if isinstance(folder, DiskCache):
         return folder
     if not isinstance(folder, str | os.PathLike) or not folder:

@@ -1,11 +1,11 @@
-"""Parses replies: the last verdict wins, and only offered answers count.
+"""Parses replies: the last verdict counts, and only offered answers are accepted.
 
-A form says what is asked for. `ReplyFormat`, a text and a verdict, is sent as a JSON schema or as
-tagged lines, whatever the endpoint can do, and read back from either; `RecordFormat` is any record,
-as JSON. Rules of reading: arXiv 2404.06474 asks for "Thoughts:" and "Status:" lines; quotes,
-asterisks, final punctuation and line breaks around a verdict are tolerated, words such as
-"unsuccessful" are no verdict. `choice_probability` gives a verdict's probability from
-log-probabilities.
+A form describes the requested answer. `ReplyFormat`, a text and a verdict, is requested as a JSON
+schema or as tagged lines, depending on the endpoint's capabilities, and parsed from either.
+`RecordFormat` is any record, as JSON. arXiv 2404.06474 uses "Thoughts:" and "Status:" lines;
+quotation marks, asterisks, final punctuation and line breaks around a verdict are tolerated, but
+words such as "unsuccessful" are not verdicts. `choice_probability` computes a verdict's probability
+from log-probabilities.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ _T = TypeVar("_T")
 _DECORATION = " \t\r\n\"'`*_.,;:!<>()[]{}“”‘’"
 _PERCENT = 100
 _THOUGHTS_END = "</think>"
-_MAX_LOGPROB = 0.01  # rounding may put a certain token a little above 0
+_MAX_LOGPROB = 0.01  # rounding can put a certain token's log-probability slightly above 0
 _FENCE = re.compile(r"```[a-z]*[ \t]*\r?\n", re.IGNORECASE)
-_json = json.JSONDecoder(strict=False)  # as models write it, with line breaks in strings
+_json = json.JSONDecoder(strict=False)  # models write line breaks inside strings
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyFormat:
-    """A free text (the reasoning) and then one of `choices` (the verdict), under these field names.
+    """A free text (the reasoning) followed by one of `choices` (the verdict), under these field
+    names.
 
-    `max_chars` bounds the free text where the endpoint enforces schemas. `tagged` asks for two
-    lines of text, as arXiv 2404.06474 does. With `number`, a whole number from 0 to 100 comes after
-    the verdict, under that name; `number_means` tells the model what it says.
+    `max_chars` limits the free text if the endpoint enforces schemas. `tagged` requests two lines
+    of text, as in arXiv 2404.06474. With `number`, the verdict is followed by an integer from 0 to
+    100 under that name; `number_means` describes it to the model.
     """
 
     text: str
@@ -53,9 +54,7 @@ class ReplyFormat:
     number_means: str = ""
 
     def json_schema(self) -> dict[str, Any]:
-        """The schema for structured output. The text comes first, so that the verdict follows from
-        it.
-        """
+        """Returns the schema for structured output. The reasoning comes before the verdict."""
         numbers = (
             {self.number: {"type": "integer", "minimum": 0, "maximum": 100}} if self.number else {}
         )
@@ -74,7 +73,7 @@ class ReplyFormat:
         }
 
     def instructions(self, *, as_json: bool) -> str:
-        """The instruction that tells the model how to answer."""
+        """Returns the instruction that tells the model how to answer."""
         if as_json:
             choices = " or ".join(f'"{choice}"' for choice in self.choices)
             number = f', "{self.number}": <{self._number_words}>' if self.number else ""
@@ -92,15 +91,16 @@ class ReplyFormat:
         return f"a whole number from 0 to 100: {self.number_means}"
 
     def write(self, verdict: str, text: str) -> str:
-        """The reply with this verdict, behind this reasoning."""
+        """Returns the reply with this reasoning and verdict."""
         if self.tagged:
             reason = " ".join(text.split())
             return f"{self.text.capitalize()}: {reason}\n{self.verdict.capitalize()}: {verdict}"
         return json.dumps({self.text: text, self.verdict: verdict}, ensure_ascii=False)
 
     def parse(self, text: str) -> dict[str, str]:
-        """The fields of an answer. Raises UnparsableError when the last verdict is missing, or none
-        of those offered.
+        """Returns the fields of an answer.
+
+        Raises UnparsableError if the last verdict is missing or was not offered.
         """
         body = text.strip()
         if (
@@ -109,7 +109,7 @@ class ReplyFormat:
             and len(body) >= fence.end() + len("```")
         ):
             body = body[fence.end() : -len("```")]
-        last: tuple[str, str, int] | None = None  # verdict, reasoning, place
+        last: tuple[str, str, int] | None = None  # verdict, reasoning, position
         number: object = None
         as_json = body.lstrip().startswith(("{", "["))
         for start, record in read_objects(body, from_the_start=as_json):
@@ -117,8 +117,8 @@ class ReplyFormat:
                 reasoning = record.get(self.text)
                 last = (verdict, reasoning if isinstance(reasoning, str) else "", start)
                 number = record.get(self.number or "")
-        # A reply that begins as JSON is JSON or broken: tagged lines inside its strings are not the
-        # judge's own words.
+        # A reply that begins as JSON is either JSON or invalid: tagged lines inside its strings are
+        # not the judge's own.
         if not as_json and (tagged := self._tagged(body)) and (not last or tagged[2] > last[2]):
             last, number = tagged, self._tagged_number(body[tagged[2] :])
         if last is None:
@@ -140,8 +140,9 @@ class ReplyFormat:
         return found[-1][1] if found else None
 
     def _percent(self, value: object) -> str:
-        """The number as digits. Raises UnparsableError for what is no whole number from 0 to 100:
-        0.85 might mean either.
+        """Returns the number as digits.
+
+        Raises UnparsableError unless it is an integer from 0 to 100: 0.85 would be ambiguous.
         """
         words = (
             str(value).strip(_DECORATION)
@@ -151,7 +152,7 @@ class ReplyFormat:
         match = re.fullmatch(r"(\d{1,3})(?:\.0+)?(?: ?%|/100)?", words)
         if match is None or int(match[1]) > _PERCENT:
             raise UnparsableError(
-                f"{self.number} {excerpt(str(value))} is no whole number from 0 to 100"
+                f"{self.number} {excerpt(str(value))} is not an integer from 0 to 100"
             )
         return str(int(match[1]))
 
@@ -164,8 +165,8 @@ class ReplyFormat:
             )
         )
         if not tags:
-            # Some models go on in the same line: taken only behind a sentence, and where nothing
-            # but a word follows.
+            # Some models put the verdict on the same line; accepted only after a sentence, if just
+            # one word follows.
             ending = rf"(?<=[.!?])[ \t]+[*_]*{re.escape(self.verdict)}[ \t*_\"']*[:：](?=[ \t*_\"']*\S+\s*\Z)"  # noqa: E501
             tags = list(re.finditer(ending, text, re.IGNORECASE))
         if not tags:
@@ -184,16 +185,15 @@ class ReplyFormat:
 
 @dataclass(frozen=True, slots=True)
 class WordFormat:
-    """A reply that is one word of several: its first token decides, and that token's alternatives
-    tell the probability.
+    """A reply that is one word of several.
 
-    Where the endpoint enforces schemas, the word stands in an object, so that a weak model keeps to
-    it.
+    The first token decides, and the alternatives to it give the probability. If the endpoint
+    enforces schemas, the word is requested inside an object, so that weak models comply.
 
     Args:
         verdict: The name of the field.
         choices: The words.
-        tagged: Ask for the bare word, even where the endpoint could enforce an object around it.
+        tagged: Request the bare word, even if the endpoint could enforce an object.
     """
 
     verdict: str
@@ -201,18 +201,18 @@ class WordFormat:
     tagged: bool = False
 
     def write(self, verdict: str) -> str:
-        """Writes the reply that is one word.
+        """Returns the reply for a word.
 
         Args:
             verdict: The word.
 
         Returns:
-            The word, or the object around it.
+            The word, or the object that contains it.
         """
         return verdict if self.tagged else json.dumps({self.verdict: verdict})
 
     def json_schema(self) -> dict[str, Any]:
-        """The schema for structured output."""
+        """Returns the schema for structured output."""
         return {
             "type": "object",
             "properties": {self.verdict: {"type": "string", "enum": list(self.choices)}},
@@ -221,8 +221,9 @@ class WordFormat:
         }
 
     def instructions(self, *, as_json: bool) -> str:
-        """The instruction that tells the model how to answer. It stands behind prompts that ask for
-        thoughts.
+        """Returns the instruction that tells the model how to answer.
+
+        It overrides a preceding prompt that asks for reasoning.
         """
         if as_json:
             choices = " or ".join(f'"{choice}"' for choice in self.choices)
@@ -237,7 +238,7 @@ class WordFormat:
         )
 
     def parse(self, text: str) -> dict[str, str]:
-        """The word at the beginning, where none of the others follows it.
+        """Returns the word at the beginning, if none of the others follows it.
 
         Raises:
             UnparsableError: There is no such word.
@@ -259,8 +260,9 @@ class WordFormat:
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat(Generic[_T]):
-    """A record of `type_`, a frozen dataclass, as one JSON object. `shape` shows the model what is
-    wanted, in a line or so.
+    """A record of `type_`, a frozen dataclass, as one JSON object.
+
+    `shape` shows the model the expected format in about one line.
     """
 
     type_: type[_T]
@@ -268,23 +270,23 @@ class RecordFormat(Generic[_T]):
     tagged = False
 
     def json_schema(self) -> dict[str, Any]:
-        """The schema with every field required and nothing else allowed, which is what strict
-        endpoints ask for.
+        """Returns a schema with all fields required and no others allowed, as strict endpoints
+        demand.
         """
         return strict_schema(self.type_)
 
     def instructions(self, *, as_json: bool) -> str:
-        """The sentence that tells the model how to answer; it is JSON in any case."""
+        """Returns the instruction that tells the model how to answer; always JSON."""
         return f"Reply with one JSON object and nothing else: {self.shape}"
 
     def parse(self, text: str) -> dict[str, str]:
-        """The last object of the reply that is such a record, as JSON under `record`. Raises
+        """Returns the last valid record of the reply as JSON under `record`. Raises
         UnparsableError.
         """
         last, problem = None, "it holds no JSON object"
         for _, record in read_objects(text, from_the_start=text.lstrip().startswith("{")):
             try:
-                # Not strict: without an enforced schema, some models write numbers as texts.
+                # not strict: without an enforced schema, some models write numbers as strings
                 last = msgspec.convert(record, self.type_, strict=False)
             except msgspec.ValidationError as error:
                 problem = str(error)
@@ -295,18 +297,19 @@ class RecordFormat(Generic[_T]):
         return {"record": _storable(json.dumps(msgspec.to_builtins(last), ensure_ascii=False))}
 
     def read(self, reply: Reply) -> _T:
-        """The record that a reply to this form holds."""
+        """Returns the record in a reply to this form."""
         return msgspec.json.decode(reply.fields["record"], type=self.type_)
 
 
 def _plain(word: str) -> str:
-    """The word as it is compared: "Not sure" is "not-sure"."""
+    """Returns the normalised word: "Not sure" becomes "not-sure"."""
     return re.sub(r"[ _]", "-", word.lower())
 
 
 def _word(value: object) -> str | None:
-    """The value as a verdict; whole numbers are words too, since some models write a score of "4"
-    as 4.
+    """Returns the value as a verdict word.
+
+    Integers count as words too, because some models write a score of "4" as 4.
     """
     if isinstance(value, str):
         return value
@@ -327,7 +330,7 @@ def strict_schema(type_: type) -> dict[str, Any]:
 
 
 def _strict(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """The schema without references, with all properties required and no others."""
+    """Returns the schema without references, with all properties required and no others."""
     if "$ref" in schema:
         return _strict(parts[schema["$ref"].rpartition("/")[2]], parts)
     plain: dict[str, Any] = {}
@@ -341,7 +344,7 @@ def _strict(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
         elif key not in ("title", "default", "description"):
             plain[key] = value
     if "enum" in plain and "type" not in plain:
-        # Some strict endpoints want it said; a literal's values are all of one kind here.
+        # some strict endpoints require `type`; the values of a literal all have one type here
         plain["type"] = (
             "string" if all(isinstance(value, str) for value in plain["enum"]) else "integer"
         )
@@ -351,14 +354,14 @@ def _strict(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _storable(text: str) -> str:
-    """The text without half characters, which JSON escapes can spell and UTF-8 files cannot
-    hold.
+    """Returns the text without unpaired surrogates, which JSON escapes can contain but UTF-8 files
+    cannot.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def excerpt(text: str, limit: int = 120) -> str:
-    """A short excerpt for messages."""
+    """Returns a short excerpt for messages."""
     flat = " ".join(text.split())
     return repr(flat if len(flat) <= limit else flat[: limit - 1] + "…")
 
@@ -368,7 +371,7 @@ def read_objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict
 
     Args:
         text: The text.
-        from_the_start: Look for nothing inside a broken object.
+        from_the_start: Do not search inside an invalid object.
 
     Yields:
         The places of the objects and the objects.
@@ -394,15 +397,14 @@ def choice_probability(
     choice: str,
     verdict: str | None = None,
 ) -> float | None:
-    """P(choice) among `choices` in [0, 1], at the place where the last value of `field` begins.
+    """Returns P(choice) among `choices`, in [0, 1], at the first token of the last value of
+    `field`.
 
-    `verdict` is the one that was read from the reply: other values of `field`, quoted in a
-    reasoning behind it, are no place.
-
-    The candidates listed there are summed by the choice that they are a prefix of ("succ",
-    "success" -> success) and the sums are renormalised, since servers report probabilities before
-    the constraint is applied. None when the place cannot be found or no choice is among the
-    candidates: an unknown probability is not 0.5.
+    `verdict` is the verdict that was parsed: other values of `field`, quoted in a later reasoning,
+    are ignored. The probabilities of the candidate tokens are summed by the choice that they are a
+    prefix of ("succ", "success" -> success). The sums are renormalised, because servers report
+    probabilities before the constraint is applied. Returns None if the position cannot be found or
+    no choice is among the candidates: an unknown probability is not 0.5.
     """
     text = "".join([token.text for token in tokens])
     words = "|".join(map(re.escape, choices if verdict is None else [verdict]))
@@ -415,8 +417,8 @@ def choice_probability(
 def word_probability(
     tokens: Sequence[Token], choices: Sequence[str], choice: str, verdict: str
 ) -> float | None:
-    """The same for a reply that is one word, `verdict`: at its first place behind the thoughts, if
-    there are any.
+    """Returns the same probability for a one-word reply, at the first occurrence of `verdict` after
+    any reasoning.
     """
     text = "".join([token.text for token in tokens])
     place = re.compile(re.escape(verdict), re.IGNORECASE).search(
@@ -438,8 +440,10 @@ def _share_at(
 
 
 def _share(token: Token, lead: str, choices: Sequence[str], choice: str) -> float | None:
-    """P(choice) by the candidates for one token, which begins with `lead`; None when no choice is
-    among them, or when one has a probability above 1, by which the others would be scaled down.
+    """Returns P(choice) from the candidates for one token, which begins with `lead`.
+
+    Returns None if no choice is among them, or if one has a probability above 1, which would
+    distort the others.
     """
     sums = dict.fromkeys(choices, 0.0)
     for text, logprob in dict([(token.text, token.logprob), *token.top]).items():
@@ -454,18 +458,19 @@ def _share(token: Token, lead: str, choices: Sequence[str], choice: str) -> floa
 
 
 def _begins(text: str, choice: str) -> bool:
-    """True when the text is the choice or a beginning of it, or the choice and then no letter:
-    "successful" is another word.
+    """Returns whether the text is a prefix of the choice, or the choice followed by a non-letter.
+
+    "successful" is a different word.
     """
     return choice.startswith(text) or (text.startswith(choice) and not text[len(choice)].isalnum())
 
 
-_MAX_WORDS = 3_000  # characters of an error that are looked at
-_OPENING = 40  # characters in which thoughts begin, if there are any
+_MAX_WORDS = 3_000  # maximum length of an error message that is processed
+_OPENING = 40  # the reasoning must begin within this many characters
 
 
 class TokenEntry(msgspec.Struct, frozen=True, gc=False):
-    """One candidate token of the wire format."""
+    """One candidate token, as the API returns it."""
 
     token: str
     logprob: float
@@ -479,8 +484,9 @@ class Logprobs(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChatMessage(msgspec.Struct, frozen=True, gc=False):
-    """What the model said. Some endpoints give a refusal, or the model's thoughts, a field of its
-    own (one of two names).
+    """The model's message. Some endpoints return a refusal or the reasoning in separate fields.
+
+    The reasoning has one of two field names.
     """
 
     content: str | None = None
@@ -490,21 +496,21 @@ class ChatMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def answer(self) -> str | None:
-        """The content without thoughts that stand in it, as models write them whose server does not
-        take them apart.
+        """Returns the content without reasoning inside it, which servers without a reasoning parser
+        return.
         """
         return _apart(self.content)[1]
 
     @property
     def thoughts(self) -> str | None:
-        """The model's thoughts; None where the endpoint gives none, or none as a text."""
+        """Returns the model's reasoning; None if the endpoint returned none as text."""
         texts = (self.reasoning_content, self.reasoning, _apart(self.content)[0])
         return next((text for text in texts if isinstance(text, str) and text), None)
 
 
-# Thoughts in the content, in the words of most models and of Mistral's. The opening may stand in
-# the prompt (DeepSeek); a reply that is cut has no end. JSON is never taken for thoughts: it may
-# quote a page that says "</think>".
+# Reasoning in the content, in the format of most models and of Mistral's. The opening tag may be in
+# the prompt (DeepSeek), and a truncated reply has no closing tag. JSON is never treated as
+# reasoning, because it may quote a page that contains "</think>".
 _THOUGHTS = (
     re.compile(
         r"\s*(?:<(think|thinking|reasoning)>|(\[THINK\]))(?P<thoughts>.*?)(?:</\1>|\[/THINK\]|\Z)",
@@ -515,9 +521,7 @@ _THOUGHTS = (
 
 
 def _apart(content: str | None) -> tuple[str | None, str | None]:
-    """The thoughts at the beginning of a content, and the rest; None for the first where there are
-    none.
-    """
+    """Splits a content into its leading reasoning (or None) and the rest."""
     if content is None or (
         "</" not in content
         and "<" not in content[:_OPENING]
@@ -531,7 +535,7 @@ def _apart(content: str | None) -> tuple[str | None, str | None]:
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """One answer. `error`: why it is none, where an endpoint says so inside of it."""
+    """One answer. `error`: the reason if the endpoint reports that there is none."""
 
     message: ChatMessage
     finish_reason: str | None = None
@@ -540,8 +544,9 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 class TokenCounts(msgspec.Struct, frozen=True, gc=False):
-    """What the endpoint says it counted. Some leave thoughts out of the completion, but not out of
-    the total (Gemini, xAI).
+    """The endpoint's token counts.
+
+    Some endpoints include reasoning in the total but not in the completion (Gemini, xAI).
     """
 
     prompt_tokens: int = 0
@@ -550,12 +555,12 @@ class TokenCounts(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def reply_tokens(self) -> int:
-        """The tokens of the reply and of thoughts, which cost the same."""
+        """Returns the tokens of the reply including reasoning, which costs the same."""
         return max(self.completion_tokens, self.total_tokens - self.prompt_tokens)
 
 
 class Completion(msgspec.Struct, frozen=True, gc=False):
-    """An answer to a chat-completions request, as far as prill reads it."""
+    """The parts of a chat-completions response that prill reads."""
 
     choices: tuple[Choice, ...]
     usage: TokenCounts | None = None
@@ -563,7 +568,7 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tokens(self) -> tuple[Token, ...] | None:
-        """The reply's tokens with probabilities, None when the endpoint gave none."""
+        """Returns the reply's tokens with probabilities, or None if the endpoint returned none."""
         logprobs = self.choices[0].logprobs
         if logprobs is None or not logprobs.content:
             return None
@@ -575,14 +580,16 @@ class Completion(msgspec.Struct, frozen=True, gc=False):
         )
 
 
-_MAX_TOKENS = 10**9  # of one call
+_MAX_TOKENS = 10**9  # maximum token count of one call
 _decoder = msgspec.json.Decoder(Completion)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error inside an answer of status 200. `status` is the one that it names; None where it
-    names none. `begun`: a reply had begun, which is paid for.
+    """An error inside a response of status 200.
+
+    `status` is the status that the error contains, or None. `begun`: a reply had started, which is
+    billed.
     """
 
     status: int | None
@@ -591,9 +598,10 @@ class Failure:
 
 
 def decode_completion(data: bytes) -> Completion | Failure | None:
-    """The completion; a failure where the answer says that there is none; None when the body is
-    something else (a proxy's page, say). What is odd about probabilities or counts leaves these
-    out: the reply stands.
+    """Decodes a chat-completions response.
+
+    Returns a Failure if the response reports one, and None if the body is not such a response (for
+    example a proxy's page). Invalid probabilities or counts are dropped, and the reply is kept.
     """
     completion: Completion | None
     try:
@@ -617,8 +625,7 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
     return completion
 
 
-# Finish reasons of replies that broke off on the endpoint's side: whatever was written by then is
-# no answer.
+# Finish reasons of replies that the endpoint aborted; the partial text is not an answer.
 _FAILED = frozenset({"error", "abort", "failed"})
 
 
@@ -629,7 +636,7 @@ def _failure(error: object, fallback: str, *, begun: bool) -> Failure:
 
 
 def _read_loosely(data: bytes) -> Completion | None:
-    """An answer whose less important parts are not as documented."""
+    """Decodes a response whose less important parts are invalid."""
     try:
         record = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -656,7 +663,7 @@ def _read_loosely(data: bytes) -> Completion | None:
 
 
 def _text(content: object) -> str | None:
-    """The content as one text; some endpoints answer with a list of parts."""
+    """Returns the content as one text; some endpoints return a list of parts."""
     if isinstance(content, list):
         parts = [part.get("text") if isinstance(part, dict) else part for part in content]
         return "".join(part for part in parts if isinstance(part, str))
@@ -664,7 +671,7 @@ def _text(content: object) -> str | None:
 
 
 def _thinking(content: object) -> str | None:
-    """The thoughts in a content that is a list of parts (Mistral)."""
+    """Returns the reasoning in a content that is a list of parts (Mistral)."""
     parts = (
         [part.get("thinking") for part in content if isinstance(part, dict)]
         if isinstance(content, list)
@@ -674,9 +681,7 @@ def _thinking(content: object) -> str | None:
 
 
 def _logprobs(record: object) -> Logprobs | None:
-    """The log-probabilities, with nulls taken for empty lists; None when they are in another
-    form.
-    """
+    """Returns the log-probabilities, with nulls as empty lists; None if the format is unknown."""
     entries = record.get("content") if isinstance(record, dict) else None
     if not isinstance(entries, list):
         return None
@@ -691,9 +696,7 @@ def _logprobs(record: object) -> Logprobs | None:
 
 
 def _counts(record: object) -> TokenCounts | None:
-    """The counts as whole numbers; None when one is missing or is no count: `true`, half a token, a
-    text.
-    """
+    """Returns the counts as integers; None if one is missing or is not an integer."""
     if not isinstance(record, dict):
         return None
     total = record.get("total_tokens")
@@ -713,8 +716,8 @@ def _counts(record: object) -> TokenCounts | None:
 
 
 def _is_count(counts: TokenCounts) -> bool:
-    """False for what cannot have been counted: some proxies report no token, and a budget would
-    never end.
+    """Returns False for impossible counts: some proxies report no tokens, and a budget would never
+    be used up.
     """
     return (
         0 < counts.prompt_tokens < _MAX_TOKENS
@@ -723,22 +726,22 @@ def _is_count(counts: TokenCounts) -> bool:
 
 
 def error_message(body: object, fallback: str) -> str:
-    """The message in an error body."""
+    """Returns the message in an error body."""
     record: Any = body
     if isinstance(record, list) and record:
         record = record[0]
-    # `vllm run-batch` has an error inside its error
+    # `vllm run-batch` nests an error in its error
     while isinstance(record, dict) and record.get("error"):
         record = record["error"]
     if isinstance(record, dict):
         record = " ".join(str(record[k]) for k in ("message", "code", "detail") if record.get(k))
     words = str(record) if record else fallback
-    # Cut before it is divided into words: those of a body of 64 MB would take gigabytes.
+    # Truncated before splitting: the words of a 64 MB body would take gigabytes.
     return " ".join(words.strip()[:_MAX_WORDS].split())[:300]
 
 
 def parse_error(data: bytes, fallback: str = "no reason given") -> str:
-    """The words of an error body as it came; `fallback` where it has none."""
+    """Returns the message of a raw error body; `fallback` if it has none."""
     try:
         return error_message(msgspec.json.decode(data), fallback)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,6 +1,6 @@
-"""Builds requests: fields, messages, images; and the endpoint's known capabilities.
+"""Builds requests (fields, messages, images) and stores the endpoint's known capabilities.
 
-What an endpoint supports is learnt from its refusals, and remembered for the rest of the process.
+Capabilities are learned from the endpoint's error messages and kept for the rest of the process.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from prill.protocols import Form, Image, Limits, Message, SamplingLimits
 if TYPE_CHECKING:
     from PIL import Image as Pictures
 
-# How long a model thinks before it answers, in OpenAI's words; which of them a model takes differs.
+# Values of OpenAI's `reasoning_effort`; models support different subsets.
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 ImageDetail = Literal["low", "high", "auto"]
-# Options of every model: how replies are drawn where nobody asks for a sample.
+# Sampling options of every model, used unless a sample is requested.
 Temperature = Annotated[
     float | None, Meta(ge=0, description="how widely replies are drawn (default: 0, the likeliest)")
 ]
@@ -82,8 +82,8 @@ _MAX_LOGPROBS = r"(?:at most|max(?:imum)?(?: allowed)?(?: value)?(?: is)?|less t
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How replies are drawn: at temperature 0, or at another one with a seed, so that several
-    samples differ.
+    """Sampling parameters: temperature 0, or another temperature with a seed, so that samples
+    differ.
 
     `limits` are those of `prill.protocols.SamplingLimits`.
     """
@@ -94,10 +94,10 @@ class Sampling:
 
     @property
     def suffix(self) -> str:
-        """The part of a model's name about sampling; empty at temperature 0.
+        """Returns the part of a model's name about sampling; empty at temperature 0.
 
-        Without a seed nothing was sampled: at temperature 0 the likeliest token is then the same
-        within `top_p` and `top_k`.
+        Without a seed there is no sampling: at temperature 0, `top_p` and `top_k` do not change the
+        most likely token.
         """
         words: dict[str, float | None] = {
             "temperature": self.temperature,
@@ -110,7 +110,7 @@ class Sampling:
         return f" ({told})" if told else ""
 
     def drawn(self, temperature: float, seed: int, limits: SamplingLimits) -> Sampling:
-        """A sample at another temperature: these limits hold, but for those that are given now."""
+        """Returns parameters for a sample at another temperature; given limits override these."""
         return Sampling(temperature, seed, {**self.limits, **limits})
 
 
@@ -123,24 +123,25 @@ def sampling_options(
     top_k: int | None = None,
     repetition_penalty: float | None = None,
 ) -> Sampling:
-    """Sampling parameters of a model; None values are not sent."""
+    """Returns a model's sampling parameters; None values are not sent."""
     given = {"top_p": top_p, "top_k": top_k, "repetition_penalty": repetition_penalty}
     limits = {name: value for name, value in given.items() if value is not None}
     return Sampling(temperature or 0.0, None, SamplingLimits(**limits))  # type: ignore[typeddict-item]
 
 
-# Tokens that a model may think for, beyond those of the answer: raised when a reply was cut before
-# it began.
+# Reasoning tokens in addition to those of the answer; increased if a reply was truncated before the
+# answer.
 THINKING = (0, 4_096, 16_384, 65_536)
-# What bounds lists, texts and numbers in a schema; some servers refuse them.
+# Schema keywords that bound lists, texts and numbers; some servers reject them.
 _BOUNDS = frozenset({"minItems", "maxItems", "minLength", "maxLength", "minimum", "maximum"})
-TOP_LOGPROBS = 10  # alternatives for each token; hosted services allow 20 at most, some 5
+TOP_LOGPROBS = 10  # alternatives per token; hosted services allow at most 20, some only 5
 
 
 @dataclass(slots=True)
 class EndpointCapabilities:
-    """The request fields to use with one endpoint and model. Starts with the best and steps down
-    when refused.
+    """The request fields to use with one endpoint and model.
+
+    It starts with the most capable format and downgrades when the endpoint rejects it.
     """
 
     structured: Literal["json_schema", "json_object", "text"] = "json_schema"
@@ -161,7 +162,7 @@ class EndpointCapabilities:
 
     @property
     def limits(self) -> Limits:
-        """Limits of one request, as far as they are known."""
+        """Returns the known limits of one request."""
         return Limits(self.window, self.images, self.thinking)
 
     def fields(
@@ -171,7 +172,7 @@ class EndpointCapabilities:
         sampling: Sampling = GREEDY,
         effort: ReasoningEffort | None = None,
     ) -> dict[str, Any]:
-        """All fields of a request body except model and messages."""
+        """Returns all fields of a request body except model and messages."""
         fields: dict[str, Any] = {self.token_limit: max_tokens + self.thinking}
         if self.reasoning_effort and effort is not None:
             fields["reasoning_effort"] = effort
@@ -201,11 +202,11 @@ class EndpointCapabilities:
     def room_for_reply(
         self, max_tokens: int, request: Sequence[Message], tokens: int | None = None
     ) -> int:
-        """The limit of tokens to send: those of the answer and of thoughts, as far as the endpoint
-        and its window allow.
+        """Returns the token limit to send: answer and reasoning, within the limits of endpoint and
+        window.
 
-        `tokens` are those of the request, where they are known; a guess keeps a part of the window
-        for the reply in any case.
+        `tokens` is the number of tokens in the request, if known. With an estimate, part of the
+        window is always kept for the reply.
         """
         wanted = max_tokens + self.thinking
         if self.reply is not None:
@@ -219,29 +220,28 @@ class EndpointCapabilities:
         )
 
     def learn_sizes(self, told: RequestLimits, images: int | None) -> None:
-        """Remember what a refusal said of the window; `images`: that many are the most in one
+        """Stores the window from an error message, and `images` as the maximum number of images per
         request.
         """
         self.window = _least(self.window, told.window)
         self.images = _least(self.images, None if images is None else max(1, images))
 
     def think_longer(self, thinking: int) -> bool:
-        """Allow more tokens for thoughts than the `thinking` with which a reply held nothing else;
-        False at the end of that.
+        """Raises the limit of reasoning tokens above `thinking`; False if it is at its maximum.
 
-        Whoever learns it second, of calls side by side, finds it raised already.
+        If a concurrent call has already raised it, it is not raised again.
         """
         more = next((tokens for tokens in THINKING if tokens > thinking), thinking)
         self.thinking = max(self.thinking, more)
         return more > thinking
 
     def adapt(self, refusal: str, sent: dict[str, Any], *, detail: bool, system: bool) -> bool:
-        """Downgrade after an error message about a field that was sent. False: it was about
+        """Downgrades after an error message about a field of the request; False if it is about
         something else.
 
-        `detail`: the images that were sent said how closely to look at them; `system`: there was a
-        system message. What was sent decides, not what is known by now: of calls side by side, each
-        is sent again.
+        `detail`: the request's images had a detail level. `system`: the request had a system
+        message. The decision uses the fields that were sent, not the current capabilities, so that
+        every concurrent call is sent again.
         """
 
         def about(what: str) -> bool:
@@ -276,7 +276,9 @@ class EndpointCapabilities:
         return True
 
     def downgrade(self, sent: dict[str, Any]) -> None:
-        """Switches to the next simpler way of requesting structure: bounds go before the schema."""
+        """Switches to the next simpler request for structured output: first without bounds, then
+        without schema.
+        """
         form = sent["response_format"]
         if form["type"] != "json_schema":
             self.structured = "text"
@@ -291,7 +293,7 @@ def _least(known: int | None, told: int | None) -> int | None:
 
 
 def _without_bounds(schema: Any) -> Any:
-    """The schema without bounds of lists, texts and numbers."""
+    """Returns the schema without bounds of lists, texts and numbers."""
     if isinstance(schema, list):
         return [_without_bounds(part) for part in schema]
     if not isinstance(schema, dict):
@@ -303,16 +305,16 @@ def _without_bounds(schema: Any) -> Any:
     }
 
 
-# Bytes for a token of text: page text and accessibility trees have 3 to 4 in English, other
-# alphabets fewer characters but more bytes each. A guess that is too low costs a little evidence,
-# one that is too high a refused call.
+# Bytes per token of text: English page text and accessibility trees have 3 to 4; other alphabets
+# have fewer characters but more bytes each. Too low a value costs some evidence, too high a value a
+# rejected call.
 _BYTES_PER_TOKEN = 3
-# A screenshot of 1280 x 720 in Qwen2.5-VL's counting (28 x 28 pixels a token); OpenAI's is 1,105.
+# Tokens of a 1280 x 720 screenshot for Qwen2.5-VL (28 x 28 pixels a token); OpenAI counts 1,105.
 PIXELS_PER_TOKEN = 28 * 28
 TOKENS_PER_IMAGE = 1_200
-# Fields of a model's entry that say how long its window is: of vLLM, OpenRouter and Together, Groq,
-# Mistral, llama.cpp. `n_ctx_train` is what a model was trained for; a server may have loaded it
-# with less, and then says so when it refuses.
+# Fields of a model's entry with its context window: vLLM, OpenRouter and Together, Groq, Mistral,
+# llama.cpp. `n_ctx_train` is the window of the training; a server that was started with a smaller
+# one says so when it rejects a request.
 _FIELDS = (
     "max_model_len",
     "n_ctx",
@@ -322,11 +324,11 @@ _FIELDS = (
     "n_ctx_train",
 )
 _PLACES = ("meta", "top_provider")
-_LEAST_WINDOW = 128  # what is smaller is no window: an unset field, say
+_LEAST_WINDOW = 128  # smaller values are not windows, but for example unset fields
 
 _NUMBER = r"(\d[\d,]*)"
-# The window in the words of: OpenAI, vLLM, OpenRouter and SGLang; llama.cpp and LM Studio; Mistral;
-# Anthropic; Gemini; Together; text-generation-inference.
+# The window in the error messages of OpenAI, vLLM, OpenRouter and SGLang; llama.cpp and LM Studio;
+# Mistral; Anthropic; Gemini; Together; text-generation-inference.
 _WINDOW = (
     rf"context length (?:is |of |\()*(?:only )?{_NUMBER}",
     rf"context (?:size|window|limit)[^\d.]{{0,20}}{_NUMBER} tokens",
@@ -336,12 +338,12 @@ _WINDOW = (
     rf"maximum (?:number of tokens allowed|model length of) ?\(?{_NUMBER}",
     rf"max_new_tokens` must be <= {_NUMBER}",
     rf"must have less than {_NUMBER} tokens",
-    # By these words litellm recognises others; the second are Bedrock's, the third Cerebras's.
+    # Patterns by which litellm recognises others; the second is Bedrock's, the third Cerebras's.
     rf"exceed the configured limit of {_NUMBER}",
     rf"exceed model maximum \({_NUMBER}\)",
     rf"while limit is {_NUMBER}",
 )
-# The tokens of the request without its reply, in the words of the same.
+# The request's tokens without the reply, in the error messages of the same providers.
 _TOKENS = (
     rf"{_NUMBER} (?:in the messages|input tokens|of text input|tokens from the input|`inputs` tokens)",  # noqa: E501
     rf"(?:resulted in|prompt contains(?: at least)?|keep the first|n_prompt_tokens=) ?{_NUMBER}",
@@ -364,8 +366,8 @@ _FEWER_IMAGES = (rf"fewer than\s+{_NUMBER}\s+image",)
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a refusal says in numbers: the window, the tokens of the request, and the most of a
-    reply and of images.
+    """The numbers in an error message: window, request tokens, and maximum reply tokens and
+    images.
     """
 
     window: int | None = None
@@ -375,7 +377,7 @@ class RequestLimits:
 
     @classmethod
     def from_error(cls, refusal: str) -> RequestLimits:
-        """The numbers in the words of a refusal; None for each that it does not name."""
+        """Parses the numbers in an error message; None for each that it does not contain."""
         fewer = _first(_FEWER_IMAGES, refusal)
         images = _first(_IMAGES, refusal) if fewer is None else fewer - 1
         return cls(
@@ -389,8 +391,8 @@ def _first(patterns: Iterable[str], text: str) -> int | None:
 
 
 def listed_window(models: bytes, name: str) -> int | None:
-    """The window of a model by its entry in `/models`, or by the only entry there is; None where
-    none is named.
+    """Returns a model's context window from its entry in `/models`, or from the only entry, or
+    None.
     """
     try:
         record = msgspec.json.decode(models)
@@ -417,7 +419,7 @@ def _windows(entry: dict[str, Any]) -> Iterator[int]:
 
 
 def estimate_size(messages: Sequence[Message]) -> tuple[int, int]:
-    """The bytes of the text in some messages, and the number of their images."""
+    """Returns the bytes of the messages' text, and the number of their images."""
     parts = [part for message in messages for part in message.parts]
     texts = (part for part in parts if isinstance(part, str))
     return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts), sum(
@@ -426,14 +428,15 @@ def estimate_size(messages: Sequence[Message]) -> tuple[int, int]:
 
 
 def guessed_tokens(messages: Sequence[Message]) -> int:
-    """An upper estimate of the tokens of some messages."""
+    """Returns an upper estimate of the messages' tokens."""
     size, images = estimate_size(messages)
     return size // _BYTES_PER_TOKEN + images * TOKENS_PER_IMAGE
 
 
 def least_reply(limits: Limits, max_tokens: int) -> int:
-    """The tokens that are kept for a reply of `max_tokens`: no more than a quarter of the window,
-    half where a model thinks.
+    """Returns the tokens reserved for a reply of `max_tokens`.
+
+    At most a quarter of the window is reserved, or half for a reasoning model.
     """
     if limits.window is None:
         return max_tokens
@@ -443,17 +446,17 @@ def least_reply(limits: Limits, max_tokens: int) -> int:
 _CONTEXT = (
     r"context.?length|maximum context|context (size|window|limit)|prompt is too long|too many tokens"  # noqa: E501
     r"|exceeds the (available|model)|maximum (number of tokens|model length)|max_new_tokens. must be|inputs. must have less"  # noqa: E501
-    # as litellm knows others by
+    # patterns by which litellm recognises others
     r"|exceed the configured limit|exceed model maximum|while limit is|input (is )?too long"
 )
-# More images than the endpoint takes at once, not one that it cannot use.
+# Errors about the number of images, not about an unusable image.
 _TOO_MANY_IMAGES = (
     r"too many images|limit.mm.per.prompt"
     r"|(at most|up to|more than|fewer than|maximum( of| is)?|limit( of| is)?)\s+[1-9]\d*\s+image"
 )
 encode_body = msgspec.json.Encoder().encode
 TOO_LARGE = 413
-INTERNAL_ERROR = 500  # the server failed, and says no more
+INTERNAL_ERROR = 500  # the server failed without further information
 _REFUSAL = r"content.?(filter|policy|management)|safety system|responsible ai"
 _NO_VISION = (
     r"mmproj|multi-?modal|\bvision\b"
@@ -465,8 +468,9 @@ _NO_VISION = (
 def rejection(
     status: int, message: str, has_images: bool, shown: str | None = None
 ) -> UnscoredError:
-    """The error for a request that the endpoint will not take however often it is sent: by its
-    `message`, which the error repeats as it is `shown` (with the key hidden).
+    """Returns the error for a request that the endpoint rejects permanently.
+
+    It is classified by `message`. The error's text contains `shown`, in which the key is hidden.
     """
     shown = message if shown is None else shown
     if re.search(_CONTEXT, message, re.IGNORECASE):
@@ -486,21 +490,22 @@ def rejection(
 
 
 def lacks_vision(message: str) -> bool:
-    """True for an error that says the model takes no images at all."""
+    """Returns True if an error says that the model accepts no images at all."""
     return re.search(_NO_VISION, message, re.IGNORECASE) is not None and not too_many_images(
         message
     )
 
 
 def too_many_images(message: str) -> bool:
-    """True for an error that says the request has more images than the endpoint takes at once."""
+    """Returns True if an error says that the request has too many images."""
     return re.search(_TOO_MANY_IMAGES, message, re.IGNORECASE) is not None
 
 
 def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message, ...]:
-    """The messages as they are sent. `ending` follows the first text: what all requests share comes
-    first, so that servers need to read it only once. `code` takes the places of
-    `prill.models.prompts.NONCE`.
+    """Returns the messages as they are sent.
+
+    `ending` is inserted after the first text, because the common prefix of all requests can be
+    cached by the server. `code` replaces `prill.models.prompts.NONCE`.
     """
     whole = []
     for message in messages:
@@ -520,7 +525,7 @@ def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message
 def chat_messages(
     messages: Sequence[Message], images: Mapping[str, EncodedImage]
 ) -> list[dict[str, Any]]:
-    """The `messages` of a request."""
+    """Returns the `messages` field of a request."""
     rows: list[dict[str, Any]] = []
     for message in messages:
         if any(isinstance(part, Image) for part in message.parts):
@@ -539,8 +544,9 @@ def chat_messages(
 def with_detail(
     messages: Sequence[Message], detail: ImageDetail | None, *, taken: bool
 ) -> tuple[Message, ...]:
-    """The messages with `detail` for the images that do not say how closely to look; without any
-    where it is not `taken`.
+    """Returns the messages with `detail` set for images without a detail level.
+
+    If the endpoint does not accept the field (`taken` is false), it is removed from all images.
     """
     if taken and detail is None:
         return tuple(messages)
@@ -558,7 +564,7 @@ def with_detail(
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages for a chat template that knows no system role: its text goes before the
+    """Returns the messages for a chat template without a system role: its text precedes the
     user's.
     """
     first = tuple(
@@ -578,10 +584,10 @@ def _image(image: Image, encoded: EncodedImage) -> dict[str, Any]:
     return {"url": msgspec.Raw(encoded.literal), **detail}
 
 
-# Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.
+# Formats that every OpenAI-compatible endpoint accepts; others are re-encoded as PNG.
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
-# What every picture is sent as, whatever its file is.
-JPEG_QUALITY = 95  # at full resolution of colour (4:4:4): small text stays legible
+# The format that every image is converted to.
+JPEG_QUALITY = 95  # without chroma subsampling (4:4:4), so that small text stays legible
 ImageFormat = Annotated[
     Literal["jpeg"] | None,
     Meta(
@@ -589,16 +595,16 @@ ImageFormat = Annotated[
         "nothing else"
     ),
 ]
-_CACHED, _CACHE_BYTES = 10_000, 32_000_000  # images, and their bytes
-_SMALL_BYTES = 1_000_000  # of a file that is encoded in less than a millisecond
+_CACHED, _CACHE_BYTES = 10_000, 32_000_000  # maximum number of cached images, and of their bytes
+_SMALL_BYTES = 1_000_000  # size of a file that is encoded in less than a millisecond
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedImage:
-    """A picture as it is sent; width and height in pixels. `literal` is its data URL as JSON,
-    quotation marks and all: half a megabyte is copied as seldom as can be.
+    """An image as it is sent; width and height are in pixels.
 
-    `sha256` and `size`, in bytes, are those of the file that it was made from.
+    `literal` is its data URL as a JSON string with quotation marks, which avoids copying half a
+    megabyte repeatedly. `sha256` and `size`, in bytes, describe the original file.
     """
 
     literal: bytes
@@ -609,7 +615,7 @@ class EncodedImage:
 
     @property
     def url(self) -> bytes:
-        """A data URL with the MIME type of its bytes, all ASCII."""
+        """Returns a data URL with the MIME type of the bytes, all ASCII."""
         return self.literal[1:-1]
 
 
@@ -620,11 +626,10 @@ def encode_image(
     sha256: str | None = None,
     image_format: ImageFormat = None,
 ) -> EncodedImage:
-    """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as
-    they are stay as they are.
+    """Encodes an image file's bytes as a data URL of at most `max_pixels`.
 
-    `sha256` is that of the bytes, where it is known. With an `image_format` other formats are
-    encoded again.
+    The bytes are unchanged if they can be sent directly. `sha256` is the hash of the bytes, if
+    known. With an `image_format`, other formats are re-encoded.
     """
     image = open_image(BytesIO(data), path)
     if whole := _as_it_is(image, data, path, max_pixels, sha256, image_format):
@@ -649,8 +654,8 @@ def encode_image(
 
 
 def scaled_size(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
-    """Width and height in pixels of a picture that is scaled down to `max_pixels`; smaller ones
-    stay as they are.
+    """Returns the size in pixels after scaling down to `max_pixels`; smaller images are
+    unchanged.
     """
     width, height = size
     scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
@@ -658,9 +663,7 @@ def scaled_size(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
 
 
 def _sendable(image: Pictures.Image, image_format: ImageFormat) -> str | None:
-    """The type of an image whose format can be sent; None where it must be encoded in another
-    one.
-    """
+    """Returns an image's MIME type if its format can be sent, or None if it must be re-encoded."""
     mime = _MIME.get(image.format or "")
     return mime if image_format is None or mime == f"image/{image_format}" else None
 
@@ -673,7 +676,7 @@ def _as_it_is(
     sha256: str | None,
     image_format: ImageFormat,
 ) -> EncodedImage | None:
-    """What is sent of an image that need not even be decoded; None where it must be."""
+    """Returns the encoded image if it can be sent without decoding, else None."""
     width, height = image.size
     mime = _sendable(image, image_format)
     if (
@@ -689,8 +692,8 @@ def _as_it_is(
 
 
 class ImageEncoder:
-    """Encodes each image once: the latest are kept, by file, modification time and size. Safe
-    across threads.
+    """Encodes images and caches the latest by file, modification time and size. It is
+    thread-safe.
     """
 
     def __init__(self, max_pixels: int, image_format: ImageFormat = None) -> None:
@@ -705,7 +708,7 @@ class ImageEncoder:
         return ImageEncoder, (self.max_pixels, self.image_format)
 
     def __call__(self, path: str) -> EncodedImage:
-        """The encoded image; blocks for as long as reading and scaling take. Raises InputError."""
+        """Returns the encoded image; blocks while reading and scaling. Raises InputError."""
         key = self._key(path)
         if (entry := self._kept(key)) is not None:
             return entry
@@ -715,8 +718,9 @@ class ImageEncoder:
         return self._keep(key, encoded)
 
     def at_once(self, path: str) -> EncodedImage | None:
-        """The same where it takes less time than waking another thread does: None for what must be
-        decoded, or is large.
+        """Returns the encoded image if that is faster than starting a thread, else None.
+
+        Large images and those that must be decoded return None.
         """
         key = self._key(path)
         if (entry := self._kept(key)) is not None or key[2] > _SMALL_BYTES:
@@ -752,7 +756,7 @@ def _is_animated(image: Pictures.Image, path: str) -> bool:
 
 
 def _ends_well(data: bytes, format: str) -> bool:
-    """Cheap sign of a whole file; when it is absent the image is decoded to find out."""
+    """Returns whether the file looks complete; if not, the image is decoded to verify it."""
     if format == "PNG":
         return data[-8:-4] == b"IEND"
     if format == "JPEG":
@@ -763,7 +767,7 @@ def _ends_well(data: bytes, format: str) -> bool:
 
 
 def _literal(mime: str, data: bytes) -> bytes:
-    # the standard library's takes twenty times as long, and lets no other thread run
+    # the standard library's function is twenty times slower and holds the GIL
     from pybase64 import b64encode
 
     return b"".join((b'"data:', mime.encode(), b";base64,", b64encode(data), b'"'))

@@ -44,31 +44,30 @@ OPENAI_URL = "https://api.openai.com/v1"
 # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 LIST_TIMEOUT = 10.0  # seconds for a list of models
-# Statuses of a proxy that did not wait for the endpoint's answer, which may have come all the same:
-# request timeout, gateway timeout, and Cloudflare's 524.
+# Statuses of a proxy that timed out, although the endpoint may have answered: request timeout,
+# gateway timeout, and Cloudflare's 524.
 _GAVE_UP_WAITING = frozenset({408, 504, 524})
 _MAX_SECONDS = 86_400.0
-# Bytes of an answer, unpacked: a thousand times what a long reply has with its log-probabilities.
+# Maximum bytes of a decompressed response: a thousand times a long reply with log-probabilities.
 MAX_ANSWER = 64 << 20
-_AZURE = (".azure.com", ".azure.us", ".azure.cn")  # their keys go into a header of another name
-UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
+_AZURE = (".azure.com", ".azure.us", ".azure.cn")  # hosts that expect the key in a different header
+UNREACHABLE_AFTER = 3  # maximum attempts at a server that has never answered
 PATIENCE = 300.0  # seconds
-# Fewer than this many may all be the fault of what they ask.
+# Fewer failures than this may all be caused by the requests themselves.
 LEAST_CALLS = 5
 # Additive increase, multiplicative decrease. x0.8, one step per cool-down of 15 s, follow what
 # evaluation frameworks use.
 SHRINK = 0.8
 COOL_DOWN = 15.0
-# base URL, key, concurrency, timeout, patience: who shares a connection
+# base URL, key, concurrency, timeout, patience: endpoints with equal settings share a connection
 _Settings = tuple[str, str, int, float, float]
 
 
 _WRONG_KEY = "API key not valid"  # Gemini (400), where others answer 401
 
 
-_TELLING = 4  # characters of a key's beginning that are not shown
-# What people put where a server wants no key, and what is too short to be one: hiding it would only
-# spoil words.
+_TELLING = 4  # length of a key's prefix from which it is hidden in messages
+# Shorter values are placeholders for servers without keys; hiding them would only garble messages.
 _LEAST_KEY = 8
 _NO_KEYS = frozenset(
     {
@@ -77,20 +76,20 @@ _NO_KEYS = frozenset(
         "something",
     }
 )  # fmt: skip
-# What an account that cannot pay is told, whatever the status: OpenAI (429), OpenRouter and
-# Together (402).
+# Errors of an account without credit, whatever the status: OpenAI (429), OpenRouter and Together
+# (402).
 _NO_CREDIT = r"insufficient_quota|insufficient.{0,10}(credit|balance|funds)|exceeded your current quota|credit.{0,20}exhausted"  # noqa: E501
 _LOW_CREDIT = "Your credit balance is too low"  # Anthropic (400)
-# Gemini speaks of the quota also where a limit a minute is reached
+# Gemini mentions the quota also for a limit per minute
 _PASSES = r"docs/rate-limits|retry in [\d.]+ ?m?s"
 
 
 class RejectedError(Exception):
-    """The endpoint will not take this request as it is; another form of it may pass.
+    """Raised if the endpoint rejects a request that may succeed in another format.
 
-    `message` is what the endpoint said, to be understood; `shown` is the same with the key hidden,
-    for people and files. `fatal` is the error for the run when there is no other form: the refusal
-    may be about the key or the model.
+    `message` is the endpoint's message, for parsing; `shown` is the same with the key hidden, for
+    users and files. `fatal` is the error for the run if there is no other format, because the cause
+    may be the key or the model.
     """
 
     def __init__(
@@ -101,9 +100,10 @@ class RejectedError(Exception):
 
 
 class RetryableError(Exception):
-    """This attempt failed in a way that the next may not. `wait`: seconds that the endpoint asked
-    for. `message`: its words, to be understood. `billed`: the endpoint may have done the work, and
-    may charge for it.
+    """Raised if an attempt failed and a retry may succeed.
+
+    `wait`: seconds that the endpoint asked to wait. `message`: the endpoint's message, for parsing.
+    `billed`: the endpoint may have processed the request and may charge for it.
     """
 
     def __init__(
@@ -123,13 +123,15 @@ class RetryableError(Exception):
 
 
 class CircuitBreaker:
-    """Watches all calls to one endpoint in one event loop, and ends them together once it is gone.
+    """Watches all calls to one endpoint in one event loop, and fails them together if it is
+    unreachable.
 
-    It is gone when five calls or more have failed, none was answered since the first of these
-    failures, and `patience` seconds have passed. Where calls are made one at a time, five would
-    take long to fail: there a call ends early after a fifth of that time, and when all of it is
-    spent the calls still missing share the time of one attempt, `timeout`. So the end comes at
-    latest `patience` and one attempt after the first failure. What comes later begins again.
+    The circuit breaker opens when at least five calls have failed, none was answered since the
+    first of these failures, and `patience` seconds have passed. If calls are made one at a time,
+    five failures would take long; then each call gives up after a fifth of that time. When all of
+    it has passed, the remaining calls share the time of one attempt, `timeout`. The circuit breaker
+    therefore opens at the latest `patience` plus one attempt after the first failure. Later calls
+    start a new count.
     """
 
     def __init__(self, place: str, patience: float, timeout: float) -> None:
@@ -141,8 +143,9 @@ class CircuitBreaker:
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[asyncio.Timeout]:
-        """Around one call with all its attempts; what it gives stands for the call. Raises
-        EndpointGoneError once the circuit breaker opens.
+        """Wraps one call with all its attempts; yields a handle for the call.
+
+        Raises EndpointGoneError once the circuit breaker opens.
         """
         call = asyncio.timeout(None)
         self._open.add(call)
@@ -157,13 +160,14 @@ class CircuitBreaker:
             self._open.discard(call)
 
     def answered(self) -> None:
-        """Notes an answer, including an error: the endpoint is reachable."""
+        """Records a response, including an error: the endpoint is reachable."""
         self._since = None
         self._failing.clear()
 
     def failed(self, call: asyncio.Timeout, problem: object) -> None:
-        """An attempt had no answer, or one that asks to come again. Raises EndpointGoneError once
-        the circuit breaker opens.
+        """Records an attempt without a response, or with a request to retry later.
+
+        Raises EndpointGoneError once the circuit breaker opens.
         """
         now = _now()
         self._since = now if self._since is None else self._since
@@ -171,8 +175,8 @@ class CircuitBreaker:
         if len(self._failing) < LEAST_CALLS or now - self._since < self.patience:
             return
         self.why = (
-            f"{self.place} has answered nothing for {now - self._since:.3g} s "
-            f"({len(self._failing)} calls failed; the last: {problem})"
+            f"{self.place} has not answered for {now - self._since:.3g} s "
+            f"({len(self._failing)} calls failed; last error: {problem})"
         )
         self.answered()
         self._open.discard(call)
@@ -182,18 +186,19 @@ class CircuitBreaker:
         raise EndpointGoneError(self.why)
 
     def left(self) -> float:
-        """Seconds until the circuit breaker opens."""
+        """Returns the seconds until the circuit breaker opens."""
         return (
             self.patience if self._since is None else max(0.0, self._since + self.patience - _now())
         )
 
     def attempt_seconds(self) -> float:
-        """How long an attempt that begins now may take."""
+        """Returns the time limit of an attempt that starts now, in seconds."""
         return min(self.timeout, max(self.left(), self.timeout / (LEAST_CALLS - 1)))
 
     def gives_up(self, call: asyncio.Timeout, *, told_to_wait: bool) -> bool:
-        """Whether a call that has failed should leave it at that, so that others are tried; one
-        that was told to wait waits.
+        """Returns whether a failed call should give up, so that other calls are tried.
+
+        A call that was asked to wait does not give up.
         """
         if told_to_wait or len(self._failing) >= LEAST_CALLS:
             return not self.left()
@@ -208,10 +213,10 @@ def _now() -> float:
 
 
 class AdaptiveLimiter:
-    """At most `limit` holders at a time, first come first served; for one event loop.
+    """Limits the number of concurrent holders, in FIFO order; for one event loop.
 
-    Only `rate_limited` lowers the limit. It grows by one each time `limit` calls in a row went
-    well, up to `most`.
+    Only `rate_limited` lowers the limit. It grows by one after every `limit` consecutive successes,
+    up to `most`.
     """
 
     def __init__(self, most: int) -> None:
@@ -236,7 +241,7 @@ class AdaptiveLimiter:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._release()
-            elif turn in self._waiting:  # a call that ended in the meantime may have taken it out
+            elif turn in self._waiting:  # a call that has ended may have removed it already
                 self._waiting.remove(turn)
             raise
         while (pause := self._closed_until - asyncio.get_running_loop().time()) > 0:
@@ -255,7 +260,7 @@ class AdaptiveLimiter:
         self._release()
 
     def succeeded(self) -> None:
-        """Notes a success."""
+        """Records a success."""
         self._quiet += 1
         if self._quiet >= self.limit and self.limit < self.most:
             self.limit += 1
@@ -263,8 +268,9 @@ class AdaptiveLimiter:
             self._wake()
 
     def rate_limited(self, pause: float | None) -> None:
-        """The endpoint asked for less. `pause`: seconds during which no call starts (its
-        Retry-After).
+        """Lowers the limit after a rate-limit error.
+
+        `pause`: seconds during which no call starts (the endpoint's Retry-After).
         """
         now = asyncio.get_running_loop().time()
         self._quiet = 0
@@ -288,7 +294,7 @@ class AdaptiveLimiter:
 
 @dataclass(slots=True)
 class _Connection:
-    """What belongs to one event loop. `closing` ends with the loop, and closes the session."""
+    """The HTTP session of one event loop, closed at the end of the loop by `closing`."""
 
     http: aiohttp.ClientSession
     limiter: AdaptiveLimiter
@@ -298,16 +304,14 @@ class _Connection:
 
 @dataclass(slots=True)
 class RequestStats:
-    """What an answer took: requests sent, and the seconds of them all, without the waiting in
-    between.
-    """
+    """The number of requests for an answer, and their total seconds without waiting times."""
 
     attempts: int = 0
     seconds: float = 0.0
 
 
-# Kept for as long as the loop lives, whoever made them: a model that is dropped early leaves no
-# socket open.
+# Kept until the event loop ends, so that a model that is garbage-collected early leaves no open
+# socket.
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Connection]] = (
     WeakKeyDictionary()
 )
@@ -315,14 +319,14 @@ _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Conn
 _T = TypeVar("_T")
 _Reader = Callable[[bytes, _Connection | None], _T]
 _Ask = Callable[[_Connection, bytes], Awaitable[_T]]
-# Gives the status and the body that answer a request. Raises AnswerPendingError.
+# Returns status and body of the response to a request. Raises AnswerPendingError.
 Answers = Callable[["Endpoint", bytes], tuple[int, bytes]]
 _answers: ContextVar[Answers | None] = ContextVar("prill_answers", default=None)
 
 
 @contextmanager
 def answered_by(answers: Answers) -> Iterator[None]:
-    """Inside it, nothing is sent to any endpoint: requests are answered by what is given."""
+    """Answers requests to all endpoints inside the block with `answers`; nothing is sent."""
     token = _answers.set(answers)
     try:
         yield
@@ -332,7 +336,7 @@ def answered_by(answers: Answers) -> Iterator[None]:
 
 @lru_cache
 def _url(base: str, path: str) -> URL:
-    """The URL of a path at an endpoint, the base URL's query behind it."""
+    """Returns the URL of a path at an endpoint, with the base URL's query."""
     from yarl import URL
 
     url = urlsplit(base)
@@ -340,10 +344,10 @@ def _url(base: str, path: str) -> URL:
 
 
 class Endpoint:
-    """Sends request bodies to `/chat/completions`. Connections are opened in each event loop.
+    """Sends request bodies to `/chat/completions`. Each event loop has its own connections.
 
-    `timeout` bounds one attempt and `total_timeout` all attempts, in seconds; `retries` are
-    attempts after the first; `patience` is that of `CircuitBreaker`.
+    `timeout` limits one attempt and `total_timeout` all attempts, in seconds; `retries` is the
+    number of attempts after the first; `patience` is that of `CircuitBreaker`.
     """
 
     def __init__(
@@ -357,7 +361,7 @@ class Endpoint:
         patience: float = PATIENCE,
     ) -> None:
         self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
-        self.origin = self.base_url  # who answers, in the keys of kept replies
+        self.origin = self.base_url  # identifies the endpoint in cache keys
         self.api_key_env = api_key_env
         self.concurrency = concurrency
         self.timeout, self.total_timeout, self.retries, self.patience = (
@@ -390,20 +394,20 @@ class Endpoint:
 
     @property
     def place(self) -> str:
-        """The URL without user name, password and query, for messages."""
+        """Returns the URL without user name, password and query, for messages."""
         parts = urlsplit(self.base_url)
         return parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1], query="").geturl()
 
     async def send(
         self, body: Callable[[], bytes], booking: Booking, stats: RequestStats
     ) -> Completion:
-        """The answer to one request, after retries, which add to `stats`. `body` is asked for when
-        an attempt's turn has come: by then it may be known that the endpoint wants it in another
-        form.
+        """Returns the response to one request, with retries, which are added to `stats`.
 
-        Raises RejectedError for what retries cannot mend, TransportError or CallTimeoutError when
-        they are used up, BudgetSpentError before a call that the budget does not cover,
-        EndpointError when no request can succeed, EndpointGoneError when none has for a while.
+        `body` is called when an attempt starts, because the request format may have changed since.
+        Raises RejectedError for errors that retries cannot fix, TransportError or CallTimeoutError
+        after the last retry, BudgetSpentError before a call that the budget does not cover,
+        EndpointError if no request can succeed, and EndpointGoneError if the endpoint has not
+        answered for a while.
         """
         if (answers := _answers.get()) is not None:
             return self._given(*answers(self, body()), stats)
@@ -417,17 +421,16 @@ class Endpoint:
         booking: Booking,
         stats: RequestStats,
     ) -> _T:
-        """The answer to a request at another path, as `read` finds it (None: it is no such answer);
-        as `send` else.
+        """Sends a request to another path, otherwise like `send`.
+
+        `read` parses the response and returns None if it is invalid.
         """
 
         def checked(data: bytes, connection: _Connection | None) -> _T:
             found = read(data)
             if found is None:
                 self.reached = True
-                raise RetryableError(
-                    f"the endpoint answered {path} with something else", billed=True
-                )
+                raise RetryableError(f"the endpoint's response to {path} is invalid", billed=True)
             self.reached = self.answered = True
             return found
 
@@ -456,7 +459,7 @@ class Endpoint:
         booking: Booking,
         stats: RequestStats,
     ) -> _T:
-        """The answer of the first attempt that brings one."""
+        """Repeats attempts and returns the first response."""
         loop, breaker = asyncio.get_running_loop(), connection.breaker
         deadline = loop.time() + self.total_timeout
         for attempt in range(self.retries + 1):
@@ -498,8 +501,9 @@ class Endpoint:
         booking: Booking,
         stats: RequestStats,
     ) -> _T:
-        """One attempt, when its turn has come and the budget covers it; `booking` and `stats` learn
-        what it took.
+        """Makes one attempt when a slot is free and the budget covers it.
+
+        Cost and time are added to `booking` and `stats`.
         """
         loop = asyncio.get_running_loop()
         with queued() as begin:
@@ -511,7 +515,7 @@ class Endpoint:
                 is_open = True
                 try:
                     answer = await ask(connection, body())
-                    is_open = False  # whoever asked knows what it cost
+                    is_open = False  # the caller records the cost
                     return answer
                 except (RejectedError, EndpointError, RetryableError) as error:
                     if not getattr(error, "billed", False):
@@ -520,13 +524,11 @@ class Endpoint:
                     raise
                 finally:
                     stats.seconds += loop.time() - start
-                    if is_open:  # sent, without an answer: also where the caller gave it up
+                    if is_open:  # sent without an answer, also if the caller cancelled it
                         booking.lose()
 
     async def models(self) -> bytes:
-        """The endpoint's list of models, as it came; empty where it gives none within 10
-        seconds.
-        """
+        """Returns the raw model list; empty if the endpoint returns none within 10 seconds."""
         import aiohttp
 
         if _answers.get() is not None:
@@ -540,8 +542,9 @@ class Endpoint:
         return data if response.status // 100 == 2 else b""
 
     async def why_unreachable(self) -> str:
-        """Why nothing answers there; empty where something does. What connections wait for does not
-        matter to this one.
+        """Returns why the endpoint cannot be reached; empty if it answers.
+
+        The check does not wait for a free connection.
         """
         import aiohttp
 
@@ -551,15 +554,19 @@ class Endpoint:
             return str(error)
         except (OSError, aiohttp.ClientError) as error:
             return f"{self.place} cannot be reached: {self._words(error)}"
-        except (TransportError, ValueError):  # an answer that cannot be read is one
+        except (
+            TransportError,
+            ValueError,
+        ):  # an invalid response still shows that the endpoint is reachable
             return ""
         return ""
 
     async def _exchange(
         self, connection: _Connection, method: str, path: str, body: bytes | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """One request, and the answer with its body. Raises TransportError for a body of more than
-        MAX_ANSWER.
+        """Sends one request and returns the response with its body.
+
+        Raises TransportError for a body of more than MAX_ANSWER.
         """
         pieces, size = list[bytes](), 0
         url = _url(self.base_url, path)
@@ -586,7 +593,7 @@ class Endpoint:
                 response, data = await self._exchange(connection, "POST", path, body)
         except aiohttp.ClientConnectorCertificateError as error:
             raise self.no_trust(error.certificate_error) from None
-        # that no connection came about in time is one of these
+        # includes connection timeouts
         except aiohttp.ClientConnectionError as error:
             sent = not isinstance(
                 error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
@@ -602,7 +609,7 @@ class Endpoint:
             raise RetryableError(f"connection failed: {self._words(error)}") from None
         except (aiohttp.ClientPayloadError, OSError) as error:
             raise RetryableError(f"connection failed: {self._words(error)}", billed=True) from None
-        except (aiohttp.ClientError, ValueError) as error:  # an answer that is no HTTP
+        except (aiohttp.ClientError, ValueError) as error:  # the response is not valid HTTP
             self.reached = True
             raise RetryableError(
                 f"the endpoint's answer cannot be read: {self._words(error)}", billed=True
@@ -611,16 +618,14 @@ class Endpoint:
             self.reached = True
             raise self._status(
                 response.status,
-                parse_error(data, response.reason or "no words"),
+                parse_error(data, response.reason or "no message"),
                 response.headers,
                 connection,
             )
         return read(data, connection)
 
     def no_trust(self, error: BaseException) -> EndpointError:
-        """The end of a run whose endpoint, or the proxy before it, has a certificate that is not
-        accepted.
-        """
+        """Returns the error for a rejected certificate of the endpoint or its proxy."""
         reason = getattr(error, "verify_message", None) or self._words(error)
         return EndpointError(
             f"the certificate of {self.place}, or of the proxy before it, was not accepted "
@@ -640,17 +645,15 @@ class Endpoint:
                 billed=completion.begun,
             )
         if completion is None:
-            raise RetryableError(
-                "the endpoint answered with something that is no chat completion", billed=True
-            )
+            raise RetryableError("the endpoint's response is not a chat completion", billed=True)
         self.reached = self.answered = True
         return completion
 
     def _given(self, status: int, data: bytes, stats: RequestStats) -> Completion:
-        """What an answer that was not sent for means: the same as one after the last retry.
+        """Interprets a stored response like one after the last retry.
 
-        It speaks for this request alone: what would end a run, such as a quota that was used up
-        then, does not end this one.
+        Its errors concern this request only: an error that would end a run, such as a quota used up
+        at that time, does not end this one.
         """
         self.reached = self.answered = True
         stats.attempts += 1
@@ -672,11 +675,10 @@ class Endpoint:
         *,
         billed: bool = False,
     ) -> Exception:
-        shown = self.without_key(message)  # what is understood below are the endpoint's own words
+        shown = self.without_key(message)  # the code below parses the original message
         wait = retry_after(headers)
         if 300 <= status < 400:
-            # A redirect would turn the request into another one, or take the prompts to another
-            # host.
+            # Following a redirect could change the request or send the prompts to another host.
             return EndpointError(
                 f"{self.place} answers with a redirect (HTTP {status}), which is not followed: "
                 "give its final URL"
@@ -720,8 +722,9 @@ class Endpoint:
         return kind(f"{last} ({attempts} attempt{'s' if attempts > 1 else ''})")
 
     async def connection(self) -> _Connection:
-        """The connection of this event loop. Endpoints with equal settings share it, and so the
-        limit on calls.
+        """Returns the connection of this event loop.
+
+        Endpoints with equal settings share it, including the limit on calls.
         """
         settings = (self.base_url, self.key(), self.concurrency, self.timeout, self.patience)
         connections = _connections.setdefault(asyncio.get_running_loop(), {})
@@ -738,8 +741,8 @@ class Endpoint:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
             proxy=_proxy(url),
         )
-        # asyncio.run ends a loop by closing its async generators: this one closes the session, so
-        # no socket is left open.
+        # asyncio.run closes async generators at its end; this one closes the session, so that no
+        # socket stays open.
         closing = _close_with_loop(http)
         limiter, breaker = (
             AdaptiveLimiter(self.concurrency),
@@ -750,7 +753,9 @@ class Endpoint:
         return connection
 
     def key(self) -> str:
-        """The key that the environment holds; "none" where servers want none. Raises UsageError."""
+        """Returns the key from the environment, or "none" for servers without keys. Raises
+        UsageError.
+        """
         key = os.environ.get(self.api_key_env)
         if not key and self.base_url == OPENAI_URL:
             raise UsageError(
@@ -758,18 +763,18 @@ class Endpoint:
             )
         if key and not (key.isascii() and key.isprintable()):
             raise UsageError(
-                f"${self.api_key_env} holds a line break or another character that no key has; "
+                f"${self.api_key_env} contains a line break or another invalid character; "
                 "set it again"
             )
         return key or "none"
 
     def without_key(self, message: str) -> str:
-        """The message with the key replaced by stars, also a part of it at a cut end."""
+        """Returns the message with the key masked, including a truncated key at its end."""
         return without_key(message, os.environ.get(self.api_key_env, ""))
 
     def _words(self, error: BaseException) -> str:
-        """What a failure of the connection says, without the URL: that may hold a key, or the
-        proxy's password.
+        """Returns a connection error's text without the URL, which may contain a key or the proxy's
+        password.
         """
         message = getattr(error, "message", None)
         message = (
@@ -779,7 +784,7 @@ class Endpoint:
 
 
 def _http_parts(url: str) -> SplitResult | None:
-    """The parts of a URL with a host that HTTP can reach; None for anything else."""
+    """Returns the parts of an HTTP URL with a host; None for anything else."""
     try:
         parts = urlsplit(url)
         return (
@@ -792,9 +797,7 @@ def _http_parts(url: str) -> SplitResult | None:
 
 
 def _check_url(url: str) -> None:
-    """Raises UsageError for a base URL that cannot be used; the message never repeats a
-    password.
-    """
+    """Raises UsageError for an unusable base URL; the message never contains a password."""
     if (parts := _http_parts(url)) is None:
         where = repr(url) if "@" not in url and "?" not in url else "given"
         raise UsageError(f"the base URL {where} does not begin with http:// or https:// and a host")
@@ -805,8 +808,8 @@ def _check_url(url: str) -> None:
 
 
 def _proxy(url: SplitResult) -> str | None:
-    """The proxy that the environment names for a URL. Raises UsageError for one that calls cannot
-    go through.
+    """Returns the proxy that the environment sets for a URL. Raises UsageError for an unusable
+    proxy.
     """
     proxies = {} if urllib.request.proxy_bypass(url.netloc) else urllib.request.getproxies()
     name = url.scheme if proxies.get(url.scheme) else "all"
@@ -815,19 +818,20 @@ def _proxy(url: SplitResult) -> str | None:
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if _http_parts(proxy) is None:
         raise UsageError(
-            f"the proxy in ${name}_proxy is not of the form http://HOST:PORT; mend it, or set "
+            f"the proxy in ${name}_proxy is not of the form http://HOST:PORT; fix it, or set "
             "$no_proxy"
         )
     return proxy
 
 
 def _trust() -> ssl.SSLContext:
-    """The certificates that servers are held against. Raises UsageError where the environment names
-    none that can be read.
+    """Returns the SSL context with the trusted certificates.
+
+    Raises UsageError if the certificates named by the environment are unreadable.
     """
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     try:
-        # OpenSSL knows nothing of the keychain
+        # OpenSSL does not use the macOS keychain
         if sys.platform == "darwin" and not file and not folder:
             import truststore
 
@@ -843,13 +847,14 @@ def _trust() -> ssl.SSLContext:
 
 
 def azure_header(url: SplitResult, key: str) -> Mapping[str, str]:
-    """The header that holds the key at Azure; none elsewhere."""
+    """Returns Azure's header for the key; empty for other hosts."""
     return {"api-key": key} if (url.hostname or "").endswith(_AZURE) else {}
 
 
 def _headers(url: SplitResult, key: str) -> Mapping[str, str]:
-    """The headers of every request, by the environment variables of OpenAI's SDK: what the user
-    says there counts.
+    """Returns the headers of every request, from the environment variables of OpenAI's SDK.
+
+    Headers that the user sets there take precedence.
     """
     from multidict import CIMultiDict
 
@@ -876,14 +881,14 @@ async def _close_with_loop(http: aiohttp.ClientSession) -> AsyncGenerator[None, 
 
 
 def cannot_pay(status: int, message: str) -> bool:
-    """Whether an error is about the account (billing), which no other request can change."""
+    """Returns whether an error is about billing, so that no other request can succeed."""
     if status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE):
         return re.search(_PASSES, message) is None
     return status == 402 or (status == 400 and message.startswith(_LOW_CREDIT))
 
 
 def without_key(message: str, key: str) -> str:
-    """The message with the key replaced by stars, also a part of it at a cut end."""
+    """Returns the message with the key masked, including a truncated key at its end."""
     if len(key) < _LEAST_KEY or key.lower() in _NO_KEYS:
         return message
     message = message.replace(key, "***")
@@ -892,9 +897,7 @@ def without_key(message: str, key: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by the Retry-After headers (seconds, milliseconds or a date); None without a
-    usable one.
-    """
+    """Returns the seconds in the Retry-After headers (seconds, milliseconds or a date), or None."""
     try:
         if milliseconds := headers.get("retry-after-ms"):
             seconds = float(milliseconds) / 1000
@@ -904,10 +907,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             seconds = float(value)
         else:
             until, now = email.utils.parsedate_to_datetime(value), headers.get("date")
-            # By the clock that the date is of: this machine's may be set otherwise.
+            # relative to the server's clock, because the local clock may differ
             seconds = until.timestamp() - (
                 email.utils.parsedate_to_datetime(now).timestamp() if now else time.time()
             )
-    except (ValueError, OverflowError, TypeError):  # a date that no calendar has
+    except (ValueError, OverflowError, TypeError):  # an invalid date
         return None
     return max(0.0, seconds) if isfinite(seconds) else None

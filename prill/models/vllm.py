@@ -1,8 +1,8 @@
 """A model served by a local vLLM server, started with the first call and stopped with the process.
 
-However the process ends, by an error, Ctrl-C or kill -9: a keeper of the server notices
-(`keeper.py`). The server listens on the loopback interface only, and asks for a key that is redrawn
-each time.
+A keeper process (`keeper.py`) stops the server however this process ends: by an error, Ctrl-C or
+kill -9. The server listens on the loopback interface only, and requires a key that is generated for
+each start.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ _HOST = "127.0.0.1"
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")
 _POLL = 0.25
 _MAX_HEADER = 100_000_000  # bytes; the limit of safetensors itself
-# Parts of the vision encoder and its connector, as transformers' vision-language models name them.
+# Module names of the vision encoder and its connector in transformers' vision-language models.
 _VISION = re.compile(r"\.(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)\.")
-# vLLM compiles adapters for one of these ranks.
+# LoRA ranks that vLLM supports.
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 class VLLMModel(OpenAIModel):
-    """A model served by `vllm serve`, which this process starts with the first call that no kept
-    reply answers.
+    """A model served by `vllm serve`.
 
-    The `vllm` command of this environment or of the PATH is run, or the module of another
-    environment's interpreter (`serve_python`). Models with equal settings share a server; `close`
-    ends it, and so does dropping the last of them. Log-probabilities are those after the constraint
-    of an answer's form; the model's own sampling defaults are not used.
+    This process starts the server with the first call that is not answered from the cache. It runs
+    the `vllm` command of this environment or the PATH, or the module of another environment's
+    interpreter (`serve_python`). Models with equal settings share a server, which is stopped by
+    `close` or when the last of them is deleted. Log-probabilities are those after constrained
+    decoding; the model's own sampling defaults are not used.
 
     Args:
-        model: A folder, or a name that vLLM downloads by itself.
+        model: A folder, or a model name that vLLM downloads.
     """
 
     PRICE = Price(0.0, 0.0)
@@ -117,7 +117,7 @@ class VLLMModel(OpenAIModel):
             "limit_mm_per_prompt": json.dumps({"image": images, "video": 0}),
             "logprobs_mode": "processed_logprobs",
             "generation_config": "vllm",
-            # Without the latter a weak model fills its reply with the blanks that JSON allows.
+            # without the latter, weak models fill the reply with the whitespace that JSON allows
             "structured_outputs_config": json.dumps(
                 {"backend": "xgrammar", "disable_any_whitespace": True}
             ),
@@ -129,15 +129,14 @@ class VLLMModel(OpenAIModel):
                 "lora_modules": f"{name}={adapter}",
                 "max_lora_rank": _rank(Path(adapter)),
             }
-            # Without it vLLM leaves out what an adapter changes in the vision encoder, and says so
-            # in its log only.
+            # Without it, vLLM ignores an adapter's weights in the vision encoder and only logs it.
             settings |= (
                 {"enable_tower_connector_lora": True} if _adapts_vision(Path(adapter)) else {}
             )
         options = (*_flags(settings), *_words(serve_options))
         served = str(folder) if folder else model
         command = (*_vllm(serve_python, served), *_flags({"host": _HOST}), *options)
-        # The address is known when the server is there.
+        # The address is only known after the server's start.
         super().__init__(
             name,
             base_url=f"http://{_HOST}/v1",
@@ -162,13 +161,13 @@ class VLLMModel(OpenAIModel):
         self.endpoint = _ServedEndpoint(server, origin, self.endpoint)
 
     def close(self) -> None:
-        """Ends the server; a later call starts another one."""
+        """Stops the server; a later call starts a new one."""
         assert isinstance(self.endpoint, _ServedEndpoint)
         self.endpoint.server.stop()
 
 
 class _ServedEndpoint(Endpoint):
-    """The endpoint of a server of one's own, which is started when something is sent to it."""
+    """The endpoint of a managed server, which is started by the first request."""
 
     def __init__(self, server: Server, origin: str, like: Endpoint) -> None:
         vars(self).update(vars(like))
@@ -178,25 +177,23 @@ class _ServedEndpoint(Endpoint):
     async def send(
         self, body: Callable[[], bytes], booking: Booking, stats: RequestStats
     ) -> Completion:
-        """See `Endpoint.send`. Raises EndpointError when the server does not start, or has
-        ended.
-        """
+        """See `Endpoint.send`. Raises EndpointError if the server does not start, or has exited."""
         with self.server.in_use():
-            with queued():  # the start is no call's own time
+            with queued():  # the start does not count as the call's own time
                 self.base_url = await self.server.ready()
             try:
                 return await super().send(body, booking, stats)
             except (TransportError, EndpointError):
-                await asyncio.sleep(2 * keeper.GLANCE)  # by then its end is known
+                await asyncio.sleep(2 * keeper.GLANCE)  # by then the keeper has reported the exit
                 self.server.check()
                 raise
 
     async def models(self) -> bytes:
-        """None: only a call starts the server, which tells its window when it refuses one."""
+        """Returns nothing: only a call starts the server, whose errors contain the window."""
         return b""
 
     async def why_unreachable(self) -> str:
-        """Nothing: only a call starts the server, and tells what is wrong with it."""
+        """Returns an empty text: only a call starts the server and reports its problems."""
         return ""
 
     def key(self) -> str:
@@ -204,10 +201,10 @@ class _ServedEndpoint(Endpoint):
 
 
 class Server:
-    """A `vllm serve` on a free port. In another process it is another server.
+    """A `vllm serve` process on a free port; each process has its own.
 
-    Servers of one process take turns on the card, unless each has a share of its memory: before one
-    starts, those end that nobody is waiting for. `share` is the one that the command gives it.
+    The servers of one process run one at a time unless each has a fraction of the device's memory:
+    before one starts, idle ones are stopped. `share` is the fraction in the command.
     """
 
     def __init__(self, command: tuple[str, ...], name: str, timeout: float) -> None:
@@ -228,27 +225,28 @@ class Server:
         return shared_server, (self.command, self.name, self.timeout)
 
     async def ready(self) -> str:
-        """The base URL, once the server answers; it is started by whoever comes first. Raises
-        EndpointError, UsageError.
+        """Returns the base URL once the server answers; the first caller starts the server.
+
+        Raises EndpointError, UsageError.
         """
         run = self._run
         if run is None:
             run = await asyncio.to_thread(self._start)
-        # Not a future: a caller that is cancelled, or whose event loop ends, must not touch what
-        # others wait for.
+        # An event instead of a future: a caller that is cancelled, or whose event loop ends, must
+        # not affect the other callers.
         while not run.is_settled.is_set():
             await asyncio.sleep(_POLL / 2)
         run.check()
         return run.base_url
 
     def check(self) -> None:
-        """Raises EndpointError when the server has exited, with the end of its log."""
+        """Raises EndpointError with the end of the log if the server has exited."""
         if self._run is not None:
             self._run.check()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Context manager: the server is not stopped to free the device."""
+        """Keeps the server from being stopped to free the device inside the block."""
         with self._lock:
             self._calls += 1
         try:
@@ -258,10 +256,10 @@ class Server:
                 self._calls -= 1
 
     def _start(self) -> _Run:
-        """Its run, which begins when no other server is in the way. Raises UsageError where one is
+        """Starts a run, as soon as no other server blocks the device. Raises UsageError if one is
         in use.
         """
-        with _turns:  # one at a time, so that two that start cannot overlook each other
+        with _turns:  # one at a time, so that two starting servers see each other
             if self._run is None:
                 others = [
                     server
@@ -276,7 +274,7 @@ class Server:
             return self._run
 
     def free(self) -> None:
-        """The same as `stop`."""
+        """Stops the server, like `stop`."""
         self.stop()
 
     def stop(self) -> None:
@@ -298,8 +296,8 @@ class _Run:
         self.base_url = f"http://{_HOST}:{port}/v1"
         self.is_settled = threading.Event()
         self._failure = ""
-        # Without a name: nothing is left of it, however this ends. The server's processes write to
-        # it by themselves.
+        # An unnamed file, so that nothing remains, however this process ends. The server's
+        # processes write to it directly.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
         environment = {
             "VLLM_NO_USAGE_STATS": "1",
@@ -311,13 +309,13 @@ class _Run:
             (*server.command, *_flags({"port": port})), self._log, environment
         )
         self.end = weakref.finalize(self, _end, self._process, self._log, os.getpid())
-        # A daemon: an interrupted run does not wait for the start.
+        # A daemon thread, so that an interrupted run does not wait for the start.
         threading.Thread(
             target=_watch_start, args=(weakref.ref(self),), name="prill-vllm-start", daemon=True
         ).start()
 
     def check(self) -> None:
-        """Raises EndpointError when it has failed or ended."""
+        """Raises EndpointError if the run has failed or ended."""
         if not self.end.alive and not self._failure:
             self._failure = "the server was closed"
         if not self._failure and (code := self._process.poll()) is not None:
@@ -326,7 +324,7 @@ class _Run:
             raise EndpointError(f"{self.name}: {self._failure}")
 
     def look(self, seconds: float) -> bool:
-        """Whether the start is settled after so many seconds: it answers, has ended, or is late."""
+        """Waits some seconds; returns whether the start has ended: ready, exited, or timed out."""
         if self._process.poll() is None and not self._answers():
             if seconds < self.timeout:
                 return False
@@ -339,7 +337,7 @@ class _Run:
         return True
 
     def _answers(self) -> bool:
-        """Whether it is this server that listens: it knows the key and serves the model."""
+        """Returns whether this server is listening: it accepts the key and serves the model."""
         request = urllib.request.Request(
             f"{self.base_url}/models", headers={"Authorization": f"Bearer {self._key}"}
         )
@@ -348,12 +346,14 @@ class _Run:
                 request, timeout=5
             ) as response:
                 return self.name in response.read().decode()
-        # the last: another program got the port, and speaks no HTTP
+        # HTTPException: another program uses the port and does not speak HTTP
         except (OSError, ValueError, http.client.HTTPException):
             return False
 
     def last_lines(self, *most: int) -> list[str]:
-        """The last lines of the server's log, fit to be shown; none once it is closed."""
+        """Returns the last lines of the server's log, sanitised for display; empty once it is
+        closed.
+        """
         try:
             return keeper.last_lines(self._log, *most, secret=self._key)
         except (OSError, ValueError):  # closed by another thread
@@ -364,8 +364,8 @@ class _Run:
 
 
 def _watch_start(run_of: Callable[[], _Run | None]) -> None:
-    """Until the start is settled, or nobody wants the server any more; says on stderr how long it
-    takes, and at what it is.
+    """Reports the progress of the start on stderr until it has ended or the server is no longer
+    needed.
     """
     from tqdm import tqdm
 
@@ -388,7 +388,7 @@ def _watch_start(run_of: Callable[[], _Run | None]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], log: IO[bytes], owner: int) -> None:
-    """Lets the keeper know, and waits for it to have ended the server."""
+    """Tells the keeper to stop the server, and waits for it."""
     if os.getpid() != owner:  # a forked child of the owner
         return
     assert process.stdin is not None
@@ -403,7 +403,7 @@ _turns = threading.Lock()
 
 
 def shared_server(command: tuple[str, ...], name: str, timeout: float) -> Server:
-    """The server with these settings, shared by all callers."""
+    """Returns the server with these settings, shared by all callers."""
     with _sharing:
         server = _servers.get((command, name))
         if server is None:
@@ -412,8 +412,8 @@ def shared_server(command: tuple[str, ...], name: str, timeout: float) -> Server
 
 
 def fingerprint(path: Path) -> str:
-    """What tells the weights in a folder from others that stood or will stand there: names, sizes
-    and times of its files.
+    """Returns an identifier of a folder's weights: names, sizes and modification times of its
+    files.
     """
     files = [
         file for file in sorted(path.iterdir()) if file.suffix in (".json", ".safetensors", ".bin")
@@ -423,8 +423,9 @@ def fingerprint(path: Path) -> str:
 
 
 def _model_folder(model: str) -> Path | None:
-    """The folder that is meant; None for a name that vLLM fetches. Raises UsageError for a folder
-    without a model.
+    """Returns the model's folder; None for a name that vLLM downloads.
+
+    Raises UsageError for a folder without a model.
     """
     folder = Path(model).expanduser().resolve()
     if not folder.is_dir() and not model.startswith(("/", ".", "~")):
@@ -434,7 +435,7 @@ def _model_folder(model: str) -> Path | None:
 
 
 def _rank(adapter: Path) -> int:
-    """The rank that vLLM has to make room for. Raises UsageError."""
+    """Returns the LoRA rank to reserve in vLLM. Raises UsageError."""
     expect_trained(adapter)
     try:
         rank = int(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["r"])
@@ -446,10 +447,9 @@ def _rank(adapter: Path) -> int:
 
 
 def _adapts_vision(adapter: Path) -> bool:
-    """Whether an adapter of PEFT has weights for the vision encoder or what connects it, by the
-    names in its file's header.
+    """Returns whether a PEFT adapter has weights for the vision encoder or its connector.
 
-    Raises UsageError for a file that is not whole.
+    The names in the file's header are checked. Raises UsageError for an incomplete file.
     """
     path = adapter / "adapter_model.safetensors"
     if not path.exists():
@@ -464,12 +464,12 @@ def _adapts_vision(adapter: Path) -> bool:
 
 
 def _vllm(python: str | None, model: str) -> tuple[str, ...]:
-    """The words that start vLLM with a model. Raises MissingExtraError, UsageError."""
+    """Returns the command that starts vLLM with a model. Raises MissingExtraError, UsageError."""
     if python is not None:
         found = shutil.which(str(Path(python).expanduser()))
         if found is None:
             raise UsageError(
-                f"serve_python: {python} is no interpreter; give the python of an environment "
+                f"serve_python: {python} is not an interpreter; give the python of an environment "
                 "with vLLM"
             )
         return found, *_MODULE, *_flags({"model": model})
@@ -482,7 +482,7 @@ def _vllm(python: str | None, model: str) -> tuple[str, ...]:
 
 
 def _flags(settings: Mapping[str, object]) -> Iterator[str]:
-    """Settings of vLLM as the words of its command; those that are None are left to vLLM."""
+    """Yields vLLM settings as command-line arguments; settings that are None are omitted."""
     for name, value in settings.items():
         if value is not None:
             yield f"--{name.replace('_', '-')}"
@@ -491,16 +491,14 @@ def _flags(settings: Mapping[str, object]) -> Iterator[str]:
 
 
 def _share(command: Sequence[str]) -> float | None:
-    """The share of the card's memory that the words of a command give it; vLLM takes either
-    spelling.
-    """
+    """Returns the fraction of the device's memory in a command's arguments, in either spelling."""
     found = None
     for word, following in zip(command, (*command[1:], ""), strict=True):
         name, equals, value = word.partition("=")
         if name.lstrip("-").replace("_", "-") == "gpu-memory-utilization":
             try:
                 found = float(value if equals else following)
-            except ValueError:  # vLLM says so itself, when it starts
+            except ValueError:  # vLLM reports the error at its start
                 found = None
     return found
 

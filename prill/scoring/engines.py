@@ -37,7 +37,9 @@ class EngineConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the engine that a table names; a file has them all."""
+        """Returns the options of the engine that a table names; for a file, it contains them
+        all.
+        """
         name = str(table.get("name"))
         return {} if name.endswith((".toml", ".json")) else list_options(ENGINES.maker(name))
 
@@ -46,8 +48,10 @@ EngineLike = EngineConfig | str | Mapping[str, Any] | Engine
 
 
 def make_engine(engine: EngineLike, *, lax: bool = False, **options: Any) -> Engine:
-    """The engine of a name (or `module:Object`, `file.py:Object`), of a table `{name = "ray", …}`,
-    or of a .toml or .json file with one; an engine comes back as it is. `lax` as in
+    """Makes an engine.
+
+    `engine` is a name (or `module:Object`, `file.py:Object`), a table `{name = "ray", …}`, a .toml
+    or .json file with such a table, or an engine, which is returned unchanged. `lax` is as in
     `prill.config.registry.read_options`. Raises UsageError.
     """
     place = ""

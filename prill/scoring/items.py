@@ -1,4 +1,4 @@
-"""Judges items concurrently and keys each verdict by its input."""
+"""Judges items concurrently and computes a key for each verdict from its input."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ KeyMade = Callable[[], str]
 
 
 class Stop(Protocol):
-    """Says that nothing more is to be begun; an `asyncio.Event` is one."""
+    """A signal that no further items should be started; `asyncio.Event` satisfies it."""
 
     def is_set(self) -> bool:
-        """Whether the run is to end."""
+        """Returns whether the run should end."""
         ...
 
     def set(self) -> None:
-        """Ends the run once what has begun is done."""
+        """Ends the run after the running items."""
         ...
 
 
 def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequence[str]) -> str:
-    """`sha256:` over the evaluator and what it judges: the record (image folders aside) and the
-    bytes of `screenshots`.
+    """Returns a SHA-256 key (`sha256:…`) of the judge and its input.
+
+    The input is the record, without the folders of images, and the bytes of `screenshots`.
     """
     digest = hashlib.sha256(_encode_sorted(info))
     record = msgspec.json.encode(trajectory)
-    # As the record has it, not as pathlib would write it.
+    # Use the path exactly as in the record: pathlib would normalise it.
     for folder in {os.path.dirname(o.screenshot) for o in trajectory.observations if o.screenshot}:  # noqa: PTH120
         record = record.replace(msgspec.json.encode(folder)[:-1], b'"')
     digest.update(record)
@@ -64,7 +65,7 @@ def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequen
 def transcript_log(
     folder: str | os.PathLike[str] | None, *, resume: bool = True
 ) -> AbstractContextManager[TranscriptLog | None]:
-    """Where transcripts go; None: nowhere."""
+    """Opens the log of transcripts in a folder; None disables transcripts."""
     return nullcontext() if folder is None else TranscriptLog(folder, resume=resume)
 
 
@@ -79,14 +80,13 @@ async def judge_items(
     later: Callable[[], None] = lambda: None,
     judge: Judge | None = None,
 ) -> None:
-    """Passes every item's verdict to `record` before the next `await`.
+    """Judges items and passes every verdict to `record` before the next `await`.
 
-    The calls that led to it go into `log` just before: where there is a verdict, there is its
-    transcript. `judge` makes the verdicts, with their keys, where that is not to be done here.
-
-    Items that are done, by place, id and key, are passed over; `later` is called for each whose
-    answers are still to come. After a first error, or when `stop` is set, no item is begun; those
-    under way are finished, then the error is raised.
+    The model calls of a verdict are written to `log` just before, so that every verdict has its
+    transcript. `judge` makes the verdicts and their keys, if given. Items for which `is_done`
+    returns True are skipped. `later` is called for each item whose answers are pending. After the
+    first error, or when `stop` is set, no further item is started; running items are finished, and
+    then the error is raised.
     """
     items, judge = iter(source), judge or partial(keyed_verdict, evaluator, faults=JudgeFaults())
 
@@ -127,12 +127,12 @@ async def _transcribed(judge: Judge, item: Trajectory, log: TranscriptLog | None
 
 
 def make_key(evaluator: Evaluator, trajectory: Trajectory) -> str:
-    """The key of the verdict that this evaluator would make now."""
+    """Returns the key of the verdict that this judge would make now."""
     return verdict_key(evaluator.info, trajectory, evaluator.screenshots(trajectory))
 
 
 class JudgeFaults:
-    """Unexpected exceptions of a judge: each costs its trajectory, not the run, and is logged
+    """Handles a judge's unexpected exceptions: only the trajectory is unscored, and each is logged
     once.
     """
 
@@ -140,8 +140,9 @@ class JudgeFaults:
         self._told: set[tuple[type[Exception], str, int]] = set()
 
     def verdict(self, info: EvaluatorInfo, trajectory: Trajectory, bug: Exception) -> Verdict:
-        """The trajectory's verdict: unscored, with the name of the exception; its words may quote a
-        page, or a key.
+        """Returns an unscored verdict with the exception's name.
+
+        The exception's message is left out, because it may quote a page or a key.
         """
         name = type(bug).__name__
         traceback = bug.__traceback__
@@ -173,12 +174,12 @@ class JudgeFaults:
 async def keyed_verdict(
     evaluator: Evaluator, trajectory: Trajectory, *, faults: JudgeFaults
 ) -> Verdict:
-    """The judge's verdict. Its key is that of the content before: what changes meanwhile is judged
-    again by the next run.
+    """Returns the judge's verdict with its key.
 
-    What a user's own judge raises becomes an unscored verdict. Raises UsageError where it gives
-    something else than a verdict: a file that held it could not be read; EndpointError and its
-    like, which are about the whole run.
+    The key is computed before judging, so that content that changes meanwhile is judged again by
+    the next run. Exceptions of a custom judge become an unscored verdict. Raises UsageError if the
+    judge returns anything but a valid verdict, and errors such as EndpointError that concern the
+    whole run.
     """
     key = ""
     try:
@@ -197,8 +198,8 @@ async def keyed_verdict(
 
 
 def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) -> None:
-    """Raises UsageError for what a user's own judge gave that is not a verdict about this
-    trajectory, or cannot be written.
+    """Raises UsageError if a custom judge's result is not a writable verdict about this
+    trajectory.
     """
     try:
         if not isinstance(verdict, Verdict):
@@ -208,16 +209,16 @@ def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) 
             raise ValueError(f"one about {verdict.id!r}")
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"the judge {info.name!r} gave no sound verdict for {trajectory.id!r} ({error}); it is "
-            "to give a prill.types.Verdict"
+            f"the judge {info.name!r} returned an invalid verdict for "
+            f"{trajectory.id!r} ({error}); return a prill.types.Verdict"
         ) from None
 
 
 def bad_key(info: EvaluatorInfo, line: BadLine) -> str:
-    """The key of what is said of a line that is no trajectory."""
+    """Returns the key of the verdict on a line that is not a trajectory."""
     return f"sha256:{hashlib.sha256(_encode_sorted(info) + line.raw + line.problem.encode()).hexdigest()}"  # noqa: E501
 
 
 def bad_verdict(info: EvaluatorInfo, line: BadLine, key: str) -> Verdict:
-    """What is said of it."""
+    """Returns the unscored verdict on a line that is not a trajectory."""
     return Verdict(id=line.id, unscored="input", reason=line.message, evaluator=info, key=key)

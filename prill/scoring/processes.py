@@ -2,7 +2,7 @@
 
     python -P -m prill.scoring
 
-What such a process is to do is the first message: a function, which gets both ends.
+The first message to such a process is the function to run, which receives both pipe ends.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ from prill.errors import PrillError
 from prill.protocols import Work
 from prill.scoring.shards import failed
 
-MAX_LOSSES = 3  # as many processes may die at one shard
+MAX_LOSSES = 3  # processes that may die at one shard before the run fails
 
 Task = Callable[[BinaryIO, BinaryIO], None]
 
 
 class Child:
-    """A process in a group of its own, so that Ctrl-C in a terminal is not for it. It ends with
-    this one, however that ends.
+    """A child process in its own process group, which does not receive the terminal's Ctrl-C.
 
-    What it prints goes to `log`, by default to standard error.
+    It always ends with this process. Its output goes to `log`, by default to standard error.
     """
 
     def __init__(self, task: Task, log: IO[bytes] | None = None) -> None:
-        # It finds what this process finds.
+        # The child uses the same import path.
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
@@ -57,18 +56,19 @@ class Child:
         self.send(task)
 
     def send(self, message: object) -> None:
-        """Sends a message. Where the process is gone, `answer` tells."""
+        """Sends a message. If the process has ended, `answer` reports it."""
         with suppress(BrokenPipeError):
             self._to.write(pickle.dumps(message))
             self._to.flush()
 
     def answer(self) -> Any:
-        """Its next message; None when it is gone."""
+        """Returns its next message, or None if it has ended."""
         return receive(self._from)
 
     def end(self, seconds: float = 0.0) -> int:
-        """Ends it, and all that it started, at once where it does not end within these seconds; its
-        exit code.
+        """Ends the process and its descendants, and returns the exit code.
+
+        If they do not end within `seconds`, they are killed.
         """
         with suppress(BrokenPipeError):
             self._to.close()
@@ -80,14 +80,14 @@ class Child:
         return code
 
     def kill(self) -> int:
-        """Kills it, and all that it started; its exit code."""
+        """Kills the process and its descendants; returns the exit code."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         return self.process.wait()
 
 
 def receive(end: IO[bytes]) -> Any:
-    """The next message; None when the other end is gone."""
+    """Returns the next message, or None if the other end is closed."""
     try:
         return pickle.load(end)
     except (EOFError, pickle.UnpicklingError, OSError):
@@ -95,7 +95,7 @@ def receive(end: IO[bytes]) -> Any:
 
 
 def send(end: IO[bytes], message: object) -> None:
-    """Sends a message from such a process."""
+    """Sends a message from a child process."""
     end.write(pickle.dumps(message))
     end.flush()
 
@@ -106,7 +106,7 @@ def end_with(other: IO[bytes], before: Callable[[], None] = lambda: None) -> thr
     def wait() -> None:
         other.read(1)
         before()
-        os._exit(0)  # also where threads are in the middle of something
+        os._exit(0)  # do not wait for running threads
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
@@ -114,8 +114,9 @@ def end_with(other: IO[bytes], before: Callable[[], None] = lambda: None) -> thr
 
 
 def main() -> None:
-    """Does what the first message says. What the task prints is no message, and what it reads is
-    none either.
+    """Runs the function in the first message.
+
+    The function's standard input and output are separate from the messages.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -136,7 +137,7 @@ class Processes:
         self._is_over = False
 
     def start(self) -> int:
-        """How many processes there will be."""
+        """Returns the number of processes."""
         return self._count
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
@@ -146,7 +147,7 @@ class Processes:
                 yield done.result()
 
     def close(self) -> None:
-        """Ends all processes at once."""
+        """Ends all processes immediately."""
         with self._lock:
             self._is_over = True
             for child in self._children:
@@ -157,7 +158,7 @@ class Processes:
         for _ in range(MAX_LOSSES):
             with self._lock:
                 if self._is_over:
-                    return failed(part, PrillError("the run was given up"))
+                    return failed(part, PrillError("the run was cancelled"))
                 self._children.add(child := Child(_work))
             child.send((work, part))
             done: bytes | None = child.answer()
@@ -178,6 +179,6 @@ class Processes:
 def _work(commands: BinaryIO, answers: BinaryIO) -> None:
     work, part = receive(commands) or (None, b"")
     end_with(commands)
-    gc.set_threshold(10_000)  # each look for garbage goes through all calls under way
+    gc.set_threshold(10_000)  # each garbage collection traverses all running calls
     if work is not None:
         send(answers, asyncio.run(work(part)))

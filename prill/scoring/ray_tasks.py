@@ -1,7 +1,7 @@
 """The Ray engine: each shard is a task.
 
-Ray is driven by a process of its own. Where one of Ray's servers is lost, Ray ends the process that
-drives it, without any error that could be caught; so that is not the process that gathers verdicts.
+Ray runs in a separate driver process. If a Ray server is lost, Ray ends its driver without an
+exception that could be caught, so the driver must not be the process that collects the verdicts.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from prill.errors import MissingExtraError, PrillError, UsageError
 from prill.protocols import Work
 from prill.scoring.processes import MAX_LOSSES, Child, end_with, receive, send
 
-_TO_END = 30.0  # seconds that Ray has to end its workers
-_OBJECT_STORE = 256 << 20  # bytes: what travels is where trajectories stand, not the trajectories
+_TO_END = 30.0  # seconds for Ray to end its workers
+_OBJECT_STORE = (
+    256 << 20
+)  # bytes: messages contain the positions of trajectories, not the trajectories
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaySpec:
-    """How many workers there are, what each one needs, and where they run."""
+    """The number of Ray workers, their resources and the cluster."""
 
     workers: Annotated[
         int | None,
@@ -51,14 +53,14 @@ class RaySpec:
 
 
 class NotStartedError(UsageError):
-    """Ray did not start on this machine."""
+    """Raised if Ray did not start on this machine."""
 
 
 _ALONE = RaySpec()
 
 
 class RayEngine:
-    """Has shards done by tasks of Ray. Raises MissingExtraError where Ray is not installed."""
+    """Runs shards as Ray tasks. Raises MissingExtraError if Ray is not installed."""
 
     def __init__(self, spec: RaySpec = _ALONE) -> None:
         if find_spec("ray") is None:
@@ -67,12 +69,14 @@ class RayEngine:
         self._driver: _Driver | None = None
 
     def start(self) -> int:
-        """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where
-        none has place, and where Ray did not start twice.
+        """Starts Ray or joins the cluster; returns the number of workers.
+
+        Raises UsageError if there are no resources for a worker, or if Ray failed to start twice.
         """
         try:
             return self._start()
-        # Ray gives a busy machine no more than half a minute; what it had to load then is there now
+        # Ray times out after half a minute on a busy machine; the second attempt is faster, because
+        # its files are then cached
         except NotStartedError:
             return self._start()
 
@@ -86,7 +90,7 @@ class RayEngine:
         return workers
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """Yields the result of each shard as it ends. Raises PrillError where Ray gives up, or is
+        """Yields the result of each shard when it is finished. Raises PrillError if Ray fails or is
         lost.
         """
         assert self._driver is not None
@@ -95,13 +99,13 @@ class RayEngine:
             yield self._driver.answer()
 
     def close(self) -> None:
-        """Ends Ray, where this has started it."""
+        """Stops Ray, if this engine started it."""
         if self._driver is not None:
             self._driver.end()
 
 
 def _own_cluster() -> str | None:
-    """The cluster that this process has joined already, where it has."""
+    """Returns the cluster that this process has already joined, or None."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return None
@@ -110,7 +114,7 @@ def _own_cluster() -> str | None:
 
 
 class _Driver:
-    """The process that drives Ray. `is_ready`: Ray has started there."""
+    """The process that runs Ray. `is_ready`: Ray has started there."""
 
     def __init__(self, spec: RaySpec) -> None:
         self.is_ready = self._is_over = False
@@ -119,27 +123,30 @@ class _Driver:
         self.child.send(spec)
 
     def answer(self) -> Any:
-        """Its next message. Raises what it sends to be raised, and PrillError where it is gone."""
+        """Returns its next message.
+
+        Raises an exception that it sends, and PrillError if the process has ended.
+        """
         message = self.child.answer()
         if message is None:
-            raise PrillError("the run was given up") if self._is_over else self._loss()
+            raise PrillError("the run was cancelled") if self._is_over else self._loss()
         if isinstance(message, PrillError):
             raise message
         return message
 
     def end(self) -> None:
-        """Lets it end, at once where Ray has not started; safe to call twice."""
+        """Lets the process end, immediately if Ray has not started; safe to call twice."""
         if not self._is_over:
             self._is_over = True
-            # All of Ray that was started here: a worker that has not noticed yet must not judge
-            # what nobody gathers.
+            # End all Ray processes started here, so that no worker continues to judge after the
+            # run.
             self.child.end(_TO_END if self.is_ready else 0.0)
             self._log.close()
 
     def _loss(self) -> PrillError:
-        """What is said where it is gone. What Ray wrote, pages of it, is kept in a file."""
+        """Returns the error for a lost driver; Ray's output is kept in a file."""
         with suppress(TimeoutExpired):
-            self.child.process.wait(1)  # its pipe is closed before it is gone
+            self.child.process.wait(1)  # its pipe closes before the process has ended
         with tempfile.NamedTemporaryFile(prefix="prill-ray-", suffix=".log", delete=False) as kept:
             self._log.seek(0)
             shutil.copyfileobj(self._log, kept)
@@ -149,15 +156,12 @@ class _Driver:
             else "did not start"
         )
         return PrillError(
-            f"Ray {what}; what it wrote is in {kept.name}. The same command goes on where this "
-            "run ended"
+            f"Ray {what}; its output is in {kept.name}. Run the same command again to resume"
         )
 
 
 def drive(commands: BinaryIO, answers: BinaryIO) -> None:
-    """What the driver does: starts Ray, tells how many workers there will be, and has shards
-    done.
-    """
+    """Runs the driver: starts Ray, sends the number of workers, and runs the shards."""
     spec = receive(commands)
     if not isinstance(spec, RaySpec):
         return
@@ -170,7 +174,7 @@ def drive(commands: BinaryIO, answers: BinaryIO) -> None:
     wanted = receive(commands)
     import ray
 
-    ending = end_with(commands, ray.shutdown)  # an error that nobody expects ends the process, too
+    ending = end_with(commands, ray.shutdown)  # also ends the process after an unexpected error
     if wanted is not None:
         try:
             for done in run(spec, *wanted):
@@ -181,15 +185,15 @@ def drive(commands: BinaryIO, answers: BinaryIO) -> None:
 
 
 def start(spec: RaySpec) -> int:
-    """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where
-    none has place.
+    """Starts Ray or joins the cluster; returns the number of workers.
+
+    Raises UsageError if there are no resources for a worker.
     """
-    # a worker without GPUs leaves CUDA's variables alone
+    # workers without GPUs keep CUDA's environment variables
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    # On a busy machine Ray's own helpers need more than the 30 seconds after which it would give
-    # up.
+    # On a busy machine, Ray's helper processes need more than the default timeout of 30 seconds.
     os.environ.setdefault("RAY_agent_register_timeout_ms", "300000")
-    # What a run that is given up still asks of Ray would start it once more.
+    # Late requests of a cancelled run would otherwise start Ray again.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     import ray
 
@@ -197,11 +201,11 @@ def start(spec: RaySpec) -> int:
     if spec.address is not None:
         settings["address"] = spec.address
     else:
-        # Workers wait for answers most of the time: more of them than cores is for the user to say.
+        # Workers mostly wait for answers, so the user may choose more workers than cores.
         wanted = (spec.workers or 0) * spec.cpus
         settings["num_cpus"] = max(os.cpu_count() or 1, -int(-wanted // 1))
-        # Without "local", Ray would join a cluster that `ray start` has left on this machine, and
-        # refuse these settings.
+        # Without "local", Ray would join a cluster that `ray start` has started on this machine,
+        # and reject these settings.
         settings |= {
             "address": "local",
             "include_dashboard": False,
@@ -209,7 +213,7 @@ def start(spec: RaySpec) -> int:
         }
     try:
         ray.init(**settings)
-    except Exception as error:  # Ray raises plain ones too: where it is not up in time, say
+    except Exception as error:  # Ray also raises plain exceptions, for example on a timeout
         raise _no_start(spec, error) from error
     there = ray.cluster_resources()
     room = int(there.get("CPU", 0) / spec.cpus)
@@ -217,7 +221,7 @@ def start(spec: RaySpec) -> int:
         room = min(room, int(there.get("GPU", 0) / spec.gpus))
     if spec.workers is None and room < 1:
         raise UsageError(
-            f"there is no place for a worker of {spec.cpus:g} cores and {spec.gpus:g} GPUs: Ray "
+            f"no resources for a worker with {spec.cpus:g} cores and {spec.gpus:g} GPUs: Ray "
             f"has {there.get('CPU', 0):g} cores and {there.get('GPU', 0):g} GPUs",
             parameters=("engine",),
         )
@@ -225,10 +229,10 @@ def start(spec: RaySpec) -> int:
 
 
 def run(spec: RaySpec, work: bytes, parts: Sequence[bytes]) -> Iterator[bytes]:
-    """Yields the result of each shard as it ends. Raises PrillError where Ray gives up."""
+    """Yields the result of each shard when it is finished. Raises PrillError if Ray fails."""
     import ray
 
-    # A worker that dies is replaced, and the next one goes on in its shard.
+    # If a worker dies, a new one resumes its shard.
     task = ray.remote(num_cpus=spec.cpus, num_gpus=spec.gpus or None, max_retries=MAX_LOSSES - 1)(
         _work
     )
@@ -239,18 +243,18 @@ def run(spec: RaySpec, work: bytes, parts: Sequence[bytes]) -> Iterator[bytes]:
             yield ray.get(done)
     except ray.exceptions.RayError as error:
         raise PrillError(
-            f"Ray gave up: {_first_line(error)}; the same command goes on where this run ended"
+            f"Ray gave up: {_first_line(error)}; run the same command again to resume"
         ) from error
 
 
 def _work(work: bytes, part: bytes) -> bytes:
-    """What a task does."""
+    """Runs a Ray task."""
     done: bytes = asyncio.run(pickle.loads(work)(part))
     return done
 
 
 def _no_start(spec: RaySpec, error: Exception) -> UsageError:
-    """What is said where Ray cannot be started, or the cluster cannot be joined."""
+    """Returns the error for a failed start of Ray, or a cluster that cannot be joined."""
     if spec.address is not None:
         return UsageError(f"Ray at {spec.address}: {_first_line(error)}", parameters=("address",))
     return NotStartedError(

@@ -1,5 +1,7 @@
-"""Scoring: many trajectories through one evaluator, in memory or from files, with resume and a
-clean stop; and what a run would need, found out without a single call.
+"""Scoring of many trajectories with one judge, in memory or from files.
+
+Runs on files can be resumed and stopped cleanly. `plan_files` determines what a run would need,
+without any call.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from prill.scoring.items import (
     make_key,
     transcript_log,
 )
-from prill.scoring.items import verdict_key as verdict_key  # here, too: what scores goes by it
+from prill.scoring.items import verdict_key as verdict_key  # re-exported
 from prill.scoring.processes import Processes
 from prill.scoring.shards import Ended, JudgeShard, ShardedRun, Shards, gather_left_over
 from prill.transcripts.files import TranscriptLog
@@ -50,7 +52,7 @@ _read_verdict = msgspec.json.Decoder(Verdict).decode
 
 @dataclass(slots=True, kw_only=True)
 class RunTally:
-    """Counts of a run that asks models: failures by reason, usage, and whether it was stopped."""
+    """Counts of a run that calls models: failures by reason, usage, and whether it was stopped."""
 
     unscored: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -59,20 +61,21 @@ class RunTally:
     stopped: bool = False
 
     def note(self, problem: str) -> None:
-        """Keeps the first problems for showing."""
+        """Stores a problem if it is among the first ones."""
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
 
 @dataclass(slots=True, kw_only=True)
 class Tally(RunTally):
-    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those
-    already in the file, `soft` scores that are neither 0 nor 1.
+    """The progress of a run.
 
-    `untranscribed` counts the verdicts whose transcript could not be written, `unknown_keys`, in
-    the end, the keys of the input that no trajectory has. `pending` have no verdict yet: their
-    answers are still to come, in a batch. `lessons`, in the end, say what models were found not to
-    take, by other processes. `fitted` counts verdicts by what the judge was fitted on.
+    `read` counts trajectories and invalid lines of the input, `skipped` those that are already in
+    the file, and `soft` scores that are neither 0 nor 1. `untranscribed` counts the verdicts whose
+    transcript could not be written. `pending` counts trajectories whose batch answers are pending.
+    `fitted` counts verdicts by what the judge was fitted on. At the end, `unknown_keys` counts
+    unknown keys of the input, and `lessons` contains the parameters that models in other processes
+    rejected.
     """
 
     read: int = 0
@@ -87,7 +90,7 @@ class Tally(RunTally):
     lessons: list[str] = field(default_factory=list)
 
     def add(self, verdict: Verdict) -> None:
-        """Counts a verdict; the first reasons for being unscored are kept for showing."""
+        """Counts a verdict; the first reasons for unscored verdicts are stored for display."""
         if verdict.unscored is not None:
             self.unscored[verdict.unscored] += 1
             self.note(f"{verdict.id}: {verdict.unscored}: {verdict.reason}")
@@ -102,7 +105,7 @@ class Tally(RunTally):
 
     @property
     def made(self) -> int:
-        """Verdicts made by this run, unscored ones included."""
+        """Returns the number of verdicts made by this run, including unscored ones."""
         return self.succeeded + self.failed + sum(self.unscored.values())
 
 
@@ -117,23 +120,22 @@ async def score_async(
 
     Args:
         trajectories: A list or another iterable of `Trajectory`, or the path of a trajectory file.
-            Of a list, all are checked before the first is judged. Broken lines (`BadLine`) become
-            verdicts unscored with `input`.
-        judge: What `prill.judge(name, …)` or `prill.as_judge` makes.
-        concurrency: How many trajectories are judged at a time; None: as many as the judge's model
-            takes calls.
-        transcripts: A folder to keep what models were asked and answered; None: it is not kept.
+            All items of a list are checked before the first is judged. Invalid lines (`BadLine`)
+            become verdicts unscored with `input`.
+        judge: A judge from `prill.judge(name, …)` or `prill.as_judge`.
+        concurrency: The number of trajectories judged at the same time. None: the concurrency of
+            the judge's model.
+        transcripts: The folder for transcripts of the model calls. None: no transcripts.
 
     Returns:
-        The verdicts in the order of the trajectories, or of the lines of the file. What could not
-        be judged is unscored, with a reason; where the judge itself raised, with the name of the
-        exception, and its traceback is logged once.
+        The verdicts in the order of the trajectories or of the lines. Trajectories that could not
+        be judged are unscored, with a reason. If the judge raised an exception, the reason contains
+        its name, and its traceback is logged once.
 
     Raises:
-        InputError: A trajectory has a value of another type than its record says; the message names
-            the field.
-        UsageError: What is given is not a judge, or not trajectories.
-        EndpointError: The judge's model cannot be asked at all.
+        InputError: A trajectory has a value of the wrong type; the message names the field.
+        UsageError: An argument is not a judge, or not trajectories.
+        EndpointError: The judge's model cannot be used at all.
     """
     expect_judge(judge)
     at_once = concurrency or _concurrency(judge)
@@ -150,8 +152,8 @@ def score(
     concurrency: int | None = None,
     transcripts: str | os.PathLike[str] | None = None,
 ) -> Verdicts:
-    """Judges trajectories in memory, or those of one file, for scripts and notebooks:
-    `score_async`, waited for.
+    """Judges trajectories in memory, or those of one file; the synchronous form of
+    `score_async`.
     """
     expect_judge(judge)
     return wait_for(
@@ -160,10 +162,9 @@ def score(
 
 
 def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """The result of an asynchronous run, from a script or from a notebook where an event loop is
-    running already.
+    """Runs a coroutine and returns its result, also in a notebook with a running event loop.
 
-    An interrupt ends the run in both.
+    An interrupt cancels the coroutine in both cases.
     """
     try:
         asyncio.get_running_loop()
@@ -178,12 +179,12 @@ def wait_for(run: Callable[[], Coroutine[Any, Any, R]]) -> R:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         if task is not None:
             cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
-        if interrupted.is_set():  # before there was anything to cancel
+        if interrupted.is_set():  # the interrupt came before the task existed
             raise asyncio.CancelledError
         return await run()
 
     with ThreadPoolExecutor(1) as thread:
-        try:  # from the start: the interrupt may come before this thread waits
+        try:  # an interrupt may come before this thread waits
             return thread.submit(lambda: asyncio.run(cancellable())).result()
         except KeyboardInterrupt:
             interrupted.set()
@@ -204,15 +205,15 @@ async def score_stream(
     Args:
         trajectories: As for `score`.
         judge: As for `score`.
-        concurrency: How many trajectories are judged at a time; None: as many as the judge's model
-            takes calls.
-        transcripts: A folder to keep what models were asked and answered; None: it is not kept.
+        concurrency: The number of trajectories judged at the same time. None: the concurrency of
+            the judge's model.
+        transcripts: The folder for transcripts of the model calls. None: no transcripts.
 
     Yields:
         The verdicts, in the order in which they are ready.
 
     Raises:
-        InputError: As `score`; of other iterables than lists when the trajectory's turn comes.
+        InputError: As `score`; for iterables other than lists, when the trajectory is read.
         UsageError: As `score`.
         EndpointError: As `score`.
     """
@@ -233,7 +234,7 @@ def _items(trajectories: Iterable[Item] | str | os.PathLike[str]) -> Iterable[It
 
 
 class FileOptions(TypedDict, total=False):
-    """How `score_files` goes about it; its documentation says what each means."""
+    """The options of `score_files`, which documents them."""
 
     concurrency: int | None
     processes: int
@@ -254,29 +255,31 @@ async def score_files(
     progress: Callable[[Tally], None] = lambda tally: None,
     **options: Unpack[FileOptions],
 ) -> Tally:
-    """Judges trajectory files into a verdict file, and skips what it already holds.
+    """Judges trajectory files into a verdict file, and skips trajectories that it already contains.
 
-    Broken lines become verdicts unscored with `input`. A few trajectories more than `concurrency`
-    are prepared ahead; the model's own limit decides how many calls run.
+    Invalid lines become verdicts unscored with `input`. A few more trajectories than `concurrency`
+    are prepared in advance; the model's own limit determines how many calls run.
 
     Args:
         paths: Trajectory files, or folders of them; `-` is standard input.
         judge: The judge.
-        output: The verdict file. `-` is standard output, where nothing can be skipped.
-        stop: After it is set, no further trajectory is begun. None: all are.
-        progress: Called after every input; of several processes, soon after.
-        **options: `concurrency` (the most trajectories at a time; default: as many as the judge's
-            model takes calls), `processes` (how many processes judge, each a shard; the calls at
-            once and budgets are divided among them; default 1), `engine` (workers of a cluster that
-            judge instead, by name or made already; `prill.scoring.engines`), `limit` (the most
-            inputs to read, from the first on), `shard` (judge this share of them only;
-            `prill.merge_verdicts` merges shards), `resume` (keep the verdicts of the output;
-            default True; False: rename it to `.bak`), `retry_unscored` (judge unscored trajectories
-            of the output again) and `transcripts` (a folder for what models were asked and
-            answered; a failure to write it costs no verdict; default: none are kept).
+        output: The verdict file. `-` is standard output, where no trajectory can be skipped.
+        stop: An event that stops the run before the next trajectory. None: all trajectories are
+            judged.
+        progress: Called after every input; with several processes, shortly after.
+        **options: `concurrency` (the maximum number of trajectories at a time; default: the
+            concurrency of the judge's model), `processes` (the number of processes, each of which
+            judges a shard; concurrency and budgets are divided among them; default 1), `engine`
+            (workers of a cluster that judge instead, as a name or an object;
+            `prill.scoring.engines`), `limit` (the maximum number of inputs, counted from the
+            first), `shard` (judge only this shard; `prill.merge_verdicts` merges shards), `resume`
+            (keep the verdicts of the output; default True; False: rename the file to `.bak`),
+            `retry_unscored` (judge unscored trajectories of the output again) and `transcripts` (a
+            folder for transcripts of the model calls; if it cannot be written, verdicts are still
+            made; default: no transcripts).
 
     Returns:
-        How many trajectories succeeded, failed, were unscored and were skipped.
+        The number of trajectories that succeeded, failed, were unscored and were skipped.
 
     Raises:
         UsageError: No trajectory could be read, or the output is an input or holds something else.
@@ -289,7 +292,7 @@ async def score_files(
     with closing(TrajectoryReader(paths, options.get("limit"), options.get("shard"))) as reader:
         check_output(output, "verdicts", reader.paths, continued=resume)
         items = iter(reader)
-        # before the output is touched: raises when there is nothing to judge
+        # raises if there is nothing to judge, before the output is changed
         first = list(islice(items, 1))
         retry = options.get("retry_unscored", False)
         with (
@@ -315,7 +318,7 @@ async def score_files(
 def _engine(
     options: FileOptions, concurrency: int, output: str | os.PathLike[str]
 ) -> Engine | None:
-    """Who judges the shards of a run; None: this process judges all."""
+    """Returns the engine that judges the shards of a run; None: this process judges everything."""
     processes, engine = options.get("processes", 1), options.get("engine")
     if engine is None:
         return Processes(min(processes, concurrency)) if min(processes, concurrency) > 1 else None
@@ -330,7 +333,7 @@ def _engine(
 
 @dataclass(slots=True)
 class _FileRun:
-    """What is judged from files, and where that goes."""
+    """A run that judges files: its input and output."""
 
     evaluator: Evaluator
     log: VerdictLog | VerdictStream
@@ -341,7 +344,7 @@ class _FileRun:
     progress: Callable[[Tally], None]
 
     def take_up(self, *, resume: bool, is_sharded: bool) -> None:
-        """Takes what a run in shards has left that broke off."""
+        """Takes over the results of an interrupted run in shards."""
         assert isinstance(self.log, VerdictLog)
         shards = Shards(self.log.path, self.evaluator.info)
         if is_sharded or shards.is_there():
@@ -350,7 +353,7 @@ class _FileRun:
                 shards.end()
 
     async def judge(self, source: Iterable[tuple[str, Item]], concurrency: int) -> None:
-        """Judges here."""
+        """Judges in this process."""
 
         def is_done(place: str, id: str, key: KeyMade) -> bool:
             if id != place:
@@ -378,7 +381,7 @@ class _FileRun:
     async def judge_shards(
         self, engine: Engine, output: str | os.PathLike[str], concurrency: int, options: FileOptions
     ) -> None:
-        """Has shards judged, and gathers them."""
+        """Runs the shards on an engine and collects their results."""
         tally, info = self.tally, self.evaluator.info
         run = ShardedRun(
             engine, self.evaluator, f"judge {info.name!r}", Shards(output, info), self.stop
@@ -410,7 +413,7 @@ class _FileRun:
             tally.unknown_keys.update(end.unknown)
             tally.lessons = list(dict.fromkeys([*tally.lessons, *end.lessons]))
 
-        self.reader.unknown.clear()  # shards count them
+        self.reader.unknown.clear()  # the shards count them
         await run.work_off(work, gather, note, skipped, streams=streams)
 
     def _shard_work(
@@ -453,7 +456,7 @@ async def _stream(
 ) -> AsyncGenerator[tuple[int, Verdict]]:
     ready: asyncio.Queue[tuple[int, Verdict] | None] = asyncio.Queue()
     stop, faults = asyncio.Event(), JudgeFaults()
-    # Verdicts that nobody takes hold up the judging: the input is read only as far as needed.
+    # Backpressure: the input is read only as fast as the verdicts are consumed.
     room, held = asyncio.Semaphore(2 * concurrency), 0
 
     async def judge(trajectory: Trajectory) -> Verdict:
@@ -478,7 +481,7 @@ async def _stream(
     running = asyncio.create_task(run())
     try:
         while (entry := await ready.get()) is not None:
-            if held:  # broken lines are not judged
+            if held:  # invalid lines are not judged
                 held -= 1
                 room.release()
             yield entry
@@ -490,8 +493,10 @@ async def _stream(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`trajectories` would be judged, `done` have their verdict already, `problems` say what cannot
-    be used, and why.
+    """A dry run's result.
+
+    `trajectories` would be judged, `done` already have a verdict, and `problems` are the inputs
+    that cannot be used, with the reasons.
     """
 
     trajectories: int
@@ -507,8 +512,9 @@ def plan_files(
     keys: Mapping[str, str] | None = None,
     shard: Shard | None = None,
 ) -> Plan:
-    """The plan for some trajectory files, or a shard. `keys` maps ids to keys of verdicts that need
-    not be made again.
+    """Plans a run on trajectory files, or on a shard of them.
+
+    `keys` maps ids to keys of existing verdicts that stay valid.
     """
     count, done, problems, usage = 0, 0, [], Usage()
     with closing(TrajectoryReader(paths, limit, shard)) as reader:
@@ -527,9 +533,7 @@ def plan_files(
 
 
 def lasting_keys(path: str | os.PathLike[str], *, retry_unscored: bool) -> dict[str, str]:
-    """Id and key of the verdicts in a file that a run into it would leave as they are; empty when
-    there is no file.
-    """
+    """Returns id and key of a file's verdicts that a run would keep; empty if there is no file."""
     if (
         is_stdout(path)
         or is_stream(path)

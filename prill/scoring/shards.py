@@ -1,10 +1,10 @@
-"""Shards of a long run: what each process judges, and how the results are gathered.
+"""Shards of a long run: the work of each process, and how the results are collected.
 
-A shard is a run of its own over the same input files. It takes every N-th line, passes over what
-the output holds already, and writes its records to a file of its own, of the same kind as the
-output, in a folder beside that. Whoever takes the place of a process that died resumes its shard,
-so nothing is judged twice. The run reads the shards as they grow, and appends what they hold to the
-output; what a run that broke off has left is gathered by the next one.
+A shard is a run of its own over the same input files. It judges every N-th line, skips what the
+output already contains, and writes to its own file, of the same kind as the output, in a folder
+next to it. A process that replaces a dead one resumes its shard, so nothing is judged twice. The
+run reads the shard files while they grow and appends their records to the output. Records left by
+an interrupted run are collected by the next one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from prill.temporary.folders import TempFolder
 from prill.transcripts.files import TranscriptLog, read_transcripts
 from prill.types import EvaluatorInfo, Usage, Verdict
 
-# What pickle raises for what cannot be pickled, or be made again from a pickle.
+# Exceptions of pickle for objects that cannot be pickled or unpickled.
 UNPICKLABLE = (
     pickle.PickleError,
     TypeError,
@@ -52,15 +52,13 @@ UNPICKLABLE = (
 )
 _FORMAT = "prill shards 1"
 _MANIFEST, _STOP, _SKIPPED = "manifest.json", "stop", ".skipped"
-_STOP_EVERY = 0.5  # seconds between two looks for the file that says stop
-_GATHER_EVERY = 0.2  # seconds between two looks at what shards hold
-_TELL_EVERY = 256  # trajectories that are passed over between two times that a shard tells how many
+_STOP_EVERY = 0.5  # seconds between checks for the stop file
+_GATHER_EVERY = 0.2  # seconds between reads of the shard files
+_TELL_EVERY = 256  # a shard reports its number of skipped trajectories at this interval
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """A judge or a captioner, pickled, and the files of those modules of it that are no part of any
-    package.
-    """
+    """A pickled judge or captioner, and the files of its modules that belong to no package."""
 
     name: str
     pickled: bytes
@@ -68,7 +66,7 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A worker's input: shard, judge or captioner, and pictures."""
+    """A worker's input: shard, judge or captioner, and images."""
 
     number: int
     count: int
@@ -77,7 +75,7 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def shard(self) -> Shard:
-        """The shard; its number is from 1."""
+        """Returns the shard; its number starts at 1."""
         return Shard(self.number + 1, self.count)
 
 
@@ -85,9 +83,9 @@ class Part(msgspec.Struct, frozen=True):
 class Ended:
     """The result of a shard besides its file.
 
-    `skipped` needed no work, `pending` have no answer yet, `unknown` counts keys that no record
-    has; `unreadable`: problems of pictures; `dropped`: names of lines that could not be read before
-    and now can; `error`: what ends the run, pickled.
+    `skipped` counts trajectories that needed no work, `pending` those with pending answers, and
+    `unknown` unknown keys. `unreadable` are problems of images. `dropped` are names of lines that
+    were unreadable before and are readable now. `error` is the pickled exception that ends the run.
     """
 
     number: int
@@ -102,14 +100,16 @@ class Ended:
     error: bytes = b""
 
     def fail(self, error: Exception, folder: str) -> None:
-        """Notes what ends the run, and lets no worker begin anything more."""
+        """Stores the exception that ends the run, and stops all workers from starting further
+        items.
+        """
         self.error = pickle.dumps(error)
         _stop(folder)
 
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """What the shards of a folder are of."""
+    """The judge or captioner that the shards of a folder belong to."""
 
     maker: EvaluatorInfo | str
     output: str
@@ -118,17 +118,17 @@ class _Manifest:
 
 
 def read_part(data: bytes) -> Part:
-    """The part that a worker is given."""
+    """Decodes a worker's input."""
     return msgspec.msgpack.decode(data, type=Part)
 
 
 def failed(part: bytes, error: PrillError) -> bytes:
-    """The result of a shard that no worker could finish."""
+    """Returns the result of a shard that no worker could finish."""
     return msgspec.msgpack.encode(Ended(read_part(part).number, error=pickle.dumps(error)))
 
 
 def pack(thing: Any, name: str, packing: Packing) -> Setup:
-    """The judge, or the captioner, for one shard. Raises UsageError for what cannot be pickled."""
+    """Pickles the judge or captioner for one shard. Raises UsageError if it cannot be pickled."""
     try:
         with packing_for(packing):
             return Setup(
@@ -140,8 +140,10 @@ def pack(thing: Any, name: str, packing: Packing) -> Setup:
 
 @lru_cache(4)
 def unpacked(setup: Setup) -> Any:
-    """What was packed: made once in each worker, so that its shards share connections and limits.
-    Raises UsageError.
+    """Unpickles a judge or captioner.
+
+    This happens once per worker, so that its shards share connections and limits. Raises
+    UsageError.
     """
     try:
         for file in setup.files:
@@ -160,9 +162,7 @@ def _unfit(name: str, problem: str) -> UsageError:
 
 
 class Shards:
-    """The folder of a run's shards, beside its output; of an output that goes through a pipe, a
-    temporary one.
-    """
+    """The folder of a run's shards, next to its output; for a pipe, a temporary folder."""
 
     def __init__(self, output: str | os.PathLike[str], maker: EvaluatorInfo | str) -> None:
         self._temporary = (
@@ -175,9 +175,10 @@ class Shards:
         self._manifest = _Manifest(maker, target.name)
 
     def left_over(self, *, resume: bool = True) -> list[Path]:
-        """The shards that an earlier run has left; without `resume` they get the ending `.bak`.
+        """Returns the shards that an earlier run left; without `resume`, they are renamed to
+        `.bak`.
 
-        Raises UsageError when they are of another judge, or nothing of ours.
+        Raises UsageError if they belong to another judge, or if the folder has other content.
         """
         if not self.folder.exists() or self._is_remains():
             return []
@@ -190,7 +191,7 @@ class Shards:
             there = msgspec.json.decode((self.folder / _MANIFEST).read_bytes(), type=_Manifest)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UsageError(
-                f"{self.folder}: is in the way, and no folder of shards; move it, or choose "
+                f"{self.folder}: is in the way and is not a folder of shards; move it, or choose "
                 "another output"
             ) from None
         if there.maker != self._manifest.maker:
@@ -202,14 +203,16 @@ class Shards:
         return sorted(shard for shard in self.folder.glob("*.jsonl") if shard.stat().st_size)
 
     def is_there(self) -> bool:
-        """Whether a run of ours has left a folder. What else has that name is in the way of runs in
-        shards alone.
+        """Returns whether an earlier run left a folder.
+
+        Other files of that name only prevent runs in shards.
         """
         return (self.folder / _MANIFEST).exists()
 
     def _is_remains(self) -> bool:
-        """Whether a run was killed while it made the folder, or removed it: no manifest, and no
-        shard.
+        """Returns whether a run was killed while creating or removing the folder.
+
+        The folder then contains neither a manifest nor a shard.
         """
         names = (
             [file.name for file in self.folder.iterdir()] if self.folder.is_dir() else ["a file"]
@@ -219,25 +222,25 @@ class Shards:
         )
 
     def begin(self) -> None:
-        """An empty folder."""
+        """Creates an empty folder."""
         self._clear()
         self.folder.mkdir(parents=True)
         write_output(self.folder / _MANIFEST, msgspec.json.encode(self._manifest) + b"\n")
 
     def stop(self) -> None:
-        """Lets all workers begin nothing more."""
+        """Stops all workers from starting further items."""
         _stop(self.folder)
 
     def end(self) -> None:
-        """Removes the folder."""
+        """Deletes the folder."""
         self._clear()
         if self._temporary is not None:
             self._temporary.close()
             self._temporary = None
 
     def _clear(self) -> None:
-        """Removes what says whose the folder is last: where this is cut short, the next run goes
-        on.
+        """Deletes the folder's content, with the manifest last, so that the next run can continue
+        an interrupted deletion.
         """
         if self.folder.exists():
             for name in {file.name for file in self.folder.iterdir()} - {_MANIFEST}:
@@ -255,13 +258,13 @@ def _stop(folder: str | os.PathLike[str]) -> None:
 
 
 def shard_path(folder: str | os.PathLike[str], number: int) -> Path:
-    """The file of a shard, from 0."""
+    """Returns the file of a shard, numbered from 0."""
     return Path(folder) / f"{number:06}.jsonl"
 
 
 class StopFile:
-    """An event that the run sets for all of its workers; setting it here is for this worker
-    alone.
+    """An event that the run sets for all workers; setting it in a worker only affects that
+    worker.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -270,13 +273,13 @@ class StopFile:
         self._looked = 0.0
 
     def is_set(self) -> bool:
-        """Whether nothing more is to be begun."""
+        """Returns whether no further items should be started."""
         if not self._is_set and time.monotonic() - self._looked > _STOP_EVERY:
             self._is_set, self._looked = os.path.exists(self._path), time.monotonic()
         return self._is_set
 
     def set(self) -> None:
-        """Begins nothing more in this shard."""
+        """Stops this shard from starting further items."""
         self._is_set = True
 
 
@@ -288,26 +291,28 @@ class _Growing:
         self._end = 0
 
     def lines(self) -> Iterator[bytes]:
-        """The whole lines that it has got since this was asked before."""
+        """Yields the complete lines that were added since the last call."""
         with suppress(FileNotFoundError), self.path.open("rb") as file:
             file.seek(self._end)
             for line in file:
-                if not line.endswith(b"\n"):  # somebody is writing it, or died while he did
+                if not line.endswith(
+                    b"\n"
+                ):  # an unfinished line: its writer is still writing, or has died
                     return
                 self._end += len(line)
                 yield line
 
     def skipped(self) -> int:
-        """How many trajectories the worker says that it has passed over."""
+        """Returns the worker's reported number of skipped trajectories."""
         try:
             return int(self.path.with_suffix(_SKIPPED).read_text())
-        except (OSError, ValueError):  # it is written just now
+        except (OSError, ValueError):  # it is being written
             return 0
 
 
 class _Known:
-    """What need not be judged: ids and keys of the output's verdicts, and of those of the shard, in
-    a temporary database.
+    """Ids and keys of the existing verdicts of the output and the shard, in a temporary
+    database.
     """
 
     def __init__(self, output: str | None, shard: Path, *, retry_unscored: bool) -> None:
@@ -334,8 +339,8 @@ class _Known:
             self._database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", rows)
 
     def find(self, id: str) -> tuple[str, bool]:
-        """The key of its verdict, and whether the shard holds it; without a verdict an empty
-        key.
+        """Returns the key of an id's verdict (or an empty text), and whether the shard contains
+        it.
         """
         if self._is_empty:
             return "", False
@@ -343,7 +348,7 @@ class _Known:
         return ("", False) if row is None else (row[0], bool(row[1]))
 
     def close(self) -> None:
-        """Drops the temporary database."""
+        """Deletes the temporary database."""
         self._database.close()
 
 
@@ -358,8 +363,9 @@ _entry = msgspec.json.Decoder(_Entry).decode
 
 @dataclass(frozen=True, slots=True)
 class JudgeShard:
-    """What a worker does: it judges its shard of some files. `streams` says where pipes among them
-    are saved; `output` is the verdict file that is there already.
+    """The work of a worker that judges its shard of some files.
+
+    `streams` maps pipes among them to saved copies. `output` is the existing verdict file.
     """
 
     folder: str
@@ -374,7 +380,7 @@ class JudgeShard:
     transcripts: str | None
 
     async def __call__(self, part: bytes) -> bytes:
-        """Judges what neither the output nor the shard's file holds."""
+        """Judges the trajectories that neither the output nor the shard's file contains."""
         todo = read_part(part)
         ended = Ended(todo.number)
         try:
@@ -385,7 +391,7 @@ class JudgeShard:
             await self._judge(todo, ended)
         except PrillError as error:
             ended.fail(error, self.folder)
-        except asyncio.CancelledError:  # the judge did that itself
+        except asyncio.CancelledError:  # the judge raised it
             ended.fail(
                 RuntimeError("the judge was cancelled while it was at a trajectory"), self.folder
             )
@@ -432,12 +438,13 @@ class JudgeShard:
 def gather_left_over(
     log: VerdictLog, shards: Shards, calls: TranscriptLog | None, *, resume: bool
 ) -> None:
-    """Takes into the log what a run in shards has left that broke off. Raises UsageError as
-    `Shards.left_over` does.
+    """Appends the results of an interrupted run in shards to the log.
+
+    Raises UsageError as `Shards.left_over` does.
     """
     for shard in shards.left_over(resume=resume):
         folder = shard.with_suffix("")
-        # of an older version: now they go to their folder at once
+        # written by an older version; transcripts now go directly to their folder
         if calls is not None and folder.exists():
             for transcript in read_transcripts(folder):
                 calls.append(transcript)
@@ -447,14 +454,14 @@ def gather_left_over(
 
 
 def take_once(log: VerdictLog, record: Logged) -> None:
-    """Appends what was left over, unless the run that broke off had gathered it."""
+    """Appends a left-over record, unless the interrupted run had already collected it."""
     if log.lasting_key(record.id) != record.key:
         log.append(record)
 
 
 @dataclass(slots=True)
 class ShardedRun:
-    """A run whose shards are judged, or captioned, by the workers of an engine."""
+    """A run whose shards are judged or captioned by the workers of an engine."""
 
     engine: Engine
     thing: Any
@@ -471,12 +478,12 @@ class ShardedRun:
         pictures: Sequence[str] | None = None,
         streams: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Has all shards done, or as much as is begun before `stop` is set.
+        """Runs all shards, or those that are started before `stop` is set.
 
-        `gather` gets each line of a shard soon after it was written, `skipped` the number of
-        trajectories passed over, `note` what came of each shard. What workers have finished is
-        gathered also where this raises: what a worker raised is raised here when the others have
-        ended. The engine is closed in the end.
+        `gather` is called with each line of a shard soon after it was written, `skipped` with the
+        number of skipped trajectories, and `note` with the result of each shard. If a worker
+        raises, the exception is raised here after the other workers have ended, and finished
+        records are still collected. The engine is closed at the end.
         """
         shards, files, ended = self.shards, list[_Growing](), Counter[int]()
         shards.begin()
@@ -526,14 +533,14 @@ class ShardedRun:
     async def _ends(
         self, work: Work, make_parts: Callable[[int], Sequence[bytes]]
     ) -> AsyncGenerator[Ended | None]:
-        """What came of each shard, as it ends; None every now and then."""
+        """Yields the result of each shard when it ends, and None at regular intervals."""
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
         executor, is_over, engine = ThreadPoolExecutor(1), threading.Event(), self.engine
 
         def run() -> None:
             workers = engine.start()
             if is_over.is_set():
-                engine.close()  # given up while it started: there was nothing to close yet
+                engine.close()  # cancelled during the start: nothing to close yet
             elif not self.stop.is_set():
                 for done in engine.run(work, make_parts(workers)):
                     loop.call_soon_threadsafe(queue.put_nowait, done)
@@ -566,6 +573,6 @@ class ShardedRun:
         finally:
             passing_on.cancel()
             is_over.set()
-            running.cancel()  # where it still runs, its end is told to nobody
+            running.cancel()  # if it is still running, its result is discarded
             engine.close()
             executor.shutdown(wait=False)

@@ -13,19 +13,19 @@ from prill.locks import lock_file, lock_if_free
 
 
 class TempFolder:
-    """Below the system's folder for temporary files; its name begins with `prefix`. Gone after
-    `close`.
+    """A folder in the system's temporary folder, deleted by `close`; its name begins with
+    `prefix`.
     """
 
     def __init__(self, prefix: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        # Locked before it has its name: nobody ever finds it free while the owner lives, nor longer
-        # than that.
+        # The lock file is locked before it is renamed, so that it is locked exactly as long as the
+        # owner lives.
         self._lock = lock_file(self.path / "lock.new", mode=0o600)
         (self.path / "lock.new").rename(self.path / "lock")
 
     def close(self) -> None:
-        """Removes it with everything in it; once only."""
+        """Deletes the folder with its content; only once."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.abandon()
 
@@ -35,15 +35,13 @@ class TempFolder:
 
 
 def abandoned(prefix: str) -> list[Path]:
-    """Folders of owners that may be dead: `taken_over` tells."""
+    """Returns folders whose owners may be dead; `taken_over` verifies it."""
     return [lock.parent for lock in Path(tempfile.gettempdir()).glob(f"{prefix}*/lock")]
 
 
 @contextmanager
 def taken_over(folder: Path) -> Iterator[bool]:
-    """Whether its owner is dead and nobody else clears up; if so, nobody else will during the
-    block.
-    """
+    """Yields whether the owner is dead and this process may clean up; if so, locks the folder."""
     try:
         lock = lock_if_free(folder / "lock", os.O_RDWR)
     except OSError:
@@ -58,7 +56,7 @@ def taken_over(folder: Path) -> Iterator[bool]:
 
 
 def remove_abandoned(prefix: str) -> None:
-    """Removes the folders whose owners are dead."""
+    """Deletes the folders whose owners are dead."""
     for folder in abandoned(prefix):
         with taken_over(folder) as free:
             if free:

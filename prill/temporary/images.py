@@ -26,22 +26,22 @@ _ENDINGS = {
 
 
 class MemoryImage:
-    """A file that is removed with the last reference to this object, or with the process.
+    """A temporary image file, deleted with the last reference to this object or with the process.
 
-    Its name is the hash of its bytes, so that records of equal images are equal whichever process
-    made them. A forked child sees the files of its parent while the parent keeps them; what is
-    pickled carries the bytes.
+    Its name is the hash of its bytes, so records of equal images are equal in all processes. A
+    forked child can read its parent's files as long as the parent keeps them. Pickling includes the
+    bytes.
     """
 
     __slots__ = ("__weakref__", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        # then the whole folder goes
+        # at exit, the whole folder is deleted
         weakref.finalize(self, _remove, path, os.getpid()).atexit = False
 
     def read(self) -> bytes | str:
-        """The bytes, or the path where somebody has removed the file."""
+        """Returns the bytes, or the path if the file was deleted by another program."""
         try:
             with open(self.path, "rb") as file:
                 return file.read()
@@ -57,10 +57,10 @@ _by_path: weakref.WeakValueDictionary[str, MemoryImage] = weakref.WeakValueDicti
 
 
 def image_file(source: Source) -> tuple[str, MemoryImage | None]:
-    """The path of a screenshot, and what keeps its file when it came as bytes or as a PIL image.
+    """Returns the path of a screenshot, and the owner of its file for bytes or a PIL image.
 
-    Bytes are not looked at: whoever uses the image finds out whether they are one. Raises TypeError
-    for anything else, and ValueError for a PIL image that cannot be encoded.
+    Bytes are not checked here, but when the image is used. Raises TypeError for other types, and
+    ValueError for a PIL image that cannot be encoded.
     """
     if isinstance(source, str):
         return source, _by_path.get(source)
@@ -71,12 +71,12 @@ def image_file(source: Source) -> tuple[str, MemoryImage | None]:
 
 
 def in_memory(path: str) -> bool:
-    """Whether this is the file of an image that was handed over in memory: it will be removed."""
+    """Returns whether the path is that of an in-memory image, whose file will be deleted."""
     return path in _by_path
 
 
 def image_name(data: bytes) -> str:
-    """A file name made from an encoded image: 16 digits of its SHA-256, and the ending of its
+    """Returns a file name for an encoded image: 16 digits of its SHA-256, and the extension of its
     format.
     """
     return _digest(data)[:16] + next(
@@ -85,7 +85,9 @@ def image_name(data: bytes) -> str:
 
 
 def _png(picture: object) -> bytes:
-    """Without loss. The lightest compression: the others take several times as long."""
+    """Encodes a picture as PNG at the lowest compression level; higher levels are several times
+    slower.
+    """
     import io
 
     from PIL import Image
@@ -112,24 +114,24 @@ def _kept(data: bytes) -> MemoryImage:
     digest = _digest(data)
     with _lock:
         if (image := _by_digest.get(digest)) is None:
-            # Each file has a folder of its own: removing one can never meet the next of the same
-            # name.
+            # Each file has its own folder, so that deleting it cannot affect a later file of the
+            # same name.
             path = os.path.join(_own_folder(), str(next(_numbers)), image_name(data))
             try:
                 os.mkdir(os.path.dirname(path))
                 with open(path, "wb") as file:
                     file.write(data)
             except OSError:
-                _remove(path, os.getpid())  # a full disk leaves half a file
+                _remove(path, os.getpid())  # a full disk leaves an incomplete file
                 raise
             image = _by_digest[digest] = _by_path[path] = MemoryImage(path)
     return image
 
 
 def _own_folder() -> str:
-    """This process's folder; the first call also clears up after processes that were killed."""
+    """Returns this process's folder; the first call also deletes folders of killed processes."""
     global _folder
-    # Systems clear old folders for temporary files away, also from under a long run.
+    # Operating systems delete old temporary folders, even during a long run.
     if _folder is None or not _folder.path.exists():
         import atexit
 
@@ -156,7 +158,7 @@ def _remove(path: str, owner: int) -> None:
 
 
 def _begin_again() -> None:
-    """In a forked child: the folder and the lock are the parent's."""
+    """Resets the state in a forked child, because folder and lock belong to the parent."""
     global _lock, _folder, _by_digest
     _lock, _folder, _by_digest = threading.Lock(), None, weakref.WeakValueDictionary()
 

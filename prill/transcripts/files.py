@@ -1,7 +1,7 @@
-"""A transcripts folder: one gzip JSON Lines file per run, readable while it is written.
+"""Transcripts folder: one gzip JSON Lines file per run, readable while it is written.
 
-Every record is flushed as it is written, so a run that is killed loses nothing of what was
-recorded; the next one begins a file of its own, and nothing has to be mended.
+Every record is flushed when it is written, so a killed run loses no recorded calls. The next run
+starts a new file, so nothing has to be repaired.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from prill.types import Verdict
 
 _log = logging.getLogger("prill.transcripts")
 _PARTS = "calls-*.jsonl.gz"
-# Most of a request repeats the one before it: more effort makes the file hardly smaller.
+# Requests mostly repeat the previous one, so higher compression levels save little.
 _LEVEL = 2
 _decoder = msgspec.json.Decoder(Transcript)
 
 
 def transcript_folder(verdicts: str | os.PathLike[str]) -> Path:
-    """Gives the default folder of the transcripts of a verdict file.
+    """Returns the default transcripts folder of a verdict file.
 
     Args:
         verdicts: The verdict file.
@@ -47,11 +47,11 @@ def transcript_folder(verdicts: str | os.PathLike[str]) -> Path:
 def read_transcripts(folder: str | os.PathLike[str]) -> Iterator[Transcript]:
     """Reads the transcripts of a folder, oldest first.
 
-    A trajectory that was judged again has several transcripts: the last one counts. The incomplete
-    last record of a killed run is left out; so is, with a warning, the rest of a damaged file.
+    A trajectory that was judged again has several transcripts; the last one counts. The incomplete
+    last record of a killed run is skipped. The rest of a damaged file is skipped with a warning.
 
     Args:
-        folder: The folder. One that does not exist has no transcripts.
+        folder: The folder. A missing folder counts as empty.
 
     Yields:
         The transcripts, with absolute paths of images.
@@ -67,7 +67,7 @@ def read_transcript(folder: str | os.PathLike[str], verdict: Verdict) -> Transcr
         verdict: The verdict.
 
     Returns:
-        The newest such transcript; None where the folder has none.
+        The newest matching transcript, or None.
     """
     beginning = encode(Transcript(verdict.id, verdict.key, ())).removesuffix(b"]}\n")
     latest = None
@@ -77,12 +77,14 @@ def read_transcript(folder: str | os.PathLike[str], verdict: Verdict) -> Transcr
 
 
 class TranscriptLog(Closing):
-    """Writes transcripts. The folder and the file appear with the first one. `lost` counts those
+    """Writes transcripts to a folder.
+
+    The folder and the file are created with the first transcript. `lost` counts the transcripts
     that could not be written.
 
     Args:
         folder: The folder.
-        resume: Continue what is in the folder. False: rename it to `.bak`.
+        resume: Keep the existing transcripts. False: rename the folder to `.bak`.
 
     Raises:
         UsageError: The path is not a folder.
@@ -95,15 +97,16 @@ class TranscriptLog(Closing):
         self._packer = zlib.compressobj()
         if os.path.exists(self.folder) and not self.folder.is_dir():
             raise UsageError(
-                f"{self.folder}: is no folder; transcripts need one", parameters=("transcripts",)
+                f"{self.folder}: not a folder; transcripts need one", parameters=("transcripts",)
             )
         if not resume:
             for part in self.folder.glob(_PARTS):
                 part.replace(part.with_name(part.name + ".bak"))
 
     def append(self, transcript: Transcript) -> None:
-        """Writes a transcript, which survives the process from then on. A failure is logged once,
-        and costs no verdict.
+        """Writes a transcript to disk.
+
+        A failure is logged once and does not affect verdicts.
 
         Args:
             transcript: The transcript.
@@ -119,10 +122,10 @@ class TranscriptLog(Closing):
             self.lost += 1
 
     def close(self) -> None:
-        """Ends the file."""
+        """Closes the file."""
         if self._file < 0:
             return
-        # all records are there; what is missing is the end mark, which nobody needs
+        # all records are complete; only the optional end marker is missing
         with suppress(OSError):
             os.write(self._file, self._packer.flush())
             os.fsync(self._file)
@@ -136,7 +139,7 @@ class TranscriptLog(Closing):
                 self._file, self._packer.compress(line) + self._packer.flush(zlib.Z_SYNC_FLUSH)
             )
         except OSError:
-            # What comes later would be packed by what is missing here: it goes into another file.
+            # Later data would depend on the missing data, so a new file is started.
             with suppress(OSError):
                 if not os.fstat(self._file).st_size:
                     self._part.unlink()
@@ -175,7 +178,7 @@ def _read(folder: Path, beginning: bytes = b"") -> Iterator[Transcript]:
                         lambda path: _absolute(root, path),
                     )
         except InputError as error:
-            # that one is a run that was killed: its records are all read
+            # EOFError means a killed run, whose records were all read
             if not isinstance(error.__cause__, EOFError):
                 _log.warning("%s", error)
 

@@ -410,7 +410,8 @@ def test_workers_are_as_many_as_have_place(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     assert found == [8, 2, 4, 9]
     with pytest.raises(
-        UsageError, match="no place for a worker of 1 cores and 3 GPUs: Ray has 8 cores and 2 GPUs"
+        UsageError,
+        match="no resources for a worker with 1 cores and 3 GPUs: Ray has 8 cores and 2 GPUs",
     ):
         ray_tasks.start(RaySpec(gpus=3))
 
@@ -524,9 +525,7 @@ async def test_lost_ray_keeps_what_was_judged(
     fake_ray(tmp_path / "fake", that, monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path, out = write(tmp_path / "t.jsonl", list(range(1000, 1300))), tmp_path / "v.jsonl"
-    with pytest.raises(
-        PrillError, match=f"^Ray {said}.* same command goes on where this run ended$"
-    ) as lost:
+    with pytest.raises(PrillError, match=f"^Ray {said}.* same command again to resume$") as lost:
         await score_files([path], judge, out, engine="ray")
     logs = [log for log in tmp_path.glob("prill-ray-*.log") if str(log) in str(lost.value)]
     assert [written in log.read_text() for log in logs if written] == ([True] if written else [])

@@ -140,7 +140,7 @@ async def test_dead_environment_is_set_aside(tmp_path: Path) -> None:
 async def test_run_ends_without_environments(tmp_path: Path) -> None:
     with pytest.raises(
         EnvironmentFailedError,
-        match="no environment is left that works; the last one said: the phone is gone",
+        match="all environments failed; last error: the phone is gone",
     ):
         await record(Pool([Counter(dead=True), Counter(dead=True)]), episodes(*names(20)), tmp_path)
     assert {t.error for t in recorded(tmp_path)} <= {"the phone is gone"}
@@ -150,7 +150,7 @@ async def test_no_beginnings_end_the_run(tmp_path: Path) -> None:
     pool = Pool([Counter(dead=True) for _ in range(3)], patience=1000)
     with pytest.raises(
         EnvironmentFailedError,
-        match=r"no episode could begin for .* in a row; the last: the phone is gone",
+        match=r"no episode could begin for .* in a row; last error: the phone is gone",
     ):
         await asyncio.wait_for(
             record(pool, episodes(*names(100_000)), tmp_path, oracle=Counter.grade, patience=0.05),
@@ -294,7 +294,7 @@ async def test_blind_oracle_leaves_undecided(fault: str, tmp_path: Path) -> None
         "breaks": "the page is gone",
         "has no model": "no answer",
     }[fault]
-    assert (label.success, label.note) == (None, f"the oracle could not look: {why}")
+    assert (label.success, label.note) == (None, f"the oracle failed: {why}")
 
 
 async def test_stop_in_oracle_keeps_last_step(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ async def test_odd_verdict_is_one_clear_error(
     path, out = write(tmp_path / "t.jsonl", [2, number]), tmp_path / "v.jsonl"
     with pytest.raises(
         UsageError,
-        match=rf"the judge 'parity' gave no sound verdict for 't1' \({said}\); it is to give a",
+        match=rf"the judge 'parity' returned an invalid verdict for 't1' \({said}\); return a",
     ):
         await score_files([path], judge, out, processes=processes, concurrency=2)
     assert out.read_bytes().count(b"\n") <= 1

@@ -256,5 +256,5 @@ def test_score_keeps_transcripts_on_wish(tmp_path: Path) -> None:
 
 def test_file_in_place_of_folder_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", 1)
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="not a folder"):
         score(path, judge(), transcripts=path)

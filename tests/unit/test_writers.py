@@ -110,7 +110,7 @@ def test_a_missing_image_is_named_with_the_nearest(place: str, tmp_path: Path) -
 def test_ids_that_come_again_are_named(tmp_path: Path) -> None:
     elsewhere = picture(tmp_path / "elsewhere/s.png")
     items = [trajectory(id, elsewhere) for id in ("a", "b", "b", "c", "a", "b")]
-    with pytest.raises(UsageError, match=r"ids come again: 'b', 'a'$"):
+    with pytest.raises(UsageError, match=r"duplicate ids: 'b', 'a'$"):
         prill.write_trajectories(tmp_path / "out/t.jsonl", items)
     assert names(tmp_path) == ["elsewhere/s.png"]
     twice = [LabelRecord(id=str(i % 12), success=True) for i in range(24)]
@@ -171,7 +171,7 @@ def test_an_error_leaves_older_copies(tmp_path: Path) -> None:
     elsewhere = picture(tmp_path / "elsewhere/s.png")
     prill.write_trajectories(tmp_path / "out/t.jsonl", [trajectory("a", elsewhere)])
     before = names(tmp_path)
-    with pytest.raises(UsageError, match="again"):
+    with pytest.raises(UsageError, match="duplicate ids"):
         prill.write_trajectories(tmp_path / "out/u.jsonl", [trajectory("a", elsewhere)] * 2)
     assert names(tmp_path) == before
 
@@ -215,6 +215,6 @@ def test_a_copy_is_named_by_its_content(tmp_path: Path) -> None:
     one, other = picture(tmp_path / "a.PNG"), picture(tmp_path / "b.png")
     copies = {copy_image(path, tmp_path / "images") for path in (one, other)}
     assert len(copies) == 1
-    with pytest.raises(InputError, match="it is no file"):
+    with pytest.raises(InputError, match="it is not a file"):
         copy_image(str(tmp_path), tmp_path / "images")
     assert names(tmp_path / "images") == [next(iter(copies)).name]

@@ -1,1 +1,1 @@
-"""A model in this process, through transformers."""
+"""A transformers model in this process."""

@@ -1,7 +1,8 @@
-"""Likelihoods of given answers under a small model, without generation.
+"""Computes likelihoods of given answers under a small model, without generation.
 
-All answers to a question stand behind it in one sequence. A mask keeps them apart, and each begins
-at the place after the question, so the model reads the question once and no answer sees another.
+All answers to a question follow it in one sequence. A mask separates them, and each answer has the
+positions directly after the question. The model therefore reads the question only once, and no
+answer attends to another.
 """
 
 from __future__ import annotations
@@ -27,28 +28,29 @@ from prill.models.local.weights import DTYPES, check_adapter, libraries, load
 from prill.models.replies import excerpt
 from prill.protocols import Message
 
-_loading = threading.Lock()  # who comes second waits, and loads nothing
+_loading = threading.Lock()  # a second caller waits and then uses the loaded model
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question as tokens, and its answers, each with the token that ends a turn."""
+    """A tokenised question and its answers, each with the end-of-turn token."""
 
     asked: list[int]
     answers: list[list[int]]
 
     @property
     def length(self) -> int:
-        """Tokens of the whole sequence: what an answer ends with is predicted, never read."""
+        """Returns the tokens of the whole sequence; final tokens of answers are predicted, not
+        read.
+        """
         return len(self.asked) + sum(len(answer) - 1 for answer in self.answers)
 
 
 class Chooser:
-    """A loaded model that weighs answers. Questions that wait at the same time are answered
-    together, `batch` at most.
+    """A loaded model that scores given answers.
 
-    Together with others, a question gets the same answer up to rounding: 0.00001 in float32, some
-    tenths in bfloat16.
+    Concurrent questions are processed together, at most `batch` at a time. Batching changes results
+    only by rounding: 0.00001 in float32, some tenths in bfloat16.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, batch: int = 1) -> None:
@@ -57,8 +59,9 @@ class Chooser:
         self._working: asyncio.Task[None] | None = None
 
     async def weigh(self, messages: Sequence[Message], answers: Sequence[str]) -> list[float]:
-        """The log-probability of each answer with the end of its turn. Raises
-        ContextTooLongError.
+        """Returns the log-probability of each answer, including its end of turn.
+
+        Raises ContextTooLongError.
         """
         question = self._question(messages, answers)
         future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
@@ -70,7 +73,7 @@ class Chooser:
     async def _work(self) -> None:
         while self._waiting:
             taken = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
-            # given up meanwhile
+            # drop cancelled questions
             taken = [(question, future) for question, future in taken if not future.done()]
             if not taken:
                 continue
@@ -79,7 +82,7 @@ class Chooser:
             for i, (_, future) in enumerate(taken):
                 if future.done():
                     continue
-                # whatever it is, those who wait are told, and the next may fit
+                # any exception is passed to the waiting callers; the next batch may succeed
                 if isinstance(outcome, BaseException):
                     problem = EndpointError(
                         f"the local model cannot be used: {excerpt(str(outcome), 300)}"
@@ -135,8 +138,10 @@ class Chooser:
     def _sums(
         self, hidden: Any, question: _Question, spots: Sequence[Sequence[int]]
     ) -> list[float]:
-        """The words of the vocabulary are weighed only where an answer stands: most of the work of
-        a small model.
+        """Returns the answers' log-probabilities; logits are computed only at the positions of
+        answers.
+
+        In a small model, computing the logits is most of the work.
         """
         first = len(question.asked) - 1
         logs = self._model.lm_head(hidden[first : question.length]).float().log_softmax(-1)
@@ -147,8 +152,8 @@ class Chooser:
 
 
 def _laid_out(question: _Question, ids: Any, places: Any, seen: Any) -> list[list[int]]:
-    """Writes a question and its answers into a row; gives for each answer the places that predict
-    its tokens.
+    """Writes a question and its answers into a row; returns the positions that predict each
+    answer's tokens.
     """
     torch = importlib.import_module("torch")
     n = len(question.asked)
@@ -164,7 +169,7 @@ def _laid_out(question: _Question, ids: Any, places: Any, seen: Any) -> list[lis
         seen[at:end, at:end] = torch.ones(end - at, end - at, dtype=torch.bool).tril()
         spots.append([n - 1, *range(at, end)])
         at = end
-    seen[at:, 0] = True  # what fills the row up has to see something, or its softmax is of nothing
+    seen[at:, 0] = True  # padding must attend to something, or its softmax is undefined
     return spots
 
 
@@ -177,9 +182,9 @@ def load_chooser(
     threads: int | None = None,
     batch: int = 1,
 ) -> Chooser:
-    """The chooser of a model, shared by all who ask for the same one; the last two stay loaded.
+    """Loads the chooser of a model; callers share it, and the last two stay loaded.
 
-    `model` is `embedded` or a folder, `adapter` a folder that PEFT wrote, which is merged into it.
+    `model` is `embedded` or a folder. `adapter` is a PEFT folder, which is merged into the model.
     Raises UsageError, MissingExtraError, EndpointError.
     """
     with _loading:
@@ -208,7 +213,7 @@ def _loaded(
         torch.set_num_threads(threads)
     transformers.utils.logging.disable_progress_bar()
     with warnings.catch_warnings():
-        # what peft and transformers say of each other
+        # warnings of peft and transformers about each other's versions
         warnings.simplefilter("ignore", FutureWarning)
         loaded = load(folder, device, dtype, None if adapter is None else Path(adapter))
     if (
@@ -222,10 +227,10 @@ def _loaded(
 
 
 class _Choosers:
-    """Those that stay loaded."""
+    """The choosers that stay loaded."""
 
     def free(self) -> None:
-        """Forgets them; the next `load_chooser` loads again."""
+        """Releases them; the next `load_chooser` loads the model again."""
         with _loading:
             _loaded.cache_clear()
 
@@ -235,9 +240,7 @@ hold(_choosers)
 
 
 def weights_hash(folder: str | os.PathLike[str]) -> str:
-    """`sha256:` and the hash of an adapter's weights and settings; `missing` where the folder has
-    none.
-    """
+    """Returns `sha256:` and the hash of an adapter's weights and settings, or `missing`."""
     digest = hashlib.sha256()
     files = [file for file in sorted(Path(folder).glob("adapter_*")) if file.is_file()]
     for file in files:

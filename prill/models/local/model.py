@@ -1,7 +1,7 @@
 """A transformers model in this process: text and images in, one reply out.
 
-`prill.models.local.weights` loads and generates, and blocks; `LocalModel` does so in a thread of
-its own, many calls at a time, and keeps the protocol of models.
+`prill.models.local.weights` loads and generates synchronously. `LocalModel` runs it in a separate
+thread, in batches, and implements the `LanguageModel` protocol.
 """
 
 from __future__ import annotations
@@ -57,17 +57,14 @@ from prill.types import Usage
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-# Tokens of a batch, prompts and answers, filled up to one length: 4 GB of keys and values for a
-# model of Qwen2.5-VL-7B's shape (28 layers x 4 heads x 128 numbers x 2, two bytes each: 57 kB a
-# token).
+# Tokens of a batch, prompts and answers, including padding: 4 GB of KV cache for a model of
+# Qwen2.5-VL-7B's shape (28 layers x 4 heads x 128 numbers x 2, two bytes each: 57 kB a token).
 BATCH_TOKENS = 65_536
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A call that waits for its turn. `begin` is to be called when that has come; the answer goes
-    to `future`.
-    """
+    """A queued call. `begin` is called when it starts, and `future` receives the answer."""
 
     prepare: Callable[[Weights], Prepared]
     begin: Callable[[], None]
@@ -76,9 +73,7 @@ class _Waiting:
 
 
 class _Desk:
-    """Answers calls in a thread of its own: the one that has waited longest, with those of about
-    its length.
-    """
+    """Answers calls in one thread, in batches: the oldest call with others of similar length."""
 
     def __init__(self, load: Callable[[], Weights], batch: int) -> None:
         self._load, self._batch = load, batch
@@ -89,9 +84,7 @@ class _Desk:
         hold(self)
 
     def free(self) -> None:
-        """Lets go of the weights once what is being answered is done; the next call loads them
-        again.
-        """
+        """Releases the weights after the running batch; the next call loads them again."""
         if self._weights is not None:
             self._worker.submit(self._drop).result()
 
@@ -99,20 +92,22 @@ class _Desk:
         self._weights = None
 
     def put(self, call: _Waiting) -> None:
-        """Has a call answered when its turn comes."""
+        """Queues a call."""
         with self._lock:
             self._waiting.append(call)
-        # as often as there are calls: what comes too late finds none waiting
+        # once per call; a run that finds no waiting call does nothing
         self._worker.submit(self._serve)
 
     def window(self, path: Path) -> Future[int | None]:
-        """The window of the model in a folder. Read in the thread that loads: transformers is
-        imported by one at a time.
+        """Returns the context window of the model in a folder.
+
+        It is read in the loading thread, because transformers must not be imported by two threads
+        at once.
         """
         return self._worker.submit(read_window, path)
 
     def _serve(self) -> None:
-        """Answers one batch. Whatever happens, nobody waits for ever."""
+        """Answers one batch. Whatever happens, every call in it gets a result."""
         batch: list[_Waiting] = []
         try:
             self._weights = self._weights or self._load()
@@ -124,15 +119,15 @@ class _Desk:
                 _settle(call, outcome)
         finally:
             if (error := sys.exc_info()[1]) is not None:
-                if not batch:  # a model that cannot be loaded answers nobody
+                if not batch:  # a model that cannot be loaded fails all calls
                     with self._lock:
                         batch, self._waiting = self._waiting, []
                 for call in batch:
                     _settle(call, error)
 
     def _next(self, weights: Weights) -> list[_Waiting]:
-        """The calls of the next batch, which wait no longer; those that cannot be prepared are told
-        so.
+        """Takes the calls of the next batch from the queue; calls that cannot be prepared get their
+        error.
         """
         with self._lock:
             waiting = self._waiting[: 2 * self._batch]
@@ -158,7 +153,7 @@ class _Desk:
 
 
 def _of_a_length(calls: Sequence[_Waiting], most: int) -> list[_Waiting]:
-    """The first call, and those nearest to it in length, as far as a batch has room."""
+    """Returns the first call and those nearest in length, up to the batch limit."""
     sizes = {id(call): call.prepared.size for call in calls if call.prepared is not None}
     batch: list[_Waiting] = []
     for call in sorted(
@@ -172,9 +167,7 @@ def _of_a_length(calls: Sequence[_Waiting], most: int) -> list[_Waiting]:
 
 
 def _settle(call: _Waiting, outcome: Generation | BaseException) -> None:
-    """Gives a call its answer, or the reason why there is none; one that is settled already stays
-    so.
-    """
+    """Passes the answer or the error to a call, unless it already has a result."""
     if call.future.done():
         return
     if isinstance(outcome, BaseException):
@@ -184,21 +177,22 @@ def _settle(call: _Waiting, outcome: Generation | BaseException) -> None:
 
 
 class LocalModel:
-    """A transformers model in this process, loaded with the first call. Calls that wait are
-    answered together, in a thread of their own.
+    """A transformers model in this process, loaded with the first call.
 
-    Nothing is downloaded, and no code of the folder is run. The form of an answer is asked for in
-    words and validated; nothing forces the model to keep to it. Replies cost nothing and are not
-    kept. An answer is the same whatever it is answered together with, but for rounding. `top_k`:
-    the data collection of arXiv 2404.06474 draws from 100. Default device: cuda where there is one,
-    else cpu. Default dtype: bfloat16 on a GPU, float32 on a CPU.
+    Queued calls are answered in batches, in a separate thread.
+
+    Nothing is downloaded, and no code from the folder is run. The answer's format is requested in
+    the prompt and validated, but not enforced by constrained decoding. Replies cost nothing and are
+    not cached. Batching changes an answer only by rounding. `top_k`: the data collection of arXiv
+    2404.06474 samples from 100. The default device is cuda if available, else cpu. The default
+    dtype is bfloat16 on a GPU, float32 on a CPU.
 
     Args:
-        path: A folder that `save_pretrained` wrote, or `embedded`: the bundled model, as
-            `prill train` adapts it.
+        path: A folder written by `save_pretrained`, or `embedded`: the bundled model, as adapted by
+            `prill train`.
 
     Raises:
-        UsageError: The folder holds no model, or the dtype is not known.
+        UsageError: The folder contains no model, or the dtype is unknown.
     """
 
     def __init__(
@@ -235,13 +229,13 @@ class LocalModel:
         self._encode = ImageEncoder(max_pixels, image_format)
         self._sampling = sampling_options(temperature, top_p, top_k, repetition_penalty)
         self._limits: Limits | None = None
-        self._desk = self._new_desk()  # samples share it
+        self._desk = self._new_desk()  # shared by the copies from `sampled`
 
     def _new_desk(self) -> _Desk:
         return _Desk(partial(load, self.path, self._device, self._dtype, self.adapter), self.batch)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: the settings; weights are loaded again there."""
+        """Pickles the settings only; weights are loaded again in the other process."""
         return {key: value for key, value in vars(self).items() if key != "_desk"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -250,8 +244,8 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        """`local/` and the names of the folders, and how it is asked where that is not at
-        temperature 0 and as files are.
+        """Returns `local/` and the folders' names, with sampling and image settings other than the
+        defaults.
         """
         tuned = "" if self.adapter is None else f"+{self.adapter.resolve().name}"
         seen = f" (image format {self._encode.image_format})" if self._encode.image_format else ""
@@ -259,28 +253,34 @@ class LocalModel:
 
     @property
     def concurrency(self) -> int:
-        """Maximum concurrent calls: one batch that runs and one that fills up."""
+        """Returns the maximum number of concurrent calls: one running batch and one that is being
+        filled.
+        """
         return 2 * self.batch
 
     @property
     def max_pixels(self) -> int:
-        """Larger images are scaled down to this many pixels, which bounds their tokens."""
+        """Returns the number of pixels that larger images are scaled down to, which bounds their
+        tokens.
+        """
         return self._encode.max_pixels
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
-        """The same model at a sampling temperature; weights and thread are shared."""
+        """Returns the same model at a sampling temperature; weights and thread are shared."""
         other = copy.copy(self)
         other._sampling = self._sampling.drawn(temperature, seed, limits)
         return other
 
     def __copy__(self) -> Self:
-        """A sample of this process: unlike one that travels, it shares the desk."""
+        """Copies the model within this process; unlike a pickled copy, it shares the worker
+        thread.
+        """
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         return other
 
     async def limits(self) -> Limits:
-        """Limits of one request by the model folder, without loading it."""
+        """Returns the limits of one request from the model folder, without loading the model."""
         if self._limits is None:
             self._limits = Limits(window=await asyncio.wrap_future(self._desk.window(self.path)))
         return self._limits
@@ -293,8 +293,9 @@ class LocalModel:
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """One answer; see `prill.protocols.LanguageModel`. An answer that is cut is asked for once
-        more at twice the length.
+        """Requests one answer; see `prill.protocols.LanguageModel`.
+
+        A truncated answer is requested once more with twice the length.
         """
         code = call_code(
             part for message in messages for part in message.parts if isinstance(part, str)
@@ -323,9 +324,7 @@ class LocalModel:
     async def _in_turn(
         self, request: Sequence[Message], max_tokens: int, alternatives: int
     ) -> Generation:
-        """What is generated when the turn of this call comes. A call that is given up stops
-        generating at its next token.
-        """
+        """Queues the call and returns its generation. A cancelled call stops at its next token."""
         stop = threading.Event()
 
         def prepare(weights: Weights) -> Prepared:
@@ -360,7 +359,7 @@ class LocalModel:
             note(call)
 
     def _turns(self, request: Sequence[Message]) -> list[dict[str, Any]]:
-        """The messages in the form of chat templates."""
+        """Returns the messages in the format of chat templates."""
         rows = []
         for message in request:
             parts: list[dict[str, Any]] = []
@@ -373,7 +372,7 @@ class LocalModel:
         return rows
 
     def _picture(self, path: str) -> Picture:
-        """The picture exactly as an endpoint would be sent it."""
+        """Returns the image exactly as it would be sent to an endpoint."""
         from PIL import Image as Pictures
 
         data = base64.b64decode(self._encode(path).url.partition(b",")[2])

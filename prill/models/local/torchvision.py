@@ -1,8 +1,8 @@
-"""Makes the usual torchvision wheel importable beside a CPU-only torch.
+"""Makes the standard torchvision wheel importable with a CPU-only torch.
 
-Its own operators cannot be loaded there, and its import fails over two of them
-(`operator torchvision::nms does not exist`), which takes transformers with it. Nothing of prill
-calls them, so that they are declared is enough.
+Its compiled operators cannot be loaded there. Its import then fails on two missing operators
+(`operator torchvision::nms does not exist`), and so does the import of transformers. prill never
+calls these operators, so it is enough to declare them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import threading
 from typing import Any
 
 _declaring = threading.Lock()
-_declared: list[Any] = []  # the declarations last as long as this object
+_declared: list[Any] = []  # keeps the declarations alive
 
 
 def mend_torchvision() -> None:
-    """To be called before transformers or peft is imported. Does nothing where torchvision is
-    absent or works.
+    """Declares torchvision's missing operators; call it before importing transformers or peft.
+
+    Does nothing if torchvision is missing or works.
     """
     torch = importlib.import_module("torch")
     with _declaring:

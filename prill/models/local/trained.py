@@ -1,4 +1,4 @@
-"""Checks that a folder holds a model, and one whose training has finished."""
+"""Checks that a folder contains a model, and that its training has finished."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 
 from prill.errors import UsageError
 
-# Settings, data and figures of a training, and whether it has ended.
+# The record of a training: settings, data, metrics, and whether it has finished.
 RECORD, FORMAT = "training.json", "prill training"
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a training; None where there is none. Raises UsageError for one that cannot be
-    read.
-    """
+    """Reads the record of a training, or returns None. Raises UsageError if it is unreadable."""
     path = folder / RECORD
     try:
         record = json.loads(path.read_bytes())
@@ -34,8 +32,9 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def expect_model(folder: Path, name: object = None) -> None:
-    """Raises UsageError where the folder, shown as `name`, holds no model, or one whose training
-    has not ended.
+    """Raises UsageError if the folder contains no model, or one whose training has not finished.
+
+    `name` is the folder's name in the message.
     """
     if not (folder / "config.json").is_file():
         raise UsageError(
@@ -45,9 +44,7 @@ def expect_model(folder: Path, name: object = None) -> None:
 
 
 def expect_trained(folder: Path) -> None:
-    """Raises UsageError where `prill train` has not finished these weights. Folders of other origin
-    pass.
-    """
+    """Raises UsageError if `prill train` has not finished these weights. Other folders pass."""
     record = read_record(folder)
     if (
         record is not None

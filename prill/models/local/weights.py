@@ -1,9 +1,8 @@
 """Loads a model's weights from a folder and runs batched generation.
 
-What is left of a call when its turn comes is a `Prepared` call: its tokens and pictures, and how
-its answer is to be drawn. The calls of a batch are filled up on the left to one length. Each is
-drawn by itself, with its own seed and limits, and ends by itself, so that an answer does not depend
-on which calls it shared a batch with, but for rounding.
+A `Prepared` call contains its tokens, images and sampling parameters. The calls of a batch are
+left-padded to one length. Each call is sampled independently, with its own seed and limits, and
+stops independently, so that batching changes an answer only by rounding.
 """
 
 from __future__ import annotations
@@ -44,10 +43,9 @@ _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What one call generated: the text, tokens read and written, whether it ended by itself, and
-    the seconds it took.
+    """The output of one call: text, token counts, whether it ended by itself, and the seconds.
 
-    `tokens` are there where log-probabilities were asked for.
+    `tokens` is set if log-probabilities were requested.
     """
 
     text: str
@@ -60,10 +58,10 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One call as the model reads it. `alternatives`: how many likely tokens to note at each place;
-    0: no log-probabilities.
+    """One tokenised call.
 
-    `room` is what the model's window leaves of `max_tokens`.
+    `alternatives`: the number of top tokens to record at each position; 0: no log-probabilities.
+    `room` is the part of `max_tokens` that fits the model's window.
     """
 
     inputs: Mapping[str, Any]
@@ -77,15 +75,13 @@ class Prepared:
 
     @property
     def size(self) -> int:
-        """The most tokens that it will have been."""
+        """Returns the maximum number of tokens of prompt and answer."""
         return self.prompt_tokens + self.room
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A loaded model with what prepares its input: a processor with images, or a tokenizer
-    without.
-    """
+    """A loaded model with its processor (for images) or tokenizer."""
 
     model: Any
     reader: Any
@@ -93,12 +89,12 @@ class Weights:
 
     @property
     def has_encoder(self) -> bool:
-        """Tells whether this is an encoder-decoder model such as T5."""
+        """Returns whether this is an encoder-decoder model such as T5."""
         return bool(self.model.config.is_encoder_decoder)
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer."""
+        """Returns the tokenizer."""
         return getattr(self.reader, "tokenizer", self.reader)
 
     def prepare(
@@ -111,9 +107,7 @@ class Weights:
         timeout: float,
         stop: threading.Event,
     ) -> Prepared:
-        """A call with chat turns as templates take them. Raises ContextTooLongError,
-        EndpointError.
-        """
+        """Tokenises a call with chat turns. Raises ContextTooLongError, EndpointError."""
         if not self.sees:
             turns = [{**turn, "content": _words(turn["content"])} for turn in turns]
         with model_failures():
@@ -135,7 +129,8 @@ class Weights:
             raise ContextTooLongError(
                 f"the request has {length} tokens, and the model's window {window}", tokens=length
             )
-        # A decoder of its own begins with one token, and has the whole window for the answer.
+        # An encoder-decoder model's decoder starts with one token, so the whole window is available
+        # for the answer.
         room = (
             max_tokens
             if window is None
@@ -146,16 +141,16 @@ class Weights:
         )
 
     def generate(self, calls: Sequence[Prepared]) -> list[Generation | PrillError]:
-        """An answer to each call, or why there is none. Calls whose pictures do not fit together
-        are answered one by one.
+        """Returns an answer or an error for each call.
 
-        Raises EndpointError where the model cannot be used at all.
+        Calls whose images cannot be batched are answered one by one. Raises EndpointError if the
+        model cannot be used at all.
         """
         if len(calls) > 1 and not _alike(calls):
             return [outcome for call in calls for outcome in self.generate([call])]
         try:
             return self._generate(calls)
-        except ContextTooLongError as error:  # of the device's memory
+        except ContextTooLongError as error:  # out of device memory
             if len(calls) == 1:
                 return [error]
         half = len(calls) // 2
@@ -167,9 +162,7 @@ class Weights:
         width = 1 if self.has_encoder else max(call.prompt_tokens for call in calls)
 
         def ended(ids: Any, scores: Any, **rest: Any) -> Any:
-            """Of each call, whether it has all its tokens, is out of time, or is no longer
-            wanted.
-            """
+            """Returns for each call whether it is complete, timed out, or cancelled."""
             written, seconds = ids.shape[1] - width, time.monotonic() - start
             over = [
                 written >= call.room or seconds > call.timeout or call.stop.is_set()
@@ -193,7 +186,7 @@ class Weights:
             out = self.model.generate(
                 **inputs,
                 max_new_tokens=max(call.room for call in calls),
-                do_sample=False,  # `draw` draws
+                do_sample=False,  # `draw` samples
                 temperature=None,
                 top_p=None,
                 top_k=None,
@@ -212,7 +205,7 @@ class Weights:
     def _outcome(
         self, call: Prepared, row: list[int], ends: set[int], noted: list[_Place], seconds: float
     ) -> Generation | PrillError:
-        """What a row of the batch is: an answer as far as its end, or a failure."""
+        """Converts a row of the batch to an answer, up to its end, or an error."""
         length = next((i + 1 for i, token in enumerate(row) if token in ends), None)
         finished = length is not None and length <= call.room
         if not finished and seconds > call.timeout:
@@ -238,8 +231,9 @@ class Weights:
         return Generation(text, call.prompt_tokens, len(kept), finished, seconds, tokens)
 
     def _spell(self, token: int) -> str:
-        """The text of one token; some tokenizers mark its leading space, and drop it when the token
-        stands alone.
+        """Returns the text of one token.
+
+        Some tokenizers mark a token's leading space, and drop it when the token is decoded alone.
         """
         text = str(self.tokenizer.decode([token]))
         piece = self.tokenizer.convert_ids_to_tokens(token)
@@ -248,8 +242,8 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A token that was drawn, with its log-probability before limits and temperature, and the
-    likeliest at its place.
+    """A generated token with its log-probability before sampling limits and temperature, and the
+    top tokens at its position.
     """
 
     token: int
@@ -259,14 +253,12 @@ class _Place:
 
 @dataclass(slots=True)
 class _Draw:
-    """Chooses the next token of each call by its own sampling: the likeliest, or one drawn with the
-    call's own numbers.
+    """Chooses the next token of each call with its own sampling parameters and random numbers.
 
-    `said`: the last tokens before the answer that count as said, of each call; `width`: all tokens
-    before it.
-
-    To transformers, which takes the likeliest, all others become impossible. A draw adds Gumbel
-    noise to log-probabilities and takes the highest, which draws by these (Gumbel 1954).
+    `said`: how many of the last prompt tokens count for the repetition penalty, per call. `width`:
+    the number of tokens before the answer. All tokens but the chosen one are masked for
+    transformers, which selects greedily. Sampling adds Gumbel noise to the log-probabilities and
+    takes the maximum, which samples from the distribution (Gumbel 1954).
     """
 
     calls: Sequence[Prepared]
@@ -299,12 +291,12 @@ class _Draw:
         return torch.full_like(scores, -math.inf).scatter_(1, chosen[:, None], 0.0)
 
     def _drawn(self, i: int, ids: Any, scores: Any) -> Any:
-        """The next token of one call, after the tokens `ids` of its prompt and answer."""
+        """Returns the next token of one call, after the tokens `ids` of its prompt and answer."""
         torch = importlib.import_module("torch")
         sampling = self.calls[i].sampling
         penalty = sampling.limits.get("repetition_penalty", 1.0)
-        # as CTRL has it (arXiv 1909.05858, section 4.1), with the sign that transformers and vLLM
-        # mind
+        # the repetition penalty of CTRL (arXiv 1909.05858, section 4.1), with the sign handling of
+        # transformers and vLLM
         if penalty != 1.0:
             said = scores[ids]
             scores = scores.scatter(0, ids, torch.where(said < 0, said * penalty, said / penalty))
@@ -315,7 +307,7 @@ class _Draw:
             scores = scores.masked_fill(scores < scores.topk(top_k).values[-1], -math.inf)
         if (top_p := sampling.limits.get("top_p", 1.0)) < 1.0:
             likely, order = scores.softmax(-1).sort(descending=True)
-            beyond = likely.cumsum(-1) - likely >= top_p  # never the likeliest
+            beyond = likely.cumsum(-1) - likely >= top_p  # never excludes the most likely token
             scores = scores.masked_fill(
                 torch.zeros_like(beyond).scatter(0, order, beyond), -math.inf
             )
@@ -326,7 +318,7 @@ class _Draw:
 
 
 def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None = None) -> Weights:
-    """The model in a folder, ready to answer. Raises MissingExtraError, EndpointError."""
+    """Loads the model in a folder. Raises MissingExtraError, EndpointError."""
     torch, transformers = libraries()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
@@ -354,7 +346,7 @@ def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None
 
 
 def libraries(extra: str = "local") -> tuple[Any, Any]:
-    """Torch and transformers. Raises MissingExtraError, which names the extra."""
+    """Imports torch and transformers. Raises MissingExtraError, which names the extra."""
     try:
         mend_torchvision()
         return importlib.import_module("torch"), importlib.import_module("transformers")
@@ -363,12 +355,11 @@ def libraries(extra: str = "local") -> tuple[Any, Any]:
 
 
 def read_window(path: Path) -> int | None:
-    """Tokens of request and reply together for the model in a folder, whose weights are not loaded;
-    None where nothing says.
+    """Returns the context window of the model in a folder, without loading its weights, or None.
 
-    It is what the model has places for, or what its tokenizer was made for, if that is less. For an
-    encoder the tokenizer has no say: T5's says 512, and its relative places have no end. Raises
-    MissingExtraError, EndpointError.
+    It is the smaller of the model's number of positions and the tokenizer's maximum length. For
+    encoder-decoder models, the tokenizer's value is ignored: T5's says 512, but its relative
+    positions are unbounded. Raises MissingExtraError, EndpointError.
     """
     _, transformers = libraries()
     with model_failures(f"{path}: the model cannot be loaded"):
@@ -380,15 +371,16 @@ def read_window(path: Path) -> int | None:
         says = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8")).get(
             "model_max_length"
         )
-        # Tokenizers that know no end say 10 to the power of 30.
+        # Tokenizers without a limit report 10 to the power of 30.
         if isinstance(says, int) and 0 < says < 10**9 and not config.is_encoder_decoder:
             windows.append(says)
     return min(windows, default=None)
 
 
 def _places(config: Any) -> int | None:
-    """How many tokens a model has places for; None where they have no end. YaRN (arXiv 2309.00071)
-    multiplies them.
+    """Returns a model's number of positions; None if it is unbounded.
+
+    YaRN (arXiv 2309.00071) multiplies it.
     """
     text = config.get_text_config()
     places: int | None = getattr(text, "max_position_embeddings", None)
@@ -400,8 +392,8 @@ def _places(config: Any) -> int | None:
 
 
 def check_adapter(adapter: Path) -> None:
-    """Raises UsageError where a folder holds no adapter of PEFT, one whose training has not ended,
-    or a changed one.
+    """Raises UsageError if a folder contains no PEFT adapter, an unfinished one, or a changed
+    one.
     """
     file = adapter / "adapter_config.json"
     Checksums(adapter).check()
@@ -418,13 +410,13 @@ def check_adapter(adapter: Path) -> None:
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
         raise UsageError(f"{file}: no description of an adapter (peft_type is missing)")
     expect_trained(adapter)
-    # PEFT would import the module that `megatron_core` names
+    # PEFT would import the module named by `megatron_core`
     if config.get("megatron_config") is not None:
         raise UsageError(
             f"{file}: megatron_config: adapters of Megatron are not read, as they name code to "
             "import"
         )
-    # PEFT would look for them on the network
+    # PEFT would otherwise download the weights
     if not any((adapter / name).is_file() for name in _ADAPTER_WEIGHTS):
         raise UsageError(
             f"{adapter}: the weights of the adapter are missing ({_ADAPTER_WEIGHTS[0]})"
@@ -432,7 +424,7 @@ def check_adapter(adapter: Path) -> None:
 
 
 def _adapted(model: Any, adapter: Path) -> Any:
-    """The model with an adapter's weights added to its own."""
+    """Returns the model with an adapter's weights added."""
     try:
         peft = importlib.import_module("peft")
     except ImportError:
@@ -442,8 +434,8 @@ def _adapted(model: Any, adapter: Path) -> Any:
 
 
 def _alike(calls: Sequence[Prepared]) -> bool:
-    """Whether what the calls have beside their tokens, such as pictures, has equal shapes but for
-    how many there are.
+    """Returns whether the calls' other inputs, such as images, have equal shapes except in
+    number.
     """
     shapes: dict[str, set[tuple[int, ...]]] = {}
     for call in calls:
@@ -454,13 +446,15 @@ def _alike(calls: Sequence[Prepared]) -> bool:
 
 
 def _by_token(call: Prepared, value: Any) -> bool:
-    """Whether a tensor has a value for each token of the call."""
+    """Returns whether a tensor has one value per token of the call."""
     return tuple(value.shape) == (1, call.prompt_tokens)
 
 
 def _together(calls: Sequence[Prepared], padding: int, *, left: bool) -> dict[str, Any]:
-    """The inputs of several calls as those of one batch: what goes by token is filled up on the
-    left, or on the right for an encoder, which counts places from there; the rest is put in a row.
+    """Combines the inputs of several calls into a batch.
+
+    Inputs per token are padded on the left, or on the right for an encoder, which counts positions
+    from the start. Other inputs are concatenated.
     """
     torch = importlib.import_module("torch")
     width = max(call.prompt_tokens for call in calls)
@@ -488,14 +482,15 @@ def _words(parts: Sequence[Mapping[str, str]]) -> str:
 
 
 def one_text(turns: Sequence[str]) -> str:
-    """The prompt of a model without a chat template: turns separated by a blank line."""
+    """Returns the prompt for a model without a chat template: turns separated by a blank line."""
     return "\n\n".join(turns)
 
 
 @contextmanager
 def model_failures(problem: str = "the local model cannot be used") -> Iterator[None]:
-    """Turns what torch, transformers and chat templates raise into our errors, which begin with the
-    problem.
+    """Converts exceptions of torch, transformers and chat templates to prill's errors.
+
+    The message begins with `problem`.
     """
     torch, jinja2 = (importlib.import_module(name) for name in ("torch", "jinja2"))
     try:
@@ -511,7 +506,7 @@ def model_failures(problem: str = "the local model cannot be used") -> Iterator[
 
 
 def library_errors() -> tuple[type[Exception], ...]:
-    """Exceptions of transformers, PEFT and safetensors for damaged files."""
+    """Returns the exceptions of transformers, PEFT and safetensors for damaged files."""
     damaged: type[Exception] = importlib.import_module("safetensors").SafetensorError
     contradictory: type[Exception] = importlib.import_module(
         "huggingface_hub.errors"
@@ -521,11 +516,13 @@ def library_errors() -> tuple[type[Exception], ...]:
 
 
 def error_cause(error: BaseException) -> str:
-    """The cause of one of `library_errors`, for users."""
-    # transformers hides what failed behind "could not import module"
+    """Returns the cause of one of the `library_errors` as text for users."""
+    # transformers wraps the original error in "could not import module"
     while error.__cause__ is not None:
         error = error.__cause__
-    if "trust_remote_code" in str(error):  # it advises to set what is no option here
+    if "trust_remote_code" in str(
+        error
+    ):  # the message recommends an option that prill does not offer
         return "it brings Python code of its own, which is not run"
     if isinstance(error, pickle.UnpicklingError):
         return "its weights are a pickle of other things than tensors, which is not read"
@@ -533,8 +530,8 @@ def error_cause(error: BaseException) -> str:
 
 
 def folder_hash(folder: Path) -> str:
-    """Twelve digits that stand for the weights in a folder, so that two of one name are told apart;
-    `missing` without any.
+    """Returns a 12-digit hash of a folder's weights, which distinguishes models of one name; or
+    `missing`.
     """
     digest, found = hashlib.sha256(), False
     for file in sorted(

@@ -178,7 +178,7 @@ def test_no_working_phone_ends_the_run(
     with FakeAdb(()) as adb:
         done = prill("rollout", "android", *words, "--adb-port", adb.port, "-o", tmp_path / "out")
     assert done.returncode == 4
-    assert "no environment is left that works; the last one said: no" in done.stderr
+    assert "all environments failed; last error: no" in done.stderr
     assert all(t.error for t in recorded(tmp_path / "out"))
 
 

@@ -337,7 +337,7 @@ async def test_partial_output_is_taken_up(folder: Path, server: MockServer, tmp_
         folder, judge(server), tmp_path / "v.jsonl", answers=[part], say=said.append
     )
     assert (first.succeeded, first.pending) == (2, COUNT - 2)
-    assert ["out.jsonl:3: no answer of a batch" in words for words in said] == [True]
+    assert ["out.jsonl:3: not a batch answer" in words for words in said] == [True]
     whole = written_lines(tmp_path / "out.jsonl", lines[::-1])
     second = await collect(folder, judge(server), tmp_path / "v.jsonl", answers=[whole])
     assert (second.succeeded, second.pending, second.skipped) == (COUNT - 2, 0, 2)

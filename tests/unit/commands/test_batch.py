@@ -161,7 +161,7 @@ def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_
         (("write", "t.jsonl", "-o", "b", "--judge", "always-fail"), "asks no model at an endpoint"),
         (
             ("write", "t.jsonl", "-o", ".", "--judge", "vlm", "--model", "m"),
-            "holds something else than a batch",
+            "contains files that are not a batch",
         ),
         (
             ("write", "-", "-o", "b", "--judge", "vlm", "--model", "m"),
@@ -187,7 +187,7 @@ def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_
             "File name too long",
         ),
         (("submit", "nowhere"), "nowhere: No such file"),
-        (("collect", ".", "-o", "v.jsonl"), "is no folder of a batch"),
+        (("collect", ".", "-o", "v.jsonl"), "not a batch folder"),
     ],
 )
 def test_misuse_of_batch_is_one_error(
@@ -208,11 +208,11 @@ def test_misuse_of_batch_is_one_error(
     [
         (
             lambda record: None,
-            "batch.json: no description of a batch (Expected `object`, got `null`)",
+            "batch.json: not a valid batch description (Expected `object`, got `null`)",
         ),
         (
             lambda record: record | {"secret": 5},
-            "batch.json: no description of a batch (Expected `str`, got `int` - at `$.secret`)",
+            "batch.json: not a valid batch description (Expected `str`, got `int` - at `$.secret`)",
         ),
         (
             lambda record: record | {"judge": changed(record, "judge", name=["x"])},

@@ -309,7 +309,7 @@ def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path
     bad = prill(
         "score", attempts, "-o", tmp_path / "x.jsonl", *words, "--prompt", tmp_path / "bad.md"
     )
-    assert (bad.returncode, "has no place for actions" in bad.stderr) == (2, True), bad.stderr
+    assert (bad.returncode, "has no placeholder actions" in bad.stderr) == (2, True), bad.stderr
     assert prill("judges", "self-report", "--prompt").returncode == 2
 
 

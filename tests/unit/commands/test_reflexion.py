@@ -123,7 +123,7 @@ def test_report_needs_only_the_folder(prill: Prill, tmp_path: Path) -> None:
     for left in ("whole", "killed"):
         if left == "killed":
             (tmp_path / "out" / "results.json").unlink()
-            assert "results.json: is gone" in prill("report", "out", "-o", "page.html").stderr
+            assert "results.json: is missing" in prill("report", "out", "-o", "page.html").stderr
             (tmp_path / "out" / "checksums.jsonl").unlink()
         done = prill("report", "out", "-o", "page.html")
         assert (done.returncode, done.stderr) == (

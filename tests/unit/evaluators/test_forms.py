@@ -104,7 +104,7 @@ async def test_stated_number_is_the_score(settings: dict[str, bool]) -> None:
 )
 def test_only_whole_percents_are_read(text: str, number: str | None) -> None:
     if number is None:
-        with pytest.raises(UnparsableError, match="whole number from 0 to 100"):
+        with pytest.raises(UnparsableError, match="integer from 0 to 100"):
             STATED_STATUS.parse(text)
     else:
         assert STATED_STATUS.parse(text)["probability"] == number

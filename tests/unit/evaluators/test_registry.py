@@ -302,7 +302,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (PROMPT.replace("{{ goal }}", ""), "has no place for goal"),
+        (PROMPT.replace("{{ goal }}", ""), "has no placeholder goal"),
         (PROMPT + "{{ frames }}", "unknown name frames"),
         (PROMPT.replace("# user", ""), "has the headings `# system` and `# user`"),
     ],

@@ -111,11 +111,11 @@ def test_counts_of_what_is_gone_are_told(tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines[:3]))
     with pytest.raises(
         UsageError,
-        match=r"labels.jsonl: has changed: it had 4 lines .* and has 3 lines .*prill accept",
+        match=r"labels.jsonl: has changed: it had 4 lines .* and now has 3 lines .*prill accept",
     ):
         list(read_labels(path))
     path.unlink()
-    with pytest.raises(UsageError, match=r"labels.jsonl: is gone, and had 4 lines"):
+    with pytest.raises(UsageError, match=r"labels.jsonl: is missing; it had 4 lines"):
         RunFolder(tmp_path)
 
 

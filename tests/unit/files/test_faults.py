@@ -161,7 +161,7 @@ def test_check_mentions_records_twice(tmp_path: Path) -> None:
     labels = [LabelRecord(id="a", success=True, annotator=name) for name in ("x", "y", "x")]
     path.write_bytes(b"".join(map(encode, labels)))
     assert [note.partition(";")[0] for note in check_file(path).notes] == [
-        f"{path}:3: again 'a' by the same judge or annotator, first at {path}:1"
+        f"{path}:3: duplicate 'a' by the same judge or annotator, first at {path}:1"
     ]
 
 

@@ -64,7 +64,7 @@ def test_another_kind_of_file_is_named(folder: Path) -> None:
     with pytest.raises(UsageError, match="holds a calibration, not labels"):
         list(read_labels(folder / "c.json"))
     assert check_file(folder / "c.json").problems == [
-        f"{folder}/c.json:1: this is of a calibration: no file to check"
+        f"{folder}/c.json:1: this is a calibration, which prill check does not support"
     ]
 
 

@@ -79,7 +79,10 @@ def test_planted_names_are_not_followed(labels: Path, monkeypatch: pytest.Monkey
 
 
 def test_places_that_cannot_be_are_said(labels: Path) -> None:
-    for path, why in ((labels.parent, "it is a directory"), (labels / "below", "is no directory")):
+    for path, why in (
+        (labels.parent, "it is a directory"),
+        (labels / "below", "is not a directory"),
+    ):
         for call in (
             lambda path=path: check_output(path, "a report"),
             lambda path=path: write_output(path, b""),

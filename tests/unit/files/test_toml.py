@@ -35,7 +35,7 @@ def test_marks_of_editors_are_no_part_of_it(name: str, text: str, tmp_path: Path
         ("t.toml", "[[a]]\nb = [1.0, -inf]", "a[0].b[1]: expected a finite number, got -inf"),
         ("t.json", '{"a": {"b": NaN}}', "a.b: expected a finite number, got nan"),
         ("t.json", '{"a": 1e999}', "a: expected a finite number, got inf"),
-        ("t.json", '{"a": {"b": 1, "b": 2}}', "the key 'b' stands there twice"),
+        ("t.json", '{"a": {"b": 1, "b": 2}}', "the key 'b' occurs twice"),
         ("t.toml", "a = 1\na = 2", "Cannot overwrite a value"),
         ("t.json", "[1]", "expected a table, got list"),
     ],

@@ -78,7 +78,7 @@ async def test_proxy_page_is_transport_failure(endpoint: ScriptedEndpoint) -> No
     endpoint.script = [
         lambda body: web.Response(text="<html>Status: success</html>", content_type="text/html")
     ]
-    with pytest.raises(TransportError, match=r"no chat completion .*3 attempts"):
+    with pytest.raises(TransportError, match=r"not a chat completion .*3 attempts"):
         await status(model(endpoint, retries=2))
 
 

@@ -141,7 +141,7 @@ def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
         file_hash,
         partial(copy_image, folder=tmp_path / "x"),
     ):
-        with pytest.raises(InputError, match="it is no file"):
+        with pytest.raises(InputError, match="it is not a file"):
             use(str(tmp_path / "a.png"))
     assert Pictures(tmp_path)(str(tmp_path / "a.png")).src is None
 

@@ -53,7 +53,7 @@ def test_price_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
 
 @pytest.mark.parametrize("budget", [float("nan"), -1.0])
 def test_budget_that_is_none_is_refused(budget: float) -> None:
-    with pytest.raises(UsageError, match="budget of"):
+    with pytest.raises(UsageError, match="the budget is"):
         Ledger(Price(1, 1), budget)
 
 

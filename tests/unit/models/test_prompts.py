@@ -83,7 +83,7 @@ SHIPPED = load_prompt("prill.evaluators", "web_text").text
 def test_a_place_that_is_none_is_told(tmp_path: Path, trick: str) -> None:
     """It would be shown to the model as it is, instead of the goal that was meant."""
     line = SHIPPED.count("\n") + 2
-    with pytest.raises(UsageError, match="web_text names") as told:
+    with pytest.raises(UsageError, match="web_text has") as told:
         own(tmp_path / "p.md", f"{SHIPPED}\n{trick}\n".encode())
     assert f"p.md:{line}: {trick!r}" in str(told.value) or "unknown name" in str(told.value)
 
@@ -113,7 +113,7 @@ def test_other_signs_are_words(tmp_path: Path, text: str) -> None:
         (b"\xff" + SHIPPED.encode(), "not UTF-8: invalid start byte at byte 0"),
         (SHIPPED.encode("utf-16"), "not UTF-8"),
         (SHIPPED.encode() + b" " * MAX_PROMPT, f"at most {MAX_PROMPT} bytes"),
-        (b"", "has no place for"),
+        (b"", "has no placeholder"),
         (b"# user\n" + SHIPPED.replace("# system\n", "").encode(), "has the headings"),
     ],
 )

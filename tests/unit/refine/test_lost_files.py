@@ -58,7 +58,7 @@ async def test_lost_labels_are_told(tmp_path: Path) -> None:
     as_of_old(tmp_path)
     assert (await run(tmp_path, TRUTHS, Written(VERDICTS))).lost_labels == 5
     path.unlink()
-    with pytest.raises(UsageError, match="labels.jsonl: is gone"):
+    with pytest.raises(UsageError, match="labels.jsonl: is missing"):
         await run(tmp_path, TRUTHS, Written(VERDICTS))
 
 

@@ -783,7 +783,7 @@ def test_arms_cannot_change_places(name: str, old: bool, tmp_path: Path) -> None
 def test_folder_of_a_study_that_is_gone_is_told(name: str, tmp_path: Path) -> None:
     run(Small(), tmp_path / "s")
     shutil.rmtree(tmp_path / "s" / name)
-    with pytest.raises(UsageError, match=rf"{name}/.*: is gone"):
+    with pytest.raises(UsageError, match=rf"{name}/.*: is missing"):
         read_study_results(tmp_path / "s")
 
 
