@@ -189,7 +189,7 @@ def get_score(verdict: Verdict | None) -> float | None:
 
 
 def decided(verdict: Verdict, threshold: float | None) -> Verdict:
-    """Returns the verdict with success decided by the threshold; unscored verdicts stay unscored."""
+    """Decides the verdict's success by the threshold; unscored verdicts stay unscored."""
     score = get_score(verdict)
     return (
         verdict
