@@ -440,7 +440,7 @@ def _memory(
 
 
 def _speed(on_gpu: bool) -> tuple[str, float | None]:
-    """Returns the device's name and its expected FLOP/s, on a CPU measured with a matrix product."""
+    """Returns the device's name and expected FLOP/s, on a CPU measured with a matrix product."""
     torch = import_module("torch")
     if on_gpu:
         name = torch.cuda.get_device_name(0)

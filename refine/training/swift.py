@@ -325,7 +325,7 @@ def _follow(
 
 
 def _logged(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
-    """Reads the training losses and the held-out losses by step; the later one of a repeated step."""
+    """Reads the training and held-out losses by step; the later one of a repeated step."""
     learnt: dict[int, float] = {}
     held_out: dict[int, float] = {}
     for record in _records(folder / CHECKPOINTS / "logging.jsonl"):
