@@ -194,9 +194,9 @@ async def _drag(page: Page, place: BrowserElement | Point | None, end: Point) ->
 
 
 def pixels(page: Page, point: Point) -> Point:
-    """The point in CSS pixels of the window."""
+    """Converts a point to CSS pixels of the window."""
     size = page.viewport_size or {"width": 0, "height": 0}
-    # The far edge belongs to the screen, but the pixel after the last one does not.
+    # The far edge is on the screen, and must map to the last pixel.
     return (
         min(point[0] * size["width"], size["width"] - 1),
         min(point[1] * size["height"], size["height"] - 1),
@@ -287,7 +287,7 @@ async def _ask(element: BrowserElement, method: str) -> Mapping[str, Any] | None
 async def _sent(
     session: CDPSession, method: str, params: dict[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Sends a CDP command; None if Chromium reports that the element does not exist or has no size."""
+    """Sends a CDP command; None if the element does not exist or has no size."""
     from playwright.async_api import Error
 
     try:

@@ -147,7 +147,7 @@ class BrowserEnvironment:
 
     @property
     def har(self) -> Path | None:
-        """The network record of the last episode, if its profile requests one; `finish` writes it."""
+        """The last episode's network record, if its profile requests one; `finish` writes it."""
         return self._har
 
     @property

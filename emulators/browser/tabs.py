@@ -52,7 +52,7 @@ class Tabs:
         return tuple(page for page in self.context.pages if not page.is_closed())
 
     async def current(self) -> Page:
-        """Returns the current tab: if it was closed, the one before; a new one if all were closed."""
+        """Returns the current tab, or the one before if it was closed, or else a new one."""
         if self._visited[-1:] and not self._visited[-1].is_closed():
             return self._visited[-1]
         self._visited = [page for page in self._visited if not page.is_closed()]
@@ -76,7 +76,7 @@ class Tabs:
         )
 
     def address(self, page: Page) -> str:
-        """Returns the URL of the address bar, for a page that failed to open the requested one."""
+        """Returns the URL in the address bar; if a page failed to open, the requested URL."""
         return (
             self._failed.get(page, page.url) if page.url.startswith("chrome-error:") else page.url
         )
