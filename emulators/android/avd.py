@@ -395,7 +395,8 @@ def _marked(console: int) -> socket.socket | None:
     """Reserves a free console port as long as the returned socket is open; None if it is taken.
 
     The emulator binds its ports only some time after its start; other processes may choose the same
-    port before that. The reservation is the UDP port of the same number, which the emulator does not use.
+    port before that. The reservation is the UDP port of the same number, which the emulator does
+    not use.
     """
     mark = socket.socket(type=socket.SOCK_DGRAM)
     try:

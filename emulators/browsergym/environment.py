@@ -111,7 +111,7 @@ class BrowserGym:
         )
 
     async def reset(self, task: Task) -> Observation:
-        """Starts a new browser, and the episode of `task.id` (`browsergym/<name>?seed=<number>`)."""
+        """Starts a browser and the episode of `task.id` (`browsergym/<name>?seed=<number>`)."""
         match = re.fullmatch(r"browsergym/([\w.-]+)\?seed=(\d+)", task.id)
         if match is None:
             raise UsageError(f"task id {task.id!r}: expected browsergym/<name>?seed=<number>")

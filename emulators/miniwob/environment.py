@@ -1,4 +1,4 @@
-"""MiniWoB++ in headless Chromium, without Selenium or network; a seed always gives the same episode.
+"""MiniWoB++ in headless Chromium, without Selenium or network, and reproducible by seed.
 
 An observation is a screenshot of the 160 x 210 task area, at twice that size, and the page as text:
 a line for each visible element, `role "name" #place state`; elements that must be scrolled to are
@@ -154,8 +154,7 @@ class MiniWoB:
         )
 
     async def reset(self, task: Task) -> Observation:
-        """Reloads the page, and starts the episode of `task.id` (`miniwob/<name>?seed=<number>`).
-        """
+        """Reloads the page, and starts the episode of `task.id` (`miniwob/<name>?seed=<number>`)."""
         match = re.fullmatch(r"miniwob/([\w-]+)\?seed=(\d+)", task.id)
         if match is None:
             raise UsageError(f"task id {task.id!r}: expected miniwob/<name>?seed=<number>")
@@ -391,7 +390,8 @@ class MiniWobConfig(EnvironmentConfig):
         object.__setattr__(self, "tasks", to_words(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
-browser = Chromium()
+        """Creates a browser, and a page for each worker."""
+        browser = Chromium()
         # If the page ended its episodes, the scripted agent would act `stop` exactly in those that
         # were not submitted.
         told = {
