@@ -154,7 +154,7 @@ class MiniWoB:
         )
 
     async def reset(self, task: Task) -> Observation:
-        """Reloads the page, and starts the episode of `task.id` (`miniwob/<name>?seed=<number>`)."""
+        """Reloads the page and starts the episode of `task.id` (`miniwob/<name>?seed=<number>`)."""
         match = re.fullmatch(r"miniwob/([\w-]+)\?seed=(\d+)", task.id)
         if match is None:
             raise UsageError(f"task id {task.id!r}: expected miniwob/<name>?seed=<number>")
