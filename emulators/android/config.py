@@ -54,7 +54,7 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
-        """Raises UsageError if both a running and a virtual device are given."""
+        """Checks that at most one of a running and a virtual device is given."""
         object.__setattr__(self, "device", device_words(self.device))
         if self.avd and self.device:
             raise UsageError("give either avd or device", parameters=("avd", "device"))

@@ -47,8 +47,8 @@ _NO_HOST = ("about", "blob", "chrome", "data", "file", "javascript", "mailto", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSpec:
-    """Options for displaying pages and waiting for them. Times are in seconds; exceeding a limit
-    raises EnvironmentFailedError.
+    """Options for displaying pages and waiting for them. Times are in seconds. An episode that
+    exceeds a limit ends with an EnvironmentFailedError.
 
     After an action, the environment waits until the page is stable; with `pause`, it waits that
     many seconds instead (WebArena: 2). The start page may have any scheme.

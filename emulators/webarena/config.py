@@ -94,7 +94,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
-        """Raises UsageError for options that contradict each other."""
+        """Checks options that depend on each other."""
         super().check()
         object.__setattr__(self, "tasks", to_words(self.tasks))
         if self.shop and (self.configs or self.reset or self.cookies):

@@ -80,7 +80,7 @@ class WatchSpec(WatchLimits):
     ] = None
 
     def check(self) -> None:
-        """Raises UsageError for settings that contradict each other."""
+        """Checks settings that depend on each other."""
         if (self.canaries is None) != (self.canary_labels is None):
             raise UsageError(
                 "canaries and canary_labels: give both, trajectories and what is known of them",
