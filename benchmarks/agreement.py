@@ -1,4 +1,4 @@
-"""How long `prill agree` takes on many rows: `python benchmarks/agreement.py [rows]`, reading and
+"""Measures `prill agree` on many rows: `python benchmarks/agreement.py [rows]`, reading and
 comparing apart.
 
 Beside it, the usual bootstrap: a Python loop that draws row numbers, counts. Aim: under 2 s for

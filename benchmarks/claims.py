@@ -1,4 +1,4 @@
-"""Measures the claim check against claims labelled by hand:
+"""Measures the claim check against human labels of claims:
 `python benchmarks/claims.py LABELS.json [arb_webjudge folder]`.
 
 LABELS.json has `answers`, each with `part` and `id`, and `claims`, each with `part`, `id`, `kind`,
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def counts(run: Trajectory, labelled: list[dict[str, Any]]) -> list[int]:
-    """The counts of one answer, in the order of NAMES."""
+    """Returns the counts of one answer, in the order of NAMES."""
     found = [0] * len(NAMES)
     left = list(labelled)
     for claim in check_claims(run, captions_are_whole=True):

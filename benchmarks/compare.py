@@ -53,9 +53,9 @@ def main() -> None:
 
 
 def simulate(tasks: int, attempts: int, effect: float, sets: int) -> Row:
-    """Draws `sets` sets of runs, where B's success is higher by `effect`."""
+    """Simulates `sets` sets of runs, in which B's success rate is higher by `effect`."""
     generator = np.random.default_rng(tasks * attempts)
-    # What a judge's errors leave of the difference.
+    # The difference that remains after the judge's errors.
     truth = effect * (2 * RIGHT - 1)
     just_missed = Requirement(truth)
     rows = []
@@ -82,7 +82,7 @@ def simulate(tasks: int, attempts: int, effect: float, sets: int) -> Row:
 def draw(
     generator: np.random.Generator, tasks: int, attempts: int, effect: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Verdicts on the runs of A and of B: one row a task."""
+    """Returns the verdicts on the runs of A and of B, one row per task."""
     weight = (1 - WITHIN) / WITHIN
     first, other = generator.random((2, tasks))
     places = first, np.where(generator.random(tasks) < SHARED, first, other)

@@ -1,5 +1,5 @@
-"""What an engine costs beside the plain command: `python benchmarks/engines.py`, where Ray is
-installed.
+"""Measures the overhead of an engine over the plain command: `python benchmarks/engines.py`,
+with Ray installed.
 
 The same trajectories against the same mock endpoint (200 ms an answer), by one process, by two, and
 by Ray with two workers, one after the other; each with `--few` and with `--many` trajectories, so
@@ -33,7 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
 def seconds(
     base_url: str, folder: Path, count: int, concurrency: int, way: dict[str, Any]
 ) -> float:
-    """How long one way takes for so many."""
+    """Measures how long one engine takes for `count` trajectories."""
     path = folder / f"t{count}.jsonl"
     rows = (
         {"id": str(i), "task": {"goal": f"g {i}"}, "final": {"caption": "The order was placed."}}

@@ -48,7 +48,7 @@ ROWS = {
 
 
 def wanted(goal: str) -> str:
-    """The name that the goal gives to what is to be clicked."""
+    """Returns the name of the element to click, from the goal."""
     found = re.search(r'"(.+?)"', goal) or re.search(r"button (\w+)\.", goal)
     return found[1] if found else "Click Me!"
 
@@ -96,8 +96,8 @@ class Clock:
 
 
 def tree() -> tuple[float, float]:
-    """CPU seconds so far and megabytes of memory now, of this process and all that it has
-    started.
+    """Returns the CPU seconds so far and the current memory in MB of this process and its
+    children.
     """
     tick, parents, cpu = os.sysconf("SC_CLK_TCK"), {}, {}
     for folder in Path("/proc").iterdir():
@@ -178,8 +178,8 @@ async def play_adapter(clock: Clock, offset: int, images: Path) -> dict[str, flo
 
 
 def find_bid(tree: str, name: str) -> str:
-    """The number of the button with that name, or of the element around that text, in BrowserGym's
-    tree.
+    """Finds the id of the button with that name, or of the element around that text, in
+    BrowserGym's tree.
     """
     lines = tree.splitlines()
     for place, line in enumerate(lines):
@@ -239,14 +239,14 @@ def play_browsergym(clock: Clock, offset: int, fast: bool) -> dict[str, float]:
 
 
 def pages() -> str:
-    """Where the pages of the `miniwob` package are."""
+    """Returns the folder of the `miniwob` package's pages."""
     spec = importlib.util.find_spec("miniwob")
     assert spec is not None and spec.submodule_search_locations, "miniwob is not installed"
     return (Path(spec.submodule_search_locations[0]) / "html" / "miniwob").as_uri() + "/"
 
 
 def measure(args: argparse.Namespace) -> None:
-    """One process of a row; prints its result as JSON."""
+    """Runs one process of a row, and prints its result as JSON."""
     clock = Clock(args.seconds)
     with tempfile.TemporaryDirectory() as folder:
         ways: dict[str, Callable[[], dict[str, float]]] = {
@@ -260,7 +260,7 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def row(way: str, processes: int, seconds: float) -> dict[str, float]:
-    """One row, in processes of its own."""
+    """Measures one row in separate processes."""
     command = [sys.executable, __file__, "--seconds", str(seconds), "--way", way, "--offset"]
     started = [
         subprocess.Popen([*command, str(10 * n)], stdout=subprocess.PIPE, text=True)

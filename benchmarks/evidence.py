@@ -1,5 +1,5 @@
-"""What it costs to show judges what they are shown: `python benchmarks/evidence.py FILE`, a file of
-trajectories.
+"""Measures the cost of preparing evidence for judges: `python benchmarks/evidence.py FILE`, with
+a trajectory file.
 
 For each judge: how many trajectories it would make a call for, and calls, images and prompt tokens
 for each of these, as `prill score --dry-run` guesses them. To compare two versions, run it with

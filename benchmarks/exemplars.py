@@ -363,7 +363,7 @@ class Solver:
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """The calls of the present turn."""
+        """Returns the calls of the current turn."""
         if messages[0].role != "system":
             return await self._follower.complete(messages)
         page = str(messages[-1].parts[0])
@@ -384,8 +384,8 @@ def empty_memory(task: str) -> ExemplarMemory:
 
 
 async def solved(environment: MiniWoB, task: str, seed: int) -> Exemplar | None:
-    """The solution of a seed as an exemplar; None, and a line that says why, where the page does
-    not reward it.
+    """Returns the solution of a seed as an exemplar; prints a reason and returns None if the
+    page does not reward it.
     """
     of = await environment.task(task, seed)
     policy = Synapse(Solver(task, of.goal), SynapseSpec(retrieval=False), opened=empty_memory(task))
@@ -405,7 +405,7 @@ async def solved(environment: MiniWoB, task: str, seed: int) -> Exemplar | None:
 
 
 async def key(environment: MiniWoB, task: str, seed: int) -> Exemplar:
-    """The first page of a seed as a key alone."""
+    """Returns the first page of a seed as a key without an exemplar."""
     of = await environment.task(task, seed)
     page = await environment.reset(of)
     return Exemplar(task, key_text(of.goal, page.text or ""), provenance="oracle", source=of.id)
@@ -443,7 +443,7 @@ def chosen(found: Sequence[Exemplar]) -> list[Exemplar]:
 
 
 async def main() -> None:
-    """Reads the options and writes."""
+    """Reads the options and writes the exemplars."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""How long `import prill` and `prill --help` take beside an empty Python:
+"""Measures how long `import prill` and `prill --help` take, compared with an empty Python:
 `python benchmarks/import_time.py [runs]`.
 
 Prints medians of the wall time in milliseconds, the extra over the empty run, and the ratio.
@@ -22,7 +22,7 @@ CASES = {
 
 
 def seconds(arguments: list[str]) -> float:
-    """Wall time of one fresh interpreter."""
+    """Measures the wall time of one new interpreter."""
     start = perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     return perf_counter() - start
@@ -33,7 +33,7 @@ def main() -> None:
     times: dict[str, list[float]] = {name: [] for name in CASES}
     for arguments in CASES.values():
         seconds(arguments)  # writes the byte code
-    # Taken in turns, so that a busy moment of the machine falls on all of them.
+    # Measured in turns, so that load on the machine affects all of them equally.
     for _ in range(runs):
         for name, arguments in CASES.items():
             times[name].append(seconds(arguments))

@@ -1,4 +1,4 @@
-"""How often intervals and certificates hold what they promise, on made-up runs:
+"""Measures the coverage of intervals and certificates on simulated runs:
 `python benchmarks/intervals.py [draws]`.
 
 Intervals of accuracy over few tasks (ten runs each, which differ in how hard they are): the

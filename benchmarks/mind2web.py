@@ -94,7 +94,7 @@ def peak(work: Callable[[], object]) -> float:
 
 
 def texts(html: str, candidates: list[str]) -> None:
-    """The ranker's text of every candidate."""
+    """Returns the ranker's text of every candidate."""
     read = RecordedPage(html)
     for id in candidates:
         read.candidate_text(id)

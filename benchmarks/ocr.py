@@ -1,4 +1,4 @@
-"""How well and how fast OCR engines read pages: `python benchmarks/ocr.py [pages] [engine …]`.
+"""Measures how well and how fast OCR engines read: `python benchmarks/ocr.py [pages] [engine …]`.
 
 The pages are drawn here, 1280x720 each, with 40 known lines of 13 to 18 pixels: a dark bar, prices,
 order numbers, words on coloured ground. Where Chromium is installed, pages of HTML are read as
@@ -33,7 +33,7 @@ SIZE = (1280, 720)
 
 
 def drawn(folder: Path, seed: int) -> tuple[Path, list[str]]:
-    """A page, and the lines on it."""
+    """A page, and its lines of text."""
     from PIL import Image, ImageDraw, ImageFont
 
     draw = random.Random(seed)
@@ -166,7 +166,7 @@ _declared: list[object] = []  # what is declared lasts as long as this
 
 
 def of_kinds(folder: Path, count: int) -> Iterator[tuple[str, list[tuple[Path, list[str]]]]]:
-    """The pages by how they were made."""
+    """Returns the pages by the way they were made."""
     yield "drawn", [drawn(folder, seed) for seed in range(count)]
     try:
         yield "Chromium", [asyncio.run(rendered(folder, seed)) for seed in range(count)]

@@ -1,4 +1,4 @@
-"""How long the reader of OpenTelemetry traces takes for 10,000 steps:
+"""Measures the reader of OpenTelemetry traces on 10,000 steps:
 `python benchmarks/otel.py [steps]`.
 
 Traces of 20 steps each, in both conventions: every call of a model repeats the conversation, as

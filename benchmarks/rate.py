@@ -1,4 +1,4 @@
-"""How often intervals of `prill rate` hold the truth, and how wide they are, on made-up runs:
+"""Measures coverage and width of the intervals of `prill rate` on simulated runs:
 `python benchmarks/rate.py [sets]`.
 
 600 runs of 120 tasks, whose success rates differ (correlation of a task's runs 0.3); labels on a
@@ -58,14 +58,14 @@ def simulate(truth: float, quality: tuple[float, float], labels: int, sets: int)
 
 
 def mean(values: list[bool] | list[float]) -> float:
-    """The mean; NaN of nothing."""
+    """Returns the mean; NaN for an empty sequence."""
     return float(np.mean(values)) if values else float("nan")
 
 
 def draw(
     generator: np.random.Generator, truth: float, quality: tuple[float, float], labels: int
 ) -> RateEstimate:
-    """The estimate from one set of runs."""
+    """Computes the estimate from one set of runs."""
     weight = (1 - WITHIN) / WITHIN
     chances = generator.beta(truth * weight, (1 - truth) * weight, size=TASKS)
     tasks = np.arange(RUNS) % TASKS

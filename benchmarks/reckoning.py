@@ -1,4 +1,4 @@
-"""What a GPU should take for captions and for LoRA steps, reckoned on paper:
+"""Estimates the time of captions and LoRA steps on a GPU from its data sheet:
 `python benchmarks/reckoning.py`.
 
 Nothing here is measured, and no GPU is needed. Each figure is printed beside its roof (the chip's

@@ -1,4 +1,4 @@
-"""What it costs to record an agent's steps: `python benchmarks/record.py [STEPS]`.
+"""Measures the cost of recording an agent's steps: `python benchmarks/record.py [STEPS]`.
 
 The same clicks on the same page of a real Chromium, recorded and not, in turns in one process;
 beside them with a screenshot before each click, as agents that see take one anyway. Medians of one

@@ -1,4 +1,4 @@
-"""How far attacks move judges that need no model:
+"""Measures the effect of attacks on judges without a model:
 `python benchmarks/redteam.py [arb_webjudge folder]`, in some minutes.
 
 Judges: the agent's own word (`self-report`), and the `student`, by evidence only and with the
@@ -174,7 +174,7 @@ def trials(
     truths: Truths,
     before: Mapping[str, Verdict],
 ) -> list[AttackTrial]:
-    """One attack on one judge."""
+    """Measures one attack on one judge."""
     copies = {run.id: copy for run in runs if (copy := variant.apply(run)) is not None}
     after = verdicts(judge, copies.values())
     return [
@@ -187,7 +187,7 @@ def trials(
 
 
 def verdicts(judge: Evaluator, runs: Iterable[Trajectory]) -> dict[str, Verdict]:
-    """The verdicts of a judge that waits for nothing."""
+    """Runs a judge that never suspends, and returns its verdicts."""
 
     async def each() -> dict[str, Verdict]:
         return {run.id: await judge(run) for run in runs}

@@ -1,4 +1,4 @@
-"""How long `prill report` takes, how much memory, and how quick the page is:
+"""Measures time and memory of `prill report`, and the speed of its page:
 `python benchmarks/report.py [--no-browser]`.
 
 On the 619 runs of AgentRewardBench with key screenshots where they are ($PRILL_DATA, else
@@ -117,7 +117,7 @@ def synthetic(folder: Path, count: int) -> None:
 
 
 def judged(folder: Path) -> int:
-    """Writes a verdict file for each judge; the number of trajectories."""
+    """Writes a verdict file for each judge, and returns the number of trajectories."""
     generator = random.Random(1)
     files = {name: (folder / f"{name}.jsonl").open("wb") for name in JUDGES}
     count = 0
@@ -154,7 +154,7 @@ def verdict(item: Trajectory, name: str, generator: random.Random) -> Verdict:
 
 
 def written(folder: Path, page: Path, embed: bool) -> str:
-    """Runs the command in a process of its own, which says its peak memory."""
+    """Runs the command in a separate process, which reports its peak memory."""
     words = [
         "report",
         folder / "trajectories.jsonl",

@@ -71,12 +71,12 @@ class Outcome:
 
     @property
     def bottleneck(self) -> str:
-        """The station with the most to do."""
+        """The station with the highest utilisation."""
         return max(self.busy, key=lambda name: self.busy[name])
 
 
 class _Station:
-    """So many places, first come first served."""
+    """A queue with a fixed number of servers, first come first served."""
 
     def __init__(self, places: int) -> None:
         self.free = places
@@ -110,7 +110,7 @@ def simulate(site: Site, count: int, seed: int = 0) -> Outcome:
 
 @lru_cache(64)
 def _ends(site: Site, count: int, seed: int) -> tuple[list[float], dict[str, float]]:
-    """When each verdict is gathered, and how long each station worked."""
+    """Returns the time at which each verdict is collected, and the busy time of each station."""
     draw, clock = random.Random(seed), 0.0
     events: list[tuple[float, int, Callable[[], None]]] = []
     cpu = site.cpu / 2 + site.look * site.shards / 2
@@ -345,7 +345,7 @@ def picture(found: dict[int, list[Outcome]]) -> str:
 
 
 def measured(latency: float, concurrency: int, count: int) -> float:
-    """Verdicts a second of prill in one process, against the mock endpoint."""
+    """Measures verdicts per second of prill in one process, against the mock endpoint."""
     from prill.captioner.recorded import GivenCaption
     from prill.evaluators.outcome import CaptionJudge
     from prill.models.client import OpenAIModel

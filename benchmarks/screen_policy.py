@@ -1,4 +1,4 @@
-"""Whether a small screen policy gets better by its own attempts:
+"""Tests whether a small screen policy improves by its own attempts:
 `python benchmarks/screen_policy.py OUT`.
 
 A Qwen3-VL of a million random parameters learns MiniWoB++ click tasks from pictures alone: from
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> prill.FilteredBCResult:
-    """All stages, as far as they are not done."""
+    """Runs all unfinished stages."""
     import torch
 
     torch.set_num_threads(1)
@@ -310,7 +310,7 @@ def pieces(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def tokenizer(whole: Sequence[str]) -> Any:
-    """Bytes as tokens, and these pieces of text."""
+    """Builds a tokenizer with bytes and these pieces of text as tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

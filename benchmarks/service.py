@@ -1,4 +1,4 @@
-"""The reward service under load: many clients, a slow judge, faults, and its end in the middle.
+"""Tests the reward service under load: many clients, a slow judge, faults, and a shutdown.
 
     python benchmarks/service.py --clients 256 --requests 20000 --concurrency 64
 
@@ -29,7 +29,7 @@ from prill.testing import MockServer
 
 @dataclass
 class Outcome:
-    """What the clients saw."""
+    """The responses that the clients got."""
 
     seconds: list[float] = field(default_factory=list)
     right: int = 0
@@ -43,13 +43,13 @@ class Outcome:
 
 
 def cpu(pid: int) -> float:
-    """CPU seconds so far."""
+    """Returns the CPU seconds so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int) -> float:
-    """Resident MB."""
+    """Returns the resident memory in MB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 

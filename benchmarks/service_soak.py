@@ -41,7 +41,7 @@ MAX_SECONDS_AFTER = 60.0  # that a client goes on to be refused after the soak's
 
 
 class Faulty:
-    """The judge of the service: does what the first word of the goal says."""
+    """The judge of the service, whose behaviour is the first word of the goal."""
 
     info, concurrency = INFO, 64
 
@@ -117,7 +117,7 @@ class Run:
         return status(self.process.pid, "VmHWM")
 
     def end(self) -> float:
-        """Seconds from SIGTERM to the end."""
+        """Returns the seconds from SIGTERM to the end of the process."""
         began = time.perf_counter()
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(10 * GRACE)
@@ -289,7 +289,7 @@ def distinct(count: int) -> Iterator[tuple[str, bytes]]:
 
 @dataclass
 class Seen:
-    """What the clients of a soak saw."""
+    """The responses that the clients of a soak test got."""
 
     answers: Counter[str] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)

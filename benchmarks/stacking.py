@@ -1,4 +1,4 @@
-"""What a stacked judge gains over its parts: `python benchmarks/stacking.py [fold seeds]`.
+"""Compares a stacked judge with its parts: `python benchmarks/stacking.py [fold seeds]`.
 
 On the AgentRewardBench recordings in $PRILL_DATA, else ../shared/data, by their human labels (of
 two annotators who differ the first counts): a student and the two recorded WebJudge runs, where

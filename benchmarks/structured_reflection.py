@@ -92,7 +92,7 @@ async def played(
 
 
 def recorded(out: Path) -> dict[str, Trajectory]:
-    """The attempts by id."""
+    """Returns the attempts by id."""
     return {item.id: item for item in read_trajectories(out / "trajectories.jsonl")}
 
 
@@ -120,7 +120,7 @@ def departs(attempt: Trajectory) -> bool:
 
 
 def tables(results: ReflexionResults, attempts: dict[str, Trajectory]) -> Iterator[str]:
-    """What came of it, as Markdown."""
+    """Formats the results as Markdown."""
     solved, published = solved_by(results.tasks), read_paper("structured-reflection")
     paper = {
         name: [100 * share for share in published.tasks[name]]
@@ -163,7 +163,7 @@ def tables(results: ReflexionResults, attempts: dict[str, Trajectory]) -> Iterat
 
 
 def main() -> None:
-    """Plays, and prints the tables."""
+    """Plays the episodes, and prints the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""How good the fitted judges are on runs that they have not seen, and how fast:
+"""Measures the accuracy of fitted judges on held-out runs, and their speed:
 `python benchmarks/student.py [fold seeds]`.
 
 On the AgentRewardBench recordings in $PRILL_DATA, else ../shared/data; human labels, text only.

@@ -120,7 +120,7 @@ async def played(
 
 
 def verdict(run: Trajectory) -> Verdict:
-    """What a judge says that takes the run for a success."""
+    """Returns a judge's verdict that the run is a success."""
     return Verdict(id=run.id, success=True, score=1.0, evaluator=JUDGE)
 
 
@@ -272,7 +272,7 @@ def interval(of_task: Sequence[Sequence[bool]]) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Reads the options, plays what is left, and prints."""
+    """Reads the options, plays the remaining episodes, and prints the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,5 +1,5 @@
-"""How fast prill asks a judge, against a mock endpoint that answers after 200 ms, beside other ways
-of asking.
+"""Measures prill's throughput against a mock endpoint that answers after 200 ms, compared with
+other clients.
 
 Run:   .venv/bin/python benchmarks/throughput.py [--only WAY,WAY] [--seconds 10] [--memory] [--out
 FILE.json] Shows: verdicts a second, CPU a verdict of the client, of the processes it started, and
@@ -273,7 +273,7 @@ def timed(run: Callable[[], None]) -> tuple[float, float, float]:
 
 
 def measure(args: argparse.Namespace) -> None:
-    """One row, in this process; prints it as JSON."""
+    """Measures one row in this process, and prints it as JSON."""
     os.sched_setaffinity(0, cores(args.way, 0))
     gc.set_threshold(10_000)  # as the command does; for all ways alike
 
@@ -319,7 +319,7 @@ def measure(args: argparse.Namespace) -> None:
 def row(
     way: str, concurrency: int, images: bool, count: int, latency: float = LATENCY
 ) -> dict[str, Any]:
-    """One row, in a process of its own, against a server of its own."""
+    """Measures one row in a separate process, against a separate server."""
     from prill.testing import MockServer
 
     with tempfile.TemporaryDirectory() as folder, MockServer(latency=latency) as server:
@@ -360,7 +360,7 @@ def by_cpu(r: dict[str, Any]) -> float:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows for reading."""
+    """Formats the rows as a table."""
     lines = [
         f"{'':12} {'conc.':>5} {'input':>6} {'n':>7} {'verdicts/s':>11} {'of ideal':>9} "
         f"{'CPU ms':>7} {'children':>8} {'mock ms':>7} {'2 cores':>8} {'start s':>7} {'MB':>5}"

@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def trained(folder: Path, fold: int, epochs: float) -> dict[str, float]:
-    """What the judge of a fold says of the runs that were held out."""
+    """Returns the verdicts of a fold's judge on the held-out runs."""
     output = folder / f"judge-{fold}"
     preset: dict[str, Any] = {
         "name": "small-judge",

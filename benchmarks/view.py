@@ -1,4 +1,4 @@
-"""How fast `prill view` is with many runs: first rows, all rows, a search, and memory.
+"""Measures `prill view` with many runs: first rows, all rows, a search, and memory.
 
 python benchmarks/view.py --runs 10000 --steps 20
 """
@@ -58,7 +58,7 @@ def write(folder: Path, runs: int, steps: int, text: int, seed: int) -> None:
 
 
 async def measure(folder: Path) -> None:
-    """Starts the command and asks it as the page does."""
+    """Starts the command and sends the same requests as the page."""
     begin = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "prill", "view", str(folder / "t.jsonl"), "--json"),

@@ -1,4 +1,4 @@
-"""Environments with their oracles. `prill.environment("miniwob", images=…)` makes one by name."""
+"""Environments with their oracles, such as `prill.environment("miniwob", images=…)`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from prill.emulators.task_source import GoalsConfig, task_contents
 from prill.errors import UsageError
 from prill.types import LabelRecord, Platform, Trajectory
 
-# What the run fills in by itself.
+# Parameters that the run supplies.
 _FILLED = ("images",)
 
 
@@ -26,7 +26,7 @@ _FILLED = ("images",)
 class OwnEnvironmentConfig(GoalsConfig):
     """Your own environment: `OwnEnvironmentConfig(name="mine.py:Shop", goal=["one", "two"])`.
 
-    In tables and on the command line its options stand beside `tasks` and `goal`.
+    In tables and on the command line, its options are next to `tasks` and `goal`.
     """
 
     name: Annotated[str, Meta(description="module:Object or file.py:Object")]  # type: ignore[misc]
@@ -40,13 +40,13 @@ class OwnEnvironmentConfig(GoalsConfig):
 
     @classmethod
     def options_named(cls, name: str) -> Mapping[str, Option]:
-        """The options of the environment of that name.
+        """Returns the options of an environment.
 
         Args:
-            name: `module:Object`, `file.py:Object`, or a name of another package's.
+            name: `module:Object`, `file.py:Object`, or the name of another package's environment.
 
         Returns:
-            Its own options, and those that say its tasks.
+            The environment's own options, and those that select its tasks.
 
         Raises:
             UsageError: There is no such environment.
@@ -68,13 +68,13 @@ class OwnEnvironmentConfig(GoalsConfig):
         return {**known, "options": {**options, **own} if isinstance(options, Mapping) else options}
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a TOML table."""
+        """Returns the configuration as a TOML table."""
         table = super().table()
         options = table.pop("options", {})
         return {**table, **plain(options)}
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes an environment for each worker."""
+        """Creates an environment for each worker."""
         try:
             environments: list[Any] = [
                 make_environment(self.name, images=run.images, **self.options)

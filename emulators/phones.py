@@ -1,4 +1,4 @@
-"""Shared by the phone environments: one device for each worker."""
+"""Assignment of devices to workers, shared by the phone environments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prill.errors import UsageError
 
 
 def device_words(named: str | Sequence[str] | None) -> str | None:
-    """Several devices as one text with commas."""
+    """Joins several devices into one text with commas."""
     return (
         ",".join(named)
         if isinstance(named, list | tuple)
@@ -19,8 +19,8 @@ def device_words(named: str | Sequence[str] | None) -> str | None:
 
 
 def one_a_worker(workers: int | None, named: str | None, option: str) -> list[str | None]:
-    """The devices that are named, as many as there are workers; None for the only one there is.
-    Raises UsageError.
+    """Returns one named device per worker; None stands for the only device. Raises UsageError if
+    there are too few.
     """
     names: list[str | None] = [name.strip() for name in named.split(",")] if named else [None]
     if workers and workers > len(names):

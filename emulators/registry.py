@@ -48,7 +48,7 @@ ENVIRONMENTS = Registry(
 def make_environment(
     name: str, *, images: str | Path | None = None, lax: bool = False, **options: Any
 ) -> Environment:
-    """Makes an environment by name, with its options:
+    """Makes an environment by name, for example
     `make_environment("miniwob", images="out/images", settle=1.0)`.
 
     Args:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Something that a platform needs: `found` says which there is, None that it is missing; `get`
-    how to get it.
+    """A requirement of a platform: `found` describes the installed tool (None: missing), and `get`
+    says how to install it.
 
-    `lacking` is what is said of it then.
+    `lacking` is the status shown for a missing tool.
     """
 
     name: str

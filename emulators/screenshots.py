@@ -1,6 +1,6 @@
 """Stores screenshots by content hash, measures them, and waits for a stable one.
 
-A screen is looked at when it has stopped moving: when two pictures of it show the same.
+A screen counts as stable when two consecutive screenshots are the same.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ SMALL = 0.001
 
 
 def keep_screenshot(png: bytes, folder: Path) -> str:
-    """The path of the picture as a lossless WebP file in the folder; made when it is not there. For
+    """Stores a PNG as a lossless WebP file in the folder, and returns its path. It blocks, so use
     `asyncio.to_thread`.
 
-    Raises EnvironmentFailedError for a picture that is damaged, UsageError when the file cannot be
-    written.
+    Raises EnvironmentFailedError for a damaged image, UsageError if the file cannot be written.
     """
     path = folder / f"{hashlib.sha256(png).hexdigest()[:16]}.webp"
     if not path.exists():
@@ -48,10 +47,10 @@ def keep_screenshot(png: bytes, folder: Path) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """All or nothing: a run that is killed here leaves no torn picture behind that would be taken
-    for a whole one.
+    """Writes a file atomically, so that a killed run leaves no incomplete image.
 
-    Two phones may show the same at the same moment, so each writes a file of its own first.
+    Two phones may write the same image at the same time, so each first writes its own temporary
+    file.
     """
     part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
     try:
@@ -65,8 +64,8 @@ def _write(path: Path, data: bytes) -> None:
 async def settled_picture(
     take: Callable[[], Awaitable[bytes]], *, gap: float, timeout: float
 ) -> bytes:
-    """The first PNG that shows what the one `gap` seconds before it showed; after `timeout` seconds
-    the last one taken.
+    """Takes screenshots every `gap` seconds until two in a row are the same, and returns the last
+    PNG; after `timeout` seconds, returns the last one anyway.
     """
     clock = asyncio.get_running_loop()
     end = clock.time() + timeout
@@ -81,9 +80,9 @@ async def settled_picture(
 
 
 def same_screen(one: bytes, other: bytes) -> bool:
-    """Tells whether two PNG files differ only in the status bar or in a cursor-sized spot.
+    """Whether two PNG files differ only in the status bar or in a cursor-sized spot.
 
-    Raises EnvironmentFailedError when one of them is damaged.
+    Raises EnvironmentFailedError if one of them is damaged.
     """
     from PIL import ImageChops
 
@@ -105,16 +104,14 @@ def same_screen(one: bytes, other: bytes) -> bool:
 
 
 def png_size(png: bytes) -> Size:
-    """Width and height of a PNG file, from its header: what the platform has checked to be
-    whole.
-    """
+    """Reads width and height from the header of a PNG file that is known to be complete."""
     width, height = struct.unpack(">II", png[16:24])
     return width, height
 
 
 def whole_size(picture: bytes) -> Size:
-    """Width and height of a picture, after a look at all of it. Raises EnvironmentFailedError for
-    one that is not whole.
+    """Decodes an image completely, and returns its width and height. Raises EnvironmentFailedError
+    for an incomplete one.
     """
     try:
         with open_image(io.BytesIO(picture), "of the screen") as image:

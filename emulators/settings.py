@@ -1,8 +1,8 @@
 """The interface between an environment's configuration and the run that uses it.
 
 Each environment has a configuration in its own package, with its tasks and all its options.
-`EnvironmentConfig.read` finds the right one by name; `module:Object` and `file.py:Object` are
-environments of one's own.
+`EnvironmentConfig.read` finds it by name; `module:Object` and `file.py:Object` are user-defined
+environments.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _OWN = "prill.emulators.own:OwnEnvironmentConfig"
 
 
 async def nothing() -> None:
-    """Closes nothing, for settings that share nothing."""
+    """Does nothing: the default cleanup of settings without shared resources."""
 
 
 @dataclass(frozen=True)
 class Setting(Generic[E]):
-    """Where a run plays: environments, one a worker; the names of its tasks, and what makes a task
-    of a name and a seed.
+    """The environments of a run, one per worker, with its task names and a function that makes a
+    task from a name and a seed.
 
-    `oracle` labels an episode in the state its environment is in; `fingerprint` is what tells this
-    setting from others, and `contents` what tells a task from another of the same name. An
-    environment that fails to begin `patience` times in a row is taken for broken: in a browser it
-    may well be the site that is down, so that is many. `leftovers` says why an episode may find
-    what an earlier one changed; None: each begins in a fresh state. `templates` has the number of
-    what a task was filled in, where there is one, and `sites` the site of a task, where tasks are
-    on several. `needs` has what a task wants for itself while other workers play.
+    `oracle` labels an episode from the current state of its environment. `fingerprint`
+    distinguishes this setting from others, and `contents` a task from others of the same name. An
+    environment that fails to start `patience` times in a row counts as broken; the default is high,
+    because a site may be down for a while. `leftovers` says why an episode may see changes of an
+    earlier one; None: each starts in a fresh state. `templates` has the number of a task's
+    template, if any, and `sites` the site of a task, if tasks are on several. `needs` has the
+    resources that a task needs exclusively while other workers play.
     """
 
     environments: Sequence[E]
@@ -77,13 +77,13 @@ class Playing:
     Attributes:
         images: The folder for screenshots.
         workers: Episodes at a time; None: as many as there are devices, else one.
-        seeds: The seeds that are played.
-        attempts: Times that each task and seed is played.
-        scripted: The scripted policy plays, which knows the tasks.
-        listed: A plan lists the episodes, so that no tasks need be named.
-        page_text: How the policy reads pages, where there are several ways.
+        seeds: The seeds to play.
+        attempts: The number of attempts per task and seed.
+        scripted: Whether the scripted policy plays, which knows the tasks.
+        listed: Whether a plan lists the episodes, so that no tasks need to be named.
+        page_text: The policy's format of page text, if there are several.
         marking: How the policy's paper marks recorded steps.
-        model: Makes a model that an oracle asks, at the place of the run's.
+        model: Makes the model of an oracle.
     """
 
     images: Path
@@ -107,10 +107,10 @@ class Scripts:
     """Solutions of an environment's tasks, which the policy `scripted` plays.
 
     Attributes:
-        play: The policy of a task, a seed and a behaviour.
-        behaviours: The behaviours that there are.
-        plays: The tasks that have one; None: all.
-        where: The environment in words.
+        play: Makes the policy for a task, a seed and a behaviour.
+        behaviours: The available behaviours.
+        plays: The tasks with a solution; None: all.
+        where: The environment's name in messages.
     """
 
     play: Callable[[str, int, str], Policy]
@@ -121,9 +121,9 @@ class Scripts:
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentConfig(Config, ABC):
-    """Base of the configurations of environments: where a run plays, and which tasks.
+    """The base class of environment configurations, with the tasks of a run.
 
-    A name alone and a table `{name = "miniwob", tasks = "click-link"}` stand for one.
+    A name, or a table such as `{name = "miniwob", tasks = "click-link"}`, describes one.
     """
 
     name: ClassVar[str] = ""
@@ -131,16 +131,16 @@ class EnvironmentConfig(Config, ABC):
     usual_policy: ClassVar[str | None] = None
     usual_steps: ClassVar[int] = 30
     stops_early: ClassVar[bool] = True
-    # What identifies episodes under its own name; all other options enter as text where they differ
-    # from their defaults.
+    # Options that identify episodes under their own names; other options are included as text if
+    # they differ from their defaults.
     _told: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def chosen(cls, name: str) -> type[EnvironmentConfig]:
-        """The configuration of an environment by its name.
+        """Returns the configuration class of an environment.
 
         Args:
-            name: The name; any that is none of prill's stands for an environment of one's own.
+            name: The name; a name that is not prill's is a user-defined environment.
 
         Returns:
             The class.
@@ -150,13 +150,13 @@ class EnvironmentConfig(Config, ABC):
 
     @classmethod
     def options_named(cls, name: str) -> Mapping[str, Option]:
-        """The options of the environment of that name.
+        """Returns the options of an environment.
 
         Args:
             name: The name.
 
         Returns:
-            All options, and those that say its tasks.
+            All options, including those that select its tasks.
 
         Raises:
             UsageError: There is no such environment.
@@ -168,18 +168,18 @@ class EnvironmentConfig(Config, ABC):
 
     @classmethod
     def read(cls, value: Any, path: str = "") -> Self:
-        """Makes the configuration that a name or a table stands for; an existing one is returned
+        """Makes a configuration from a name or a table; an existing configuration is returned
         unchanged.
 
         Args:
             value: A name, a table with `name`, or a configuration.
-            path: Where it stands, for messages.
+            path: The key of the value, for messages.
 
         Returns:
-            The configuration, of the class that its name has.
+            The configuration, of the environment's own class.
 
         Raises:
-            OptionError: A key is unknown, missing, or has a value that does not fit.
+            OptionError: A key is unknown, missing, or has an invalid value.
             UsageError: There is no such environment.
         """
         if isinstance(value, cls):
@@ -200,35 +200,35 @@ class EnvironmentConfig(Config, ABC):
 
     @classmethod
     def _fields(cls, table: Mapping[str, Any]) -> dict[str, Any]:
-        """The table by the fields of the configuration."""
+        """Converts a table to the fields of the configuration."""
         return {key: inner for key, inner in table.items() if key != "name"}
 
     def table(self) -> dict[str, Any]:
-        """The configuration as a TOML table."""
+        """Returns the configuration as a TOML table."""
         return {"name": self.name, **super().table()}
 
     @abstractmethod
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes the environments and everything around them.
+        """Creates the environments of a run.
 
         Args:
-            run: What the run tells.
+            run: The settings of the run.
 
         Returns:
-            Where the run plays, which has to be closed.
+            The environments with their tasks, which the caller has to close.
 
         Raises:
-            UsageError: Options do not go together, or something is missing on this machine.
+            UsageError: Options contradict each other, or a requirement is missing on this machine.
         """
 
     def scripts(self) -> Scripts | None:
-        """Solutions for the policy `scripted`.
+        """Returns the solutions for the policy `scripted`.
 
         Returns:
-            The solutions; None: it knows this environment by itself.
+            The solutions; None: the policy has its own solutions for this environment.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There are no solutions.
         """
         raise UsageError(
             "the scripted policy knows MiniWoB++, the airline and the local shop only; choose "
@@ -237,11 +237,11 @@ class EnvironmentConfig(Config, ABC):
         )
 
     def known_sites(self) -> str:
-        """The sites that an agent is told about, as text."""
+        """Returns the list of sites for an agent's prompt, as text."""
         return ""
 
     def more(self) -> dict[str, Any]:
-        """The options that no fingerprint names by itself, as text, where they differ from their
+        """Returns the remaining options of the fingerprint as text, if they differ from their
         defaults.
         """
         options = config_options(type(self))
@@ -255,8 +255,8 @@ EnvironmentLike = EnvironmentConfig | str | Mapping[str, Any]
 
 
 def as_text(value: Any) -> Any:
-    """An option as episodes' ids know it: text as a command line has it, lists and tables as they
-    are.
+    """Converts an option to its form in episode ids: text as on the command line; lists and tables
+    unchanged.
     """
     if isinstance(value, bool):
         return str(value).lower()
@@ -276,7 +276,7 @@ def task_setting(
     patience: int = 30,
     leftovers: str | None = None,
 ) -> Setting[E]:
-    """A setting whose tasks are known beforehand, by id; seeds make no difference to them."""
+    """Makes a setting with a fixed set of tasks by id; seeds do not change the tasks."""
 
     async def task(environment: E, name: str, seed: int) -> Task:
         return tasks[name]

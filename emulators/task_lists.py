@@ -35,8 +35,8 @@ class ListedTask:
 
 
 def task_list(name: str) -> tuple[Task, ...]:
-    """The tasks of one list: `android`, `ios_train` or `ios_eval`. Raises UsageError for another
-    name.
+    """Returns the tasks of a list: `android`, `ios_train` or `ios_eval`. Raises UsageError for
+    another name.
     """
     return tuple(
         Task(id=row.id, goal=row.goal, platform=row.platform, site=row.site)
@@ -45,7 +45,7 @@ def task_list(name: str) -> tuple[Task, ...]:
 
 
 def listed_tasks(name: str) -> Iterator[ListedTask]:
-    """The rows of one list, with split and mark."""
+    """Yields the rows of a list."""
     if name not in NAMES:
         raise UsageError(f"no task list {name!r}; there are: {', '.join(NAMES)}")
     decoder = msgspec.json.Decoder(ListedTask)

@@ -20,8 +20,8 @@ from prill.io.store import read_lines
 from prill.models.replies import excerpt
 from prill.types import Platform, Task
 
-# Episodes of one run, and seeds of one option: a range with a digit too many is refused before it
-# fills the memory.
+# The limit of episodes per run and of seeds per option, so that a mistyped range does not fill the
+# memory.
 MAX_EPISODES = 1_000_000
 _MAX_DIGITS = 18  # of a seed: it stays below 2**63, which generators of random numbers take
 
@@ -29,7 +29,7 @@ Names = int | str | Sequence[int | str] | None
 
 
 def numbers(text: str, option: str) -> list[int]:
-    """The numbers of `0-4,7`. Raises UsageError that names the option."""
+    """Parses numbers such as `0-4,7`. Raises UsageError that names the option."""
     listed: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
@@ -57,13 +57,13 @@ def numbers(text: str, option: str) -> list[int]:
 
 
 def fingerprint(settings: object) -> str:
-    """Eight characters that differ when the settings do."""
+    """Returns a hash of the settings, eight characters long."""
     text = msgspec.json.encode(settings, order="deterministic").decode()
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def to_words(names: Names) -> str | None:
-    """Names or numbers as one text with commas, however they were given."""
+    """Joins names or numbers into one text with commas."""
     return (
         ",".join(map(str, names))
         if isinstance(names, list | tuple)
@@ -74,8 +74,8 @@ def to_words(names: Names) -> str | None:
 
 
 def task_names(words: Names, names: Sequence[str], *, ranges: bool = False) -> list[str]:
-    """The tasks of `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for one that is not
-    known.
+    """Parses task names such as `a,b` or `all`; with `ranges`, also `0-9`. Raises UsageError for an
+    unknown task.
     """
     text = to_words(words)
     if not text:
@@ -155,13 +155,13 @@ class GoalsConfig(EnvironmentConfig):
         return table
 
     def read_tasks(self, platform: Platform) -> dict[str, Task]:
-        """The tasks by id, in order.
+        """Reads the tasks by id, in order.
 
         Args:
-            platform: Where they are played.
+            platform: The platform of the tasks.
 
         Raises:
-            UsageError: There are none, or two have the same id; the message names the place.
+            UsageError: There are no tasks, or two have the same id; the message names the line.
         """
         if bool(self.goal) == bool(self.tasks):
             raise UsageError("give either tasks or goal", parameters=("tasks", "goal"))
@@ -191,12 +191,12 @@ class GoalsConfig(EnvironmentConfig):
 
 
 def task_contents(tasks: Mapping[str, Task]) -> dict[str, object]:
-    """Fingerprints that tell tasks of equal ids apart, such as before and after an edit."""
+    """Returns fingerprints that distinguish tasks with equal ids, for example after an edit."""
     return {name: [task.goal, task.site, task.start_url] for name, task in tasks.items()}
 
 
 def _line(task: Any) -> TaskLine:
-    """A task as a line. Raises OptionError."""
+    """Converts a task to a line. Raises OptionError."""
     if isinstance(task, TaskLine):
         return task
     if isinstance(task, Task):

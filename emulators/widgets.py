@@ -1,5 +1,6 @@
-"""The widgets of a phone's screen as text for language agents: `[id] role 'name' state: value`, one
-a line, nested by tabs.
+"""The widgets of a phone's screen as text for language agents.
+
+Each line is `[id] role 'name' state: value`, nested by tabs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Widget:
 
 
 def describe(elements: Sequence[Widget]) -> str:
-    """The text. Ids are places in the sequence, from 1: they hold for this screen only."""
+    """Formats widgets as text. Ids are positions from 1, and are valid for this screen only."""
     return "\n".join(_line(number, element) for number, element in enumerate(elements, 1))
 
 
@@ -45,10 +46,10 @@ def _line(number: int, element: Widget) -> str:
 
 
 def action_point(action: Action, elements: Sequence[Widget]) -> Point | None:
-    """Where the action is to happen: its point, else the middle of the element whose line (`[3] …`)
-    or id `target` gives.
+    """Returns the action's point, or else the middle of the element that `target` names by its line
+    (`[3] …`) or id.
 
-    None when there is no such element, so that nothing can be done.
+    Returns None if there is no such element.
     """
     if action.point is not None or action.target is None:
         return action.point
@@ -59,8 +60,8 @@ def action_point(action: Action, elements: Sequence[Widget]) -> Point | None:
 
 
 def located(action: Action, elements: Sequence[Widget]) -> Action:
-    """The action with its place as point and its element's line as target; as it is where it names
-    no element of these.
+    """Sets the action's point and its element's line as target; the action is unchanged if it names
+    no known element.
     """
     number = None if action.target is None else _NUMBER.fullmatch(action.target)
     if number is None or not 1 <= int(number[1]) <= len(elements):

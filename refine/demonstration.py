@@ -25,29 +25,29 @@ _ACTION_CHARS = 300
 
 
 class Teacher(Protocol):
-    """Puts recorded steps as lessons; every `Demonstrator` does."""
+    """A converter from recorded steps to training examples; every `Demonstrator` is one."""
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """Turns a recorded step into a prompt and the expected reply.
+        """Converts a recorded step into a prompt and the expected reply.
 
         Args:
             trajectory: The recorded trajectory.
             index: The step, from 0.
 
         Returns:
-            The messages of the question, and the answer that is the recorded action.
+            The prompt's messages, and the reply that expresses the recorded action.
 
         Raises:
-            UnscoredError: There is no question or no answer.
+            UnscoredError: The step gives no prompt or no reply.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlainTeacher:
-    """prill's own prompt, for a model that is not a policy yet: `refine/prompts/step.md`.
+    """prill's own prompt (`refine/prompts/step.md`), for a model that is not a policy yet.
 
-    The answer is one line: `click [12] link 'Cart'`, `type "tea" into [7] textbox`,
+    The reply is one line: `click [12] link 'Cart'`, `type "tea" into [7] textbox`,
     `swipe from (500, 800) to (500, 200)`. Points are thousandths of the screen, from the top left.
     """
 
@@ -57,15 +57,15 @@ class PlainTeacher:
     max_chars: Annotated[int, Meta(ge=1, description="most characters of the state's text")] = 8000
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompt does."""
+        """Returns a hash that changes when the prompt changes."""
         return load_prompt("prill.refine", "step").hash
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """The question about a recorded step, and its answer.
+        """Returns the prompt for a recorded step, and the reply.
 
         Raises:
-            NoEvidenceError: Nothing of the state would be shown.
-            UnparsableError: The action cannot be expressed here.
+            NoEvidenceError: The prompt would show no part of the state.
+            UnparsableError: This prompt's language cannot express the action.
         """
         state = trajectory.steps[index].observation
         text = state.text or state.caption if self.text else None
@@ -97,8 +97,8 @@ class PlainTeacher:
 
 
 def action_line(action: Action) -> str:
-    """An action on one line: its kind, what was typed or chosen, and on what; the recorded text of
-    a kind that is not known.
+    """Formats an action as one line: its kind, the text or option, and the target element. An
+    action of an unknown kind is its recorded text.
     """
     if action.kind == "other":
         return " ".join(clean(action.text).split())

@@ -1,7 +1,7 @@
-"""Writes a folder of training rows with a manifest and a page about what was kept.
+"""Writes a folder of training rows with a manifest and a report about the filter.
 
-The folder appears when it is whole. One that this module wrote is replaced, any other is left
-alone.
+The folder appears once it is complete. A folder that this module wrote is replaced; any other
+folder is left unchanged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ExportSpec(Config):
     """The output format.
 
     Raises:
-        UsageError: A kind of rows is not known or named twice, or there is none.
+        UsageError: A kind of rows is unknown or named twice, or none is named.
     """
 
     rows: Annotated[
@@ -61,7 +61,7 @@ class ExportSpec(Config):
         """Checks that each kind of rows is named once.
 
         Raises:
-            UsageError: One is not, or there is none.
+            UsageError: A kind is unknown or named twice, or none is named.
         """
         if not self.rows or len(set(self.rows)) < len(self.rows):
             raise UsageError(
@@ -71,7 +71,7 @@ class ExportSpec(Config):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """Counts of written rows by kind and of steps without a row by reason, with messages."""
+    """The counts of written rows by kind and of steps without a row by reason, with messages."""
 
     rows: Mapping[str, int]
     lost: Mapping[str, int]
@@ -92,18 +92,16 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """What is read of a manifest."""
+    """The fields of a manifest that are read back."""
 
     format: str
     files: tuple[str, ...]
 
 
 def check_folder(folder: Path) -> None:
-    """Says beforehand whether the folder may be written. Raises UsageError for one that holds
-    anything else.
-    """
+    """Raises UsageError if the folder cannot be written or holds files of another origin."""
     expect_place(folder, "a folder of rows")
-    # another folder takes the place of this one
+    # the folder is replaced as a whole, so its parent must be writable
     expect_place(Path(os.path.realpath(folder)).parent, "a folder of rows")
     with failures(folder):
         if not folder.exists():
@@ -133,24 +131,24 @@ def export_rows(
     truth: Mapping[str, bool | None] | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> Exported:
-    """Writes a folder of training rows, with a manifest and a page that shows them. It appears when
-    it is whole.
+    """Writes a folder of training rows, with a manifest and an HTML report. The folder appears once
+    it is complete.
 
     Args:
-        folder: The folder to make. Rows of an earlier export in it are replaced.
+        folder: The folder to create. Rows of an earlier export in it are replaced.
         filtered: The filtered steps.
-        teacher: The policy that is to learn: it says what it would be asked. None: prill's own
-            question (`PlainTeacher`).
-        spec: Which rows, and in which format.
-        about: What else goes into the manifest. None: nothing.
-        truth: The success by labels, by trajectory id, for the page. None: not shown.
+        teacher: The policy to train, which builds the prompts. None: prill's own prompt
+            (`PlainTeacher`).
+        spec: The kinds of rows and their format.
+        about: Additional fields of the manifest. None: none.
+        truth: The labelled success by trajectory id, for the report. None: not shown.
         progress: Called after every row.
 
     Returns:
-        How many rows of each kind there are, and which steps gave none, by reason.
+        The number of rows of each kind, and the steps without a row by reason.
 
     Raises:
-        UsageError: The folder holds anything else or cannot be written, or a kind has no rows; the
+        UsageError: The folder holds other files or cannot be written, or a kind has no rows; the
             message says why.
     """
     check_folder(folder)
@@ -182,7 +180,7 @@ def export_rows(
                     part / f"{kind}.jsonl", rows, partial(form.row, kind), progress
                 )
                 _expect_rows(kind, files[kind], filtered, noted)
-            for step in given & noted.keys():  # one kind had no use for it, another had
+            for step in given & noted.keys():  # the step gives a row of another kind
                 del noted[step]
             written = _after(filtered, noted)
             for name, text in form.beside(
@@ -220,7 +218,7 @@ def export_rows(
 
 
 def figures(filtered: Filtered) -> dict[str, Any]:
-    """The counts for the manifest; `threshold` is the one applied."""
+    """Returns the counts for the manifest; `threshold` is the one applied."""
     return {
         "judge": msgspec.to_builtins(filtered.judge),
         "attempts": filtered.attempts,
@@ -238,7 +236,7 @@ def figures(filtered: Filtered) -> dict[str, Any]:
 def _write(
     path: Path, rows: Iterator[Row], convert: Callable[[Row], Row], progress: Callable[[], object]
 ) -> _File:
-    """Writes the rows, and notes what there is to be known of them."""
+    """Writes the rows, and returns the file's name, row count and hash."""
     digest, count, images, labels = hashlib.sha256(), 0, False, set()
     with path.open("xb") as file:
         for row in rows:
@@ -255,7 +253,7 @@ def _write(
 
 
 def _noting(rows: Iterator[Row], given: set[tuple[str, int]]) -> Iterator[Row]:
-    """The rows, whose steps are noted."""
+    """Yields the rows, and adds their steps to `given`."""
     for row in rows:
         given.add((row["trajectory"], row["step"]))
         yield row
@@ -271,7 +269,7 @@ def _iter_rows(
 def _expect_rows(
     kind: Kind, file: _File, filtered: Filtered, noted: Mapping[tuple[str, int], str]
 ) -> None:
-    """Raises UsageError for a file that nobody can train on."""
+    """Raises UsageError if the rows do not suffice for a training."""
     lost = ", ".join(f"{why} {count}" for why, count in Counter(noted.values()).most_common())
     because = f"; steps that give no row: {lost}" if lost else ""
     if kind == "kto" and len(file.labels) < 2:
@@ -292,7 +290,7 @@ def _expect_rows(
 
 
 def _after(filtered: Filtered, noted: Mapping[tuple[str, int], str]) -> Filtered:
-    """With those steps lost that gave no row."""
+    """Returns the filter's result with the steps that gave no row counted as lost."""
     kept = tuple(step for step in filtered.steps if (step.trajectory.id, step.index) not in noted)
     facts = tuple(
         fact if fact.why else replace(fact, why=noted.get((fact.id, fact.index), ""))
@@ -302,8 +300,8 @@ def _after(filtered: Filtered, noted: Mapping[tuple[str, int], str]) -> Filtered
 
 
 def _list_files(folder: Path) -> set[str]:
-    """The names that the manifest of a folder lists; none for a folder without. Raises UsageError
-    for one that lists none.
+    """Returns the file names that a folder's manifest lists; empty if there is no manifest. Raises
+    UsageError for a manifest without such a list.
     """
     file = folder / MANIFEST
     try:
@@ -322,7 +320,7 @@ def _list_files(folder: Path) -> set[str]:
 
 
 def _put(part: Path, final: Path) -> None:
-    """The new folder in the place of the old one."""
+    """Replaces the old folder with the new one."""
     old = part_path(final)
     if final.exists():
         final.rename(old)

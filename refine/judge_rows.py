@@ -1,7 +1,7 @@
-"""Training rows for a judge: the request that it sends, and the reply that would have been right.
+"""Training rows for a judge: the request that the judge sends, and the correct reply.
 
-The judge itself writes the request: it is asked for its verdict with a model that keeps what it
-gets and answers nothing. So a judge that is trained on the rows meets nothing new when it is used.
+The judge itself builds the request: it runs with a model that records requests and does not reply.
+A judge trained on the rows therefore sees the same prompts in use.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CODES = "judge rows"  # equal inputs give equal rows
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a judge should have said of a run.
+    """The correct verdict on a run.
 
     Args:
-        success: Whether the goal was reached; None: not known.
-        reason: Why, in words. None: nobody said.
+        success: Whether the goal was reached; None: unknown.
+        reason: The reason in words. None: not given.
         steps: The label of each step that has one, by its index from 0.
-        step_reasons: Why, by the same index.
+        step_reasons: The reasons of these labels, by the same index.
     """
 
     success: bool | None = None
@@ -46,7 +46,7 @@ class Truth:
 
 
 class RequestRecorder:
-    """A model that keeps its requests as they would be sent, and answers none."""
+    """A model that records each request and does not reply."""
 
     name = "none"
 
@@ -61,7 +61,7 @@ class RequestRecorder:
         max_tokens: int = 1024,
         prompt: str = "",
     ) -> Reply:
-        """Keeps the request. Raises UnparsableError."""
+        """Records the request, and raises UnparsableError."""
         texts = (part for message in messages for part in message.parts if isinstance(part, str))
         ending = form.instructions(as_json=not form.tagged) if form else ""
         self.requests.append((worded(messages, ending, call_code(texts)), form))
@@ -73,18 +73,18 @@ def truths_from(
     teacher: Mapping[str, Verdict] | None = None,
     second: Mapping[str, Verdict] | None = None,
 ) -> tuple[dict[str, Truth], Counter[str]]:
-    """What a judge is to learn of each run, and how many runs were left out, by reason.
+    """Computes the training target of each run, and counts the runs left out by reason.
 
     Args:
-        labels: Truths by run. With a teacher, they only check it.
-        teacher: The verdicts to learn from. None: the labels are.
-        second: Verdicts that must agree with the teacher's, or the labels.
+        labels: Truths by run. With a teacher, they only check its verdicts.
+        teacher: The verdicts to learn from. None: learn from the labels.
+        second: Verdicts that must agree with the teacher's verdicts, or else with the labels.
 
     Returns:
-        The truths by run, and the counts.
+        The truths by run, and the counts of runs left out.
 
     Raises:
-        UsageError: There is nothing to learn from.
+        UsageError: There are neither labels nor verdicts to learn from.
     """
     if labels is None and teacher is None:
         raise UsageError(
@@ -125,7 +125,7 @@ def _taught(verdict: Verdict) -> Truth:
 
 
 def _agreed(truth: Truth, other: Truth | None) -> Truth | None:
-    """The truth where the other says the same: of the run, and of each step that both know."""
+    """Returns the truth if the other one agrees on the run and on each step that both label."""
     if other is None:
         return None
     steps = {i: label for i, label in truth.steps.items() if other.steps.get(i) == label}
@@ -144,21 +144,21 @@ async def judge_rows(
     grouping: Grouping = "task",
     place: Callable[[str], str] = os.path.abspath,
 ) -> list[Row] | str:
-    """The rows of one run: one for a judge of outcomes, one for each labelled step for `steps`.
+    """Builds the rows of a run: one for an outcome judge, one per labelled step for `steps`.
 
     Args:
         judge: The judge, whose model is `recorder`.
-        recorder: What keeps the requests.
+        recorder: The model that records the requests.
         trajectory: The run.
-        truth: What the judge should have said.
-        grouping: What rows share that are held out together.
+        truth: The correct verdict.
+        grouping: The property shared by rows that are held out together.
         place: Maps the path of an image to the path that a row names.
 
     Returns:
-        The rows; or why there are none.
+        The rows, or the reason if there are none.
 
     Raises:
-        UsageError: The judge asks for something else than one verdict, or one a step.
+        UsageError: The judge asks for something other than one verdict, or one verdict per step.
     """
     recorder.requests.clear()
     with same_codes(CODES):
@@ -206,7 +206,7 @@ def _words(
     trajectory: Trajectory,
     truth: Truth,
 ) -> list[tuple[str, str | None] | None]:
-    """The verdict and the reason that each request should get; None where that is not known."""
+    """Returns the correct verdict and reason for each request; None if unknown."""
     forms = [form for _, form in requests]
     if all(map(_of_steps, forms)) and len(forms) == len(trajectory.steps):
         return [

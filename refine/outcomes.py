@@ -1,6 +1,6 @@
 """Reflexion results: success by attempt, losses by wrong verdicts, cost.
 
-The truth comes in here, after everything was decided: it is reported and nothing else.
+True success is read only here, after all decisions, and only for the report.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ RESULTS, VERDICTS, LESSONS, SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
-    """One attempt: verdict, lesson, and true success (None: undecided).
+    """The verdict, lesson and true success (None: undecided) of one attempt.
 
-    `reused`: taken from another run. `problem`: why it broke off, or why there is no lesson.
+    `reused`: the attempt was copied from another run. `problem`: why the attempt broke off, or why
+    there is no lesson.
     """
 
     id: str
@@ -56,7 +57,7 @@ class AttemptResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """The attempts at one task, why they ended, and the index of the answer, from 0."""
+    """The attempts at one task, the reason for the end, and the index of the answer, from 0."""
 
     name: str
     goal: str = ""
@@ -65,7 +66,7 @@ class TaskResult:
     answer: int | None = None
 
     def answer_after(self, retries: int, *, keep_best: bool) -> int | None:
-        """The attempt that would be the answer with at most this many retries."""
+        """Returns the index of the answer with at most this many retries."""
         so_far = self.attempts[: retries + 1]
         whole = [attempt.status != "broken" for attempt in so_far]
         return answer_among(whole, [attempt.score for attempt in so_far], keep_best=keep_best)
@@ -73,10 +74,10 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRow:
-    """Success after a number of retries: the share of tasks solved, of those with known truth.
+    """The share of solved tasks after a number of retries, among tasks with known truth.
 
-    `decided` counts the tasks whose truth is known. The 95 % interval (Wilson) reaches from none of
-    the others being solved to all of them; without any whose truth is known there is neither.
+    `decided` counts the tasks with known truth. The 95 % Wilson interval covers both extremes: none
+    or all of the other tasks solved. Share and interval are None if no truth is known.
     """
 
     retries: int
@@ -90,12 +91,12 @@ class OutcomeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeTable:
-    """The figures of a run. Tokens are those of requests and replies together; `usd` is None where
-    a price is unknown.
+    """The figures of a run. Tokens are the sum of requests and replies; `usd` is None if a price is
+    unknown.
 
-    `lost_to_false_negatives`: tasks of which some attempt truly succeeded, and the answer is
-    another. `kept_by_false_positives`: the judge ended the retries with an attempt that had failed.
-    `gained`: solved, and not by the first attempt.
+    `lost_to_false_negatives`: tasks with a successful attempt whose answer is a failed one.
+    `kept_by_false_positives`: tasks where the judge accepted a failed attempt. `gained`: tasks
+    solved by a later attempt than the first.
     """
 
     rows: tuple[OutcomeRow, ...]
@@ -117,9 +118,7 @@ class OutcomeTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReflexionResults:
-    """The results file of a run. `lost_labels` counts attempts whose oracle label is missing
-    now.
-    """
+    """The results file of a run. `lost_labels` counts attempts whose oracle label was lost."""
 
     format: str = FORMAT
     evaluator: EvaluatorInfo
@@ -142,7 +141,7 @@ def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
         The results.
 
     Raises:
-        UsageError: The file cannot be read, was changed since, or is of another version.
+        UsageError: The file cannot be read, was changed, or has another version.
     """
     place = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
     expect_unchanged(place)
@@ -160,9 +159,7 @@ def read_results(path: str | os.PathLike[str]) -> ReflexionResults:
 
 
 def read_lessons(path: Path) -> dict[str, Lesson]:
-    """The lessons by attempt, the newest of each. Raises UsageError that names a line that holds
-    none.
-    """
+    """Reads the newest lesson of each attempt. Raises UsageError that names an invalid line."""
     lessons: dict[str, Lesson] = {}
     for line in read_lines(path) if path.exists() else ():
         try:
@@ -179,7 +176,7 @@ def read_lessons(path: Path) -> dict[str, Lesson]:
 
 
 def attempts_in(folder: Path, ids: Collection[str] | None) -> Iterator[Trajectory]:
-    """The attempts of a folder with these ids; None: all. They are read one by one."""
+    """Yields the attempts of a folder with these ids (None: all), reading one at a time."""
     path = folder / TRAJECTORIES
     if path.exists() and path.stat().st_size:
         for item in read_trajectories(path, on_error="skip"):
@@ -188,13 +185,13 @@ def attempts_in(folder: Path, ids: Collection[str] | None) -> Iterator[Trajector
 
 
 def label_records(path: Path) -> dict[str, LabelRecord]:
-    """The newest label of each attempt; none where there is no file."""
+    """Reads the newest label of each attempt; empty if there is no file."""
     records = read_labels(path) if path.exists() and path.stat().st_size else ()
     return {record.id: record for record in records}
 
 
 def truths_in(path: Path) -> dict[str, bool | None]:
-    """The success by the newest label of each attempt."""
+    """Returns the success of each attempt by its newest label."""
     return {id: record.success for id, record in label_records(path).items()}
 
 
@@ -205,9 +202,10 @@ def make_table(
 
     Args:
         tasks: The results of each task.
-        attempts: The most attempts at a task. There is one row for each number of retries below it.
-        keep_best: The answer to a task is the attempt with the highest score, the earliest of
-            equals. False: the last attempt.
+        attempts: The most attempts at a task. The table has a row for each smaller number of
+            retries.
+        keep_best: The answer to a task is the attempt with the highest score, the earliest one on
+            a tie. False: the last attempt.
 
     Returns:
         The figures. Success rates are in [0, 1]; costs in US dollars are None where a price is

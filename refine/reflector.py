@@ -1,6 +1,6 @@
 """Asks a model for a reflection after a failed attempt (arXiv 2404.06474, section 5).
 
-The model is told what the judge said of the attempt, never whether it truly succeeded.
+The prompt contains the judge's feedback on the attempt, never its true success.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LEFT_OUT = "(left out)"
 
 @dataclass(frozen=True, kw_only=True)
 class ReflectorSpec(Config):
-    """How the model is asked. A token is taken as four characters.
+    """Options of the request for a lesson. One token is counted as four characters.
 
-    The paper sets no total; 30 steps of 1920 tokens are 57,600, and the default fits the windows of
-    small models too.
+    The paper sets no total; 30 steps of 1920 tokens are 57,600. The default also fits the context
+    windows of small models.
     """
 
     observation_tokens: Annotated[
@@ -49,13 +49,13 @@ class ReflectorSpec(Config):
     ] = 1
 
     def settings(self) -> dict[str, Any]:
-        """What tells runs apart, besides the model and the prompt."""
+        """Returns the settings that distinguish runs, besides the model and the prompt."""
         return {part.name: getattr(self, part.name) for part in fields(ReflectorSpec)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LessonsConfig(ReflectorSpec):
-    """How lessons are drawn, and by which model."""
+    """Options of lessons, and the model that writes them."""
 
     model: Annotated[
         ModelLike | None, Meta(description="the model that draws lessons (default: the policy's)")
@@ -63,10 +63,10 @@ class LessonsConfig(ReflectorSpec):
 
 
 class Reflector:
-    """Writes a lesson from an attempt and what a judge said of it.
+    """A writer of lessons from an attempt and the judge's feedback.
 
     Args:
-        model: The model that writes it.
+        model: The model that writes the lesson.
         spec: The options.
     """
 
@@ -93,8 +93,8 @@ class Reflector:
             The lesson.
 
         Raises:
-            UnscoredError: The model gives no usable answer.
-            UnparsableError: The model's answer is empty.
+            UnscoredError: The model gives no usable reply.
+            UnparsableError: The model's reply is empty.
         """
         messages = self.messages(trajectory, verdict, lessons, await self._room())
         for _ in range(self.spec.lesson_tries):
@@ -119,7 +119,7 @@ class Reflector:
             verdict: Its verdict.
             lessons: The lessons of the attempts before it, oldest first.
             tokens: The most tokens of the request, unless actions, status and earlier lessons alone
-                take more. None: that of the options.
+                take more. None: the limit of the options.
 
         Returns:
             The system message and the user message.
@@ -131,11 +131,11 @@ class Reflector:
         texts: list[str | None] = [None] * len(shown)
         spare = budget - _size(self._filled(trajectory, verdict, lessons, texts))
         for i in _from_the_ends(len(shown)):
-            # What stands in its place is counted already.
+            # The placeholder for this state is counted already.
             cost = estimate_tokens(shown[i]) - estimate_tokens(LEFT_OUT)
             if cost > spare:
-                # What is nearer to the middle goes first: nothing beyond this one is shown. Of the
-                # last state, what fits is.
+                # States nearer to the middle are left out first, so no state after this one is
+                # shown. The last state is cut to fit.
                 if i == len(shown) - 1 and spare > 0:
                     texts[i] = shown[i][: 4 * spare]
                 break
@@ -163,25 +163,25 @@ class Reflector:
         return Message("system", (filled["system"],)), Message("user", (filled["user"],))
 
     async def _room(self) -> int:
-        """The tokens of a request: those of the settings, or what the model's window leaves beside
-        the lesson.
+        """Returns the token limit of a request: the setting, or less if the model's context window
+        minus the lesson is smaller.
         """
         limits = await get_limits(self.model)
         if limits.window is None:
             return self.spec.reflection_tokens
-        # A fifth is left for the difference between four characters and a real token.
+        # A margin of a fifth covers the error of four characters per token.
         left = (limits.window - self.spec.lesson_tokens - limits.thinking) * 4 // 5
         return min(self.spec.reflection_tokens, max(1000, left))
 
 
 class LessonTaker(Policy, Protocol):
-    """A policy that shows its model lessons from earlier attempts, such as `React`."""
+    """A policy with lessons from earlier attempts in its prompt, such as `React`."""
 
     lessons: list[str]
 
 
 class Reflective:
-    """Adds a method `reflect` to a policy that takes lessons.
+    """A wrapper that adds a method `reflect` to a policy that takes lessons.
 
     Args:
         policy: The policy, with a list `lessons`.
@@ -192,15 +192,15 @@ class Reflective:
         self.policy, self.reflector = policy, reflector
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode of the policy."""
+        """Starts a new episode of the policy."""
         self.policy.reset(task)
 
     async def act(self, observation: Observation) -> Step:
-        """The policy's next step."""
+        """Returns the policy's next step."""
         return await self.policy.act(observation)
 
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
-        """The lesson; the policy's lessons are those of the attempts before."""
+        """Writes the lesson of an attempt; the policy holds the lessons of the attempts before."""
         return await self.reflector(trajectory, verdict, self.policy.lessons)
 
 
@@ -210,9 +210,10 @@ def find_learner(
     model: LanguageModel | None = None,
     spec: ReflectorSpec = ReflectorSpec(),
 ) -> Learner:
-    """The policy with these lessons. If it does not reflect itself, this model does, else its own.
+    """Gives the policy these lessons, and a reflector if it has no method `reflect`. The reflector
+    uses this model, or else the policy's own.
 
-    Raises UsageError for a policy that takes no lessons, or without any model.
+    Raises UsageError for a policy that takes no lessons, or if there is no model.
     """
     name = type(policy).__name__
     if not isinstance(getattr(policy, "lessons", None), list):
@@ -240,14 +241,14 @@ def make_challenges(
     *,
     agent: str | None = None,
 ) -> list[Challenge[Any]]:
-    """Makes a challenge of each task, for Reflexion.
+    """Creates a challenge for each task, for Reflexion.
 
     Args:
-        tasks: The tasks; each has an id of its own.
-        policy: Makes the agent, a new one for each attempt. The agent has a list `lessons`.
-        model: Writes the lessons of an agent without a method `reflect`. None: the policy's own
-            model.
-        spec: How lessons are written.
+        tasks: The tasks, with distinct ids.
+        policy: Creates a new agent for each attempt. The agent has a list `lessons`.
+        model: The model that writes the lessons of an agent without a method `reflect`. None: the
+            policy's own model.
+        spec: The options of lessons.
         agent: The agent's name for the record. None: no name.
 
     Returns:
@@ -296,7 +297,7 @@ def _words(step: Step) -> str:
 
 
 def _shown(observation: Observation, tokens: int) -> str:
-    """The text of a state within the limit, in whole lines where there are several."""
+    """Returns the text of a state within the limit, cut at a line break if possible."""
     text = clean(observation.text or observation.caption or "(a screenshot, without text)").strip()
     if estimate_tokens(text) <= tokens:
         return text
@@ -305,9 +306,7 @@ def _shown(observation: Observation, tokens: int) -> str:
 
 
 def _from_the_ends(count: int) -> list[int]:
-    """The places of a list, those of the middle last: the last, the first, the last but one, and so
-    on.
-    """
+    """Returns the indices of a list from the ends to the middle: last, first, second to last, …."""
     return sorted(range(count), key=lambda i: (min(i, count - 1 - i), i < count - 1 - i))
 
 

@@ -1,11 +1,10 @@
 """Reflexion with any judge (arXiv 2303.11366): attempt, verdict, reflection.
 
-All tasks that go on are played, then judged, then reflected on, and so again; or one task after the
-other (`RetrySpec.order`). Each attempt goes through the one loop (`prill.episodes.loop`) and the
-one recorder (`prill.episodes.record`). Everything is kept as soon as it is there, by task and
-attempt, so that a run that was killed goes on. An oracle's labels go from the recorder to the
-labels file, and from there to the results; agent, judge and reflector are handed trajectories and
-verdicts only.
+In each round, all unfinished tasks are played, then judged, then reflected on; or the tasks run one
+after another (`RetrySpec.order`). Attempts use the common episode loop (`prill.episodes.loop`) and
+recorder (`prill.episodes.record`). Each result is stored at once by task and attempt, so that a
+killed run resumes. An oracle's labels go from the recorder to the labels file, and from there to
+the results; agent, judge and reflector see trajectories and verdicts only.
 """
 
 from __future__ import annotations
@@ -84,14 +83,15 @@ class Challenge(Generic[E]):
 
     Args:
         name: The task's name in the results.
-        id: Names an attempt by its number, from 0. The same settings give the same names.
-        task: Gives the task, asked of the environment when the turn comes.
-        learner: Makes the agent of an attempt from the lessons of the attempts before it and the
+        id: Returns the id of an attempt from its number, from 0. The same settings give the same
+            ids.
+        task: Returns the task; it is called before each attempt with the environment.
+        learner: Creates the agent of an attempt from the lessons of the attempts before it and the
             attempt's number, from 0.
         agent: The agent's name for the record. None: no name.
-        metadata: Goes into the metadata of the trajectories.
-        needs: What no other episode may use at the same time, such as the sites that a reset
-            restores.
+        metadata: Additional metadata of the trajectories.
+        needs: The resources that no other episode may use at the same time, such as the sites that
+            a reset restores.
     """
 
     name: str
@@ -105,16 +105,16 @@ class Challenge(Generic[E]):
 
 @dataclass(frozen=True, kw_only=True)
 class PlaySettings(Generic[E]):
-    """How episodes are played.
+    """Options of the episodes.
 
     Args:
         oracle: Labels an episode in its environment. None: episodes have no labels.
         max_steps: The most actions of an episode.
-        timeout: Bounds an episode, in seconds. None: no bound.
+        timeout: The time limit of an episode, in seconds. None: no limit.
         early_stop: As in `prill.rollout`.
-        patience: How long a model may give no answer at all before the run ends, in seconds.
-        leftovers: Why a later attempt may find what an earlier one changed. None: every attempt
-            begins in a fresh state.
+        patience: The longest time without any reply of a model before the run ends, in seconds.
+        leftovers: Why a later attempt may see changes of an earlier one. None: every attempt starts
+            in a fresh state.
     """
 
     oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None = None
@@ -127,8 +127,8 @@ class PlaySettings(Generic[E]):
 
 @dataclass(frozen=True)
 class ReflexionProgress:
-    """What a run is doing: `move` for attempt number `attempt` (from 0), `done` of `total`
-    tasks.
+    """The progress of a run: `done` of `total` tasks of the stage `move`, for attempt number
+    `attempt` (from 0).
     """
 
     move: Move
@@ -151,22 +151,22 @@ async def run_reflexion(
     retry_unscored: bool = False,
     progress: Callable[[ReflexionProgress], None] = lambda stage: None,
 ) -> ReflexionResults:
-    """Runs Reflexion: tries each task until the judge accepts an attempt or the attempts are used
-    up. The same call resumes.
+    """Runs Reflexion: repeats each task until the judge accepts an attempt or no attempts are left.
+    The same call resumes.
 
     Args:
-        pool: Lends the environments.
+        pool: The pool of environments.
         challenges: The tasks, each with its agent.
         judge: Decides whether an attempt succeeded. None: the oracle's labels decide, which is the
             upper bound.
         out: The run's folder. `results.json` in it holds the results.
-        spec: When and how often to retry. None: the defaults.
-        play: How episodes are played. None: the defaults.
+        spec: The options of retries. None: the defaults.
+        play: The options of episodes. None: the defaults.
         baseline: The folder of another run of these tasks, or of recorded first attempts. Attempts
-            of the same name are taken from there, and lessons where they were drawn from the same
-            words. None: everything is played.
-        settings: What else distinguishes this run from others. None: nothing.
-        retry_broken: Play attempts again in which the environment broke.
+            with the same id are copied from there, and lessons too if their prompt is the same.
+            None: every attempt is played.
+        settings: Further settings that distinguish this run from others. None: none.
+        retry_broken: Play attempts again in which the environment failed.
         retry_unscored: Judge unscored attempts again.
         progress: Called at each stage.
 
@@ -174,8 +174,8 @@ async def run_reflexion(
         The results.
 
     Raises:
-        UsageError: The folder holds a run with other settings, or there is no oracle although the
-            labels are to decide.
+        UsageError: The folder holds a run with other settings, or there is neither a judge nor an
+            oracle.
         EndpointError: A model cannot be used at all.
     """
     run = _Run(
@@ -202,16 +202,14 @@ def check_again(
     baseline: Path | None = None,
     settings: Mapping[str, Any],
 ) -> None:
-    """Raises the UsageError that `run_reflexion` with these arguments would raise before anything
-    is played; writes nothing.
-    """
+    """Raises the UsageError that `run_reflexion` would raise before it plays; writes nothing."""
     run = _Run(pool, challenges, judge, out, spec, play, baseline, lambda stage: None)
     run.expect_same(run.all_settings(settings))
 
 
 class LabelJudge:
-    """The labels of a running run as verdicts: the upper bound for any judge. `path` is the run's
-    label file.
+    """A judge that returns the labels of the current run: the upper bound for any judge. `path` is
+    the run's label file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -221,11 +219,11 @@ class LabelJudge:
         self.info = EvaluatorInfo("oracle", "1", params={"labels": "of this run"})
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """None are looked at."""
+        """Returns no screenshots: this judge does not look at any."""
         return ()
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` where the oracle did not decide."""
+        """Returns the verdict; unscored with `no_evidence` if the oracle did not decide."""
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
@@ -235,7 +233,7 @@ class LabelJudge:
         return Judgement(success, float(success), "the label says so")
 
     def _now(self) -> dict[str, bool | None]:
-        """The labels so far; they are read again when there are more."""
+        """Returns the labels so far; the file is read again after it grew."""
         if self._path.exists():
             state = self._path.stat()
             if (found := (state.st_size, state.st_mtime_ns)) != self._read:
@@ -245,7 +243,7 @@ class LabelJudge:
 
 @dataclass(frozen=True)
 class _Played:
-    """What is kept in memory of an attempt that was played."""
+    """The facts about a played attempt that stay in memory."""
 
     goal: str
     answer: str | None
@@ -255,7 +253,7 @@ class _Played:
 
 
 class _Run(Generic[E]):
-    """The state of a run: what is known of each attempt, and the files where it is kept."""
+    """The state of a run: the result of each attempt, and the files that store it."""
 
     def __init__(
         self,
@@ -299,10 +297,10 @@ class _Run(Generic[E]):
     async def all(
         self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool
     ) -> ReflexionResults:
-        """Goes from move to move until every task has ended."""
+        """Runs stage after stage until every task has ended."""
         checksums = Checksums(self._out)
-        # Results are made again in the end. Settings are compared as such: an editor may save them
-        # otherwise.
+        # The results file is rewritten at the end. Settings are compared by value, since an editor
+        # may save them in another format.
         await asyncio.to_thread(
             checksums.check,
             but=[RESULTS, *([SETTINGS] if (self._out / SETTINGS).is_file() else ())],
@@ -344,7 +342,7 @@ class _Run(Generic[E]):
         )
 
     def all_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What tells this run from others."""
+        """Returns the settings that distinguish this run from others."""
         return {
             **settings,
             "evaluator": msgspec.to_builtins(self._judge.info),
@@ -352,9 +350,7 @@ class _Run(Generic[E]):
         }
 
     def expect_same(self, settings: Mapping[str, Any]) -> bool:
-        """Whether the folder holds a run already. Raises UsageError when that has other
-        settings.
-        """
+        """Whether the folder holds a run already. Raises UsageError if its settings differ."""
         path = self._out / SETTINGS
         if not path.exists():
             return False
@@ -374,7 +370,7 @@ class _Run(Generic[E]):
         return True
 
     def _hold(self, settings: Mapping[str, Any]) -> None:
-        """Keeps the settings of the folder. Raises UsageError when they are others."""
+        """Writes the settings into the folder. Raises UsageError if it holds other settings."""
         if self.expect_same(settings):
             return
         path = self._out / SETTINGS
@@ -383,8 +379,8 @@ class _Run(Generic[E]):
         write_output(path, msgspec.json.encode(settings, order="deterministic") + b"\n")
 
     def _take_up(self, retry_unscored: bool) -> None:
-        """Reads what earlier runs left."""
-        RunFolder(self._out, checked=True).close()  # mends what a crash left incomplete
+        """Reads the results of earlier calls from the folder."""
+        RunFolder(self._out, checked=True).close()  # repairs files that a crash left incomplete
         self._look(None)
         verdicts = (
             read_verdicts(self._out / VERDICTS) if (self._out / VERDICTS).stat().st_size else ()
@@ -415,12 +411,11 @@ class _Run(Generic[E]):
         return "not_begun" if move == "play" and challenge.name in self._not_begun else move
 
     def _going(self) -> dict[str, list[Challenge[E]]]:
-        """The tasks that go on, by what is to be done."""
+        """Returns the unfinished tasks by their next stage."""
         going: dict[str, list[Challenge[E]]] = {}
         if self._spec.order == "attempt":
             open_, room = list(self._challenges), len(self._challenges)
-        # as many at the same time as there are environments; those that have begun go before the
-        # others
+        # as many tasks at the same time as there are environments; tasks with attempts go first
         else:
             open_, room = (
                 sorted(self._challenges, key=lambda one: not self._attempts(one)),
@@ -441,7 +436,7 @@ class _Run(Generic[E]):
     async def _play_all(
         self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]
     ) -> None:
-        """Plays the next attempt at each of these tasks, or takes it from the other run."""
+        """Plays the next attempt at each of these tasks, or copies it from the baseline."""
         numbers = {challenge.name: len(self._attempts(challenge)) for challenge in going}
         number = min(numbers.values())
         wanted = {
@@ -499,7 +494,7 @@ class _Run(Generic[E]):
         )
 
     def _reuse(self, wanted: Mapping[str, Challenge[E]], again: set[str]) -> None:
-        """Copies what the other run has of these attempts, with their labels."""
+        """Copies the baseline's recordings of these attempts, with their labels."""
         if self._baseline is None:
             return
         labels = label_records(self._baseline / LABELS)
@@ -518,7 +513,7 @@ class _Run(Generic[E]):
         self._look(wanted)
 
     def _look(self, ids: Collection[str] | None) -> None:
-        """Notes what was recorded of these attempts; None: of all."""
+        """Reads the recordings of these attempts; None: of all."""
         for trajectory in attempts_in(self._out, ids):
             usage = msgspec.convert(trajectory.metadata.get("usage", {}), Usage)
             reused = trajectory.metadata.get("reused") is True
@@ -533,9 +528,7 @@ class _Run(Generic[E]):
     async def _judge_all(
         self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]
     ) -> None:
-        """Judges the attempts at these tasks that have no verdict: the last ones, and those whose
-        verdicts were lost.
-        """
+        """Judges all attempts at these tasks that have no verdict."""
         attempts = [self._attempts(challenge) for challenge in going]
         ids, count = {attempt.id for made in attempts for attempt in made if attempt.is_unjudged}, 0
         async for verdict in score_stream(attempts_in(self._out, ids), self._judge):
@@ -551,7 +544,7 @@ class _Run(Generic[E]):
     async def _reflect_all(
         self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]
     ) -> None:
-        """Draws a lesson from the last attempt at each of these tasks."""
+        """Writes a lesson from the last attempt at each of these tasks."""
         by_id = {self._attempts(challenge)[-1].id: challenge for challenge in going}
         trajectories, count = attempts_in(self._out, by_id), 0
         while batch := list(islice(trajectories, _AT_ONCE)):

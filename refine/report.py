@@ -1,6 +1,6 @@
-"""The page about a filter: kept and dropped steps by label, task, site and action, with reasons.
+"""The report of a filter: kept and dropped steps by label, task, site and action, with reasons.
 
-Its look is in `report.html`.
+The HTML template is `report.html`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LINE, _LEFT, _WIDTH, _NAME = 20, 260, 420, 31
 
 @dataclass(frozen=True, slots=True)
 class PartRow:
-    """The steps of one label, task, site or kind of action; `reasons` is empty where there are too
-    many of them to look.
+    """The steps of one label, task, site or kind of action; `reasons` is empty if there are too
+    many rows.
     """
 
     value: str
@@ -34,7 +34,7 @@ class PartRow:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """All steps, counted by one of their properties; of `unshown` more values there is no row."""
+    """All steps, counted by one property; `unshown` counts the values without a row."""
 
     title: str
     name: str
@@ -45,8 +45,8 @@ class Part:
 def page(
     filtered: Filtered, rows: Mapping[str, int], truth: Mapping[str, bool | None] | None = None
 ) -> str:
-    """The whole page. `rows` counts what was written; `truth` is what counts by labels, where there
-    are some.
+    """Renders the report. `rows` counts the written rows; `truth` is the labelled success by
+    trajectory id, if there are labels.
     """
     facts, judge = filtered.facts, filtered.judge
     headlines = [
@@ -75,8 +75,8 @@ def page(
 
 
 def true_precision(filtered: Filtered, truth: Mapping[str, bool | None]) -> tuple[int, int]:
-    """How many of the attempts of which something was kept truly succeeded, and how many of them
-    have a decided label.
+    """Returns how many attempts with a kept step truly succeeded, and how many have a decided
+    label.
     """
     kept = {step.trajectory.id for step in filtered.steps}
     decided = [success for id in kept if (success := truth.get(id)) is not None]
@@ -84,7 +84,7 @@ def true_precision(filtered: Filtered, truth: Mapping[str, bool | None]) -> tupl
 
 
 def precision_words(right: int, decided: int) -> str:
-    """The share with its interval, which takes attempts as independent."""
+    """Formats the share with its interval, which treats attempts as independent."""
     if not decided:
         return "no attempt that was kept has a label"
     low, high = wilson(right / decided, decided)
@@ -95,7 +95,7 @@ def precision_words(right: int, decided: int) -> str:
 
 
 def summary_lines(filtered: Filtered, truth: Mapping[str, bool | None] | None = None) -> list[str]:
-    """Summary of the kept steps as text."""
+    """Formats a summary of the kept steps as text."""
     kept, steps = len({step.trajectory.id for step in filtered.steps}), len(filtered.facts)
     lines = [
         (
@@ -146,8 +146,8 @@ def _part(
 
 
 def _bars(facts: Sequence[StepFact]) -> tuple[Markup, int]:
-    """A bar a task, the largest first: its kept steps, then those that the judge's rule or another
-    one dropped; and of how many smaller tasks there is none.
+    """Draws a bar for each of the largest tasks: kept steps, then steps dropped by the judge's rule
+    or another one. Also returns the number of tasks without a bar.
     """
     kept = Counter(fact.task for fact in facts if not fact.why)
     every = Counter(fact.task for fact in facts)

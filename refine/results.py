@@ -1,7 +1,6 @@
 """Results of a filtered-BC study: counts with intervals, arms compared on the same episodes.
 
-Everything is read from the recordings, so the tables say what was played. `write_results` leaves
-tables and pictures beside them.
+All figures are computed from the recordings. `write_results` writes tables and plots next to them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from prill.io.outputs import write_output
 from prill.io.store import read_labels, read_trajectories, read_verdicts
 from prill.io.truth import gold_labels
 
-# here, too: these are the names of what is read here
+# re-exported: the names of the files that this module reads
 from prill.refine.study_files import BASE as BASE
 from prill.refine.study_files import MANIFEST as MANIFEST
 from prill.refine.study_files import ROWS as ROWS
@@ -46,8 +45,7 @@ _JUDGED = (
     "success below is what the judge {} calls one, with its errors. How far it can be trusted is "
     "known from labels only (`prill agree`)."
 )
-# Fewer clusters than this cannot reach p = 0.05, whatever they show: with five, the least two-sided
-# p is 2 / 2**5.
+# Fewer clusters than this cannot reach p = 0.05: with five, the least two-sided p is 2 / 2**5.
 _FEWEST_TASKS = 6
 
 
@@ -68,7 +66,7 @@ class _Row:
 
 
 class Played(NamedTuple):
-    """An episode, whoever plays it."""
+    """The key of an episode, independent of the policy that plays it."""
 
     task: str
     seed: int
@@ -81,8 +79,8 @@ Outcomes = Mapping[Played, bool | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Successes of one arm after one round, among `n` episodes with a label; `unlabelled` have none
-    (they broke off).
+    """The successes of one arm after one round, among `n` episodes with a label. `unlabelled`
+    counts the episodes without one, which broke off.
     """
 
     arm: str
@@ -96,20 +94,19 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Two arms on the `pairs` episodes that both played: on how many the first solved more of its
-    plays, on how many fewer.
+    """A paired comparison of two arms on the `pairs` episodes that both played.
 
-    `difference` is the first's share of successes less the second's, `interval` its 95 % when whole
-    episodes are redrawn. `p` is two-sided and exact: how often a difference as large or larger
-    comes about when, of each episode, the two arms are swapped by a coin. `p_by_task` swaps whole
-    tasks instead; None where there are fewer than six.
+    `gained` and `lost` count the episodes that the first arm solved more often or less often.
+    `difference` is the first arm's success rate minus the second's; `interval` is its 95 %
+    bootstrap interval over episodes. `p` is the two-sided p-value of an exact permutation test that
+    swaps the arms of each episode. `p_by_task` swaps whole tasks instead; None for fewer than six
+    tasks.
 
-    With one training seed `p` is McNemar's. With several, `seed` is None: they play the same
-    episodes, so all plays of an episode are swapped together, and three seeds do not count as three
-    times as many pages. By task, one that is learnt well counts as one finding and not as many:
-    that asks whether other tasks would show it, where `p` asks about other pages of these. Neither
-    draws training seeds again, of which three could at best show p = 0.25: the figures are about
-    these adapters, and each seed is in the table by itself.
+    With one training seed, `p` is that of McNemar's exact test. With several, `seed` is None: all
+    seeds play the same episodes, so the test swaps all plays of an episode together. `p` concerns
+    other episodes of these tasks, `p_by_task` other tasks. Neither test permutes training seeds
+    (three seeds could at best give p = 0.25): the figures hold for these adapters, and the table
+    also lists each seed by itself.
     """
 
     arm: str
@@ -127,15 +124,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResults:
-    """All figures of a study. `judges` are what the manifests say of each arm's judge and filter,
-    `by_task` successes and episodes of each task after the last round, over all seeds.
+    """All figures of a study. `judges` holds the manifests' figures of each arm's judge and filter;
+    `by_task` the successes and episodes of each task after the last round, over all seeds.
 
-    `learnt` in `judges` is about the attempts that rows were made of, by the oracle's labels: how
-    many there are, how many of them truly succeeded (`precision`), and which share of all true
-    successes they are (`recall`).
+    `learnt` in `judges` describes the attempts with training rows, by the oracle's labels: their
+    number, the share that truly succeeded (`precision`), and their share of all true successes
+    (`recall`).
 
-    `judged_by`: the judge whose verdicts `scores`, `differences` and `by_task` count; None: they
-    count labels.
+    `judged_by` is the judge whose verdicts `scores`, `differences` and `by_task` count; None if
+    they count labels.
     """
 
     scores: tuple[Score, ...]
@@ -148,8 +145,8 @@ class StudyResults:
 def read_outcomes(
     folder: Path, judge: str | Mapping[str, Any] | None = None
 ) -> dict[Played, bool | None]:
-    """Each recorded episode with what the labels say of it, or the judge that is described; None
-    where it is undecided.
+    """Reads the success of each recorded episode, by its label or by a judge's verdict; None if
+    undecided.
 
     Raises UsageError.
     """
@@ -177,8 +174,8 @@ def read_outcomes(
 
 
 def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
-    """How right a judge was on these attempts, by the oracle's labels; None where there is nothing
-    to divide by.
+    """Computes a judge's precision, recall and error rates by the oracle's labels; None where the
+    denominator is 0.
     """
     truth = _truth(attempts)
     counts: Counter[tuple[bool, bool]] = Counter()
@@ -308,7 +305,7 @@ def write_results(out: Path) -> StudyResults:
 
 
 def _truth(folder: Path) -> dict[str, bool | None]:
-    """What the oracle, or the people who annotated them, say of the episodes in a folder, by id."""
+    """Reads the labels of the episodes in a folder, by id."""
     path = folder / LABELS
     records = list(read_labels(path)) if path.exists() and path.stat().st_size else []
     if own := [record for record in records if record.annotator is None]:
@@ -317,13 +314,13 @@ def _truth(folder: Path) -> dict[str, bool | None]:
 
 
 def _verdicts(folder: Path, judge: str | Mapping[str, Any]) -> list[Verdict]:
-    """The verdicts of a judge on the episodes in a folder, the last one of each."""
+    """Reads a judge's last verdict on each episode in a folder."""
     files = sorted(folder.glob(f"verdicts-*{verdicts_suffix(judge)}"))
     return list({verdict.id: verdict for file in files for verdict in read_verdicts(file)}.values())
 
 
 def _judge_name(folder: Path, judge: str | Mapping[str, Any]) -> str:
-    """What the tables call it: its name, and its model's."""
+    """Returns the judge's name in tables, with the name of its model."""
     found = next((verdict.evaluator for verdict in _verdicts(folder, judge)), None)
     if found is None:
         return judge if isinstance(judge, str) else str(judge.get("evaluator"))
@@ -331,7 +328,9 @@ def _judge_name(folder: Path, judge: str | Mapping[str, Any]) -> str:
 
 
 def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
-    """How right the choice of attempts was that a round learnt from; `folder` is the round's."""
+    """Computes precision and recall of the attempts that a round trained on; `folder` is the
+    round's.
+    """
     number = int(folder.name.rpartition("-")[2])
     truth = _truth(out / BASE / "attempts")
     for earlier in range(2, number + 1):
@@ -371,7 +370,7 @@ def _difference(
     number: int,
     played: Sequence[tuple[Outcomes, Outcomes]],
 ) -> Difference:
-    """Of one training seed, or of several together: one pair of outcomes each."""
+    """Compares two arms; `played` has one pair of outcomes per training seed."""
     more: Counter[Played] = Counter()
     plays: Counter[Played] = Counter()
     for first, second in played:
@@ -399,13 +398,12 @@ def _difference(
 
 
 def swapped_p(differences: Iterable[int]) -> float:
-    """The share of all ways to swap signs whose sum is as far from zero as that of these
-    differences, or further.
+    """Returns the two-sided p-value of the exact sign-flip permutation test of these differences.
 
-    Every way is counted, so it is exact; differences of -1, 0 and 1 give the exact test of McNemar.
+    All sign assignments are counted. Differences of -1, 0 and 1 give McNemar's exact test.
     """
     given = [by for by in differences if by]
-    ways = {0: 1}  # of reaching each sum
+    ways = {0: 1}  # the number of sign assignments by sum
     for by in given:
         reached: Counter[int] = Counter()
         for total, count in ways.items():
@@ -417,8 +415,8 @@ def swapped_p(differences: Iterable[int]) -> float:
 
 
 def _drawn_again(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
-    """The 95 % interval of a difference of shares, by drawing episodes; None where there is none to
-    be found.
+    """Returns the 95 % bootstrap interval of a difference of shares over episodes; None if it is
+    degenerate.
     """
     import numpy as np
 
@@ -492,9 +490,7 @@ def results_text(results: StudyResults) -> str:
 
 
 def _score_rows(scores: Sequence[Score]) -> Iterator[list[object]]:
-    """A line for each score, and one for all seeds behind those of an arm's round where there are
-    several.
-    """
+    """Yields a row for each score. If an arm has several seeds, a row for all of them follows."""
     groups: dict[tuple[int, str], list[Score]] = defaultdict(list)
     for score in scores:
         groups[score.round, score.arm].append(score)
@@ -588,8 +584,8 @@ def _percent(share: float | None) -> str:
 
 
 def by_round(results: StudyResults) -> str:
-    """The picture of success by round: a line an arm, over all training seeds; round 0 is the
-    untrained policy.
+    """Draws success by round, one line per arm over all training seeds; round 0 is the untrained
+    policy.
     """
     lines = []
     for arm in dict.fromkeys(score.arm for score in results.scores if score.arm != BASE) or (BASE,):
@@ -605,11 +601,10 @@ def by_round(results: StudyResults) -> str:
 
 
 def by_precision(results: StudyResults) -> str:
-    """The picture of success after the last round against the precision of the attempts that each
-    arm learnt from.
+    """Draws success after the last round against the precision of each arm's training attempts.
 
-    A mark an arm over all training seeds, with its interval, and a dot for each seed; the untrained
-    policy is a line. An arm that nothing was learnt in has no mark.
+    Each arm has a mark with an interval over all training seeds, and a dot for each seed. The
+    untrained policy is a line. An arm without training has no mark.
     """
     last = max((score.round for score in results.scores), default=0)
     precisions: dict[str, dict[int, float]] = defaultdict(dict)
@@ -659,8 +654,8 @@ def _point(
 
 
 def _together(scores: Sequence[Score]) -> tuple[int, int, float | None, float, float]:
-    """Successes, plays and their share over all training seeds. They play the same episodes: the
-    interval is that of one.
+    """Returns successes, plays, success rate and interval over all training seeds. All seeds play
+    the same episodes, so the interval is as wide as for one seed.
     """
     successes, n = sum(score.successes for score in scores), sum(score.n for score in scores)
     episodes = round(n / len(scores))

@@ -1,8 +1,8 @@
 """The retry rule: whether to try again, when to stop, and which attempt to return.
 
-A judge is wrong at times. A right attempt that it calls a failure is done again, and often broken
-(arXiv 2404.06474 found this to hurt more than the opposite); `keep_best`, a lower threshold and a
-second judge each guard against that. Nothing here knows whether an attempt truly succeeded.
+Judges make errors. A false negative repeats a correct attempt, and the retry often fails (arXiv
+2404.06474 found false negatives to hurt more than false positives). `keep_best`, a lower threshold
+and a second judge each reduce this loss. This module never reads an attempt's true success.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from prill.evaluators.meta.calibration_fit import threshold_for_costs
 from prill.protocols import Evaluator, every_judge
 from prill.types import Usage, Verdict
 
-# What is to be done next for a task, and why nothing is.
+# The next stage of a task, and the reasons for its end.
 Move = Literal["play", "judge", "reflect"]
 End = Literal[
     "accepted",  # the judge called the last attempt a success
     "attempts",  # there are no attempts left
-    "repeated_lesson",  # the lesson was there before, so another attempt would go the same way
-    "unscored",  # the judge could not judge: no failure, and nothing to learn from
-    "no_lesson",  # the model gave none
-    "broken",  # the environment or the agent's model failed in the middle
-    "not_begun",  # the environment could not begin
+    "repeated_lesson",  # the lesson repeats an earlier one, so a retry would not differ
+    "unscored",  # the judge gave no verdict: not a failure, and no feedback to learn from
+    "no_lesson",  # the model gave no lesson
+    "broken",  # the environment or the agent's model failed during the attempt
+    "not_begun",  # the environment could not start the episode
 ]
 ENDS: tuple[End, ...] = (
     "accepted",
@@ -42,13 +42,13 @@ ENDS: tuple[End, ...] = (
     "not_begun",
 )
 PASSED, FAILED = "PASSED", "FAILED"
-# Judges whose word is a label, right or wrong, and no reason.
+# Judges that return labels (correct or with deliberate errors) without a reason.
 _REASONLESS = ("oracle", "noisy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetrySpec(Config):
-    """How a task is tried again."""
+    """Options of retries."""
 
     attempts: Annotated[
         int,
@@ -93,8 +93,8 @@ class RetrySpec(Config):
     ] = "attempt"
 
     def settings(self) -> dict[str, Any]:
-        """What tells runs apart; an order is told where it is not the one that runs without this
-        option had.
+        """Returns the settings that distinguish runs. `order` is left out if it has the value that
+        runs had before this option existed.
         """
         return {
             key: value
@@ -105,9 +105,9 @@ class RetrySpec(Config):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """A lesson from an attempt. `text` is None where the model gave none; `problem` says why.
+    """A lesson from an attempt. `text` is None if the model gave none; `problem` says why.
 
-    `status` is what the agent was told of the attempt.
+    `status` is the feedback on the attempt that the agent got.
     """
 
     id: str
@@ -128,12 +128,12 @@ class Attempt:
 
     @property
     def is_unjudged(self) -> bool:
-        """Whether the judge has yet to look at it: not at one that broke off."""
+        """Whether the attempt still needs a verdict; one that broke off does not."""
         return self.verdict is None and self.broken is None
 
 
 def next_move(attempts: Sequence[Attempt], spec: RetrySpec) -> Move | End:
-    """The next move after these attempts at one task, or why the task ended."""
+    """Returns the next stage after these attempts at one task, or why the task ended."""
     if not attempts:
         return "play"
     last = attempts[-1]
@@ -159,18 +159,18 @@ def next_move(attempts: Sequence[Attempt], spec: RetrySpec) -> Move | End:
 
 
 def collect_lessons(attempts: Sequence[Attempt]) -> list[str]:
-    """The memory: all lessons drawn so far, oldest first."""
+    """Returns the agent's memory: all lessons so far, oldest first."""
     return [a.lesson.text for a in attempts if a.lesson is not None and a.lesson.text is not None]
 
 
 def answer_among(
     whole: Sequence[bool], scores: Sequence[float | None], *, keep_best: bool
 ) -> int | None:
-    """The place of the attempt that counts as the answer; None where no attempt is whole.
+    """Returns the index of the attempt that counts as the answer; None if no attempt is complete.
 
-    `whole` says of each attempt whether it ended as it should, `scores` what the judge gave it.
-    Without `keep_best` the answer is the last whole attempt. With it, that of the highest score,
-    the earliest of equals; the last where none has a score.
+    `whole` says for each attempt whether it ended regularly; `scores` has the judge's scores.
+    Without `keep_best`, the answer is the last complete attempt. With it, the answer is the one
+    with the highest score, the earliest on a tie; the last one if none has a score.
     """
     places = [i for i, is_whole in enumerate(whole) if is_whole]
     scored = [(score, -i) for i in places if (score := scores[i]) is not None]
@@ -180,7 +180,7 @@ def answer_among(
 
 
 def get_score(verdict: Verdict | None) -> float | None:
-    """The score; of a judge that gives none 1 or 0, by its success. None for an unscored
+    """Returns the score; without one, 1 for success and 0 for failure. None for an unscored
     verdict.
     """
     if verdict is None or verdict.success is None:
@@ -189,7 +189,7 @@ def get_score(verdict: Verdict | None) -> float | None:
 
 
 def decided(verdict: Verdict, threshold: float | None) -> Verdict:
-    """The verdict with success by the threshold; unscored ones stay so."""
+    """Decides the verdict's success by the threshold; unscored verdicts stay unscored."""
     score = get_score(verdict)
     return (
         verdict
@@ -199,10 +199,10 @@ def decided(verdict: Verdict, threshold: float | None) -> Verdict:
 
 
 def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
-    """The feedback on an attempt: the judge's reason, or PASSED or FAILED.
+    """Returns the feedback on an attempt: the judge's reason, or PASSED or FAILED.
 
-    The word of an oracle has no reason, nor has that of one with errors on purpose, so of it only
-    the bit is told.
+    Oracles, including those with deliberate errors, give no reasons, so their feedback is PASSED or
+    FAILED only.
     """
     if status == "language" and verdict.reason and verdict.evaluator.name not in _REASONLESS:
         return verdict
@@ -217,10 +217,11 @@ def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
 
 
 def get_threshold(spec: RetrySpec, judge: Evaluator) -> float | None:
-    """The score from which an attempt is kept; None: the judge's own word counts.
+    """Returns the least score of an accepted attempt; None: the judge's own decision counts.
 
-    By costs, it is the probability from which keeping costs less on average than redoing, so scores
-    have to be probabilities. Raises UsageError where they are not calibrated.
+    With `false_negative_cost`, the threshold is the probability at which accepting has a lower
+    expected cost than retrying. This needs scores that are probabilities; raises UsageError if they
+    are not calibrated.
     """
     if spec.false_negative_cost is None:
         return spec.threshold
@@ -239,10 +240,9 @@ def get_threshold(spec: RetrySpec, judge: Evaluator) -> float | None:
 def with_second_opinion(
     judge: Evaluator, second: Evaluator, threshold: float | None = None
 ) -> Evaluator:
-    """Makes a judge whose failures a second judge looks at before the attempt is discarded. The
-    second verdict then counts.
+    """Makes a judge whose rejections a second judge reviews; the second verdict then counts.
 
-    What the second judge leaves unscored stays unscored: it is not a failure.
+    An attempt that the second judge leaves unscored stays unscored; it does not count as a failure.
 
     Args:
         judge: The first judge.
@@ -255,8 +255,7 @@ def with_second_opinion(
     """
     if threshold is None:
         threshold = judge.calibration.threshold if isinstance(judge, Calibrated) else 0.5
-    # Both ends of a band belong to it, and a score that reaches the threshold is none that the
-    # second judge looks at.
+    # A band includes both ends, but a score equal to the threshold does not go to the second judge.
     return Cascade(judge, second, band=(0.0, max(0.0, threshold - 1e-9)), first_may_accept=True)
 
 

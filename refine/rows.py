@@ -1,8 +1,8 @@
 """Training rows for TRL from filtered steps: demonstrations, KTO examples and DPO pairs.
 
-A row's question is what the policy would have sent at that step, and its answer the reply that is
-the recorded action, so a policy that is trained on it meets nothing new when it acts. With images,
-the content of every message is a list of parts.
+A row's prompt is the request that the policy would have sent at that step, and its completion the
+reply for the recorded action. A policy trained on the rows therefore sees the same prompts when it
+acts. With images, the content of every message is a list of parts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from prill.refine.demonstration import PlainTeacher, Teacher
 from prill.refine.filter import Filtered, KeptStep, draw
 
 Row = dict[str, Any]
-# RequestLimits of each step that gives no row: why in a few words that can be counted, and the
-# whole message.
+# Called for each step that gives no row, with a short reason for counting and the full message.
 Note = Callable[[KeptStep, str, str], object]
 NO_WORDS, BAD_IMAGE, NOTHING_SHOWN = (
     "no words for it in the policy's language",
@@ -42,20 +41,19 @@ def sft_rows(
     place: Callable[[str], str] = os.path.abspath,
     note: Note = lambda step, why, message: None,
 ) -> Iterator[Row]:
-    """Makes a row of each kept step.
+    """Builds a row from each kept step.
 
     Args:
         filtered: The filtered steps.
-        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own
-            question (`PlainTeacher`).
+        demonstrator: The policy to train, which builds the prompts. None: prill's own prompt
+            (`PlainTeacher`).
         place: Maps the path of an image to the path that a row names.
-        note: Called with each step that gives no row, a reason and a sentence. The other steps go
-            on.
+        note: Called with each step that gives no row, a short reason and a full message. The
+            remaining steps continue.
 
     Yields:
-        Rows with `prompt` and `completion` as chat messages, `images` where there are any, and the
-        `task`, `trajectory` and `step` (from 0) that they come from. A training that holds rows out
-        holds out whole tasks.
+        Rows with `prompt` and `completion` as chat messages, `images` if there are any, and the
+        source: `task`, `trajectory` and `step` (from 0). Training holds out whole tasks.
     """
     for lesson in _lessons(filtered.steps, _teacher(filtered, demonstrator), place, note):
         yield {"prompt": lesson.prompt, "completion": [lesson.answer], **lesson.rest}
@@ -68,17 +66,17 @@ def kto_rows(
     place: Callable[[str], str] = os.path.abspath,
     note: Note = lambda step, why, message: None,
 ) -> Iterator[Row]:
-    """Makes rows of kept and of rejected steps.
+    """Builds KTO rows from kept and rejected steps.
 
     Args:
         filtered: The filtered steps.
-        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own
-            question (`PlainTeacher`).
+        demonstrator: The policy to train, which builds the prompts. None: prill's own prompt
+            (`PlainTeacher`).
         place: Maps the path of an image to the path that a row names.
-        note: Called with each step that gives no row, a reason and a sentence.
+        note: Called with each step that gives no row, a short reason and a full message.
 
     Yields:
-        Rows as of `sft_rows`, with `label`: True for a kept step, False for a rejected one.
+        Rows like those of `sft_rows`, with `label`: True for a kept step, False for a rejected one.
     """
     teacher = _teacher(filtered, demonstrator)
     for label, steps in ((True, filtered.steps), (False, filtered.rejected)):
@@ -101,16 +99,16 @@ def dpo_rows(
 ) -> Iterator[Row]:
     """Pairs kept steps with rejected steps of the same task at the same state.
 
-    Each step is in one pair at most. An answer that was both kept and rejected at a state is in
-    none.
+    Each step is in at most one pair. A reply that was both kept and rejected at a state is in no
+    pair.
 
     Args:
         filtered: The filtered steps.
-        demonstrator: The policy that is to learn: it says what it would be asked. None: prill's own
-            question (`PlainTeacher`).
+        demonstrator: The policy to train, which builds the prompts. None: prill's own prompt
+            (`PlainTeacher`).
         place: Maps the path of an image to the path that a row names.
-        note: Called with each step that gives no row, a reason and a sentence.
-        seed: Draws the pairs.
+        note: Called with each step that gives no row, a short reason and a full message.
+        seed: The random seed for pairing.
 
     Yields:
         Rows with `prompt` (the messages of the kept step), `chosen` and `rejected`.
@@ -144,7 +142,7 @@ def dpo_rows(
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """A step as question and answer, ready for a row."""
+    """A step as prompt and completion."""
 
     step: KeptStep
     prompt: list[Row]
@@ -160,8 +158,8 @@ class _Lesson:
 
 
 def _teacher(filtered: Filtered, demonstrator: Teacher | None) -> Teacher:
-    """The policy, or else the plain one, with images where every state has one: a file holds rows
-    of one form.
+    """Returns the policy, or else a `PlainTeacher`. It shows images only if every state has one, so
+    that all rows of a file have the same form.
     """
     if demonstrator is not None:
         return demonstrator
@@ -174,7 +172,7 @@ def _teacher(filtered: Filtered, demonstrator: Teacher | None) -> Teacher:
 def _lessons(
     steps: Iterable[KeptStep], teacher: Teacher, place: Callable[[str], str], note: Note
 ) -> Iterator[_Lesson]:
-    good: set[str] = set()  # images that were opened
+    good: set[str] = set()  # images known to be readable
     for step in steps:
         try:
             messages, words = teacher.demonstrate(step.trajectory, step.index)
@@ -199,8 +197,8 @@ def _lesson(
     step: KeptStep, messages: Sequence[Message], words: str, place: Callable[[str], str]
 ) -> _Lesson:
     images = [place(path) for path in image_paths(messages)]
-    # Each call draws a code for its quotations; here it follows from what is quoted, so that equal
-    # inputs give equal rows.
+    # Each prompt has a random code around quotations. Here the code is derived from the quoted
+    # text, so that equal inputs give equal rows.
     texts = [part for message in messages for part in message.parts if isinstance(part, str)]
     code = hashlib.blake2b(
         "\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=_CODE_BYTES
@@ -213,7 +211,7 @@ def _lesson(
 
 
 def chat_turn(message: Message, *, in_parts: bool) -> Row:
-    """A message as a turn of a row; with pictures its content is a list of parts."""
+    """Converts a message to a row's chat message; with images, its content is a list of parts."""
     if not in_parts:
         return {
             "role": message.role,
@@ -227,13 +225,13 @@ def chat_turn(message: Message, *, in_parts: bool) -> Row:
 
 
 def image_paths(messages: Sequence[Message]) -> list[str]:
-    """The pictures of messages, in order."""
+    """Returns the image paths of messages, in order."""
     return [part.path for message in messages for part in message.parts if isinstance(part, Image)]
 
 
 def _alternates(messages: Sequence[Message]) -> bool:
-    """Whether user and assistant take turns, after a system message if any, and the user speaks
-    last: trainers want that.
+    """Whether user and assistant alternate after an optional system message and the user is last,
+    as trainers require.
     """
     roles = [message.role for message in messages]
     turns = roles[1:] if roles[:1] == ["system"] else roles
@@ -243,9 +241,7 @@ def _alternates(messages: Sequence[Message]) -> bool:
 
 
 def _by_state(steps: Iterable[KeptStep], note: Note) -> dict[Hashable, list[KeptStep]]:
-    """The steps by task, goal and all that was seen; states of which nothing was recorded are left
-    out.
-    """
+    """Groups steps by task, goal and observations, without states that have no recorded content."""
     found: dict[Hashable, list[KeptStep]] = defaultdict(list)
     for step in steps:
         state, task = step.trajectory.steps[step.index].observation, step.trajectory.task

@@ -1,8 +1,8 @@
 """Simulates how good a judge must be for retries to help.
 
-Attempts at a task are drawn independently, by a success rate or from what was recorded; a verdict
-hangs on the attempt's truth and on nothing else. Real lessons make later attempts better, and real
-verdicts on one task err alike, so this is a guide.
+Attempts at a task are drawn independently, from a success rate or from recordings. A verdict
+depends only on the attempt's true success. The results are a guide: in practice, lessons improve
+later attempts, and a judge's errors on one task are correlated.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ WAYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSpec(Config):
-    """Options of a simulation. `runs` is how often a run of `tasks` tasks is played; the bands hold
-    95 % of such runs.
+    """Options of a simulation. It draws `runs` runs of `tasks` tasks; the bands contain 95 % of the
+    runs.
     """
 
     success: Annotated[
@@ -63,8 +63,8 @@ class SimulationSpec(Config):
 
 @dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """A judge model: the scores of true successes and of true failures to sample from; None:
-    unscored.
+    """A model of a judge: the scores of true successes and of true failures to sample from (None:
+    unscored).
 
     A score of at least `threshold` is a success.
     """
@@ -74,14 +74,12 @@ class JudgeModel:
     threshold: float = 0.5
 
     def draw(self, truth: bool, random: Random) -> float | None:
-        """A score for an attempt."""
+        """Draws a score for an attempt."""
         return random.choice(self.successes if truth else self.failures)
 
     @property
     def rates(self) -> tuple[float, float, float]:
-        """The shares of false positives among failures, of false negatives among successes, and of
-        all that is unscored.
-        """
+        """Returns the false positive rate, the false negative rate, and the unscored share."""
         fp = [score >= self.threshold for score in self.failures if score is not None]
         fn = [score < self.threshold for score in self.successes if score is not None]
         every = [*self.failures, *self.successes]
@@ -89,7 +87,7 @@ class JudgeModel:
 
 
 class Outcome(NamedTuple):
-    """Success after so many retries: the mean over runs, and the band that holds 95 % of them."""
+    """Success after a number of retries: the mean over runs, and the band that contains 95 %."""
 
     retries: int
     success: float
@@ -99,21 +97,21 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordedTruths:
-    """The truths of a task's recorded attempts. `in_order`: the first is played first, and what was
-    not recorded is drawn.
+    """The truths of a task's recorded attempts. `in_order`: use them in order, and draw at random
+    only after the last one.
     """
 
     truths: Sequence[bool]
     in_order: bool = False
 
     def draw(self, count: int, random: Random) -> list[bool]:
-        """The truths of so many attempts."""
+        """Draws the truths of `count` attempts."""
         known = list(self.truths[:count]) if self.in_order else []
         return known + [random.choice(self.truths) for _ in range(count - len(known))]
 
 
 def judge_of_rates(spec: SimulationSpec) -> JudgeModel:
-    """A judge that says yes or no and is wrong in these shares; shares are kept to a thousandth."""
+    """Makes the model of a yes-or-no judge with these error rates, rounded to a thousandth."""
 
     def scores(yes: float) -> list[float | None]:
         unscored = round(1000 * spec.unscored)
@@ -128,10 +126,10 @@ def judge_of_verdicts(
     truth: Mapping[str, bool | None],
     calibration: Calibration | None = None,
 ) -> JudgeModel:
-    """The judge that gave these verdicts, by the labels; through its calibration, and with its
-    threshold, where there is one.
+    """Makes the model of a judge from its verdicts and labels. A calibration converts the scores
+    and sets the threshold.
 
-    Raises UsageError when no success, or no failure, was labelled.
+    Raises UsageError if there is no labelled success or no labelled failure.
     """
     sides: dict[bool, list[float | None]] = {True: [], False: []}
     for verdict in verdicts:
@@ -158,10 +156,10 @@ def judge_of_verdicts(
 
 
 def judge_of_calibration(calibration: Calibration) -> JudgeModel:
-    """The judge by what its calibration has on record: scores of labelled runs held out, and its
-    threshold.
+    """Makes the model of a judge from its calibration: the scores of held-out labelled runs, and
+    the threshold.
 
-    Raises UsageError for a file of an earlier version, which has none.
+    Raises UsageError for a file of an earlier version, which has no such scores.
     """
     known = calibration.held_out
     if known is None:
@@ -179,8 +177,8 @@ def judge_of_calibration(calibration: Calibration) -> JudgeModel:
 def simulate(
     spec: SimulationSpec, judge: JudgeModel | None = None, recorded: Sequence[RecordedTruths] = ()
 ) -> dict[str, list[Outcome]]:
-    """Success after each number of retries, for each way of retrying. The same seed draws the
-    same.
+    """Simulates success after each number of retries, for each retry strategy. Results are
+    reproducible for a seed.
     """
     judge = judge_of_rates(spec) if judge is None else judge
     random = Random(spec.seed)
@@ -210,12 +208,12 @@ def simulate(
 def closed_form(
     success: float, false_positives: float, false_negatives: float, retries: int, way: str
 ) -> float:
-    """The expected success of a way of retrying, for independent attempts and a judge that says yes
-    or no.
+    """Computes the expected success of a retry strategy, for independent attempts and a yes-or-no
+    judge.
 
-    An attempt is kept with chance a = p (1 - fn) + (1 - p) fp, and right and kept with chance p (1
-    - fn). After k retries the answer is the first that was kept, or, where none was, the last one;
-      with `keep best` the first, since all scores are equal.
+    An attempt is accepted with probability a = p (1 - fn) + (1 - p) fp. It is correct and accepted
+    with probability p (1 - fn). After k retries, the answer is the first accepted attempt. If none
+    was accepted, it is the last one; with `keep best` the first, since all scores are equal.
     """
     p, fp, fn = success, false_positives, false_negatives
     if way == "perfect judge":
@@ -233,7 +231,7 @@ def closed_form(
 def simulation_lines(
     outcomes: Mapping[str, Sequence[Outcome]], rates: tuple[float, float, float]
 ) -> Iterator[str]:
-    """The figures as a Markdown table, and whether retries help."""
+    """Yields the figures as a Markdown table, and whether retries help."""
     ways = list(outcomes)
     yield (
         f"judge: false positives {rates[0]:.1%}, false negatives {rates[1]:.1%}, unscored "
@@ -270,7 +268,7 @@ def simulation_lines(
 
 
 def simulation_chart(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
-    """The same as an SVG file: success against retries, with bands."""
+    """Draws success against retries, with bands, as an SVG file."""
     lines = [
         PlotLine(
             way,
@@ -293,10 +291,10 @@ def simulation_chart(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
 def _scores(
     judge: JudgeModel, truths: Sequence[bool], random: Random
 ) -> Iterator[tuple[str, list[float | None]]]:
-    """For each way, the score that each attempt gets."""
+    """Returns the score of each attempt for each strategy."""
     first = [judge.draw(truth, random) for truth in truths]
     second = [judge.draw(truth, random) for truth in truths]
-    # As the cascade does it: a first judge that could not judge asks the second one, too.
+    # As in the cascade, the second judge also reviews attempts that the first left unscored.
     either = [
         one if one is not None and one >= judge.threshold else other
         for one, other in zip(first, second, strict=True)
@@ -311,8 +309,8 @@ def _scores(
 
 
 def _answer(scores: Sequence[float | None], threshold: float, *, keep_best: bool) -> int:
-    """The place of the answer among these attempts: they end with the first that is kept, or that
-    could not be judged.
+    """Returns the index of the answer among these attempts, which end with the first accepted or
+    unscored one.
     """
     ends = (i for i, score in enumerate(scores) if score is None or score >= threshold)
     played = scores[: next(ends, len(scores) - 1) + 1]

@@ -1,8 +1,8 @@
 """The files of a filtered-BC study, verified by checksums (see `prill.io.checksums`).
 
-The record of the study's folder has its settings and what its rounds made. Each folder of
-recordings has a record of its own, which also says where in the study it belongs, so that what two
-arms played cannot change places.
+The checksum file of the study's folder covers its settings and the rounds' results. Each folder of
+recordings has its own checksum file, which also holds its place in the study, so that the
+recordings of two arms cannot be swapped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Counted(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What is read of the manifest of a round."""
+    """The fields of a round's manifest that are read back."""
 
     arm: str
     seed: int
@@ -56,11 +56,11 @@ class _Round:
 
 
 def check_study(out: Path, *, taken_up: bool = False) -> None:
-    """Compares all files of a study with their checksums. Raises UsageError that names what
-    differs, or is in another place.
+    """Compares all files of a study with their checksums. Raises UsageError that names a changed or
+    moved file.
 
-    `taken_up`: the settings are compared as such, by the caller: an editor may have saved them
-    otherwise.
+    `taken_up`: skip the settings file. The caller compares the settings by value, since an editor
+    may save them in another format.
     """
     study = Checksums(out)
     study.check(but=[STUDY] if taken_up and (out / STUDY).is_file() else ())
@@ -80,9 +80,7 @@ def check_study(out: Path, *, taken_up: bool = False) -> None:
 
 
 def note_study(out: Path) -> None:
-    """Puts on record what is there and is not yet on record; what it was made of was compared
-    before (see `check_study`).
-    """
+    """Records the checksums of new files. Their inputs were verified before (see `check_study`)."""
     study = Checksums(out)
     names = [STUDY, *(file.relative_to(out).as_posix() for file in _made(out))]
     study.note(*(name for name in names if name not in study))
@@ -94,14 +92,14 @@ def note_study(out: Path) -> None:
 
 
 def verdicts_suffix(description: str | Mapping[str, Any]) -> str:
-    """How the names of files with verdicts of the judge that is described so end: arms that have
-    the same judge share them.
+    """Returns the file name suffix for the verdicts of a judge; arms with the same judge share the
+    files.
     """
     return f"-{hashlib.sha256(msgspec.json.encode(description, order='deterministic')).hexdigest()[:8]}.jsonl"  # noqa: E501
 
 
 def compute_hash(file: Path) -> str:
-    """As manifests have it."""
+    """Returns the SHA-256 of a file as manifests hold it."""
     with file.open("rb") as opened:
         return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"
 
@@ -118,7 +116,7 @@ def _recordings(out: Path) -> Iterator[Path]:
 
 
 def _made(out: Path) -> Iterator[Path]:
-    """What rounds that ended have made, and the marks of what was played."""
+    """Yields the result files of finished rounds, and the markers of finished recordings."""
     for file in _manifests(out):
         yield file
         if "ended" not in read_manifest(file):
@@ -128,7 +126,7 @@ def _made(out: Path) -> Iterator[Path]:
 
 
 def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
-    """Of a round that is not on record yet: its manifest says what it was made of."""
+    """Compares the inputs of a new round with the hashes in its manifest."""
     folder, expected = file.parent, dict[Path, Any]()
     for name in _RECORDINGS:
         part = manifest.get(name) or {}
@@ -149,7 +147,7 @@ def _expect_hashes(file: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_manifest(file: Path) -> dict[str, Any]:
-    """The manifest of a round. Raises UsageError that names the field."""
+    """Reads the manifest of a round. Raises UsageError that names an invalid field."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -166,7 +164,7 @@ def read_manifest(file: Path) -> dict[str, Any]:
 def decoded(
     data: bytes, type_: type[_T], problem: str, remedy: str = "put it back as it was"
 ) -> _T:
-    """The object of a file of JSON. Raises UsageError that says the problem and the remedy."""
+    """Decodes a JSON file. Raises UsageError with the problem and the remedy."""
     try:
         return msgspec.json.decode(data, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """Success within k attempts by task and category, and whether more attempts help.
 
-`completion` is that of structured reflection (arXiv 2310.08740): solved is what some attempt among
-the first T solved.
+`completion` follows structured reflection (arXiv 2310.08740): a task counts as solved if one of the
+first T attempts solved it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prill.refine.outcomes import TaskResult
 
 
 class PairedT(NamedTuple):
-    """Student's t of paired outcomes, first less second, and the two-sided p."""
+    """Student's t of paired outcomes (first minus second), and the two-sided p-value."""
 
     t: float
     p: float
@@ -24,10 +24,10 @@ class PairedT(NamedTuple):
 
 
 def solved_by(tasks: Iterable[TaskResult]) -> dict[str, int | None]:
-    """The number of the first successful attempt at each task, from 1; None without one.
+    """Returns the number of the first successful attempt at each task, from 1; None without one.
 
-    Tasks that were not solved are left out where the truth of some attempt is not known: that one
-    may have solved them.
+    Unsolved tasks are left out if the truth of an attempt is unknown, since that attempt may have
+    succeeded.
     """
     found: dict[str, int | None] = {}
     for task in tasks:
@@ -40,7 +40,7 @@ def solved_by(tasks: Iterable[TaskResult]) -> dict[str, int | None]:
 
 
 def within(solved: Mapping[str, int | None], attempts: int) -> dict[str, bool]:
-    """Whether each was solved by one of so many attempts."""
+    """Returns for each task whether one of the first `attempts` attempts solved it."""
     return {name: first is not None and first <= attempts for name, first in solved.items()}
 
 
@@ -49,8 +49,8 @@ def completion(
     attempts: int,
     make_task: Callable[[str], str] = lambda name: name,
 ) -> dict[str, float]:
-    """The share of a task's seeds that were solved within so many attempts, by task; `make_task`
-    gives the task of a name.
+    """Returns by task the share of seeds that were solved within this many attempts; `make_task`
+    maps a name to its task.
     """
     groups: dict[str, list[bool]] = {}
     for name, right in within(solved, attempts).items():
@@ -61,9 +61,7 @@ def completion(
 def category_means(
     shares: Mapping[str, float], categories: Mapping[str, Iterable[str]]
 ) -> dict[str, float]:
-    """The unweighted mean of the tasks of each category that have a share; categories without any
-    are left out.
-    """
+    """Returns the unweighted mean of each category's task shares, without empty categories."""
     found = {
         category: [shares[task] for task in tasks if task in shares]
         for category, tasks in categories.items()
@@ -72,8 +70,8 @@ def category_means(
 
 
 def paired_t(first: Sequence[float], second: Sequence[float]) -> PairedT:
-    """Student's t-test of pairs. Where no pair differs, t is 0 and p is 1. Raises UsageError for
-    fewer than two pairs.
+    """Computes Student's paired t-test. If no pair differs, t is 0 and p is 1. Raises UsageError
+    for fewer than two pairs.
     """
     if len(first) != len(second) or len(first) < 2:
         raise UsageError(
@@ -93,23 +91,19 @@ def paired_t(first: Sequence[float], second: Sequence[float]) -> PairedT:
 
 
 def more_than_lost(gained: int, lost: int) -> float:
-    """The one-tailed p of McNemar's exact test: as many gains among the discordant pairs, or more,
-    by chance.
-    """
+    """Returns the one-sided p-value of McNemar's exact test that gains exceed losses."""
     pairs = gained + lost
     return float(sum(comb(pairs, k) for k in range(gained, pairs + 1)) / 2**pairs)
 
 
 def _two_tails(t: float, freedom: int) -> float:
-    """The share of Student's distribution that lies as far out as `t`, or further, on both
-    sides.
-    """
+    """Returns the two-sided tail probability of Student's distribution at `t`."""
     import numpy as np
 
     if isinf(t):
         return 0.0
-    # The tail is the integral of cos^(freedom - 1) from arctan(|t| / sqrt(freedom)); after some
-    # widths nothing is left of it.
+    # The tail is the integral of cos^(freedom - 1) from arctan(|t| / sqrt(freedom)), which is
+    # negligible after a few widths.
     start = float(np.arctan(abs(t) / sqrt(freedom)))
     end = min(pi / 2, start + 40 / sqrt(freedom))
     nodes, weights = np.polynomial.legendre.leggauss(200)

@@ -1,8 +1,8 @@
 """The adb backend for Android: no server on the host and nothing installed on the phone.
 
-The adb server is spoken to over its socket: a command takes milliseconds, where starting the adb
-program takes tens of them. Only what the socket cannot do goes through the program: starting the
-server, and the emulator's console with its token.
+Commands go through the adb server's socket, which takes milliseconds; starting the adb program
+takes tens of milliseconds. The program is used only to start the server, and for the emulator's
+console with its token.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ _OUT, _ERR, _EXIT = 1, 2, 3
 # only ASCII.
 KEYBOARD = "com.android.adbkeyboard/.AdbIME"
 _DUMP = "/data/local/tmp/prill-ui.xml"
-# How long `uiautomator dump` itself waits for a screen to rest before it gives up.
+# How long `uiautomator dump` itself waits for a stable screen before it gives up.
 _IDLE = 10.0
-# Characters at a time: the phone types a few hundred a second, and each call has to end in time.
+# Characters per call: the phone types a few hundred a second, and each call has a time limit.
 _CHUNK = 200
 _SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
-# Servers that this process started, and who uses which: the last to leave ends a server that was
-# not there before.
+# Servers that this process started, and their users; the last user stops a server.
 _users: dict[int, int] = {}
 _started: set[int] = set()
 
@@ -56,15 +55,13 @@ class Printed:
 
     @property
     def last_line(self) -> str:
-        """The last thing said, for messages: of the errors if there are any."""
+        """The last line of output for messages, from standard error if it is not empty."""
         lines = (self.err.strip() or self.out.strip()).decode("utf-8", "replace").splitlines()
         return lines[-1].strip()[:300] if lines else f"exit status {self.status}"
 
 
 def sdk_program(folder: str, name: str) -> str | None:
-    """The path of a program of the Android SDK: in $ANDROID_HOME or $ANDROID_SDK_ROOT, else on the
-    PATH.
-    """
+    """Finds a program of the Android SDK in $ANDROID_HOME or $ANDROID_SDK_ROOT, or on the PATH."""
     for root in filter(None, map(os.environ.get, ("ANDROID_HOME", "ANDROID_SDK_ROOT"))):
         if path := shutil.which(name, path=str(Path(root) / folder)):
             return path
@@ -72,17 +69,17 @@ def sdk_program(folder: str, name: str) -> str | None:
 
 
 def default_port() -> int:
-    """The server's port as adb itself finds it: $ANDROID_ADB_SERVER_PORT, else 5037."""
+    """Returns the server's port as adb does: $ANDROID_ADB_SERVER_PORT, or 5037."""
     port = os.environ.get("ANDROID_ADB_SERVER_PORT", "")
     return int(port) if port.isdecimal() else PORT
 
 
 class AdbServer:
-    """An adb server on this machine. `timeout` in seconds bounds each request; calls can give their
-    own.
+    """A client of the adb server on this machine. `timeout` in seconds limits each request; calls
+    can override it.
 
-    Used between `attach` and `detach`. Raises PhoneLostError when the server or the device does not
-    answer.
+    Call the other methods between `attach` and `detach`. Raises PhoneLostError if the server or the
+    device does not answer.
     """
 
     def __init__(self, port: int | None = None, *, timeout: float = 10.0) -> None:
@@ -91,7 +88,7 @@ class AdbServer:
         self._attached = False
 
     async def attach(self) -> None:
-        """Makes sure that the server runs, and starts it when it does not."""
+        """Starts the server if it does not run."""
         if not self._attached:
             self._attached = True
             _users[self.port] = _users.get(self.port, 0) + 1
@@ -108,8 +105,8 @@ class AdbServer:
             _started.add(self.port)
 
     async def detach(self) -> None:
-        """Ends the server when this process started it and nobody in it uses it any more; safe to
-        call twice.
+        """Stops the server if this process started it and this was its last user; safe to call
+        twice.
         """
         if not self._attached:
             return
@@ -121,18 +118,18 @@ class AdbServer:
                 await self.ask("host:kill", answer=False)
 
     async def devices(self) -> dict[str, str]:
-        """Serial numbers with their states: device, offline, unauthorized and others."""
+        """Lists serial numbers with their states: device, offline, unauthorized and others."""
         lines = (await self.ask("host:devices")).splitlines()
         return {
             serial: state for serial, _, state in (line.partition("\t") for line in lines) if serial
         }
 
     async def find(self, device: str | None) -> str:
-        """The serial number of the device, or of the only one there is, once it lets itself be
-        asked.
+        """Waits until the device (None: the only one) accepts commands, and returns its serial
+        number.
 
-        Raises EnvironmentFailedError when that takes longer than the bound, UsageError when None
-        fits several.
+        Raises EnvironmentFailedError after the time limit, UsageError if `device` is None and there
+        are several.
         """
         try:
             async with asyncio.timeout(self.timeout):
@@ -143,12 +140,12 @@ class AdbServer:
             raise EnvironmentFailedError(_missing(await self.devices(), device)) from None
 
     async def ask(self, request: str, *, answer: bool = True) -> str:
-        """The server's own answer to a host request."""
+        """Returns the server's answer to a host request."""
         async with self._connection(self.timeout, request) as (reader, writer):
             await _request(reader, writer, request)
             if not answer:
-                # A server that ends is gone when it lets go: one that is asked before would not be
-                # started again.
+                # A server that is shutting down has ended once it closes the connection. Before
+                # that, a new server would not start.
                 await reader.read()
                 return ""
             length = int(await reader.readexactly(4), 16)
@@ -175,7 +172,7 @@ class AdbServer:
             raise PhoneLostError(f"{serial}: {lost}", sent=sent and lost.sent) from None
 
     async def program(self, *arguments: str, timeout: float | None = None) -> Printed:
-        """Runs the adb program with these arguments. Raises UsageError when it is not installed."""
+        """Runs the adb program with these arguments. Raises UsageError if it is not installed."""
         adb = sdk_program("platform-tools", "adb")
         if adb is None:
             raise UsageError(
@@ -232,7 +229,7 @@ class AdbServer:
             ) from None
         finally:
             if writer is not None:
-                # Not closed politely: a phone that hangs would have the last word.
+                # Aborted instead of closed, since a phone that hangs would delay closing.
                 writer.transport.abort()
 
 
@@ -271,15 +268,14 @@ def _missing(devices: dict[str, str], wanted: str | None) -> str:
 
 
 class AdbPhone:
-    """A phone behind an adb server, through the server's socket. The server is started when it does
-    not run.
+    """A phone behind an adb server, which is started if it does not run.
 
     Characters outside ASCII need the app ADBKeyboard on the phone.
 
     Args:
-        port: The server's port. None: as adb finds it.
-        timeout: Bounds each command, in seconds.
-        launch_timeout: Bounds the start of an app, in seconds.
+        port: The server's port. None: adb's own default.
+        timeout: The time limit of each command, in seconds.
+        launch_timeout: The time limit for starting an app, in seconds.
     """
 
     def __init__(
@@ -291,7 +287,7 @@ class AdbPhone:
         self._serial: str | None = None
 
     async def open(self, device: str | None) -> str:
-        """Waits, within the bound, until the device is there and lets itself be asked."""
+        """Waits within the time limit until the device accepts commands."""
         try:
             await self._adb.attach()
             self._serial = await self._adb.find(device)
@@ -300,12 +296,12 @@ class AdbPhone:
         return self._serial
 
     async def close(self) -> None:
-        """Lets go of the server; ends it if it was started for this."""
+        """Detaches from the server, and stops it if this phone started it."""
         self._serial = None
         await self._adb.detach()
 
     async def size(self) -> Size:
-        """The screen size by `wm size`; an override wins."""
+        """Reads the screen size by `wm size`; an override takes precedence."""
         printed = await self._run("wm size")
         sizes = {
             kind: (int(width), int(height)) for kind, width, height in _SIZE.findall(printed.text)
@@ -318,12 +314,12 @@ class AdbPhone:
         return size
 
     async def screenshot(self) -> bytes:
-        """A screenshot by `screencap`."""
+        """Takes a screenshot by `screencap`."""
         return whole_png((await self._run("screencap -p")).out)
 
     async def tree(self) -> str | None:
-        """What `uiautomator dump` gives; it takes a second or two on a real phone, and fails while
-        the screen moves.
+        """Reads the UI tree by `uiautomator dump`, which takes one or two seconds on a real phone,
+        and fails while the screen moves.
         """
         dumped = await self._shell(f"uiautomator dump {_DUMP}", timeout=self._timeout + _IDLE)
         if dumped.status != 0 or b"ERROR" in dumped.out + dumped.err:
@@ -331,19 +327,19 @@ class AdbPhone:
         return (await self._run(f"cat {_DUMP} && rm -f {_DUMP}")).text
 
     async def tap(self, x: int, y: int) -> None:
-        """One `input tap`."""
+        """Taps by `input tap`."""
         await self._run(f"input tap {x} {y}")
 
     async def swipe(self, start: tuple[int, int], end: tuple[int, int], seconds: float) -> None:
-        """One `input swipe`."""
+        """Swipes by `input swipe`."""
         places = " ".join(map(str, (*start, *end)))
         await self._run(
             f"input swipe {places} {round(seconds * 1000)}", timeout=self._timeout + seconds
         )
 
     async def type(self, text: str) -> None:
-        """`input text` for ASCII, else the ADB keyboard, which is put in place for the moment
-        only.
+        """Types ASCII by `input text`, other text by the ADB keyboard, which is active only
+        meanwhile.
         """
         if not text.isascii():
             return await self._type_by_keyboard(text)
@@ -356,11 +352,11 @@ class AdbPhone:
             sent = True
 
     async def key(self, code: int) -> None:
-        """One `input keyevent`."""
+        """Presses a key by `input keyevent`."""
         await self._run(f"input keyevent {code}")
 
     async def launch(self, start: Start) -> None:
-        """`am start`, which waits until the app shows."""
+        """Opens an app by `am start`, and waits until it is displayed."""
         if start.url is not None:
             await self._start(
                 f"-a android.intent.action.VIEW -d {shlex.quote(start.url)}", start.url
@@ -389,7 +385,7 @@ class AdbPhone:
 
     async def _start(self, arguments: str, what: str) -> None:
         printed = await self._shell(f"am start -W {arguments}", timeout=self._launch_timeout)
-        # Old versions end with status 0 whatever happened.
+        # Old Android versions exit with status 0 even on failure.
         errors = [
             line
             for line in (printed.text + printed.err.decode("utf-8", "replace")).splitlines()
@@ -419,9 +415,7 @@ class AdbPhone:
                 await self._run(f"ime set {shlex.quote(before)}")
 
     async def _keyboard_bound(self) -> None:
-        """Waits until the keyboard that was chosen is the one that runs: before that it hears no
-        broadcast.
-        """
+        """Waits until the selected keyboard runs; before that it does not receive broadcasts."""
         end = asyncio.get_running_loop().time() + self._timeout
         while not _in_use((await self._run("dumpsys input_method")).text):
             if asyncio.get_running_loop().time() > end:
@@ -447,13 +441,13 @@ class AdbPhone:
 
 
 def _in_use(dump: str) -> bool:
-    """Whether the ADB keyboard runs; some versions tell only which one was chosen."""
+    """Whether the ADB keyboard runs; some versions only report the selected one."""
     return f"{'mCurId' if 'mCurId=' in dump else 'mCurMethodId'}={KEYBOARD}" in dump
 
 
 def _parts(text: str) -> list[str]:
-    """Pieces for `input text`: it takes %s for a blank and has no escape, so a % stays behind when
-    an s follows.
+    """Splits text for `input text`, which reads %s as a blank and has no escape: a % before an s
+    ends a piece.
     """
     pieces = [""]
     for place, character in enumerate(text):

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-# What the server says when a command cannot have reached the phone.
+# The server's messages for commands that cannot have reached the phone.
 _NOT_SENT = (
     "instrumentation process is not running",
     "session is either terminated or not started",
     "A session is either",
     "ECONNREFUSED",
 )
-# The client waits longer than the driver, so that it hears what went wrong; see
+# The client waits longer than the driver, so that it gets the driver's error; see
 # `uiautomator2ServerReadTimeout`.
 LONGER = 5.0
 
 
 class AppiumSession:
-    """One session on the server at `url`, and the one thread that speaks for it: a call that hangs
-    holds up no other phone.
+    """A session on the server at `url`, with its own thread, so that a call that hangs does not
+    block other phones.
 
-    `timeout` in seconds bounds each call, `local` tells a server on this machine. Raises
+    `timeout` in seconds limits each call; `local` is True for a server on this machine. Raises
     PhoneLostError.
     """
 
@@ -47,7 +47,7 @@ class AppiumSession:
         self._driver: WebDriver | None = None
 
     async def start(self, capabilities: dict[str, Any], timeout: float) -> None:
-        """Asks for it; `timeout` bounds that."""
+        """Starts the session within `timeout` seconds."""
         await self._run("session", lambda: self._open(capabilities, timeout), timeout)
 
     async def do(self, what: str, do: Callable[[WebDriver], T]) -> T:
@@ -58,9 +58,8 @@ class AppiumSession:
         return await self._run(what, lambda: do(driver), self._timeout)
 
     async def end(self) -> None:
-        """Ends it, within the bound."""
-        # Behind whatever hangs in the thread: a session that comes into being after all is ended as
-        # well.
+        """Ends the session within the time limit."""
+        # Queued behind a call that hangs, so that a session that starts late is ended as well.
         last = self._thread.submit(self._quit)
         self._thread.shutdown(wait=False)
         await asyncio.wait([asyncio.wrap_future(last)], timeout=self._timeout)
@@ -108,16 +107,16 @@ class AppiumSession:
             raise MissingExtraError("Appium-Python-Client", "android") from None
 
         class Connection(AppiumConnection):
-            # The client keeps a session's idempotency key on the class: two sessions that start at
-            # the same moment could send the same one, and be given one session between them.
-            # Nothing is sent twice here, so there is no key.
+            # The client stores a session's idempotency key on the class, so two sessions that start
+            # at the same time could send the same key and get the same session. Requests are never
+            # repeated here, so no key is needed.
             get_remote_connection_headers = RemoteConnection.get_remote_connection_headers
 
         config = AppiumClientConfig(
             remote_server_addr=self._url,
             timeout=timeout,
-            # By default urllib3 asks three times more: a bound would hold four times as long, and a
-            # tap could be four.
+            # By default urllib3 retries three times, which would make a time limit four times as
+            # long, and repeat taps.
             init_args_for_pool_manager={"init_args_for_pool_manager": {"retries": False}},
             **({"proxy": Proxy({"proxyType": {"string": "DIRECT"}})} if self.local else {}),
         )
@@ -125,7 +124,7 @@ class AppiumSession:
         connection = Connection(client_config=config)
         try:
             self._driver = WebDriver(connection, options=options)
-        except BaseException:  # a start that is given up must not leave its connection open either
+        except BaseException:  # also on cancellation, the connection must be closed
             connection.close()  # type: ignore[no-untyped-call]
             raise
         config.timeout = self._timeout
@@ -140,14 +139,14 @@ class AppiumSession:
         try:
             driver.quit()
         except (WebDriverException, HTTPError, OSError):
-            # The server is gone, or has forgotten the session: there is nothing left to end.
+            # The server or its session has ended already.
             pass
         finally:
             driver.command_executor.close()  # type: ignore[no-untyped-call]
 
 
 def first_line(message: str) -> str:
-    """Without what Appium puts before each reason, and the stack behind it."""
+    """Returns the reason in Appium's error message, without its prefix and stack trace."""
     reason = message.rpartition("Original error: ")[2]
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     return (lines[0] if lines else "no reason given")[:300]
@@ -156,17 +155,17 @@ def first_line(message: str) -> str:
 class AppiumPhone:
     """A phone behind an Appium server, which has to run already (`appium server`).
 
-    `shell` needs a server started with --allow-insecure=uiautomator2:adb_shell; nothing else does.
+    Only `shell` needs a server started with --allow-insecure=uiautomator2:adb_shell.
 
     Args:
         url: The Appium server's address.
-        adb_port: The port of the adb server that sees the phone. None: as adb finds it.
-        timeout: Bounds a command, in seconds.
-        open_timeout: Bounds the start of a session, in seconds.
+        adb_port: The port of the adb server of the phone. None: adb's own default.
+        timeout: The time limit of a command, in seconds.
+        open_timeout: The time limit for starting a session, in seconds.
         capabilities: Added to those of `capabilities_for`. None: none.
 
     Raises:
-        UsageError: The address is not one of a server.
+        UsageError: The address is not a server's URL.
     """
 
     def __init__(
@@ -191,10 +190,10 @@ class AppiumPhone:
         self._session: AppiumSession | None = None
 
     def capabilities_for(self, device: str | None) -> dict[str, Any]:
-        """Gives the capabilities that a session asks for.
+        """Returns the capabilities of a session.
 
         Args:
-            device: The device's serial number. None: the only one there is.
+            device: The device's serial number. None: the only device.
 
         Returns:
             The capabilities by name.
@@ -204,26 +203,26 @@ class AppiumPhone:
             "platformName": "Android",
             "appium:automationName": "UiAutomator2",
             "appium:adbPort": self._adb.port,
-            # Agents think for longer than the minute after which a session would end; one that was
-            # lost ends in an hour.
+            # Agents may take longer than a minute, after which sessions end by default; a lost
+            # session ends after an hour.
             "appium:newCommandTimeout": 3600,
-            # A screenshot that hangs: below the client's own limit, or urllib3 gives up first and
-            # nobody learns why.
+            # The limit of a screenshot is below the client's own, or urllib3 would time out first
+            # and hide the cause.
             "appium:uiautomator2ServerReadTimeout": round(self._timeout * 1000),
             "appium:adbExecTimeout": round(self._timeout * 1000),
-            # The server has to give up before the client does, or it would go on to a session that
-            # nobody ends.
+            # The server has to time out before the client, or it would start a session that is
+            # never ended.
             "appium:uiautomator2ServerLaunchTimeout": round(self._open_timeout * 1000 / 3),
             "appium:uiautomator2ServerInstallTimeout": round(self._open_timeout * 1000 / 3),
-            # No app is under test: none may be cleared or stopped at the start or the end.
+            # No app is under test, so none may be cleared or stopped.
             "appium:noReset": True,
             "appium:dontStopAppOnReset": True,
-            # Restarting adb for one phone would cut off all others.
+            # Restarting adb for one phone would disconnect all others.
             "appium:suppressKillServer": True,
-            # The log is not asked for, and grows.
+            # The log is not used, and would grow.
             "appium:skipLogcatCapture": True,
-            # The tree at once: whether the screen is still is decided from pictures.
-            # Some makers' phones refuse a setting that only tests of hidden interfaces need.
+            # Read the tree at once; screenshots decide whether the screen is stable.
+            # Some vendors' phones refuse a setting that only tests of hidden APIs need.
             "appium:ignoreHiddenApiPolicyError": True,
             "appium:settings[waitForIdleTimeout]": 0,
             **named,
@@ -231,25 +230,25 @@ class AppiumPhone:
         }
 
     async def open(self, device: str | None) -> str | None:
-        """A new session on the server."""
+        """Starts a new session on the server."""
         await self.close()
         session = self._session = AppiumSession(self._url, self._timeout + LONGER)
         try:
             if session.local and sdk_program("platform-tools", "adb"):
-                # Asked here, for Appium looks for a missing phone for 20 seconds, and says less
-                # about it.
+                # Checked here, since Appium searches 20 seconds for a missing phone, and its error
+                # says less.
                 await self._adb.attach()
                 device = await self._adb.find(device)
             await session.start(self.capabilities_for(device), self._open_timeout)
         except PhoneLostError as lost:
             if "socket hang up" in str(lost):
-                # The instrumentation was there and has ended: another session may work.
+                # The instrumentation has ended; another session may work.
                 raise
             raise EnvironmentFailedError(str(lost)) from lost
         return device
 
     async def close(self) -> None:
-        """Ends the session, or leaves it to the server's own limit when that does not answer."""
+        """Ends the session; if the server does not answer, its own time limit ends it."""
         session, self._session = self._session, None
         try:
             if session is not None:
@@ -258,12 +257,12 @@ class AppiumPhone:
             await self._adb.detach()
 
     async def size(self) -> Size:
-        """The window size by the driver."""
+        """Reads the window size from the driver."""
         size = await self._do("size", lambda driver: driver.get_window_size())
         return int(size["width"]), int(size["height"])
 
     async def screenshot(self) -> bytes:
-        """A screenshot by UiAutomator2."""
+        """Takes a screenshot by UiAutomator2."""
         return whole_png(
             base64.b64decode(
                 await self._do("screenshot", lambda driver: driver.get_screenshot_as_base64())
@@ -271,20 +270,20 @@ class AppiumPhone:
         )
 
     async def tree(self) -> str | None:
-        """The page source."""
+        """Reads the page source."""
         return await self._do("page source", lambda driver: driver.page_source)
 
     async def tap(self, x: int, y: int) -> None:
-        """A touch of a tenth of a second."""
+        """Touches the screen for a tenth of a second."""
         await self._do("tap", lambda driver: driver.tap([(x, y)], 100))
 
     async def swipe(self, start: tuple[int, int], end: tuple[int, int], seconds: float) -> None:
-        """One finger along a line."""
+        """Moves one finger along a line."""
         await self._do("swipe", lambda driver: driver.swipe(*start, *end, round(seconds * 1000)))
 
     async def type(self, text: str) -> None:
-        """Types into the focused field directly; where that is refused (some web views), through
-        Appium's own keyboard.
+        """Types into the focused field directly, or by Appium's own keyboard if the field (in some
+        web views) refuses that.
 
         Raises:
             EnvironmentFailedError: No field has the focus.
@@ -292,11 +291,11 @@ class AppiumPhone:
         await self._do("typing", lambda driver: _type(driver, text))
 
     async def key(self, code: int) -> None:
-        """One press_keycode."""
+        """Presses a key by `press_keycode`."""
         await self._do("key", lambda driver: driver.press_keycode(code))
 
     async def launch(self, start: Start) -> None:
-        """`mobile: startActivity`, `activateApp` or `deepLink`."""
+        """Opens an app by `mobile: startActivity`, `activateApp` or `deepLink`."""
         await self._do("start", lambda driver: _launch(driver, start))
 
     async def shell(self, command: str) -> str:
@@ -331,7 +330,7 @@ def _launch(driver: WebDriver, start: Start) -> None:
 
     try:
         if start.url is not None:
-            # The driver does not quote an address well enough for the phone's shell.
+            # The driver does not quote URLs sufficiently for the phone's shell.
             driver.execute_script(
                 "mobile: deepLink", {"url": quote(start.url, safe=":/?#[]@!&*+,;=%~")}
             )
@@ -372,5 +371,5 @@ def _shell(driver: WebDriver, command: str) -> str:
             raise EnvironmentFailedError(
                 f"`{command}` failed on the phone: {first_line(reason)}"
             ) from None
-        # The adb program's own complaint: the phone is gone.
+        # An error of the adb program itself: the phone is disconnected.
         raise

@@ -1,7 +1,6 @@
 """Android virtual devices: cloned, started, snapshotted, stopped and deleted.
 
-The copy lies in a folder of its own, so the AVD that it is taken from is only read, and may be in
-use meanwhile.
+Each copy has a folder of its own. The original AVD is only read, and may be in use.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from prill.emulators.android.phone import PhoneLostError
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.temporary.folders import TempFolder, abandoned, taken_over
 
-# A copy's folder begins so; in it are what the emulator said, and its process id.
+# The prefix of a copy's folder, which holds the emulator's output and its process id.
 PREFIX = "prill-avd-"
 LOG, PID = "emulator.log", "emulator.pid"
-# What belongs to a running emulator, and what takes room and is not used.
+# Files of a running emulator, and large files that are not used.
 _LEFT_OUT = re.compile(
     r".*\.lock|snapshots|tmpAdbCmds|bootcompleted\.ini|emu-launch-params\.txt|read-snapshot\.txt"
 )
@@ -35,7 +34,7 @@ _LEFT_OUT = re.compile(
 PORTS = range(5554, 5683, 2)
 FLAGS = (
     "-no-snapshot",  # a cold boot, and nothing saved at the end; snapshots by command still work
-    "-no-boot-anim",  # boots sooner
+    "-no-boot-anim",  # boots faster
     "-no-audio",  # machines without a sound card
 )
 _PATH = re.compile(r"(?m)^(path\s*=\s*)(.*)$")
@@ -44,26 +43,26 @@ _RELATIVE = re.compile(r"(?m)^path\.rel\s*=.*\n?")
 
 
 def avd_home() -> Path:
-    """The AVD folder: $ANDROID_AVD_HOME, $ANDROID_USER_HOME/avd, else ~/.android/avd."""
+    """Returns the AVD folder: $ANDROID_AVD_HOME, $ANDROID_USER_HOME/avd, or ~/.android/avd."""
     if folder := os.environ.get("ANDROID_AVD_HOME"):
         return Path(folder)
     return Path(os.environ.get("ANDROID_USER_HOME") or Path.home() / ".android") / "avd"
 
 
 def avds(home: Path) -> list[str]:
-    """The names of the AVDs in a folder."""
+    """Lists the names of the AVDs in a folder."""
     return sorted(path.stem for path in home.glob("*.ini"))
 
 
 def find_avd(name: str, home: Path) -> Path:
-    """The folder with the AVD's disks and settings. Raises UsageError."""
+    """Finds the folder with the AVD's disks and settings. Raises UsageError."""
     ini = home / f"{name}.ini"
     if not ini.is_file():
         raise UsageError(
             f"there is no AVD {name!r} in {home}; there are: {', '.join(avds(home)) or 'none'}"
         )
     path = _PATH.search(ini.read_text(encoding="utf-8"))
-    # A folder of AVDs that was moved as a whole has its old path in its files.
+    # If the whole AVD folder was moved, its files still hold the old path.
     for folder in (Path(path[2].strip()) if path else None, ini.with_suffix(".avd")):
         if folder is not None and (folder / "config.ini").is_file():
             return folder
@@ -74,11 +73,11 @@ def find_avd(name: str, home: Path) -> Path:
 
 
 async def copy_avd(name: str, home: Path, target_home: Path) -> None:
-    """Makes `target_home` a home with that one AVD. Saved snapshots stay behind: they hold the old
+    """Copies the AVD into a new AVD folder `target_home`, without snapshots, which hold the old
     paths.
     """
     source, target = find_avd(name, home), target_home / f"{name}.avd"
-    # One file at a time, so that a cancelled episode stops between two.
+    # One file at a time, so that a cancelled episode stops between files.
     for folder, folders, files in os.walk(source):
         folders[:] = [one for one in folders if not _LEFT_OUT.fullmatch(one)]
         here = target / Path(folder).relative_to(source)
@@ -105,7 +104,7 @@ def clear_up() -> None:
             if dead:
                 with contextlib.suppress(OSError, ValueError):
                     pid = int((folder / PID).read_text(encoding="utf-8"))
-                    # The number may have gone to another program since.
+                    # The process id may belong to another program now.
                     if (
                         f"ANDROID_AVD_HOME={folder.resolve()}\0".encode()
                         in Path(f"/proc/{pid}/environ").read_bytes()
@@ -117,22 +116,22 @@ def clear_up() -> None:
 class Avd:
     """Creates fresh copies of an Android virtual device.
 
-    The copy, some gigabytes, is in the system's folder for temporary files ($TMPDIR); the next run
-    ends what a killed run leaves.
+    The copy takes some gigabytes in the system's temporary folder ($TMPDIR). The next run cleans up
+    after a killed one.
 
     Args:
         name: The AVD's name.
-        home: The folder of the AVDs. None: as the emulator finds it.
-        emulator: The emulator program. None: as the Android SDK's variables or the PATH name it.
-        adb_port: The port of the adb server. None: as adb finds it.
+        home: The folder of the AVDs. None: the emulator's default.
+        emulator: The emulator program. None: found by the Android SDK's variables or the PATH.
+        adb_port: The port of the adb server. None: adb's own default.
         port: The port of the emulator's console, even, from 5554 to 5682. None: the first free one.
         window: Show the screen on the desktop.
-        snapshot: The copy boots once, is saved under this name, and returns to it each time, in
-            seconds. None: every time is a new copy and a cold boot.
+        snapshot: The name of a snapshot that the copy saves after its first boot, and loads for
+            each episode, which takes seconds. None: every episode has a new copy and a cold boot.
         flags: Further flags of the emulator.
-        boot_timeout: Bounds a boot, in seconds.
-        stop_timeout: How long the emulator may take to stop before it is killed, in seconds.
-        poll: The time between two questions whether it has booted, in seconds.
+        boot_timeout: The time limit of a boot, in seconds.
+        stop_timeout: The time that the emulator gets to stop before it is killed, in seconds.
+        poll: The interval of the checks during a boot, in seconds.
 
     Raises:
         UsageError: The port is odd or out of range.
@@ -193,7 +192,7 @@ class Avd:
             and self._process is not None
             and self._process.poll() is None
         ):
-            # A device that cannot go back is replaced.
+            # A device that cannot load its snapshot is replaced.
             with contextlib.suppress(EnvironmentFailedError):
                 await self.load(self._snapshot)
                 await self.wait_for_boot()
@@ -214,11 +213,10 @@ class Avd:
         return self.serial
 
     async def wait_for_boot(self) -> None:
-        """Returns when the device itself says that it has booted: its own flag, the boot animation,
-        the package manager.
+        """Waits until the device has booted, by its boot flag, boot animation and package manager.
 
         Raises:
-            EnvironmentFailedError: It does not boot in time, or the emulator has ended.
+            EnvironmentFailedError: The device does not boot in time, or the emulator has ended.
         """
         end = time.monotonic() + self._boot_timeout
         state = "it was not seen by adb"
@@ -250,18 +248,18 @@ class Avd:
             await asyncio.sleep(self._poll)
 
     async def save(self, snapshot: str) -> None:
-        """Saves the present state.
+        """Saves the current state as a snapshot.
 
         Args:
-            snapshot: The name to save it under.
+            snapshot: The snapshot's name.
         """
         await self._console("avd", "snapshot", "save", snapshot)
 
     async def load(self, snapshot: str) -> None:
-        """Returns to a saved state.
+        """Loads a snapshot.
 
         Args:
-            snapshot: Its name.
+            snapshot: The snapshot's name.
         """
         await self._console("avd", "snapshot", "load", snapshot)
 
@@ -269,7 +267,7 @@ class Avd:
         """Checks that the emulator runs.
 
         Raises:
-            EnvironmentFailedError: It has ended; the message has its last output.
+            EnvironmentFailedError: The emulator has ended; the message has its last output.
         """
         if self._process is not None and (status := self._process.poll()) is not None:
             raise EnvironmentFailedError(
@@ -304,8 +302,7 @@ class Avd:
 
     def _choose_port(self, devices: Container[str]) -> None:
         if self._wished_port is None:
-            # adb may know an emulator of that port that listens elsewhere: commands for ours would
-            # reach it.
+            # adb may list another emulator under that port, which would receive our commands.
             wanted = [port for port in PORTS if f"emulator-{port}" not in devices]
         else:
             wanted = [self._wished_port]
@@ -358,7 +355,7 @@ class Avd:
         (home / PID).write_text(str(self._process.pid), encoding="utf-8")
 
     async def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Politely first, so that the device's disk is closed and adb notices; then less so."""
+        """Stops the emulator: by its console, so that the disk is closed, then by signals."""
         if process.poll() is None:
             with contextlib.suppress(PhoneLostError, UsageError):
                 printed = await self._adb.program(
@@ -395,11 +392,11 @@ class Avd:
 
 
 def _marked(console: int) -> socket.socket | None:
-    """A mark that this port is spoken for, as long as it is open, when it is free and nobody's yet.
+    """Reserves a free console port as long as the returned socket is open; None if it is taken.
 
-    The emulator takes its ports only some time after its start, and runs in other processes choose
-    theirs meanwhile: the mark is the UDP port of the same number, which the emulator has no use
-    for.
+    The emulator binds its ports only some time after its start; other processes may choose the same
+    port before that. The reservation is the UDP port of the same number, which the emulator does
+    not use.
     """
     mark = socket.socket(type=socket.SOCK_DGRAM)
     try:
@@ -415,7 +412,7 @@ def _marked(console: int) -> socket.socket | None:
 def _are_free(console: int) -> bool:
     for port in (console, console + 1):
         with socket.socket() as probe:
-            # As the emulator does: a port whose last connection has just ended is free.
+            # As in the emulator, a port whose last connection has just ended counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))

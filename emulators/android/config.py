@@ -25,7 +25,7 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
     name: ClassVar[str] = "android"
     platform: ClassVar[Platform] = "android"
     usual_steps: ClassVar[int] = 20  # the paper's limit (arXiv 2404.06474, section 4.3)
-    # Which device it is, and how it is reached, makes no other episode.
+    # The device and the connection do not change an episode's identity.
     _told: ClassVar[frozenset[str]] = frozenset(
         {
             "tasks",
@@ -54,7 +54,7 @@ class AndroidConfig(GoalsConfig, AndroidSpec):
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
-        """Checks that not both a running and a virtual device are given."""
+        """Checks that at most one of a running and a virtual device is given."""
         object.__setattr__(self, "device", device_words(self.device))
         if self.avd and self.device:
             raise UsageError("give either avd or device", parameters=("avd", "device"))

@@ -3,10 +3,10 @@
     environment = Android(folder, AndroidSpec(device="emulator-5554"))
     environment = Android(folder, AndroidSpec(backend="appium", avd="Pixel_4"))
 
-What breaks is noticed within the bounds of the backend. Then the session is started again, once,
-and what was asked for is repeated where that does no harm: looking, opening, HOME. A tap, a swipe,
-typing and other keys are repeated only when they cannot have reached the phone; otherwise the
-episode ends, for nobody could say what its record shows.
+A failure is detected within the backend's time limits. The session is then restarted once, and
+operations that can safely be repeated (screenshots, opening, HOME) are repeated. Taps, swipes,
+typing and other keys are repeated only if they cannot have reached the phone. Otherwise the episode
+ends, since its record would be unreliable.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, Observation, Point, Task
 
 T = TypeVar("T")
-# Long enough that lists follow the finger and do not fly on.
+# Slow enough that lists do not keep scrolling after the swipe.
 SWIPE_SECONDS = 0.5
 LONG_PRESS_SECONDS = 1.0  # Android's own limit between a tap and a long press is half a second
 HOME, BACK, ENTER = KEYCODES["home"], KEYCODES["back"], KEYCODES["enter"]
@@ -42,13 +42,13 @@ HOME, BACK, ENTER = KEYCODES["home"], KEYCODES["back"], KEYCODES["enter"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AndroidSpec:
-    """Which phone is played on, and how it is prepared and looked at. Times are in seconds.
+    """The options of an Android phone: device, preparation and observation. Times are in seconds.
 
-    With `avd` each episode gets a fresh copy of that virtual device; with `snapshot` besides, the
-    copy is booted once and goes back to the snapshot. Else `device` is a running one, which each
-    episode finds at its home screen. A screen is still when two pictures `settle_gap` apart are
-    equal but for the status bar; after `settle_timeout` it is looked at as it is. Appium servers
-    allow the commands of `prepare` only with a flag (see AppiumPhone).
+    With `avd`, each episode gets a fresh copy of that virtual device. With `snapshot` in addition,
+    the copy boots once and each episode loads the snapshot. Otherwise `device` is a running one,
+    which starts each episode at its home screen. A screen is stable if two screenshots `settle_gap`
+    apart differ only in the status bar; after `settle_timeout` the screenshot is taken anyway.
+    Appium servers allow the commands of `prepare` only with a flag (see AppiumPhone).
     """
 
     device: Annotated[
@@ -91,8 +91,8 @@ class Android:
     Args:
         images: The folder for screenshots.
         spec: The options.
-        phone: The phone to use. None: the one that the options describe.
-        virtual_device: The virtual device to use. None: the one that the options describe, if any.
+        phone: The phone to use. None: the phone of the options.
+        virtual_device: The virtual device to use. None: the virtual device of the options, if any.
 
     Raises:
         UsageError: Both a running and a virtual device are named.
@@ -121,16 +121,16 @@ class Android:
         self._serial: str | None = None
         self._healthy = False
         self._phone_size: Size = (0, 0)
-        # What the agent saw last: its actions are meant for that.
+        # The last observed elements, to which the agent's actions refer.
         self._picture_size: Size = (0, 0)
         self._elements: tuple[Widget, ...] = ()
 
     async def reset(self, task: Task) -> Observation:
-        """The phone at the start of the task.
+        """Brings the phone to the start of the task.
 
         Raises:
-            UsageError: The form of the task's `start_url` is not known.
-            EnvironmentFailedError: The phone cannot be brought there.
+            UsageError: The task's `start_url` has an unknown form.
+            EnvironmentFailedError: The start of the task cannot be opened.
         """
         start = None if task.start_url is None else parse_start(task.start_url)
         async with self._episode() as healthy:
@@ -144,7 +144,7 @@ class Android:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the screen after the action, once it is still. Actions on missing elements change
+        """Acts, and returns the screen once it is stable. Actions on missing elements change
         nothing.
         """
         if not self._healthy:
@@ -154,7 +154,7 @@ class Android:
             return await self._observe(), action.is_final
 
     async def locate(self, action: Action) -> Action:
-        """The action with its element and where the finger will go."""
+        """Adds the element's text and the point of touch to the action."""
         return located(action, self._elements)
 
     async def close(self) -> None:
@@ -168,10 +168,9 @@ class Android:
 
     @asynccontextmanager
     async def _episode(self) -> AsyncIterator[bool]:
-        """Gives whether the session was in order. It is out of order until all went well.
+        """A context around each operation, which yields whether the session was intact.
 
-        After a failure nothing is left running; after a cancellation the next reset, or close, sees
-        to that.
+        A failure closes everything. After a cancellation, the next reset or close does so.
         """
         healthy, self._healthy = self._healthy, False
         try:
@@ -195,8 +194,7 @@ class Android:
         try:
             await self._open()
         except PhoneLostError:
-            # An Appium server that is still ending the session before, on a phone that was lost,
-            # takes the new one along.
+            # An Appium server that is still ending the lost session would end the new one as well.
             try:
                 await self._open()
             except PhoneLostError as lost:
@@ -206,14 +204,13 @@ class Android:
         await self._phone.close()
         if self._avd is not None:
             self._avd.check()
-        # Once chosen it stays the phone of this episode, also when another one is connected
-        # meanwhile.
+        # The phone stays the same for the whole episode, even if another one is connected.
         self._serial = await self._phone.open(self._serial)
         self._phone_size = await self._phone.size()
 
     async def _try(self, do: Callable[[], Awaitable[T]], *, repeat: bool) -> T:
-        """What it gives; on a new session, once, when the session is lost and repeating does no
-        harm.
+        """Runs an operation; if the session is lost and `repeat` allows it, runs it once more on a
+        new session.
         """
         try:
             return await do()
@@ -248,7 +245,7 @@ class Android:
         elif action.kind == "type" and action.value:
             if place is not None:
                 await self._touch(place, place)
-                # What is typed before the field has the focus is lost, and nobody is told.
+                # Text typed before the field has the focus is lost without an error.
                 await self._picture()
             await self._type(action.value)
         elif action.kind == "press" and (code := KEYCODES.get(_key_name(action.value))):
@@ -278,7 +275,7 @@ class Android:
     async def _observe(self) -> Observation:
         picture = await self._picture()
         if not self._fits(picture):
-            # It may have been unfolded, or set to another resolution.
+            # The phone may have been unfolded, or its resolution changed.
             await self._reopen()
             picture = await self._picture()
         size = self._picture_size = png_size(picture)

@@ -56,7 +56,7 @@ _PNG, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 class PhoneLostError(EnvironmentFailedError):
     """The phone session ended or hangs; a new one may work.
 
-    `sent` is True when what was asked for may have been carried out all the same.
+    `sent` is True if the request may have been carried out.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -74,9 +74,9 @@ class Start:
 
 
 class Phone(Protocol):
-    """A phone over one session. Pixels are those of the screenshot, as the phone is turned now.
+    """A phone over one session. Pixels are those of the screenshot in the current orientation.
 
-    Every call ends within a bound of the backend's own.
+    Every call ends within a time limit of the backend.
 
     Raises:
         PhoneLostError: The session broke; a new one may work.
@@ -87,10 +87,10 @@ class Phone(Protocol):
         """Starts a session with a device.
 
         Args:
-            device: Its serial number. None: the only one there is.
+            device: The serial number. None: the only device.
 
         Returns:
-            The serial number, where it is known.
+            The serial number, if known.
         """
         ...
 
@@ -99,16 +99,16 @@ class Phone(Protocol):
         ...
 
     async def size(self) -> Size:
-        """Width and height that the phone says its screen has; turning the phone may swap them."""
+        """Returns the screen's width and height by the phone; rotation may swap them."""
         ...
 
     async def screenshot(self) -> bytes:
-        """The screen as a whole PNG file."""
+        """Returns the screen as a complete PNG file."""
         ...
 
     async def tree(self) -> str | None:
-        """The UI tree as UiAutomator's XML; None while the phone cannot tell, which it cannot in
-        mid-animation.
+        """Returns the UI tree as UiAutomator's XML; None while it is unavailable, for example
+        during an animation.
         """
         ...
 
@@ -125,18 +125,17 @@ class Phone(Protocol):
         """Draws a finger across the screen.
 
         Args:
-            start: Where it begins: x and y in pixels of the screenshot, from the top left.
-            end: Where it ends, in the same pixels.
-            seconds: How long it takes, in seconds.
+            start: The first point: x and y in pixels of the screenshot, from the top left.
+            end: The last point, in the same pixels.
+            seconds: The duration, in seconds.
         """
         ...
 
     async def type(self, text: str) -> None:
-        """Adds a line of any characters to the field that has the focus; without such a field
-        nothing happens.
+        """Types text into the focused field; without such a field nothing happens.
 
         Args:
-            text: The line.
+            text: One line of any characters.
         """
         ...
 
@@ -144,15 +143,15 @@ class Phone(Protocol):
         """Presses a key.
 
         Args:
-            code: Its Android keycode.
+            code: The Android keycode.
         """
         ...
 
     async def launch(self, start: Start) -> None:
-        """Opens an app, stopping it first where it runs, or a web address.
+        """Opens an app, stopping it first if it runs, or opens a web address.
 
         Args:
-            start: What to open.
+            start: The app or address.
         """
         ...
 
@@ -163,7 +162,7 @@ class Phone(Protocol):
             command: The command.
 
         Returns:
-            What it prints.
+            The command's output.
         """
         ...
 
@@ -180,8 +179,8 @@ def parse_start(start_url: str) -> Start:
 
 
 def whole_png(data: bytes) -> bytes:
-    """The PNG file in what a phone sent, without warnings printed before it. Raises PhoneLostError
-    when it is not whole.
+    """Extracts the PNG file from a phone's output, without warnings printed before it. Raises
+    PhoneLostError if the file is incomplete.
     """
     start = data.find(_PNG, 0, 4096)
     if start < 0 or not data.endswith(_PNG_END):

@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 from prill.emulators.screenshots import Size
 from prill.emulators.widgets import Widget
 
-# What XML 1.0 cannot hold, written out or as a reference: apps put it into their texts, and
-# UiAutomator passes it on.
+# Characters that are invalid in XML 1.0, literal or as references; UiAutomator copies them from the
+# texts of apps.
 _FORBIDDEN = re.compile(
     r"&#(?:x0*(?:[0-8bcefBCEF]|1[0-9a-fA-F])|0*(?:[0-8]|1[124-9]|2\d|3[01]));|[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"
 )
 _BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
 _ID = re.compile(r"[\w.-]+\Z")
-# The last part of a widget's class, and what it is called on the web. Longer endings come first.
+# The suffix of a widget's class, and the corresponding web role. Longer suffixes come first.
 _ROLES = {
     "AutoCompleteTextView": "textbox",
     "CheckedTextView": "option",
@@ -45,12 +45,12 @@ _ACTS = ("clickable", "long-clickable", "checkable", "scrollable")
 
 
 def elements(xml: str, size: Size) -> tuple[Widget, ...]:
-    """The widgets that have words on them or can be acted on, in the order of the tree, boxes as
-    fractions of `size`.
+    """Parses the widgets that have text or can be acted on, in tree order, with boxes as fractions
+    of `size`.
 
-    Both dialects are read: `<node class=…>` of `uiautomator dump` and Appium's elements named by
-    class. What lies outside the screen is left out, containers without a use as well. Raises
-    ValueError when this is no XML.
+    It reads both formats: `<node class=…>` of `uiautomator dump`, and Appium's elements named by
+    class. Widgets outside the screen and plain containers are left out. Raises ValueError for
+    invalid XML.
     """
     try:
         root = ElementTree.fromstring(_FORBIDDEN.sub("", xml).lstrip())
@@ -71,7 +71,7 @@ def _useful(root: ElementTree.Element, size: Size) -> Iterator[Widget]:
 
 
 def _box(node: ElementTree.Element, size: Size) -> tuple[float, float, float, float] | None:
-    """None: no place, or none on the screen."""
+    """Returns the box of a node on the screen; None without a visible one."""
     bounds = _BOUNDS.fullmatch(node.get("bounds", ""))
     if bounds is None or node.get("displayed") == "false":
         return None
@@ -85,14 +85,14 @@ def _box(node: ElementTree.Element, size: Size) -> tuple[float, float, float, fl
 def _role(node: ElementTree.Element) -> str:
     kind = (node.get("class") or node.tag).rpartition(".")[2]
     role = next((role for ending, role in _ROLES.items() if kind.endswith(ending)), "view")
-    # Icons and rows of lists are often bare texts and layouts that can be tapped.
+    # Icons and list rows are often plain text views or layouts that can be tapped.
     return (
         "button" if role in ("text", "image", "view") and node.get("clickable") == "true" else role
     )
 
 
 def _name(node: ElementTree.Element) -> str:
-    """What a person would call it. A field's hint is its name, and what stands in it a state."""
+    """Returns a node's accessible name. A field's name is its hint; its text is a state."""
     texts = (
         node.get("content-desc"),
         node.get("hint") if _editable(node) else None,
@@ -108,7 +108,7 @@ def _editable(node: ElementTree.Element) -> bool:
 def _states(node: ElementTree.Element) -> Iterator[tuple[str, str]]:
     text, name = node.get("text"), _name(node)
     if text and text != name:
-        # Texts of apps may hold line breaks; the observation has a line for each element.
+        # Texts may hold line breaks, but the observation has one line per element.
         yield "value", repr(text)
     if not name and (resource := _ID.search(node.get("resource-id", ""))):
         yield "id", resource[0]

@@ -1,11 +1,11 @@
 """Executes actions on a page with real mouse and keyboard events.
 
-An action on something that is not there, has no room on the page or cannot take it does nothing. As
-in WebArena, typing clicks the middle of the element and adds to what it holds (an agent that wants
-to replace it presses Control+a and Backspace before), a click on what is covered goes to the cover,
-and scrolling moves by a window's height. A drop-down list opens no menu, which no screenshot would
-show: a click gives it the focus, its options are clicked or chosen by `select`, or by typing their
-words. A date, time, colour or range in the form of HTML is set as a whole.
+An action on an element that is missing, has no size or does not accept it does nothing. As in
+WebArena, typing clicks the middle of the element and appends to its content (to replace it, an
+agent first presses Control+a and Backspace), a click on a covered element hits the element on top,
+and scrolling moves by the window's height. A drop-down list does not open its menu, which no
+screenshot would show. A click focuses it; its options are clicked, chosen by `select`, or typed.
+Date, time, colour and range inputs are set as a whole, in HTML's value format.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
 
-# Longer texts are put in at once: a key at a time would take seconds.
+# Longer texts are inserted at once, since typing key by key would take seconds.
 _BY_KEYS = 500
 _DRAG_STEPS = 10
 _WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
-# Clicks other than the usual one: the mouse button, and how often.
+# Special clicks: the mouse button and the number of clicks.
 OTHER_CLICKS: dict[str, tuple[Literal["left", "right", "middle"], int]] = {
     "double_click": ("left", 2),
     "triple_click": ("left", 3),
@@ -33,7 +33,7 @@ OTHER_CLICKS: dict[str, tuple[Literal["left", "right", "middle"], int]] = {
     "middle_click": ("middle", 1),
 }
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
-# Gives true when a drop-down list was dealt with, so that no menu is to open.
+# Returns true if it handled a drop-down list, whose menu must then not open.
 _MENU = """function(chosen) {
   const el = this.nodeType === Node.ELEMENT_NODE ? this : this.parentElement;
   const menu = el && el.closest("select");
@@ -52,8 +52,7 @@ _MENU = """function(chosen) {
   for (const event of ["input", "change"]) menu.dispatchEvent(new Event(event, { bubbles: true }));
   return true;
 }"""  # noqa: E501
-# Keys go to the parts of these inputs in the order of the browser's language, so a whole value is
-# set instead.
+# The key order of these inputs depends on the browser's language, so the whole value is set.
 _SET = """function(value) {
   const kinds = ["date", "time", "month", "week", "datetime-local", "color", "range"];
   if (this.tagName !== "INPUT" || !kinds.includes(this.type) || this.disabled || this.readOnly) return false;
@@ -78,10 +77,10 @@ _SCROLL = """function(across, down) {
 
 @dataclass(frozen=True, slots=True)
 class BrowserElement:
-    """An element of the page: its session, Chromium's backend node id, and the element that shows
-    its frame.
+    """An element of the page: its CDP session, Chromium's backend node id, and the element of its
+    frame.
 
-    `owner` is None unless that frame has a process of its own.
+    `owner` is None unless that frame runs in its own process.
     """
 
     session: CDPSession
@@ -92,10 +91,9 @@ class BrowserElement:
 async def perform(
     page: Page, session: CDPSession, action: Action, element: BrowserElement | None
 ) -> None:
-    """Carries out an action on the page itself, at its point where it has one, else at the element.
+    """Performs an action on the page, at its point if it has one, or else at the element.
 
-    Kinds about tabs and addresses are not its own and do nothing here. `session` is that of the
-    page.
+    Actions on tabs and addresses do nothing here. `session` is the page's CDP session.
     """
     place: BrowserElement | Point | None = (
         element if action.point is None else pixels(page, action.point)
@@ -123,7 +121,7 @@ async def perform(
         case "swipe" | "drag" if action.end_point is not None:
             await _drag(page, place, pixels(page, action.end_point))
         case "swipe" if action.value in _OPPOSITE:
-            # A finger that goes up moves the page down.
+            # Swiping up scrolls the page down.
             await _scroll(page, session, place, _OPPOSITE[action.value])
 
 
@@ -134,7 +132,7 @@ async def click_at(page: Page, spot: Point, kind: str) -> None:
 
 
 async def _click(page: Page, session: CDPSession, place: BrowserElement | Point | None) -> bool:
-    """False when there is nothing to click on."""
+    """Clicks; returns False if there is no element to click on."""
     element = await _element(session, place)
     if element is not None and await _call(element, _MENU, None):
         return True
@@ -169,7 +167,7 @@ async def _press(page: Page, keys: str) -> None:
     try:
         await page.keyboard.press(key_combination(keys))
     except Error as error:
-        # A key that no keyboard has is the agent's mistake, not a broken browser.
+        # An unknown key is the agent's error, not a browser failure.
         if "Unknown key" not in error.message:
             raise
 
@@ -196,9 +194,9 @@ async def _drag(page: Page, place: BrowserElement | Point | None, end: Point) ->
 
 
 def pixels(page: Page, point: Point) -> Point:
-    """The point in CSS pixels of the window."""
+    """Converts a point to CSS pixels of the window."""
     size = page.viewport_size or {"width": 0, "height": 0}
-    # The far edge belongs to the screen, but the pixel after the last one does not.
+    # The far edge is on the screen, and must map to the last pixel.
     return (
         min(point[0] * size["width"], size["width"] - 1),
         min(point[1] * size["height"], size["height"] - 1),
@@ -206,8 +204,8 @@ def pixels(page: Page, point: Point) -> Point:
 
 
 async def _spot(page: Page, place: BrowserElement | Point | None) -> Point | None:
-    """Where to act, in CSS pixels of the window; an element is scrolled into it first. None when it
-    takes no room.
+    """Returns the point to act on, in CSS pixels of the window, after scrolling the element into
+    view. None if the element has no size.
     """
     if not isinstance(place, BrowserElement):
         return place
@@ -218,8 +216,8 @@ async def _spot(page: Page, place: BrowserElement | Point | None) -> Point | Non
 
 
 async def spot_in_window(page: Page, element: BrowserElement) -> Point | None:
-    """Where the element is clicked as the window is now, in CSS pixels; None when it takes no room
-    there.
+    """Returns the click point of the element in the current window, in CSS pixels; None if it is
+    not visible there.
     """
     corner = (0.0, 0.0)
     if element.owner is not None:
@@ -246,14 +244,14 @@ async def spot_in_window(page: Page, element: BrowserElement) -> Point | None:
 async def _element(
     session: CDPSession, place: BrowserElement | Point | None
 ) -> BrowserElement | None:
-    """The element, or the one that lies at the point."""
+    """Returns the element, or the one at the point."""
     if place is None or isinstance(place, BrowserElement):
         return place
     return await element_at(session, place)
 
 
 async def element_at(session: CDPSession, place: Point) -> BrowserElement | None:
-    """The element or text at a point, in CSS pixels of the window."""
+    """Returns the element or text at a point, in CSS pixels of the window."""
     node = await _sent(
         session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])}
     )
@@ -261,7 +259,7 @@ async def element_at(session: CDPSession, place: Point) -> BrowserElement | None
 
 
 async def _call(element: BrowserElement, function: str, *arguments: object) -> object:
-    """What the function gives for the element as `this`; None when the element is gone."""
+    """Calls a function with the element as `this`; None if the element no longer exists."""
     node = await _ask(element, "DOM.resolveNode")
     if node is None:
         return None
@@ -289,15 +287,13 @@ async def _ask(element: BrowserElement, method: str) -> Mapping[str, Any] | None
 async def _sent(
     session: CDPSession, method: str, params: dict[str, Any]
 ) -> Mapping[str, Any] | None:
-    """The reply; None when Chromium says that there is no such element, or that it takes no
-    room.
-    """
+    """Sends a CDP command; None if the element does not exist or has no size."""
     from playwright.async_api import Error
 
     try:
         reply: Mapping[str, Any] = await session.send(method, params)
     except Error as error:
-        # The browser or the page being gone is said without a protocol error.
+        # A closed browser or page raises without a protocol error.
         if (
             "Protocol error" not in error.message
             or "closed" in error.message

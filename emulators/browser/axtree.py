@@ -44,15 +44,15 @@ _NO_LINE_IF_EMPTY = {
 }
 _FIELDS = {"textbox", "searchbox", "spinbutton", "combobox"}
 _ROLES = {"image": "img"}
-# The share of WebArena's reference; its formula multiplies where it should divide, so nearly all
-# that overlaps is shown.
+# The threshold of WebArena's reference, whose formula multiplies instead of dividing, so nearly
+# every overlapping node is shown.
 _IN_VIEW = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Which element: `document` changes with every navigation of the frame, `number` is Chromium's
-    backend node id.
+    """The identity of an element: `document` changes with every navigation of the frame; `number`
+    is Chromium's backend node id.
     """
 
     frame: str
@@ -62,11 +62,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of the tree. `depth` counts the ancestors; `name` None: the node is not exposed to
-    readers.
+    """One node of the tree. `depth` counts the ancestors; `name` is None for nodes hidden from
+    assistive technology.
 
-    `box` is (left, top, width, height) in CSS pixels of the window; None: it takes no room. `key`
-    tells nodes apart; None: there is no element behind it to act on.
+    `box` is (left, top, width, height) in CSS pixels of the window; None: the node has no size.
+    `key` identifies the node; None: it has no element to act on.
     """
 
     key: Key | None
@@ -79,7 +79,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class TreeLine:
-    """A node as it is shown: how far in, which element, and what it says, without its id."""
+    """A line of the tree: its indentation, its element, and its text without the id."""
 
     key: Key
     depth: int
@@ -87,8 +87,8 @@ class TreeLine:
 
 
 def build_lines(nodes: Sequence[Node], window: tuple[float, float] | None = None) -> list[TreeLine]:
-    """The lines of nodes in document order. `window` is the size outside of which nothing is shown;
-    None: the whole page.
+    """Builds the lines of nodes in document order. Nodes outside the size `window` are left out;
+    None: show the whole page.
     """
     lines: list[TreeLine] = []
     above: list[tuple[Node, bool]] = []
@@ -115,10 +115,10 @@ def build_lines(nodes: Sequence[Node], window: tuple[float, float] | None = None
 def written(
     lines: Sequence[TreeLine], number: Callable[[Key], int], max_tokens: int | None = None
 ) -> str:
-    """The text; `number` gives the id of a key. Cut at the end of a line, which is said in one more
-    line.
+    """Formats the lines as text; `number` returns the id of a key. A text over the limit is cut at
+    the end of a line, and a last line says so.
 
-    Tokens are counted as four characters each.
+    One token is counted as four characters.
     """
     rows = ["\t" * line.depth + f"[{number(line.key)}] {line.text}" for line in lines]
     if max_tokens is None:
@@ -143,7 +143,7 @@ def _text(node: Node) -> str | None:
 
 def _in_window(node: Node, window: tuple[float, float], above: Sequence[tuple[Node, bool]]) -> bool:
     if node.role == "RootWebArea":
-        # Of a frame: as visible as the frame.
+        # A frame's document is visible if the frame is.
         return not above or above[-1][1]
     if node.role == "option" and node.box is None:
         return any(visible for other, visible in above if other.role == "combobox")
@@ -156,7 +156,7 @@ def _in_window(node: Node, window: tuple[float, float], above: Sequence[tuple[No
 
 
 def _repeats(node: Node, lines: Sequence[TreeLine], above: Sequence[tuple[Node, bool]]) -> bool:
-    """Whether one of the three lines before says this text already."""
+    """Whether one of the three preceding lines contains this text."""
     if (
         node.role != "StaticText"
         or node.name is None

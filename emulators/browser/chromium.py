@@ -30,7 +30,7 @@ QUIET = (
     "--force-color-profile=srgb",
     "--font-render-hinting=none",
 )
-# Seconds: a browser that works starts in under one, and opens and closes a context in less.
+# Seconds; a working browser starts in under one second, and opens or closes a context faster.
 START_TIMEOUT, CALL_TIMEOUT, END_TIMEOUT = 60.0, 20.0, 5.0
 
 
@@ -53,8 +53,8 @@ class Profile:
 
 
 def chromium_path() -> str:
-    """The executable: the environment variable PRILL_CHROMIUM, else the first of NAMES on the PATH.
-    Raises UsageError.
+    """Finds the executable: the environment variable PRILL_CHROMIUM, or the first of NAMES on the
+    PATH. Raises UsageError.
     """
     if path := os.environ.get("PRILL_CHROMIUM"):
         if not os.access(path, os.X_OK):
@@ -69,11 +69,10 @@ def chromium_path() -> str:
 
 
 class Chromium:
-    """A browser that starts when the first context is asked for, and starts again after it has
-    died.
+    """A browser that starts with the first context, and restarts after a crash.
 
     Args:
-        arguments: Added to the command line, such as `--proxy-server=…`.
+        arguments: Further command-line arguments, such as `--proxy-server=…`.
     """
 
     def __init__(self, *, arguments: tuple[str, ...] = ()) -> None:
@@ -86,13 +85,13 @@ class Chromium:
     async def context(
         self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None
     ) -> BrowserContext:
-        """Opens a fresh profile.
+        """Opens a context with a fresh profile.
 
         Args:
             width: The window's width, in CSS pixels.
             height: The window's height, in CSS pixels.
             scale: Device pixels for each CSS pixel.
-            profile: Cookies, place and the rest that it begins with. None: nothing.
+            profile: The initial state, such as cookies and location. None: an empty profile.
 
         Returns:
             The context.
@@ -131,7 +130,7 @@ class Chromium:
                 raise UsageError(
                     f"the cookies of {profile.storage_state} are refused: {error.message}"
                 ) from None
-            # When Playwright's own process is gone, the browser still looks connected.
+            # If Playwright's own process has died, the browser still appears connected.
             await self.end(browser)
             raise EnvironmentFailedError(
                 f"Chromium gives no profile: {error.message.splitlines()[0]}"
@@ -146,9 +145,9 @@ class Chromium:
             return self._browser
         if self._start is None or self._start.done():
             self._start = asyncio.create_task(self._launched())
-            # An error is of no interest to a caller that has given up.
+            # The caller was cancelled, so errors are ignored.
             self._start.add_done_callback(lambda start: start.cancelled() or start.exception())
-        # A start that is broken off half-way would leave processes that nobody knows of.
+        # Cancelling a start would leave processes running.
         return await asyncio.shield(self._start)
 
     async def _launched(self) -> Browser:
@@ -156,7 +155,7 @@ class Chromium:
 
         if self._playwright is None:
             self._playwright = await async_playwright().start()
-        # Chromium refuses to run as root with its sandbox; everybody else keeps it.
+        # Chromium refuses to run as root with its sandbox; other users keep the sandbox.
         flags = [*QUIET, *self._arguments, *(("--no-sandbox",) if os.geteuid() == 0 else ())]
         self._browser = await self._playwright.chromium.launch(
             executable_path=chromium_path(), args=flags
@@ -164,7 +163,7 @@ class Chromium:
         return self._browser
 
     async def _wanted(self, making: Coroutine[None, None, BrowserContext]) -> BrowserContext:
-        """What is made; closed as soon as it is there when the caller has given up by then."""
+        """Returns the new context; if the caller is cancelled first, closes it once it exists."""
         made = asyncio.create_task(making)
         try:
             return await asyncio.shield(made)
@@ -178,14 +177,14 @@ class Chromium:
         """Ends a browser that does not answer.
 
         Args:
-            browser: The browser. One that was started after it, for others that share this object,
-                is left alone.
+            browser: The browser. A newer browser, started for other users of this object, is not
+                affected.
         """
         if browser is self._browser:
             await self.close()
 
     async def close(self) -> None:
-        """Ends the browser, by force when it does not answer; safe to call twice."""
+        """Ends the browser, by force if it does not answer; safe to call twice."""
         start, self._start = self._start, None
         if start is not None and not start.done():
             await asyncio.wait({start}, timeout=END_TIMEOUT)
@@ -199,7 +198,7 @@ class Chromium:
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(END_TIMEOUT):
                     await browser.close()
-        # Ending Playwright's own process kills what is left of the browser.
+        # Ending Playwright's own process kills the remaining browser processes.
         with contextlib.suppress(Error, TimeoutError):
             async with asyncio.timeout(END_TIMEOUT):
                 await playwright.stop()
@@ -208,7 +207,7 @@ class Chromium:
 async def _close(made: asyncio.Task[BrowserContext]) -> None:
     from playwright.async_api import Error
 
-    # A profile that cannot be made needs no closing, and the browser may be gone.
+    # A context that was not created needs no closing, and the browser may have ended.
     with contextlib.suppress(Error, ValueError):
         await (await made).close()
 

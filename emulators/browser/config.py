@@ -21,7 +21,7 @@ _PAGES = frozenset({"tasks", "viewport", "whole_page", "pause", "traces"})
 
 @dataclass(frozen=True, kw_only=True)
 class PagesConfig(EnvironmentConfig, PageSpec):
-    """Settings of how pages are displayed and waited for."""
+    """Settings for displaying pages and waiting for them."""
 
     viewport: Annotated[
         str | tuple[int, int] | None,
@@ -48,7 +48,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
         object.__setattr__(self, "viewport", f"{int(width)}x{int(height)}")
 
     def shown(self) -> dict[str, Any]:
-        """The display settings as they appear in episode ids."""
+        """Returns the display settings as they appear in episode ids."""
         width, _, height = str(self.viewport or _VIEWPORT).partition("x")
         return {
             "viewport": (int(width), int(height)),
@@ -57,7 +57,7 @@ class PagesConfig(EnvironmentConfig, PageSpec):
         }
 
     def page_options(self, run: Playing, spec: type[PageSpec]) -> dict[str, Any]:
-        """The options of the environment."""
+        """Returns the options of the environment."""
         own = {
             name: getattr(self, name)
             for name in list_options(spec)
@@ -85,7 +85,7 @@ class WebConfig(GoalsConfig, PagesConfig):
     _told: ClassVar[frozenset[str]] = _PAGES | {"goal", "start_url"}
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes a browser, and a window for each worker."""
+        """Creates a browser, and a window for each worker."""
         from prill.emulators.browser.chromium import Chromium
 
         tasks = self.read_tasks("web")

@@ -1,11 +1,11 @@
 """The browser environment: any page, observed and driven as in WebArena (arXiv 2307.13854).
 
-An observation is a picture of the window and the text of the current tab: a line with the titles of
-all tabs, a line for whatever happened outside of the page
+An observation is a screenshot of the window and the text of the current tab: a line with the titles
+of all tabs, a line for each event outside the page
 (`! a dialog said 'Saved' and was answered OK`), an empty line, and the accessibility tree
-(axtree.py). An element keeps its number until its page navigates, numbers are never used twice in
-an episode, and the same pages give the same numbers each time. What actions do is said in
-actions.py, tabs and dialogs in tabs.py, how long is waited in settle.py.
+(axtree.py). An element keeps its number until its page navigates. Numbers are unique within an
+episode, and the same pages give the same numbers each time. See actions.py for actions, tabs.py for
+tabs and dialogs, settle.py for waiting.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 
-# Seconds to write a trace or a network record.
+# Time limit in seconds for writing a trace or a network record.
 _WRITING = 30.0
 START_SEPARATOR = " |AND| "
 _BLANK = "about:blank"
-# A blinking caret would make two pictures of one state differ.
+# A blinking caret would make two screenshots of the same state differ.
 _NO_CARET = """(() => { const sheet = new CSSStyleSheet(); sheet.replaceSync("* { caret-color: transparent !important }");
 document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]; })()"""  # noqa: E501
 _NO_HOST = ("about", "blob", "chrome", "data", "file", "javascript", "mailto", "view-source")
@@ -47,11 +47,11 @@ _NO_HOST = ("about", "blob", "chrome", "data", "file", "javascript", "mailto", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSpec:
-    """How pages are shown and waited for. Times are in seconds; an answer that takes longer hangs:
-    an EnvironmentFailedError.
+    """Options for displaying pages and waiting for them. Times are in seconds. An episode that
+    exceeds a limit ends with an EnvironmentFailedError.
 
-    After an action the page gets until it is still; with `pause` always so many seconds instead
-    (WebArena: 2). The start page may have any scheme.
+    After an action, the environment waits until the page is stable; with `pause`, it waits that
+    many seconds instead (WebArena: 2). The start page may have any scheme.
     """
 
     viewport: Annotated[
@@ -89,9 +89,9 @@ class PageSpec:
 class Hooks:
     """Extension points for environments built on this one.
 
-    `prepare` gives the profile of an episode, before any page is opened: cookies, place, network
-    record. `real_url` maps an address that the agent or the task names to the host that serves it,
-    `public_url` maps back what observations show.
+    `prepare` returns the profile of an episode (cookies, location, network record) before any page
+    is opened. `real_url` maps an address of the agent or the task to the host that serves it.
+    `public_url` maps addresses back for observations.
     """
 
     prepare: Callable[[Task], Awaitable[Profile]] | None = None
@@ -100,14 +100,14 @@ class Hooks:
 
 
 class BrowserEnvironment:
-    """Plays tasks that begin at `task.start_url`: several addresses separated by " |AND| " open a
-    tab each, none a blank tab.
+    """An environment for tasks that start at `task.start_url`. Addresses separated by " |AND| "
+    open one tab each; without an address, the tab is blank.
 
     Args:
         images: The folder for screenshots.
         spec: The options.
-        browser: A browser to share, which stays open at the end. None: one of its own.
-        hooks: What an environment on top of this one changes.
+        browser: A shared browser, which stays open at the end. None: an own browser.
+        hooks: The extensions of an environment built on this one.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class BrowserEnvironment:
 
     @property
     def page(self) -> Page:
-        """The tab that the agent is in, for oracles. Raises UsageError when no episode is open."""
+        """The agent's current tab, for oracles. Raises UsageError if no episode is open."""
         if self._page is None:
             raise UsageError("no episode is open: call reset first")
         return self._page
@@ -147,24 +147,20 @@ class BrowserEnvironment:
 
     @property
     def har(self) -> Path | None:
-        """The network record of the last episode, when its profile asked for one; it is written by
-        `finish`.
-        """
+        """The last episode's network record, if its profile requests one; `finish` writes it."""
         return self._har
 
     @property
     def trace(self) -> Path | None:
-        """Playwright's trace of the last episode, when there are to be any; it is written by
-        `finish`.
-        """
+        """Playwright's trace of the last episode, if traces are on; `finish` writes it."""
         return self._trace
 
     async def reset(self, task: Task) -> Observation:
-        """A new profile with the task's start pages, the first of them in front.
+        """Opens the task's start pages in a new profile, with the first one in front.
 
         Raises:
             EnvironmentFailedError: A start page cannot be reached, its server reports an error, or
-                the browser broke.
+                the browser failed.
         """
         await self.finish()
         profile = Profile() if self._hooks.prepare is None else await self._hooks.prepare(task)
@@ -187,7 +183,7 @@ class BrowserEnvironment:
             return await self._observe(tabs)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the tab after the action. Actions on missing elements change nothing."""
+        """Acts, and returns the current tab. Actions on missing elements change nothing."""
         tabs, page = self._tabs, self.page
         assert tabs is not None
         with self._failures(f"after {action.kind}"):
@@ -201,9 +197,7 @@ class BrowserEnvironment:
             return await self._observe(tabs), action.is_final
 
     async def locate(self, action: Action) -> Action:
-        """The action with its element's line, and the middle of the element where the window shows
-        it.
-        """
+        """Adds the element's line to the action, and the middle of the element if it is visible."""
         tabs, page = self._tabs, self.page
         assert tabs is not None
         with self._failures(f"before {action.kind}"):
@@ -238,7 +232,7 @@ class BrowserEnvironment:
         from playwright.async_api import Error
 
         await tabs.stop()
-        # Without its trace an episode is still whole, and others may be playing in this browser.
+        # An episode is valid without its trace, and other episodes may use this browser.
         with contextlib.suppress(Error, TimeoutError, OSError):
             async with asyncio.timeout(_WRITING):
                 if self._spec.traces is not None and self._tracing is not None:
@@ -254,12 +248,12 @@ class BrowserEnvironment:
             ):
                 await tabs.context.close()
         except (Error, TimeoutError):
-            # A browser that cannot even close tabs is of no use to the next episode.
+            # A browser that cannot close tabs is not usable for the next episode.
             await self._browser.end(tabs.context.browser)
         self._tabs, self._page, self._view = None, None, PageView()
 
     async def close(self) -> None:
-        """Ends the episode, and the browser unless it was given."""
+        """Ends the episode, and the browser unless it is shared."""
         await self.finish()
         if self._owns_browser:
             await self._browser.close()
@@ -300,8 +294,8 @@ class BrowserEnvironment:
                     await tabs.focus(await tabs.context.new_page())
                 case "close_tab":
                     await page.close()
-                    # Another tab than a person would be in, but the one that WebArena's agents
-                    # expect.
+                    # A user's browser would select another tab, but WebArena's agents expect this
+                    # one.
                     if tabs.pages:
                         await tabs.focus(tabs.pages[-1])
                 case "focus_tab" if action.value:
@@ -319,7 +313,7 @@ class BrowserEnvironment:
             tabs.note(f"no answer within {self._spec.navigation_timeout:g} s")
             await (await self._view.session(page)).send("Page.stopLoading")
         except Error as error:
-            # A page may close itself, go elsewhere or turn into a download while it is acted upon.
+            # During an action, a page may close, navigate or turn into a download.
             if not (page.is_closed() and tabs.pages) and not re.search(
                 r"net::ERR_|interrupted by|Download is", error.message
             ):
@@ -342,14 +336,14 @@ class BrowserEnvironment:
             tabs.note(f"{address[:200]!r} is no address")
 
     async def _settle(self, tabs: Tabs, front: Page | None = None) -> None:
-        """Lets the current tab, or the one to be put in front, come to rest."""
+        """Waits until the current tab, or the one to be put in front, is stable."""
         patience = self._spec.navigation_timeout
         async with asyncio.timeout(
             3 * (patience + (self._spec.pause or 0.0) + 2 * RESTLESS) + self._spec.answer_timeout
         ):
             if front is not None:
                 await tabs.focus(front)
-            # A page may open a tab, which then becomes the current one, also a moment later.
+            # A page may open a tab, also with a delay, which then becomes the current one.
             for _ in range(3):
                 await tabs.opened(patience)
                 page = self._page = await tabs.current()
@@ -377,8 +371,7 @@ class BrowserEnvironment:
             titles = await tabs.titles(page)
             tree = await self._view.read(page, self._window, self._spec.max_tokens)
             png = await self._view.picture(page)
-        # A page's script can make an unpaired surrogate, which neither a record nor a request could
-        # hold.
+        # A page's script can create an unpaired surrogate, which records and requests cannot hold.
         text = valid_unicode("\n".join([titles, *(f"! {note}" for note in tabs.notes()), "", tree]))
         picture = await asyncio.to_thread(keep_screenshot, png, self._images)
         return Observation(
@@ -391,7 +384,7 @@ class BrowserEnvironment:
 
     @contextlib.contextmanager
     def _failures(self, when: str) -> Iterator[None]:
-        """Turns what goes wrong with the browser into EnvironmentFailedError."""
+        """Turns errors of the browser into EnvironmentFailedError."""
         try:
             from playwright.async_api import Error
         except ImportError:

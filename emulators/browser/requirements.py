@@ -25,9 +25,7 @@ _PACKAGES = (
 
 
 async def web_tools() -> tuple[Tool, ...]:
-    """Chromium with its version, and the packages with theirs; the first two are all that most
-    tasks need.
-    """
+    """Checks Chromium and the packages, with their versions; most tasks need the first two only."""
     browser = Tool(
         "Chromium",
         await _chromium(),
@@ -45,9 +43,7 @@ def _version(package: str) -> str | None:
 
 
 async def _chromium() -> str | None:
-    """The path, with the version that the executable prints; None when it is not there or does not
-    run.
-    """
+    """Returns the executable's path and version; None if it is missing or does not run."""
     try:
         path = chromium_path()
         process = await asyncio.create_subprocess_exec(

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from playwright.async_api import Page, Request
 
 
-# Seconds: nothing happened for so long; pages that never rest (clocks, adverts) are looked at after
-# so long anyway.
+# Seconds without any activity; and the longest wait for pages that never become idle (clocks,
+# adverts).
 QUIET, RESTLESS = 0.1, 3.0
 _GLANCE = 0.02
-# Requests that are meant to stay open, and those that turned out to be (long polls), are not waited
-# for.
+# Requests that stay open by design, and long polls, are not waited for.
 _OPEN_ENDED = ("eventsource", "websocket", "media", "ping")
 _LONG_POLL = 2.0
 _STILL = """([quiet, limit]) => new Promise((done) => {
@@ -54,18 +53,17 @@ class Traffic:
 
     def _arrived(self, main: bool) -> None:
         if main:
-            # What the page before had asked for is of no interest; the new document may still be
-            # coming in.
+            # Requests of the previous page no longer matter; the new document may still be loading.
             self._began = {}
 
     @property
     def navigating(self) -> bool:
-        """Tells whether a navigation was requested and has not begun to arrive."""
+        """Whether a navigation was requested and no response has arrived yet."""
         return any(request.is_navigation_request() and _is_main(request) for request in self._began)
 
     @property
     def busy(self) -> bool:
-        """Tells whether something is loading that may soon arrive."""
+        """Whether a request is pending that may finish soon."""
         return any(time.monotonic() - began < _LONG_POLL for began in self._began.values())
 
 
@@ -75,13 +73,13 @@ def _is_main(request: Request) -> bool:
     try:
         return request.frame.parent_frame is None
     except Error:
-        # The request of a page that is being opened has no frame yet.
+        # The request of a new page has no frame yet.
         return True
 
 
 async def arrived(traffic: Traffic, limit: float) -> bool:
-    """Waits for another document that was asked for, until `limit` of the monotonic clock. False:
-    it did not come.
+    """Waits for a requested document, until the monotonic clock reaches `limit`. Returns False if
+    it did not arrive.
     """
     while traffic.navigating and time.monotonic() < limit:
         await asyncio.sleep(_GLANCE)
@@ -89,12 +87,11 @@ async def arrived(traffic: Traffic, limit: float) -> bool:
 
 
 async def until_settled(page: Page, traffic: Traffic, arrival: float) -> bool:
-    """Waits until the page has been still for QUIET, for RESTLESS at most; before, up to `arrival`
-    for another document.
+    """Waits until the page has been stable for QUIET seconds, at most RESTLESS seconds; first waits
+    up to `arrival` seconds for a requested document.
 
-    Still: the document is complete, nothing in it changes, no animation that will end is running,
-    no request is under way. All in seconds. False when another document was asked for and did not
-    come.
+    A page is stable if the document is complete and unchanged, no finite animation runs, and no
+    request is pending. Returns False if a requested document did not arrive.
     """
     limit, rest = time.monotonic() + arrival, time.monotonic() + RESTLESS
     while not page.is_closed():
@@ -112,22 +109,22 @@ async def until_settled(page: Page, traffic: Traffic, arrival: float) -> bool:
 
 
 async def _still(page: Page, traffic: Traffic, seconds: float) -> bool | None:
-    """Whether the page came to rest within `seconds` seconds, and stays where it is; None: it will
-    not say.
+    """Whether the page became stable within `seconds` seconds without navigating; None if the page
+    does not answer.
     """
     from playwright.async_api import Error
 
     look = asyncio.ensure_future(page.evaluate(_STILL, [QUIET * 1000, seconds * 1000]))
     end = time.monotonic() + seconds + 1
     try:
-        # Chromium holds back what a page has to say while another document is on its way.
+        # Chromium delays a page's answers while another document is loading.
         while not look.done() and not traffic.navigating and time.monotonic() < end:
             await asyncio.wait({look}, timeout=_GLANCE)
         if look.done():
             return bool(look.result())
         return False if traffic.navigating else None
     except Error as error:
-        # The document was replaced meanwhile, or the page is gone.
+        # The document was replaced, or the page was closed.
         await asyncio.sleep(_GLANCE)
         return None if "crashed" in error.message else False
     finally:

@@ -1,8 +1,8 @@
 """The tabs of one episode: the active tab, and events outside the page such as dialogs.
 
-Every dialog is answered with OK, a prompt with the text it proposes, and a page that asks whether
-to leave is left. A new tab becomes the current one. Downloads are kept in a folder, or refused
-without one. A file chooser is left alone.
+Every dialog is accepted, a prompt with its default text, and a page's question whether to leave
+with yes. A new tab becomes the current one. Downloads are stored in a folder, or refused without
+one. File choosers are ignored.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Page, Request
 
 
-# More are closed at once: a page that opens windows without end is no reason to lose the machine.
+# Further tabs are closed at once, to protect the machine from pages that open windows endlessly.
 MAX_TABS = 20
 MAX_NOTES = 5
 _LONGEST = 200
-# Seconds: a tab in the background may hang without harm.
+# Seconds; a background tab may hang without consequences.
 _TITLE_TIMEOUT = 1.0
 
 
 class Tabs:
-    """Follows a context from its first page on."""
+    """The tabs and events of a browser context, from its first page on."""
 
     def __init__(self, context: BrowserContext, downloads: Path | None) -> None:
         self.context = context
         self.crashed: set[Page] = set()
         self.traffic: dict[Page, Traffic] = {}
         self._downloads = downloads
-        # The tabs the agent was in, the last one last.
+        # The tabs that were current, the latest one last.
         self._visited: list[Page] = []
         self._failed: dict[Page, str] = {}
         self._notes: list[str] = []
@@ -52,9 +52,7 @@ class Tabs:
         return tuple(page for page in self.context.pages if not page.is_closed())
 
     async def current(self) -> Page:
-        """The tab the agent is in: when it is closed, the one before; a new one when all were
-        closed.
-        """
+        """Returns the current tab, or the one before if it was closed, or else a new one."""
         if self._visited[-1:] and not self._visited[-1].is_closed():
             return self._visited[-1]
         self._visited = [page for page in self._visited if not page.is_closed()]
@@ -67,7 +65,7 @@ class Tabs:
         await page.bring_to_front()
 
     async def titles(self, current: Page) -> str:
-        """The line of the tabs: `Tab 0 (current): Cart | Tab 1: Orders`."""
+        """Formats the line of the tabs: `Tab 0 (current): Cart | Tab 1: Orders`."""
         pages = self.pages
         titles = await asyncio.gather(
             *(_title(page, None if page is current else _TITLE_TIMEOUT) for page in pages)
@@ -78,9 +76,7 @@ class Tabs:
         )
 
     def address(self, page: Page) -> str:
-        """The URL in the address bar: of a page that could not be opened, the one that was asked
-        for.
-        """
+        """Returns the URL in the address bar; if a page failed to open, the requested URL."""
         return (
             self._failed.get(page, page.url) if page.url.startswith("chrome-error:") else page.url
         )
@@ -99,19 +95,19 @@ class Tabs:
         )
 
     async def opened(self, seconds: float) -> None:
-        """Waits for tabs that pages have asked for; they come when their servers answer."""
+        """Waits for tabs that pages have requested, which appear when their servers answer."""
         end = time.monotonic() + seconds
         while self._opening and time.monotonic() < end:
             await asyncio.sleep(0.02)
         self._opening = 0
 
     async def handled(self, seconds: float) -> None:
-        """Waits for downloads and dialogs that are being dealt with."""
+        """Waits until pending downloads and dialogs are handled."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def stop(self) -> None:
-        """Ends what is being dealt with; nothing is followed any more."""
+        """Cancels pending downloads and dialogs, and stops listening to events."""
         self._following = False
         for task in self._tasks:
             task.cancel()
@@ -138,8 +134,7 @@ class Tabs:
         self._visited.append(page)
 
     async def _watch(self, page: Page) -> None:
-        # Playwright tells of a tab when it is there; that one was asked for is known before the
-        # click is over.
+        # Playwright reports a tab once it exists; its request is known before the click ends.
         session = await self.context.new_cdp_session(page)
         session.on("Page.windowOpen", lambda _: self._ask())
         await session.send("Page.enable")
@@ -161,7 +156,7 @@ class Tabs:
             or "ERR_ABORTED" in reason
         ):
             return
-        # Chromium tries again by itself as long as the page about the error is shown.
+        # Chromium retries by itself while it shows the error page.
         if not page.url.startswith("chrome-error:") or self._failed.get(page) != request.url:
             self._failed[page] = request.url
             self.note(f"the page could not be opened: {reason}")
@@ -170,7 +165,7 @@ class Tabs:
         async def guarded() -> None:
             from playwright.async_api import Error
 
-            # The page may be gone before its dialog is answered.
+            # The page may close before its dialog is answered.
             with contextlib.suppress(Error):
                 await work
 
@@ -195,7 +190,7 @@ class Tabs:
             await dialog.accept()
 
     async def _keep(self, download: Download) -> None:
-        # The page proposes the name; it must not lead out of the folder.
+        # The page chooses the name, which must not lead out of the folder.
         name = Path(download.suggested_filename.replace("\\", "/")).name[-_LONGEST:] or "download"
         if self._downloads is None:
             self.note(f"the download of {name!r} was refused")
@@ -206,7 +201,7 @@ class Tabs:
 
 
 def free_path(path: Path) -> Path:
-    """The path, or with a number before its suffix the first one that nothing has."""
+    """Returns the path, or the first free one with a number before its suffix."""
     number, free = 1, path
     while free.exists():
         number += 1
@@ -215,9 +210,7 @@ def free_path(path: Path) -> Path:
 
 
 async def _title(page: Page, limit: float | None) -> str:
-    """The title in one line; empty when the page does not say it in time, or is on its way
-    elsewhere.
-    """
+    """Returns the title as one line; empty if the page does not answer in time or navigates."""
     from playwright.async_api import Error
 
     try:

@@ -1,8 +1,8 @@
 """Renders a tab as text and maps element numbers in that text back to elements.
 
-The accessibility tree with the place of every node is read over CDP: a few calls for a page, none
-for a single node. Frames are part of it, those of other sites too (they have a process and a CDP
-session of their own), but not what those show of third sites in their turn.
+The accessibility tree with the box of every node is read over CDP, with a few calls per page and
+none per node. Frames are included, also those of other sites, which have their own process and CDP
+session; frames of third sites inside those are not.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
 
 
-# What CDP sends: objects as they come from JSON, never handed on.
+# CDP messages as JSON objects, for internal use.
 Raw = Mapping[str, Any]
-# Seconds: an advert that is slow to load does not hold up the page around it.
+# Seconds, so that a slow advert does not delay the page around it.
 _GUEST_TIMEOUT = 2.0
 _EVERYWHERE = (-1e9, -1e9, 2e9, 2e9)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The nodes in document order, the sessions that answer for them by frame, and the frames'
-    documents.
+    """The nodes in document order, their CDP sessions by frame, and the frames' documents.
 
-    `owners` has for each frame in a process of its own the element of the page that shows it.
+    `owners` maps each frame in its own process to the element of the page that shows it.
     """
 
     nodes: tuple[Node, ...]
@@ -46,7 +45,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Process:
-    """The frames of one page that one session answers for, as CDP describes them."""
+    """The frames of a page that one CDP session covers, as CDP describes them."""
 
     session: CDPSession
     documents: dict[str, str]
@@ -59,21 +58,19 @@ class _Process:
 
 
 class Reader:
-    """Reads pages; keeps their sessions as long as the pages live."""
+    """A reader of pages, which keeps their CDP sessions while the pages exist."""
 
     def __init__(self) -> None:
         self._sessions: WeakKeyDictionary[Page | Frame, CDPSession] = WeakKeyDictionary()
 
     async def session(self, page: Page) -> CDPSession:
-        """The session of the page's main frame."""
+        """Returns the session of the page's main frame."""
         session = await self._session(page, page)
         assert session is not None
         return session
 
     async def read(self, page: Page) -> Snapshot:
-        """The page as it is now. Raises Playwright's errors, also when the page navigates
-        meanwhile.
-        """
+        """Reads the current page. Raises Playwright's errors, also if the page navigates."""
         main = await _process(await self.session(page))
         processes = [main]
         owners: dict[str, Key] = {}
@@ -85,8 +82,8 @@ class Reader:
                     processes.append(guest[0])
                     owners[guest[0].main] = guest[1]
         return Snapshot(
-            # In a thread: a page may have hundreds of thousands, and other episodes go on
-            # meanwhile.
+            # In a thread, since a page may have hundreds of thousands of nodes, and other episodes
+            # run concurrently.
             await asyncio.to_thread(lambda: tuple(_nodes(processes, owners))),
             {frame: process.session for process in processes for frame in process.documents},
             {
@@ -98,8 +95,8 @@ class Reader:
         )
 
     async def _guest(self, page: Page, frame: Frame, main: _Process) -> tuple[_Process, Key] | None:
-        """A frame of another site, and the element that shows it; None for other frames, and for
-        one that does not answer.
+        """Reads a frame of another site, and the element that shows it; None for other frames, and
+        for one that does not answer.
         """
         from playwright.async_api import Error
 
@@ -113,14 +110,14 @@ class Reader:
                     "backendNodeId"
                 ]
         except (Error, TimeoutError):
-            # It is on its way to another page, and may have another process then.
+            # The frame navigates, and may get another process.
             self._sessions.pop(frame, None)
             return None
         place = next((name for name, tree in main.trees.items() if _has(tree, owner)), None)
         return None if place is None else (process, Key(place, main.documents[place], owner))
 
     async def _session(self, page: Page, frame: Page | Frame) -> CDPSession | None:
-        """None for a frame that its page's session answers for."""
+        """Returns a frame's own session; None for a frame that its page's session covers."""
         from playwright.async_api import Error
 
         if frame not in self._sessions:
@@ -162,8 +159,8 @@ def _has(tree: Sequence[Raw], number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A frame's document: boxes by backend node id (None: takes no room), how far it is scrolled,
-    frames in it by node.
+    """A frame's document: boxes by backend node id (None: no size), scroll offset, and child frames
+    by node.
     """
 
     boxes: Mapping[int, Box | None]
@@ -194,7 +191,7 @@ def _drawn_frames(process: _Process) -> dict[str, _Frame]:
 
 
 def _nodes(processes: Sequence[_Process], owners: Mapping[str, Key]) -> Iterator[Node]:
-    """All nodes in document order; a frame's come after the element that shows it."""
+    """Yields all nodes in document order; a frame's nodes follow the element that shows it."""
     views = {name: view for process in processes for name, view in _drawn_frames(process).items()}
     trees = {
         name: {node["nodeId"]: node for node in tree}
@@ -229,8 +226,7 @@ def _nodes(processes: Sequence[_Process], owners: Mapping[str, Key]) -> Iterator
             continue
         number: int | None = raw.get("backendDOMNodeId")
         view = views.get(frame)
-        # The inside of a field, where its text stands, is no part of the snapshot: it is where the
-        # field is.
+        # The inner text of a field is not part of the snapshot; it has the field's box.
         box = (
             _placed(view.boxes[number], corner)
             if view is not None and number is not None and number in view.boxes
@@ -276,7 +272,7 @@ def _placed(box: Box | None, corner: tuple[float, float]) -> Box | None:
 
 
 def _cut(box: Box | None, clip: Box) -> Box | None:
-    """The part of the box that its frame lets through."""
+    """Returns the part of a box inside its frame."""
     if box is None or clip is _EVERYWHERE:
         return box
     left, top = max(box[0], clip[0]), max(box[1], clip[1])
@@ -285,8 +281,8 @@ def _cut(box: Box | None, clip: Box) -> Box | None:
 
 
 class PageView:
-    """The tabs of one episode. Numbers go by first sight: never used twice, the same for the same
-    pages each time.
+    """The view of an episode's tabs. Elements are numbered in the order in which they first appear;
+    numbers are unique and reproducible.
     """
 
     def __init__(self) -> None:
@@ -297,15 +293,13 @@ class PageView:
         self._snapshot: Snapshot | None = None
 
     async def session(self, page: Page) -> CDPSession:
-        """The page's CDP session."""
+        """Returns the page's CDP session."""
         return await self._reader.session(page)
 
     async def read(
         self, page: Page, window: tuple[float, float] | None, max_tokens: int | None
     ) -> str:
-        """The accessibility tree as it is now; see axtree.py. Waits while the page goes
-        elsewhere.
-        """
+        """Reads the current accessibility tree (see axtree.py). Waits while the page navigates."""
         snapshot = await self._read(page)
         self._snapshot, self._lines = (
             snapshot,
@@ -314,7 +308,7 @@ class PageView:
         return await asyncio.to_thread(written, self._lines, self._number, max_tokens)
 
     async def picture(self, page: Page) -> bytes:
-        """A PNG of the window. Unlike Playwright's own, it waits neither for fonts nor for
+        """Takes a PNG of the window. Unlike Playwright's method, it does not wait for fonts or
         frames.
         """
         from playwright.async_api import Error
@@ -332,8 +326,8 @@ class PageView:
                 await asyncio.sleep(0.05)
 
     def find(self, target: str) -> BrowserElement | None:
-        """The element that a target names, by its number or else by role and name; None: it is not
-        there now.
+        """Finds the element of a target, by its number or else by role and name; None if it does
+        not exist now.
         """
         named = read_target(target)
         if named.number is not None:
@@ -348,15 +342,13 @@ class PageView:
         )
 
     def line(self, target: str) -> str | None:
-        """The line of the element that a target names; None where it is not in the text now."""
+        """Returns the line of a target's element; None if it is not in the current text."""
         number = read_target(target).number
         key = None if number is None else self._keys.get(number)
         return next((f"[{number}] {line.text}" for line in self._lines if line.key == key), None)
 
     def line_around(self, element: BrowserElement) -> str | None:
-        """The line of the element, else of the nearest around it that has one, short of the page as
-        a whole.
-        """
+        """Returns the line of the element, or of its nearest ancestor with one, except the page."""
         snapshot, lines = self._snapshot, {line.key: line for line in self._lines}
         above: list[Node] = []
         for node in snapshot.nodes if snapshot is not None else ():
@@ -401,12 +393,12 @@ class PageView:
             try:
                 return await self._reader.read(page)
             except Error as error:
-                # A frame left or the page went elsewhere in between; one that does so for ever runs
-                # into the caller's limit.
+                # A frame was removed or the page navigated meanwhile. A page that keeps navigating
+                # hits the caller's time limit.
                 if page.is_closed() or not re.search(
                     "frame|context|detached|node", error.message, re.IGNORECASE
                 ):
                     raise
-                # A frame that went to another site has another process now.
+                # A frame that navigated to another site has another process now.
                 self._reader = Reader()
                 await asyncio.sleep(0.05)

@@ -15,8 +15,8 @@ from prill.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class BrowserGymConfig(EnvironmentConfig):
-    """Tasks of BrowserGym, which has to be installed beside prill:
-    `BrowserGymConfig(tasks=["miniwob.click-test"])`.
+    """BrowserGym's tasks: `BrowserGymConfig(tasks=["miniwob.click-test"])`. They need BrowserGym in
+    the same environment as prill.
     """
 
     name: ClassVar[str] = "browsergym"
@@ -39,11 +39,11 @@ class BrowserGymConfig(EnvironmentConfig):
     timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 180.0
 
     def check(self) -> None:
-        """Names become one text."""
+        """Converts the task names to one text."""
         object.__setattr__(self, "tasks", to_words(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes an environment for each worker."""
+        """Creates an environment for each worker."""
         from prill.emulators.browsergym.environment import BrowserGym
 
         if not self.tasks:

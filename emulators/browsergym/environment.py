@@ -1,10 +1,9 @@
 """BrowserGym tasks (MiniWoB, WebArena, WorkArena, …) with BrowserGym's own rewards.
 
-BrowserGym has to be installed where prill is (extra `browsergym`), and the benchmark's package with
-it. An observation is its screenshot and its accessibility tree, a line an element:
-`[a1] role 'name', prop='value'`. Each environment is a process of its own (see host.py), with one
-browser instead of BrowserGym's two. Actions are written as the calls that BrowserGym's agents
-write, such as `click('12')`; elements have its numbers (`bid`).
+It needs BrowserGym (extra `browsergym`) and the benchmark's package. An observation is BrowserGym's
+screenshot and its accessibility tree, one line per element: `[a1] role 'name', prop='value'`. Each
+environment runs in its own process (see host.py), with one browser instead of BrowserGym's two.
+Actions become BrowserGym's calls, such as `click('12')`; elements have its ids (`bid`).
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from prill.emulators.browsergym.host import HostReply, HostRequest, Settings
 from prill.errors import EnvironmentFailedError, UsageError
 from prill.types import Action, LabelRecord, Observation, Point, Task, Trajectory
 
-# The letters say which frame of the page the element is in.
+# The letters name the element's frame.
 _BID = re.compile(r"\s*(?:\[([A-Za-z]*\d+)\].*|([A-Za-z]*\d+)\s*)", re.DOTALL)
-# Bytes of one reply: the trees of real sites are long.
+# Bytes of one reply; the trees of real sites are large.
 _LONGEST_LINE = 64 * 1024 * 1024
 NOTHING = "noop(0)"
 _WAIT_MS = 1000
@@ -90,8 +89,8 @@ class BrowserGym:
         return (await self._ask(HostRequest(benchmark=benchmark))).tasks
 
     async def task(self, name: str, seed: int) -> Task:
-        """Makes the task with the goal that BrowserGym gives for a seed. In MiniWoB, seeds are
-        other episodes than elsewhere.
+        """Makes the task with BrowserGym's goal for a seed. BrowserGym's MiniWoB seeds give other
+        episodes than those of the environment `miniwob`.
 
         Args:
             name: The task's name.
@@ -112,9 +111,7 @@ class BrowserGym:
         )
 
     async def reset(self, task: Task) -> Observation:
-        """A new browser, and the episode that `task.id` names
-        (`browsergym/<name>?seed=<number>`).
-        """
+        """Starts a browser and the episode of `task.id` (`browsergym/<name>?seed=<number>`)."""
         match = re.fullmatch(r"browsergym/([\w.-]+)\?seed=(\d+)", task.id)
         if match is None:
             raise UsageError(f"task id {task.id!r}: expected browsergym/<name>?seed=<number>")
@@ -125,9 +122,7 @@ class BrowserGym:
         return self._observation()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the page after the action. Actions that BrowserGym cannot carry out change
-        nothing.
-        """
+        """Acts, and returns the page. Actions that BrowserGym does not support change nothing."""
         if self._process is None:
             raise UsageError("no episode is open: call reset first")
         self._untouched = None
@@ -135,9 +130,7 @@ class BrowserGym:
         return self._observation(), action.is_final or self._last.done
 
     async def locate(self, action: Action) -> Action:
-        """The action with its element's line, and the middle of what the picture shows of the
-        element.
-        """
+        """Adds the element's line to the action, and the middle of its visible part."""
         bid = _bid(action.target)
         if bid is None or action.point is not None:
             return action
@@ -156,9 +149,9 @@ class BrowserGym:
         )
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Labels an episode: a success is a reward above 0, as BrowserGym's users count it.
+        """Labels an episode: a reward above 0 is a success, as is usual with BrowserGym.
 
-        The agent's last words are said to the task first: some tasks are about an answer.
+        The agent's answer is first sent to the task's chat, since some tasks require an answer.
 
         Args:
             trajectory: The episode that was just played.
@@ -185,7 +178,7 @@ class BrowserGym:
         if process is not None:
             assert process.stdin is not None
             process.stdin.close()
-            # What does not end by itself, and whatever it started, is ended.
+            # The process and its children are killed if they do not end.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(10):
                     await process.wait()
@@ -224,8 +217,8 @@ class BrowserGym:
 
     @contextlib.asynccontextmanager
     async def _ended_unless_well(self) -> AsyncIterator[None]:
-        """Whatever happens in between, a cancelled call too, leaves no process behind that waits
-        for a lost request.
+        """A context that ends the process after any failure or cancellation, so that no process
+        waits for a lost request.
         """
         went_well = False
         try:
@@ -265,10 +258,10 @@ class BrowserGym:
 
 
 def format_call(action: Action, width: int, height: int) -> str:
-    """The call, or calls line by line; NOTHING for what has no counterpart there or names no
-    element.
+    """Converts an action to one or more calls of BrowserGym, one per line; NOTHING for an action
+    without a counterpart or an element.
 
-    `width` and `height` are those of the last screenshot in pixels.
+    `width` and `height` are the size of the last screenshot in pixels.
     """
     bid = _bid(action.target)
     if action.target is not None and bid is None:
@@ -309,8 +302,8 @@ def _bid(target: str | None) -> str | None:
 
 
 def _middle(box: tuple[float, float, float, float] | None, width: int, height: int) -> Point | None:
-    """The middle of the part of a box, in pixels, that is on the picture, as a share of the
-    picture; None: nothing of it is.
+    """Returns the middle of a box's visible part as fractions of the screenshot; None if no part is
+    visible. The box is in pixels.
     """
     if box is None:
         return None
@@ -334,7 +327,7 @@ def _point_at(kind: str, bid: str | None, point: tuple[int, int] | None) -> str:
 
 
 def _type(bid: str | None, point: tuple[int, int] | None, value: str) -> str:
-    """A new line at the end is the Enter key."""
+    """Formats typing; a line feed at the end is the Enter key."""
     words, enter = value.removesuffix("\n"), value.endswith("\n")
     if bid is not None:
         return f"fill({bid!r}, {words!r})" + (f"\npress({bid!r}, 'Enter')" if enter else "")
@@ -344,7 +337,7 @@ def _type(bid: str | None, point: tuple[int, int] | None, value: str) -> str:
 
 
 def _scroll(bid: str | None, point: tuple[int, int] | None, across: int, down: int) -> str:
-    """A screen further; the wheel turns where the pointer is."""
+    """Formats scrolling by one screen; the wheel acts at the pointer."""
     if point is not None and bid is None:
         return f"scroll_at({point[0]}, {point[1]}, {across}, {down})"
     return (f"hover({bid!r})\n" if bid else "") + f"scroll({across}, {down})"

@@ -1,8 +1,8 @@
-"""The child process that runs BrowserGym; one JSON request and reply a line.
+"""The child process that runs BrowserGym, with one JSON request and reply per line.
 
-It is a process of its own because BrowserGym blocks, keeps one Playwright for all it does, and
-leaves browsers behind when it hangs: a process can be ended for sure. Whatever goes wrong in it
-ends it, and its last words are on stderr.
+A separate process is needed because BrowserGym blocks, shares one Playwright, and leaves browsers
+running when it hangs; a process can be killed reliably. Any error ends the process; its traceback
+is on stderr.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class HostRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A request: `task` begins an episode, `call` continues it, `benchmark` lists its tasks."""
+    """A request: `task` starts an episode, `call` continues it, `benchmark` lists its tasks."""
 
     task: str | None = None
     seed: int = 0
@@ -37,9 +37,8 @@ class HostRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class HostReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state by then; or `error`, when the request cannot be carried out as asked. `size` is
-    that of the picture, and `boxes` are the places of elements on it, by number: left, top, width
-    and height in its pixels.
+    """The state after a request, or `error` if the request is invalid. `size` is the screenshot's
+    size; `boxes` are the boxes of elements by number: left, top, width and height in its pixels.
     """
 
     error: str | None = None
@@ -55,7 +54,7 @@ class HostReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every environment is made with. `slow_mo` is in milliseconds, None for the task's own;
+    """The settings of every environment. `slow_mo` is in milliseconds (None: the task's own),
     `pause` in seconds.
     """
 
@@ -65,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host:
-    """One environment at a time."""
+    """The host of one environment at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -73,7 +72,7 @@ class Host:
         self._env: gymnasium.Env[Any, Any] | None = None
 
     def answer(self, request: HostRequest) -> HostReply:
-        """The reply to one request."""
+        """Returns the reply to a request."""
         try:
             if request.benchmark is not None:
                 return HostReply(tasks=_tasks(request.benchmark))
@@ -155,7 +154,7 @@ class Host:
 
 
 def _tasks(benchmark: str) -> tuple[str, ...]:
-    """The names of a benchmark's tasks, without `browsergym/`."""
+    """Lists the names of a benchmark's tasks, without `browsergym/`."""
     if (
         importlib.util.find_spec("browsergym") is None
         or importlib.util.find_spec("browsergym.core") is None
@@ -178,8 +177,8 @@ def _tasks(benchmark: str) -> tuple[str, ...]:
 
 
 def _task_settings(benchmark: str) -> dict[str, str]:
-    """MiniWoB's pages come from the `miniwob` wheel when MINIWOB_URL does not say where they
-    are.
+    """Returns settings for MiniWoB, whose pages come from the `miniwob` wheel if MINIWOB_URL is not
+    set.
     """
     spec = (
         importlib.util.find_spec("miniwob")
@@ -207,9 +206,7 @@ def _one_system_browser() -> None:
 
 
 class Chat:
-    """BrowserGym's chat without a window: its own shows one in a second browser, which nobody sees
-    when it has no head.
-    """
+    """BrowserGym's chat without the window that the original opens in a second browser."""
 
     recording_start_time = None
 
@@ -217,20 +214,20 @@ class Chat:
         self.messages: list[dict[str, object]] = []
 
     def add_message(self, role: str, msg: str) -> None:
-        """Keeps what was said; notes are shown only, by the original."""
+        """Stores a message; info messages, which the original only displays, are dropped."""
         if role != "info":
             self.messages.append({"role": role, "timestamp": time.time(), "message": msg})
 
     def wait_for_user_message(self) -> None:
-        """Nobody will say anything."""
+        """Returns at once, since there is no user."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
 
 def main() -> None:
     """Answers requests until the input ends."""
-    # What libraries print must not get between the replies.
+    # Output of libraries must not mix with the replies.
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     host = Host(msgspec.json.decode(sys.argv[1], type=Settings))

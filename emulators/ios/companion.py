@@ -16,14 +16,14 @@ from prill.emulators.ios.simulators import kill
 from prill.errors import EnvironmentFailedError, MissingExtraError
 
 T = TypeVar("T")
-# Seconds for a companion that is asked to end, before it is killed.
+# Seconds that a companion gets to end before it is killed.
 PATIENCE = 2.0
 _logger = logging.getLogger("prill.ios")
 
 
 class CompanionError(EnvironmentFailedError):
-    """A request failed. `sent`: it may have reached the phone; `answered`: the companion lives and
-    says no.
+    """A failed request. `sent`: it may have reached the phone; `answered`: the companion works and
+    refused it.
     """
 
     def __init__(self, message: str, *, sent: bool = True, answered: bool = False) -> None:
@@ -32,11 +32,10 @@ class CompanionError(EnvironmentFailedError):
 
 
 class Companion:
-    """One companion for one simulator, on a socket in `folder`. `timeout` bounds its start and each
+    """A companion of one simulator, on a socket in `folder`. `timeout` limits its start and each
     request, in seconds.
 
-    `read` and `act` may start it again, once. idb's own folder of companions is not used: nobody
-    else knows of this one.
+    `read` and `act` may restart it once. It is not registered in idb's own folder of companions.
     """
 
     def __init__(self, command: Sequence[str], udid: str, folder: Path, *, timeout: float) -> None:
@@ -49,11 +48,11 @@ class Companion:
 
     @property
     def alive(self) -> bool:
-        """Tells whether the companion is known to run."""
+        """Whether the companion is known to run."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Starts it, or starts it again. Raises EnvironmentFailedError."""
+        """Starts or restarts the companion. Raises EnvironmentFailedError."""
         try:
             from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
         except ImportError:
@@ -61,11 +60,10 @@ class Companion:
         await self.end()
         self._started += 1
         wanted = self._folder / f"{self._started}.sock"
-        # The one of an earlier episode may be there: nobody promises to remove it, or to bind to it
-        # again.
+        # The socket of an earlier episode may exist; idb guarantees neither to remove nor to reuse
+        # it.
         wanted.unlink(missing_ok=True)
-        # It ends with its simulator, so that deleting the simulators of a killed run ends
-        # everything that it left.
+        # The companion ends with its simulator, so deleting a killed run's simulators is enough.
         options = (
             "--udid",
             self.udid,
@@ -133,10 +131,10 @@ class Companion:
     async def read(
         self, what: str, request: Callable[[Any], Awaitable[T]], *, may_refuse: bool = False
     ) -> T:
-        """As `ask`, and once more of a new companion when this one dies, hangs or fails. For
-        requests that change nothing.
+        """Like `ask`, for requests that change nothing: repeats the request once on a new companion
+        if this one dies, hangs or fails.
 
-        `may_refuse`: a companion that answers, with no, is a good one.
+        `may_refuse`: a refusal by the companion is not a failure.
         """
         try:
             return await self.ask(what, request)
@@ -147,7 +145,7 @@ class Companion:
         return await self.ask(what, request)
 
     async def act(self, what: str, request: Callable[[Any], Awaitable[object]]) -> None:
-        """As `ask`, and once more of a new companion when the request cannot have reached the
+        """Like `ask`, but repeats the request once on a new companion if it cannot have reached the
         phone.
         """
         try:
@@ -161,7 +159,7 @@ class Companion:
             await self.ask(what, request)
 
     async def end(self) -> None:
-        """Ends it; safe to call twice."""
+        """Ends the companion; safe to call twice."""
         self._client = None
         await self._open.aclose()
         process, self._process = self._process, None
@@ -191,13 +189,13 @@ class Companion:
         return self._folder / "companion.log"
 
     async def _cause(self, error: Exception) -> str:
-        """Why, in words for the user: how the companion ended and what it said last, if it has
-        ended.
+        """Describes the cause for the user: if the companion has ended, its exit status and last
+        output.
         """
         process = self._process
         if process is not None:
             try:
-                # The connection breaks a moment before the process is known to be gone.
+                # The connection breaks shortly before the process exits.
                 await asyncio.wait_for(process.wait(), 0.5)
             except TimeoutError:
                 return str(error) or type(error).__name__
@@ -213,10 +211,10 @@ class Companion:
 
 
 async def _connected(path: str, udid: str, opened: AsyncExitStack) -> Any:
-    """fb-idb's client on that socket, to be closed with `opened`.
+    """Connects fb-idb's client to the socket; `opened` closes it.
 
-    What `Client.build` does, but for an argument of grpclib's channel that is going away, and
-    temporary files.
+    This replaces `Client.build`, which passes a deprecated argument to grpclib's channel and
+    creates temporary files.
     """
     from grpclib.client import Channel
     from idb.common.types import CompanionInfo, DomainSocketAddress

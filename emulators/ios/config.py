@@ -41,7 +41,7 @@ class IosConfig(GoalsConfig, IosSpec):
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
-        """Names become one text."""
+        """Converts the device names to one text."""
         object.__setattr__(self, "simulator", device_words(self.simulator))
 
     def setting(self, run: Playing) -> Setting[Any]:
@@ -59,7 +59,7 @@ class IosConfig(GoalsConfig, IosSpec):
             make_environment("ios", images=run.images, simulator=simulator, **options)
             for simulator in simulators
         ]
-        # A clone is of what somebody prepared; erased, one simulator is as good as another.
+        # A clone depends on the prepared simulator; erased simulators are interchangeable.
         clone = named if self.restore == "clone" else None
         told = {
             "simulator": clone,

@@ -1,12 +1,12 @@
 """The iOS environment over Meta's idb: each episode gets a clone of a prepared simulator.
 
-Touches go out in points, screenshots come back in pixels; agents see fractions of the screen only.
-The rules of arXiv 2404.06474 for its iOS agents hold: `back` is the home button, for there is no
-other, and a swipe up on the home screen, which would do nothing, turns its pages. The paper ends
-episodes after 10 actions.
+Touches are in points, screenshots in pixels; agents use fractions of the screen only. Actions
+follow arXiv 2404.06474: `back` is the home button, because there is no back button, and a swipe up
+on the home screen, which would have no effect, turns its pages. The paper ends episodes after 10
+actions.
 
-What reads (screenshots, elements) is asked again once, of a new companion, when the companion dies,
-hangs or fails; what acts is sent a second time only when it cannot have reached the phone. One new
+If the companion dies, hangs or fails, reading requests (screenshots, elements) are repeated once on
+a new companion. Actions are repeated only if they cannot have reached the phone. At most one new
 companion is started per episode.
 """
 
@@ -45,22 +45,22 @@ from prill.errors import EnvironmentFailedError, MissingExtraError, UsageError
 from prill.types import Action, Observation, Point, Task
 
 NEW_YORK = (40.7128, -74.0060)
-# Long enough that pages follow the finger and do not fly on.
+# Slow enough that pages do not keep scrolling after the swipe.
 SWIPE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IosSpec:
-    """Which simulator is played on, and how it is prepared and looked at. Times are in seconds.
+    """The options of an iOS simulator: device, preparation and observation. Times are in seconds.
 
-    `restore` says how an episode begins: "clone" makes a copy that is deleted afterwards (the
-    prepared one has to be off), "erase" puts the simulator itself back to its factory state, "none"
-    goes on with it as it is. `swipe_up` on the home screen becomes a swipe to the right, as in the
-    paper's evaluation, or "random": left or right with equal chance, as in its collection, drawn
-    from `seed`, the task's id and how often this object has begun that task. The screen is looked
-    at when two pictures `settle_gap` apart are equal, after `settle_timeout` in any case;
-    `after_action` and `before_screenshot` are pauses (the paper: 1 and 3, without waiting for a
-    settled screen).
+    `restore` sets how an episode starts. "clone" makes a copy that is deleted afterwards (the
+    prepared simulator has to be off), "erase" restores the simulator's factory state, and "none"
+    continues in the current state. `swipe_up` on the home screen becomes a swipe to the right, as
+    in the paper's evaluation, or "random": left or right with equal probability, as in its data
+    collection, drawn from `seed`, the task's id and the number of times that this object has
+    started the task. A screenshot is used once two of them `settle_gap` apart are equal, or after
+    `settle_timeout`. `after_action` and `before_screenshot` are pauses (the paper: 1 and 3, without
+    waiting for a stable screen).
     """
 
     simulator: Annotated[
@@ -136,11 +136,11 @@ class Ios:
         self._elements: list[Widget] = []
 
     async def reset(self, task: Task) -> Observation:
-        """A simulator at the start of the task.
+        """Brings a simulator to the start of the task.
 
         Raises:
             UsageError: There is no such simulator, or `start_url` is not a URL.
-            EnvironmentFailedError: The simulator cannot be brought there.
+            EnvironmentFailedError: The start of the task cannot be opened.
         """
         start = task.start_url
         if start is not None and not urlsplit(start).scheme:
@@ -164,7 +164,7 @@ class Ios:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the screen after the action, once it is still. Actions on missing elements change
+        """Acts, and returns the screen once it is stable. Actions on missing elements change
         nothing.
         """
         self._session()
@@ -175,20 +175,20 @@ class Ios:
             return await self._observe(), action.is_final
 
     async def locate(self, action: Action) -> Action:
-        """The action with its element and where the finger will go."""
+        """Adds the element's text and the point of touch to the action."""
         return located(action, self._elements)
 
     async def close(self) -> None:
-        """Ends the companion, deletes the copy and turns off what was started; safe to call
-        twice.
+        """Ends the companion, deletes the copy and shuts down a simulator that was started; safe to
+        call twice.
         """
         self._companion = None
         await self._phone.close()
 
     @asynccontextmanager
     async def _episode(self) -> AsyncIterator[None]:
-        """After a failure nothing is left running; after a cancellation the next reset, or close,
-        sees to that.
+        """A context that closes everything after a failure. After a cancellation, the next reset or
+        close does so.
         """
         try:
             yield
@@ -227,14 +227,14 @@ class Ios:
             try:
                 await self._open(action.value)
             except CompanionError as failure:
-                # An address that no app opens is the agent's mistake.
+                # A URL that no app opens is the agent's error.
                 if not failure.answered:
                     raise
         elif action.kind == "wait":
             await asyncio.sleep(self._spec.idle)
 
     def _on_home_screen(self, action: Action) -> Action:
-        """The action, with another direction if it is a swipe up on the home screen."""
+        """Changes the direction of a swipe up on the home screen."""
         if (
             action.kind != "swipe"
             or (action.value or "").lower() != "up"
@@ -258,7 +258,7 @@ class Ios:
         return min(place[0] * width, width - 1), min(place[1] * height, height - 1)
 
     async def _type(self, value: str) -> None:
-        """Adds to the field that has the focus."""
+        """Types into the focused field."""
         for number, line in enumerate(typed_lines(value)):
             if number:
                 await self._press(ENTER)
@@ -305,8 +305,8 @@ class Ios:
         return picture
 
     async def _read_elements(self) -> list[Widget]:
-        """None at all where the app in front does not tell, as some do not: the screenshot is there
-        all the same.
+        """Reads the elements; an empty list if the app does not expose them, as some do not. The
+        observation then has the screenshot only.
         """
         from idb.common.types import AccessibilityInfoOptions
 

@@ -27,18 +27,18 @@ _logger = logging.getLogger("prill.ios")
 
 @dataclass(frozen=True, slots=True)
 class PreparedScreen:
-    """Its size in points, which touches count in, and in pixels, which screenshots do."""
+    """The screen's size in points, the unit of touches, and in pixels, the unit of screenshots."""
 
     points: tuple[int, int]
     pixels: tuple[int, int]
 
 
 class PreparedSimulator:
-    """`wanted` is a name or UDID, None for the only one there is; see `Ios` for the rest.
+    """A simulator and how to restore it. `wanted` is a name or UDID (None: the only one); see `Ios`
+    for the rest.
 
-    With "clone" the copies live in a device set of our own, in a temporary folder: the user's list
-    of simulators never shows them, and the next run finds and deletes those of a run that was
-    killed.
+    With "clone", copies are in a separate device set in a temporary folder. The user's list of
+    simulators does not show them, and the next run deletes those of a killed run.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class PreparedSimulator:
         self._closing = asyncio.Lock()
 
     async def fresh(self) -> tuple[Companion, PreparedScreen]:
-        """Starts it and returns when it shows something. Raises EnvironmentFailedError, UsageError
-        for an unknown one.
+        """Starts the simulator and waits until its screen shows elements. Raises
+        EnvironmentFailedError, or UsageError for an unknown simulator.
         """
         await self.leave()
         if self._folder is None:
@@ -91,9 +91,7 @@ class PreparedSimulator:
         return companion, await _ready(companion, self._boot_timeout)
 
     async def paste_board(self, text: str, simctl: str | None) -> None:
-        """Puts the text where Command+V takes it from. Raises EnvironmentFailedError, also where
-        there is no simctl.
-        """
+        """Copies the text to the pasteboard. Raises EnvironmentFailedError, also without simctl."""
         assert self._folder is not None and self._companion is not None
         where = ("--set", str(self._folder.path / COPIES)) if self._copied else ()
         command = (*simctl_command(simctl), *where, "pbcopy", self._companion.udid)
@@ -107,8 +105,8 @@ class PreparedSimulator:
             raise EnvironmentFailedError(message) from failure
 
     async def leave(self) -> None:
-        """Ends the companion and deletes the copy. Raises EnvironmentFailedError if it stays; the
-        next call tries again.
+        """Ends the companion and deletes the copy. Raises EnvironmentFailedError if the deletion
+        fails; the next call tries again.
         """
         companion, self._companion = self._companion, None
         if companion is not None:
@@ -119,9 +117,9 @@ class PreparedSimulator:
             self._running = None
 
     async def close(self) -> None:
-        """Leaves no process and no file; turns off what `fresh` has started. Safe to call twice.
+        """Ends processes, deletes files and shuts down what `fresh` started. Safe to call twice.
 
-        A copy that cannot be deleted is logged, and left to the next start.
+        A copy that cannot be deleted is logged, and deleted at the next start.
         """
         async with self._closing:
             folder, running = self._folder, self._running
@@ -142,7 +140,7 @@ class PreparedSimulator:
         return Simulators(self._executable, folder.path / COPIES, timeout=self._boot_timeout)
 
     async def _find(self) -> Simulator:
-        """The one that is wanted, as it is now; once it is chosen it stays the same one."""
+        """Returns the current state of the selected simulator; the selection is made once."""
         there = await Simulators(self._executable, timeout=self._timeout).all()
         if self._prepared is not None:
             for one in there:
@@ -171,7 +169,7 @@ class PreparedSimulator:
 
 
 async def _ready(companion: Companion, within: float) -> PreparedScreen:
-    """Returns when the simulator says that it is booted, and shows something."""
+    """Waits until the simulator reports that it is booted, and its screen shows elements."""
     from idb.common.types import AccessibilityInfoOptions
 
     last = "nothing"

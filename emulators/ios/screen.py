@@ -1,7 +1,7 @@
 """Reads the screen of an iOS simulator and maps text to hardware-keyboard events.
 
-Accessibility JSON in points becomes elements, the size of screenshots is checked, and key names
-become key numbers.
+It converts accessibility JSON in points to elements, checks the size of screenshots, and converts
+key names to key codes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from prill.emulators.screenshots import Size, whole_size
 from prill.emulators.widgets import Widget
 from prill.errors import EnvironmentFailedError
 
-# Containers that say nothing by themselves; what is in them counts.
+# Containers without content of their own; only their children are read.
 _PLAIN = ("Group", "GenericElement", "Other", "Unknown", "ScrollArea", "Cell")
-# Two shapes of a screen are the same when they differ by less: some report rounded sizes.
+# The tolerance between two aspect ratios of a screen, since some sizes are rounded.
 _SHAPE = 0.02
-# Numbers of the keys on the keyboard page of the USB HID usage tables, as idb wants them.
+# Key codes of the keyboard page of the USB HID usage tables, as idb expects.
 KEYS = {
     "enter": 40,
     "return": 40,
@@ -53,10 +53,10 @@ _COMBINATION = re.compile(r"(?:(.*)\+)?(\+|[^+]+)")
 
 
 def read_elements(accessibility: str, points: tuple[float, float]) -> list[Widget]:
-    """The visible elements of `accessibility_info`, nested or flat; `points` is the size of the
-    screen.
+    """Parses the visible elements of `accessibility_info`, nested or flat; `points` is the size of
+    the screen.
 
-    Raises EnvironmentFailedError when it is no such JSON.
+    Raises EnvironmentFailedError for invalid JSON.
     """
     try:
         tree = json.loads(accessibility)
@@ -93,16 +93,16 @@ def _element(node: dict[str, Any], points: tuple[float, float], depth: int) -> W
 
 
 def is_home_screen(elements: Sequence[Widget]) -> bool:
-    """Tells whether the application is SpringBoard, which is labelled by a blank or its name."""
+    """Whether the application is SpringBoard, whose label is a blank or its name."""
     top = elements[0] if elements else None
     return top is not None and top.role == "Application" and top.name.strip() in ("", "SpringBoard")
 
 
 def check_size(picture: bytes, pixels: Size) -> None:
-    """Raises EnvironmentFailedError unless this is a whole picture in the shape of a screen of that
-    many pixels.
+    """Raises EnvironmentFailedError unless this is a complete image with the aspect ratio of the
+    screen.
 
-    Taps would go astray on another shape.
+    Taps would miss their targets with another aspect ratio.
     """
     size = whole_size(picture)
     shape, wanted = size[0] / size[1], pixels[0] / pixels[1]
@@ -113,10 +113,10 @@ def check_size(picture: bytes, pixels: Size) -> None:
 
 
 def combination(keys: str) -> tuple[int, list[str]] | None:
-    """The number of the key and idb's names of its modifiers, for text such as Enter or Control+a;
-    None for no such key.
+    """Parses a key such as Enter or Control+a into its key code and idb's names of the modifiers;
+    None for an unknown key.
     """
-    # The plus at the end of "Control++" is a key, that of "Control+" is none.
+    # The last plus of "Control++" is a key; that of "Control+" is not.
     match = _COMBINATION.fullmatch(keys)
     if match is None:
         return None
@@ -137,7 +137,7 @@ def combination(keys: str) -> tuple[int, list[str]] | None:
 
 
 def can_type(text: str) -> bool:
-    """Tells whether idb's US keyboard has every character."""
+    """Whether idb's US keyboard has every character."""
     from idb.common.hid import KEY_MAP
 
     return all(character in KEY_MAP for character in text)

@@ -19,13 +19,13 @@ from prill.emulators.requirements import Tool
 from prill.errors import EnvironmentFailedError, UsageError, install_command
 from prill.temporary.folders import abandoned, taken_over
 
-# Folders of the environment begin so; the copies of simulators are in a device set inside.
+# The prefix of the environment's folders, which contain the device set of the copies.
 PREFIX = "prill-ios-"
 COPIES = "copies"
 _logger = logging.getLogger("prill.ios")
 _GET_XCODE = "install Xcode from the App Store, then: sudo xcode-select -s /Applications/Xcode.app"
-# From this version on a new simulator has both of the following off, and apps tell nothing of their
-# elements (https://github.com/getsentry/XcodeBuildMCP/issues/290); taps:
+# From this version on, both of the following settings are off in a new simulator, and apps do not
+# expose their elements (https://github.com/getsentry/XcodeBuildMCP/issues/290). For taps see
 # https://github.com/facebook/idb/issues/964.
 _CHANGED = 26
 _AX_KEYS = ("AccessibilityEnabled", "ApplicationAccessibilityEnabled")
@@ -46,7 +46,7 @@ class Simulator:
 
 
 def companion_path() -> str:
-    """The executable: the environment variable PRILL_IDB_COMPANION, else `idb_companion` on the
+    """Finds the executable: the environment variable PRILL_IDB_COMPANION, or `idb_companion` on the
     PATH. Raises UsageError.
     """
     variable = os.environ.get("PRILL_IDB_COMPANION")
@@ -59,10 +59,10 @@ def companion_path() -> str:
 
 
 class Simulators:
-    """Those of one device set; None is the user's own, which Xcode shows. `timeout` bounds each
-    command, in seconds.
+    """The simulators of a device set; None is the user's own, which Xcode shows. `timeout` limits
+    each command, in seconds.
 
-    Every method raises EnvironmentFailedError when the companion refuses, fails or does not end.
+    Every method raises EnvironmentFailedError if the companion refuses, fails or does not end.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Simulators:
         self._timeout = timeout
 
     async def all(self) -> list[Simulator]:
-        """Every simulator of the set; real devices are left out."""
+        """Lists every simulator of the set, without real devices."""
         printed = await run((*self.command, "--list", "1", "--only", "simulator"), self._timeout)
         return [
             simulator
@@ -81,19 +81,21 @@ class Simulators:
         ]
 
     async def boot(self, udid: str) -> None:
-        """Starts it; it may take longer until it answers."""
+        """Starts a simulator, which may become responsive only later."""
         await run((*self.command, "--boot", udid, "--verify-booted", "1"), self._timeout)
 
     async def shutdown(self, udid: str) -> None:
-        """Turns it off."""
+        """Shuts a simulator down."""
         await run((*self.command, "--shutdown", udid), self._timeout)
 
     async def erase(self, udid: str) -> None:
-        """Puts it back to how it left the factory; it has to be off."""
+        """Restores the factory state of a simulator, which has to be off."""
         await run((*self.command, "--erase", udid), self._timeout)
 
     async def clone(self, udid: str, into: Path) -> str:
-        """The UDID of a copy in another device set; the original has to be off."""
+        """Copies a simulator, which has to be off, into another device set, and returns the copy's
+        UDID.
+        """
         await asyncio.to_thread(into.mkdir, parents=True, exist_ok=True)
         printed = await run(
             (*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout
@@ -107,14 +109,14 @@ class Simulators:
         return copy.udid
 
     async def delete_all(self) -> None:
-        """Turns off and deletes every simulator of the set."""
+        """Shuts down and deletes every simulator of the set."""
         await run((*self.command, "--delete", "all"), self._timeout)
 
 
 async def clear_up(companion: str, *, timeout: float) -> None:
-    """Ends companions and deletes copies that runs left behind when they were killed.
+    """Ends the companions and deletes the copies of killed runs.
 
-    What cannot be deleted within `timeout` seconds is logged, and stays for the next time.
+    A copy that cannot be deleted within `timeout` seconds is logged; the next run tries again.
     """
     for folder in abandoned(PREFIX):
         with taken_over(folder) as dead:
@@ -131,9 +133,7 @@ async def clear_up(companion: str, *, timeout: float) -> None:
 
 
 async def _end_companions(folder: Path, timeout: float) -> None:
-    """Kills those that were told to work in the folder: they know of no parent that could have
-    died.
-    """
+    """Kills the companions that use the folder, since they do not end with their parent process."""
     told_so = re.compile(rf"\s*(\d+) .*--\S+ {re.escape(str(folder))}/")
     for line in (await run(("ps", "-A", "-ww", "-o", "pid=,args="), timeout)).splitlines():
         if match := told_so.match(line):
@@ -142,13 +142,13 @@ async def _end_companions(folder: Path, timeout: float) -> None:
 
 
 async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
-    """Runs a command; returns its output. Raises EnvironmentFailedError where it fails or takes
+    """Runs a command and returns its output. Raises EnvironmentFailedError if it fails or takes
     more than `within` seconds.
     """
     name = " ".join((Path(command[0]).name, *command[1:]))
     try:
-        # A session of its own, so that all it starts can be ended with it, and Ctrl-C leaves the
-        # order of things to us.
+        # A session of its own, so that its children can be killed with it, and Ctrl-C does not
+        # reach it directly.
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
@@ -174,7 +174,7 @@ async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
 
 
 async def kill(process: asyncio.subprocess.Process) -> None:
-    """Kills the process and its children, and waits until they are gone."""
+    """Kills the process and its children, and waits until they have ended."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -212,7 +212,7 @@ async def ios_tools() -> tuple[Tool, ...]:
 
 
 async def _pitfalls(simulators: Sequence[Simulator], *, has_simctl: bool) -> tuple[Tool, ...]:
-    """What these simulators of iOS 26 or newer break; nothing where there are none."""
+    """Checks for known problems with simulators of iOS 26 or newer; empty if there are none."""
     if not simulators:
         return ()
     names = ", ".join(simulator.name for simulator in simulators)
@@ -250,7 +250,7 @@ def _major(simulator: Simulator) -> int:
 
 
 async def _accessibility(simulator: Simulator) -> bool | None:
-    """Whether apps tell what is on their screens; None where the simulator does not say."""
+    """Whether apps expose their elements; None if the simulator does not say."""
     read = (
         *simctl_command(None),
         "spawn",
@@ -266,9 +266,7 @@ async def _accessibility(simulator: Simulator) -> bool | None:
 
 
 async def _built(companion: str) -> str:
-    """When the companion was built, which is all that it says of its version; the empty text where
-    it says nothing.
-    """
+    """Returns the companion's build date, since it has no version number; empty if unknown."""
     try:
         said = (await run((companion, "--version"), 10.0)).strip()
     except EnvironmentFailedError:
@@ -281,7 +279,7 @@ async def _built(companion: str) -> str:
 
 
 async def _xcode() -> str | None:
-    """Its version, such as `Xcode 16.4, Build version 16F6`."""
+    """Returns Xcode's version, such as `Xcode 16.4, Build version 16F6`."""
     if shutil.which("xcodebuild") is None:
         return None
     try:
@@ -296,7 +294,7 @@ async def _xcode() -> str | None:
 
 
 def simctl_command(simctl: str | None) -> tuple[str, ...]:
-    """The command line of Xcode's simctl; an executable's path replaces it."""
+    """Returns the command line of Xcode's simctl, or of the given executable."""
     return (simctl,) if simctl else ("xcrun", "simctl")
 
 
@@ -310,8 +308,8 @@ async def _simctl() -> str | None:
 
 
 def _read(line: str) -> Simulator | None:
-    """The simulator of a line that the companion prints; None for anything else, as there are
-    warnings in between.
+    """Parses a simulator from a line of the companion's output; None for other lines, such as
+    warnings.
     """
     try:
         fields = json.loads(line)

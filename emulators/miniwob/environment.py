@@ -1,14 +1,14 @@
-"""MiniWoB++ in headless Chromium: no Selenium, no network, the same episode for a seed.
+"""MiniWoB++ in headless Chromium, without Selenium or network, and reproducible by seed.
 
-An observation is a picture of the 160 x 210 task area, at twice that size, and the page as text: a
-line for each visible element, `role "name" #place state`; what has to be scrolled to is marked
-`offscreen`. The yellow instruction is in the picture but not in the lines, for it is the goal.
-Seeds go to the page's generator as they are, as in gymnasium-miniwob (BrowserGym maps them first,
-so its seed 3 is another episode).
+An observation is a screenshot of the 160 x 210 task area, at twice that size, and the page as text:
+a line for each visible element, `role "name" #place state`; elements that must be scrolled to are
+marked `offscreen`. The yellow instruction is in the screenshot but not in the text, since it is the
+goal. Seeds go to the page's random generator unchanged, as in gymnasium-miniwob. BrowserGym maps
+them first, so its seed 3 is another episode.
 
-The page's time stands still while the agent thinks and moves by `settle` at each action: see
-clock.js. So the same actions lead to the same states and pictures, but for one thing that the
-browser does by the clock: a selection dragged past the edge of a box scrolls the box.
+The page's clock stops while the agent thinks, and advances by `settle` at each action (see
+clock.js). The same actions therefore give the same states and screenshots. The one exception uses
+the browser's real clock: dragging a selection past the edge of a box scrolls the box.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 
 
 SCALE = 2
-# The pages lay out dialogs and menus by the window; this is the size the original Selenium harness
-# gives it, nearly.
+# The window size affects the pages' layout of dialogs and menus; this is nearly the size in the
+# original Selenium harness.
 WINDOW = (332, 214)
 ORIGIN = "http://miniwob.invalid/"
-# Flights and dates are drawn in local time.
+# Flights and dates are generated in local time.
 PROFILE = Profile(locale="en-US", timezone="UTC", downloads=False)
-# The cover that says START appears when an episode ends and would hide what the agent left.
+# The START cover appears when an episode ends, and would hide the final state.
 STYLE = """#sync-task-cover { display: none !important; }
 *, *::before, *::after { animation: none !important; transition: none !important; caret-color: transparent !important; }"""  # noqa: E501
-# An hour, so that an episode of many actions does not run out of time.
+# One hour, so that long episodes do not time out.
 START = """async ([seed, hidden]) => {
   prillPage.show(hidden);
   await prillClock.advance(1000);
@@ -82,14 +82,14 @@ _PICTURE = re.compile(rb"""url\(["']?([\w./-]+\.(?:png|gif|jpg|svg))["']?\)""")
 class MiniWoB:
     """MiniWoB++ with its oracle. Screenshots are named by content.
 
-    Without `announce_end` the agent has to say `stop` itself, and the first reward stands. What
-    `settle` lets pass is the page's own time (0.5 s as in structured reflection, arXiv 2310.08740).
-    `timeout` is a hundred times what a reset or a step takes: only a page or browser that hangs
-    reaches it.
+    Without `announce_end`, the agent has to act `stop` itself, and the first reward counts.
+    `settle` is in the page's own time (0.5 s as in structured reflection, arXiv 2310.08740).
+    `timeout` is a hundred times the usual duration of a reset or step, so only a page or browser
+    that hangs exceeds it.
 
     Args:
         images: The folder for screenshots.
-        browser: A browser to share, which stays open at the end. None: one of its own.
+        browser: A shared browser, which stays open at the end. None: an own browser.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class MiniWoB:
 
     @staticmethod
     def tasks() -> tuple[str, ...]:
-        """The names of all tasks: 130 in miniwob 1.1."""
+        """Lists the names of all tasks (130 in miniwob 1.1)."""
         return tuple(sorted(page.stem for page in (_pages() / "miniwob").glob("*.html")))
 
     async def task(self, name: str, seed: int) -> Task:
-        """Makes the task with the goal that the page gives for a seed.
+        """Makes the task with the page's goal for a seed.
 
         Args:
             name: The task's name.
@@ -154,9 +154,7 @@ class MiniWoB:
         )
 
     async def reset(self, task: Task) -> Observation:
-        """The page loaded again, and the episode that `task.id` names
-        (`miniwob/<name>?seed=<number>`).
-        """
+        """Reloads the page and starts the episode of `task.id` (`miniwob/<name>?seed=<number>`)."""
         match = re.fullmatch(r"miniwob/([\w-]+)\?seed=(\d+)", task.id)
         if match is None:
             raise UsageError(f"task id {task.id!r}: expected miniwob/<name>?seed=<number>")
@@ -168,27 +166,27 @@ class MiniWoB:
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """Returns the page after the action. Actions on missing elements change nothing."""
+        """Acts, and returns the page. Actions on missing elements change nothing."""
         page = self._open_page()
         async with self._bounded():
             self._held = self._held or action.kind == "hold"
             if pointer := await perform(page, action):
-                # What has come under the pointer by the action shows it now, and not some moment
-                # later.
+                # An element that the action moved under the pointer shows its hover style now, not
+                # at a random later time.
                 await page.mouse.move(*pointer)
             observation = await self._observe()
             done = bool((await page.evaluate(OUTCOME))[0])
         return observation, action.is_final or (done and self._announce_end)
 
     async def locate(self, action: Action) -> Action:
-        """The action with its place on the picture."""
+        """Adds the element's point on the screenshot to the action."""
         page = self._open_page()
         async with self._bounded():
             return await located(page, action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """Labels an episode: a success is a raw reward above 0, the convention of the MiniWoB++
-        papers, without the discount for time.
+        """Labels an episode: a raw reward above 0, without the discount for time, is a success.
+        This is the convention of the MiniWoB++ papers.
 
         Args:
             trajectory: The episode that was just played.
@@ -210,16 +208,14 @@ class MiniWoB:
         )
 
     async def close(self) -> None:
-        """Closes the page, and the browser unless it was given."""
+        """Closes the page, and the browser unless it is shared."""
         await self._leave()
         if self._owns_browser:
             await self._browser.close()
 
     @contextlib.asynccontextmanager
     async def _bounded(self) -> AsyncIterator[None]:
-        """What is done inside has a limit in time; unless it ends well, the next episode gets a new
-        profile.
-        """
+        """A context with a time limit; after a failure, the next episode gets a new profile."""
         went_well = False
         try:
             with browser_failures():
@@ -236,7 +232,7 @@ class MiniWoB:
         if context is not None:
             from playwright.async_api import Error
 
-            # A browser that has died has closed its pages already.
+            # A crashed browser has closed its pages already.
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(CALL_TIMEOUT):
                     await context.close()
@@ -247,7 +243,7 @@ class MiniWoB:
         return self._page
 
     async def _load(self, name: str, seed: int) -> str:
-        """Starts the episode and gives its goal."""
+        """Starts the episode and returns its goal."""
         if not (self._pages / "miniwob" / f"{name}.html").is_file():
             raise UsageError(
                 f"MiniWoB++ has no task {name!r}; the tasks are the pages in "
@@ -261,12 +257,12 @@ class MiniWoB:
         return str(await page.evaluate(START, [seed, self._hidden]))
 
     async def _clean_page(self) -> Page:
-        """The page of this environment, made when there is none. A page loaded into it finds
-        nothing of the one before.
+        """Returns the environment's page, and creates it if needed. No state of an earlier episode
+        remains in it.
         """
         if self._page is not None and self._context is not None:
             await self._context.clear_cookies()
-            # Where the pointer was, the next page would show what it shows under a pointer.
+            # The pointer is moved away, since the next page would show a hover style under it.
             await self._page.mouse.move(-1, -1)
             if self._held:
                 await let_go(self._page)
@@ -275,12 +271,12 @@ class MiniWoB:
         self._context = await self._browser.context(*WINDOW, scale=SCALE, profile=PROFILE)
         await self._context.add_init_script(page_script())
         await self._context.route("**/*", self._serve)
-        # What is not asked for by such a request, a web socket for one, finds no network.
+        # Other connections, such as web sockets, find no network.
         await self._context.set_offline(True)
         page = await self._context.new_page()
         self._session = await self._context.new_cdp_session(page)
-        # The same window as above: this session takes the pictures, and knows only what it was told
-        # itself.
+        # The same window size as above, since this CDP session takes the screenshots and has its
+        # own settings.
         window = {
             "width": WINDOW[0],
             "height": WINDOW[1],
@@ -295,7 +291,7 @@ class MiniWoB:
         """Answers every request of the page from the wheel, so that nothing reaches a network."""
         path = (self._pages / route.request.url.removeprefix(ORIGIN).split("?")[0]).resolve()
         if path.is_relative_to(self._pages) and path.is_file():
-            # No file says how it is encoded; unicode-test needs it.
+            # The files do not declare their encoding, which unicode-test needs.
             await route.fulfill(
                 body=_content(path),
                 content_type=f"{mimetypes.guess_type(path.name)[0]}; charset=utf-8",
@@ -308,8 +304,8 @@ class MiniWoB:
         assert self._session is not None
         text, x, y = await page.evaluate(self._look, [1000 * self._settle, self._hidden])
         clip = {"x": x, "y": y, "width": WIDTH, "height": HEIGHT, "scale": 1}
-        # Half the work of Playwright's screenshot(), which looks for frames, carets and animations
-        # first.
+        # Half the work of Playwright's screenshot(), which first handles frames, carets and
+        # animations.
         picture = await self._session.send(
             "Page.captureScreenshot", {"format": "png", "clip": clip}
         )
@@ -321,7 +317,7 @@ class MiniWoB:
 
 @cache
 def _content(path: Path) -> bytes:
-    """The file, with the pictures of its styles put in: one fetched only when the pointer comes has
+    """Reads a file and inlines the images of its styles, because an image that loads on hover has
     no size at first.
     """
     data = path.read_bytes()
@@ -390,14 +386,14 @@ class MiniWobConfig(EnvironmentConfig):
     timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0
 
     def check(self) -> None:
-        """Names become one text."""
+        """Converts the task names to one text."""
         object.__setattr__(self, "tasks", to_words(self.tasks))
 
     def setting(self, run: Playing) -> Setting[Any]:
-        """Makes a browser, and a page for each worker."""
+        """Creates a browser, and a page for each worker."""
         browser = Chromium()
-        # If the page ended its episodes, the scripted agent would have the last word exactly in
-        # those that were not submitted.
+        # If the page ended its episodes, the scripted agent would act `stop` exactly in those that
+        # were not submitted.
         told = {
             "announce_end": not run.scripted if self.announce_end is None else self.announce_end,
             "settle": self.settle,
@@ -410,12 +406,12 @@ class MiniWobConfig(EnvironmentConfig):
             for _ in range(run.copies)
         ]
         tasks = task_names(self.tasks, MiniWoB.tasks()) if self.tasks or not run.listed else []
-        # Boxes that are off, by the paper or as nothing names them, are the same episodes.
+        # Boxes that are off, explicitly or by default, give the same episode ids.
         more = (self if self.boxes else self.but(boxes=None)).more()
         return Setting(
             environments, tasks, MiniWoB.task, MiniWoB.grade, {**told, **more}, browser.close
         )
 
     def scripts(self) -> None:
-        """The scripted policy knows the tasks by itself."""
+        """Returns None: the scripted policy has its own solutions."""
         return None

@@ -1,7 +1,7 @@
 """Page-level helpers for MiniWoB++: actions, text, screenshots, errors.
 
-A page first gets `page_script()`; then an element is named by its line in the page's text, or as
-html.js says.
+A page first loads `page_script()`. Targets are an element's line in the page's text, or a reference
+as in html.js.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 
 WIDTH, HEIGHT = 160, 210
-# Seconds of the page's time that `wait` lets pass when it does not say how many; BrowserGym's
-# default.
+# The default of `wait` in seconds of the page's time, as in BrowserGym.
 WAIT = 1.0
 _SCRIPTS = ("clock.js", "alone.js", "drawn.js", "html.js", "text.js")
 _DRAG_STEPS = 8
@@ -35,12 +34,11 @@ _HELD = ("Control", "Shift", "Alt", "Meta")
 
 
 async def perform(page: Page, action: Action) -> tuple[float, float] | None:
-    """Carries the action out; one on something that is not there does nothing. Gives where the
-    pointer was put, if it was.
+    """Performs an action, and returns the pointer's position if it moved. An action on a missing
+    element does nothing.
 
     `press` with `ArrowDown x 3` presses three times; `hold` and `release` are for Control, Shift,
-    Alt and Meta. What pages of one task have no use for does nothing either: back, forward, home,
-    goto and tabs.
+    Alt and Meta. back, forward, home, goto and tab actions do nothing.
     """
     element = None if action.target is None else await _find(page, action.target)
     if action.target is not None and element is None:
@@ -67,7 +65,7 @@ async def perform(page: Page, action: Action) -> tuple[float, float] | None:
 
 
 async def located(page: Page, action: Action) -> Action:
-    """The action with the point at which its element is clicked, where that can be seen."""
+    """Adds the click point of its element to the action, if it is visible."""
     element = (
         None
         if action.target is None or action.point is not None
@@ -87,7 +85,7 @@ async def _find(page: Page, target: str) -> ElementHandle | None:
 
 
 async def _where(point: Point | None, element: ElementHandle | None) -> tuple[float, float] | None:
-    """Where to act, in CSS pixels of the page; None when the element has no place on it."""
+    """Returns the point to act on, in CSS pixels of the page; None if the element has no box."""
     if element is not None:
         centre: list[float] | None = await element.evaluate("(el) => prillPage.centre(el)")
         return None if centre is None else (centre[0], centre[1])
@@ -100,12 +98,12 @@ async def _point_at(
     if point := await _where(action.point, element):
         await page.mouse.move(*point)
         if action.kind != "hover":
-            # Icons that change under the pointer have no size until the other picture is there.
+            # Icons that change on hover have no size until the other image has loaded.
             await page.evaluate("() => prillDrawn()")
             await click_at(page, point, action.kind)
         return point
     if element is not None and action.kind == "click":
-        # The entries of a list that is folded have no place; a click on one chooses it.
+        # The options of a closed list have no box; a click on one selects it.
         await element.evaluate(
             "(el) => el.tagName === 'OPTION' && prillPage.select(el.closest('select'), el.value)"
         )
@@ -115,7 +113,7 @@ async def _point_at(
 async def _drag(
     page: Page, action: Action, element: ElementHandle | None
 ) -> tuple[float, float] | None:
-    """From the target or point to `end_point`, or to the element that `value` names."""
+    """Drags from the target or point to `end_point`, or to the element that `value` names."""
     onto = await _find(page, action.value) if action.end_point is None and action.value else None
     end = await _where(action.end_point, onto)
     start = await _where(action.point, element)
@@ -129,17 +127,14 @@ async def _drag(
 
 
 async def _type(page: Page, element: ElementHandle | None, value: str) -> None:
-    """Replaces what the element holds, key by key; without an element, types into what has the
-    focus.
-    """
+    """Replaces the element's text key by key; without an element, types into the focused one."""
     if element is None:
         return await page.keyboard.type(value)
     if not await element.evaluate("(el) => prillPage.editable(el)"):
         return
     kind = await element.get_attribute("type")
     if kind in ("date", "time", "month", "week", "datetime-local", "color", "range"):
-        # Keys go to the parts of these inputs in the order of the browser's language, so the value
-        # is set instead.
+        # The key order of these inputs depends on the browser's language, so the value is set.
         await element.evaluate("(el, value) => prillPage.set(el, value)", value)
         return
     await element.focus()
@@ -155,7 +150,7 @@ async def _hold(page: Page, kind: str, key: str) -> None:
 
 
 async def let_go(page: Page) -> None:
-    """Releases every key that an agent may have left held down."""
+    """Releases every modifier key that an agent may still hold."""
     for name in _HELD:
         await page.keyboard.up(name)
 
@@ -177,7 +172,7 @@ async def _press(page: Page, element: ElementHandle | None, keys: str) -> None:
             pressed.append(key)
         await page.keyboard.press("+" if last == "plus" else last)
     except Error as error:
-        # A key that no keyboard has is the agent's mistake, not a broken browser.
+        # An unknown key is the agent's error, not a browser failure.
         if "Unknown key" not in error.message:
             raise
     finally:
@@ -186,7 +181,7 @@ async def _press(page: Page, element: ElementHandle | None, keys: str) -> None:
 
 
 def _seconds(value: str | None) -> float:
-    """How long `wait` is to wait: its value, at most a minute."""
+    """Parses the duration of `wait` in seconds, at most a minute."""
     try:
         return min(60.0, max(0.0, float(value or WAIT)))
     except ValueError:
@@ -195,7 +190,7 @@ def _seconds(value: str | None) -> float:
 
 @contextmanager
 def browser_failures() -> Iterator[None]:
-    """Turns Playwright's errors, and its silence, into EnvironmentFailedError."""
+    """Turns Playwright's errors and timeouts into EnvironmentFailedError."""
     try:
         from playwright.async_api import Error
     except ImportError:
@@ -212,8 +207,8 @@ def browser_failures() -> Iterator[None]:
 
 @cache
 def page_script() -> str:
-    """The JavaScript that gives a page `prillClock`, `prillPage` and `prillHtml`; it has to run
-    before the page's own.
+    """Returns the JavaScript that defines `prillClock`, `prillPage` and `prillHtml`; it has to run
+    before the page's own scripts.
     """
     folder = resources.files("prill.emulators.miniwob")
     return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS)

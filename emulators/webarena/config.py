@@ -53,13 +53,15 @@ _OF_SHOP = (
 
 @dataclass(frozen=True, kw_only=True)
 class WebArenaConfig(PagesConfig, WebArenaSpec):
-    """WebArena's tasks on its sites, whose addresses are read from SHOPPING, SHOPPING_ADMIN,
-    REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE: `WebArenaConfig(tasks="0-9", reset="./reset.sh")`;
-    on a small shop: `WebArenaConfig(tasks="all", shop=True)`.
+    """WebArena's tasks on its sites: `WebArenaConfig(tasks="0-9", reset="./reset.sh")`, or on a
+    small local shop: `WebArenaConfig(tasks="all", shop=True)`.
+
+    The sites' addresses are read from the environment variables SHOPPING, SHOPPING_ADMIN, REDDIT,
+    GITLAB, MAP, WIKIPEDIA and HOMEPAGE.
     """
 
     name: ClassVar[str] = "webarena"
-    # How the sites are reached, brought back and signed in to makes no other episode.
+    # Addresses, resets and logins do not change an episode's identity.
     _told: ClassVar[frozenset[str]] = PagesConfig._told | {
         "configs", "shop", "oracle", "oracle_model", "reset", "reset_when", "cookies"
     }  # fmt: skip
@@ -92,7 +94,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
     ] = None  # type: ignore[assignment]
 
     def check(self) -> None:
-        """Options that do not go together are refused."""
+        """Checks options that depend on each other."""
         super().check()
         object.__setattr__(self, "tasks", to_words(self.tasks))
         if self.shop and (self.configs or self.reset or self.cookies):
@@ -163,7 +165,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         )
 
     def scripts(self) -> Scripts:
-        """Solutions of the local shop's tasks."""
+        """Returns the solutions of the local shop's tasks."""
         from prill.emulators.shop import ShopPlay, shop_solutions
 
         if not self.shop:
@@ -177,7 +179,7 @@ class WebArenaConfig(PagesConfig, WebArenaSpec):
         return Scripts(play, ("solve", "wrong-target"), frozenset(solutions), "on the shop")
 
     def known_sites(self) -> str:
-        """WebArena's sites by the names that agents know them by; its home page lists them, and the
+        """Lists WebArena's sites by their public names. Its home page lists the sites and
         passwords.
         """
         if self.shop:
@@ -202,10 +204,10 @@ def _name(model: ModelLike | None) -> str | None:
 
 @dataclass(frozen=True)
 class WorkerSites:
-    """The sites of one worker, the tasks with their checks as they read on them, and who grades
-    there.
+    """The sites of one worker, the tasks with their checks on these sites, and the oracle.
 
-    `goal` has the text of a task by its number where the oracle's differs from the configuration's.
+    `goal` returns the text of a task by its number if the oracle's text differs from the
+    configuration's.
     """
 
     environment: WebArena
@@ -214,7 +216,7 @@ class WorkerSites:
     goal: Callable[[int], str] | None = None
 
     def task(self, name: str) -> Task:
-        """The task as agents know it: with public host names in place of the local addresses."""
+        """Returns the task for agents, with public host names instead of local addresses."""
         from prill.emulators.browser.environment import START_SEPARATOR
         from prill.emulators.webarena.tasks import make_task
 
@@ -225,7 +227,7 @@ class WorkerSites:
         return replace(task, start_url=START_SEPARATOR.join(addresses), goal=goal)
 
     def check(self, names: Sequence[str]) -> None:
-        """Raises UsageError with everything that has to be set before these tasks can begin."""
+        """Raises UsageError that lists the missing settings of these tasks."""
         from prill.emulators.webarena.tasks import make_task
 
         problems: dict[str, None] = {}
@@ -240,17 +242,17 @@ class WorkerSites:
 
 @dataclass(frozen=True)
 class SiteFinding:
-    """One thing that real sites need, and what is wrong with it; None: nothing."""
+    """One requirement of real sites, and its problem; None: no problem."""
 
     what: str
     problem: str | None = None
 
 
 async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[SiteFinding]:
-    """Tries what a run needs, one thing after the other: each address, each login, a reset, a task
-    and its oracle.
+    """Tests a run's requirements one after another: each address, each login, a reset, a task and
+    its oracle.
 
-    `run` has the folder for screenshots, beside which cookies are kept.
+    `run` has the folder for screenshots; cookies are stored next to it.
     """
     from prill.emulators.browser.chromium import Chromium
     from prill.emulators.webarena.login import Logins
@@ -291,7 +293,7 @@ async def check_sites(config: WebArenaConfig, run: Playing) -> AsyncIterator[Sit
 
 
 def _decidable(config: WebArenaConfig, configs: Sequence[TaskConfig], ready: set[str]) -> list[str]:
-    """The tasks on these sites; first those whose oracle looks at a page and asks no model."""
+    """Returns the tasks on these sites; first those with a page oracle and no model."""
     from prill.emulators.webarena.environment import collect_setups
     from prill.emulators.webarena.tasks import make_task
 
@@ -308,7 +310,7 @@ def _decidable(config: WebArenaConfig, configs: Sequence[TaskConfig], ready: set
 
 
 async def _try_oracle(config: WebArenaConfig, name: str, run: Playing) -> str | None:
-    """Begins a task, stops at once, and has that graded; what the oracle said when it did not
+    """Starts a task, stops at once, and grades the episode; returns the oracle's note if it did not
     decide.
     """
     setting = config.but(tasks=name, traces=False).setting(replace(run, workers=1))
@@ -328,7 +330,7 @@ async def _try_oracle(config: WebArenaConfig, name: str, run: Playing) -> str | 
 
 
 async def _catch_problem(work: Awaitable[object]) -> str | None:
-    """What it said when it failed, or gave as a text."""
+    """Returns the error message of an awaitable, or its result if that is a text."""
     try:
         given = await work
     except (EnvironmentFailedError, UsageError) as failure:
@@ -337,9 +339,7 @@ async def _catch_problem(work: Awaitable[object]) -> str | None:
 
 
 def _environ(config: WebArenaConfig, shops: ExitStack) -> dict[str, str]:
-    """The variables for one worker; addresses stand under WebArena's own names, by whichever names
-    they were given.
-    """
+    """Returns one worker's environment variables, with addresses under WebArena's own names."""
     if not config.shop:
         from prill.emulators.webarena.sites import Sites
 
@@ -403,7 +403,7 @@ def _by_pages(
     model: LanguageModel | None,
     environment: WebArena,
 ) -> Grade:
-    """The benchmark's oracle, which looks at the page that the agent left."""
+    """Makes the benchmark's oracle, which reads the agent's last page."""
     from prill.emulators.webarena.oracle import WebArenaOracle
     from prill.emulators.webarena.oracle_pages import shop_access
 
@@ -417,7 +417,7 @@ def _by_pages(
 
 
 def _by_traffic(oracle: WebArenaVerifiedOracle, environment: WebArena) -> Grade:
-    """The second oracle, which looks at the network record of the episode."""
+    """Makes the second oracle, which reads the network record of the episode."""
 
     async def grade(trajectory: Trajectory) -> LabelRecord:
         await environment.finish()

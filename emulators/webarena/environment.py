@@ -1,9 +1,9 @@
 """WebArena's sites as an environment (arXiv 2307.13854): signed in, with public host names.
 
-Where the sites are is read from the variables that WebArena's users set already (sites.py). Each
-episode begins in a fresh profile with cookies of its own, as in the original; a folder for cookies
-saves the logins (login.py). What an episode changed on a site stays, as in the original, unless
-there is a way to reset it (sites.py).
+The sites' addresses come from WebArena's own environment variables (sites.py). Each episode starts
+in a fresh profile with its own cookies, as in the original; a folder for cookies saves repeated
+logins (login.py). Changes to a site persist, as in the original, unless a reset is configured
+(sites.py).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _STATE = re.compile(r"(?:.*/)?([a-z_.]+)_state\.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Where a task takes place, in the terms of the task file.
+    """The sites, login and location of a task, in the terms of the task file.
 
-    `storage_state` names the sites to sign in to: `./.auth/gitlab.reddit_state.json`; None: nobody
-    signs in. `geolocation` is latitude and longitude in degrees. `changes`: whoever does the task
-    changes what is on its sites.
+    `storage_state` names the sites to sign in to: `./.auth/gitlab.reddit_state.json`; None: no
+    login. `geolocation` is latitude and longitude in degrees. `changes`: solving the task changes
+    the contents of its sites.
     """
 
     sites: tuple[str, ...]
@@ -50,7 +50,7 @@ class Setup:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The sites that no other episode may be on meanwhile, where they are reset."""
+        """The sites that the task needs exclusively if sites are reset."""
         return frozenset((*self.sites, *(name.lower() for name in self.logins)))
 
     @property
@@ -70,8 +70,8 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebArenaSpec(PageSpec):
-    """How WebArena's sites are played. Another episode on the same sites would be disturbed by
-    `reset`: play one a site.
+    """Options of WebArena's sites. `reset` disturbs other episodes on the same sites, so play one
+    episode per site at a time.
     """
 
     cookies: Annotated[
@@ -105,17 +105,17 @@ class WebArenaSpec(PageSpec):
 
 
 class WebArena:
-    """Plays WebArena's tasks. A variable of a site that is not set is a UsageError of the tasks
-    that need the site.
+    """WebArena's sites as an environment. A task that needs a site whose variable is not set raises
+    UsageError.
 
-    Kept cookies are used again until a site refuses them.
+    Stored cookies are reused until a site rejects them.
 
     Args:
         images: The folder for screenshots.
-        setups: Where each task is done, by task id.
+        setups: The sites and logins of each task, by task id.
         spec: The options.
-        sites: Where the sites are. None: as the environment variables say.
-        browser: A browser to share, which stays open at the end. None: one of its own.
+        sites: The sites' addresses. None: read the environment variables.
+        browser: A shared browser, which stays open at the end. None: an own browser.
         changed: The sites that may differ from the benchmark's state: environments on the same
             sites share one set. None: a new set.
     """
@@ -149,7 +149,7 @@ class WebArena:
 
     @property
     def page(self) -> Page:
-        """The tab that the agent is in, for oracles. Raises UsageError when no episode is open."""
+        """The agent's current tab, for oracles. Raises UsageError if no episode is open."""
         return self._environment.page
 
     @property
@@ -196,7 +196,7 @@ class WebArena:
             self._sites.account(name)
 
     async def reset(self, task: Task) -> Observation:
-        """The task's first page, signed in.
+        """Opens the task's first page, signed in.
 
         Raises:
             UsageError: As in `check`.
@@ -213,11 +213,11 @@ class WebArena:
             return await self._environment.reset(task)
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
-        """The tab after the action."""
+        """Acts, and returns the current tab."""
         return await self._environment.step(action)
 
     async def locate(self, action: Action) -> Action:
-        """The action with its element's line, and where in the window it is."""
+        """Adds the element's line to the action, and its point in the window."""
         return await self._environment.locate(action)
 
     async def finish(self) -> None:
@@ -225,13 +225,13 @@ class WebArena:
         await self._environment.finish()
 
     async def close(self) -> None:
-        """Ends the episode, and the browser unless it was given."""
+        """Ends the episode, and the browser unless it is shared."""
         await self._environment.close()
         if self._owns_browser:
             await self._browser.close()
 
     async def _restore(self, command: str, task_id: str, setup: Setup) -> None:
-        """Resets the sites of a task, unless they are as the benchmark has them."""
+        """Resets the sites of a task if they may differ from the benchmark's initial state."""
         sites = (
             set(setup.sites)
             if self._spec.reset_when == "always"
@@ -277,21 +277,21 @@ def webarena(
     ] = None,
     browser: Chromium | None = None,
 ) -> WebArena:
-    """The environment for the tasks of the benchmark, or of a task file. Raises UsageError when
-    there is no such file.
+    """Makes the environment for the benchmark's tasks, or for a task file. Raises UsageError if the
+    file does not exist.
     """
     return WebArena(images, collect_setups(load_configs(path=configs)), spec, browser=browser)
 
 
 def all_sites() -> set[str]:
-    """Every site, as tasks name them: before the first reset none is known to be as the benchmark
-    has it.
+    """Returns every site by its name in tasks. Before the first reset, any site may differ from the
+    benchmark's initial state.
     """
     return {name.lower() for name in PUBLIC}
 
 
 def collect_setups(configs: Iterable[TaskConfig]) -> dict[str, Setup]:
-    """By task id, where each task is done. Raises UsageError for a place without its degrees."""
+    """Returns the setup of each task by id. Raises UsageError for an incomplete geolocation."""
     return {
         make_task(config).id: Setup(
             sites=config.sites,

@@ -27,7 +27,7 @@ _CLOSING = 10.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Where a site is signed in to, and a page that only those see who are: by its address, or by a
+    """A site's login form, and a page for signed-in users only, recognised by its address or by a
     word on it.
     """
 
@@ -74,11 +74,11 @@ _FORMS = {
 
 
 class Logins:
-    """Cookie files, one for each combination of sites.
+    """The cookie files, one for each combination of sites.
 
-    With `reuse` a file that is there already is taken again as long as every site still accepts it,
-    and renewed otherwise. `timeout` bounds each request and each page, in seconds. The files let
-    anybody in who can read them: only their owner can.
+    With `reuse`, an existing file is used while every site accepts it, and renewed otherwise.
+    `timeout` limits each request and each page, in seconds. The cookies grant access to the sites,
+    so only the files' owner can read them.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class Logins:
         self._timeout = timeout * 1000
 
     async def cookies(self, names: tuple[str, ...]) -> Path:
-        """The file for these sites (SHOPPING, …). Raises EnvironmentFailedError when a site is down
-        or refuses the account.
+        """Returns the cookie file for these sites (SHOPPING, …). Raises EnvironmentFailedError if a
+        site is down or refuses the account.
         """
         path = self._folder / f"{'.'.join(name.lower() for name in sorted(names))}_state.json"
         if self._reuse and path.is_file() and await self._accepted(path, names):
@@ -194,8 +194,8 @@ def _path(url: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """All or nothing, and for the owner's eyes only: several environments may renew one file at the
-    same time.
+    """Writes a file atomically, readable by its owner only. Several environments may renew a file
+    at the same time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{secrets.token_hex(4)}.part")

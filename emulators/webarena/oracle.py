@@ -69,7 +69,7 @@ class WebArenaOracle:
 
         Args:
             trajectory: The episode.
-            page: The page that the agent ended on. None: the record decides what it can.
+            page: The agent's last page. None: use the recording only.
 
         Returns:
             The label; its note says which checks failed or are undecided.
@@ -120,8 +120,8 @@ class WebArenaOracle:
 
 
 def extract_answer(trajectory: Trajectory, mode: Mode) -> str:
-    """The answer to grade, "" for none. In `paper` mode an early end gives words such as the
-    original gave as an answer.
+    """Returns the answer to grade, "" for none. In `paper` mode, an early end gives the original
+    harness's message as the answer.
     """
     if trajectory.answer is not None or mode == "fixed":
         return trajectory.answer or ""
@@ -134,7 +134,7 @@ def extract_answer(trajectory: Trajectory, mode: Mode) -> str:
 
 
 def last_url(trajectory: Trajectory) -> str | None:
-    """The address of the page on which the episode ended; None when it was not recorded."""
+    """Returns the address of the episode's last page; None if it was not recorded."""
     if trajectory.final is not None:
         return trajectory.final.url
     # The state before a final action is the last one; what another action led to is not known.

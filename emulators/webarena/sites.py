@@ -47,21 +47,19 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """Addresses by name (SHOPPING, …), without a slash at the end, and accounts by the same
-    names.
-    """
+    """The sites' addresses by name (SHOPPING, …), without a trailing slash, and their accounts."""
 
     addresses: Mapping[str, str]
     accounts: Mapping[str, Account]
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Sites:
-        """From the variables SHOPPING, SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE
-        of `environ` (os.environ).
+        """Reads the variables SHOPPING, SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE
+        from `environ` (os.environ).
 
-        BrowserGym's WA_SHOPPING and so on fill in. SHOPPING_USERNAME, SHOPPING_PASSWORD and so on
-        replace the accounts that the benchmark publishes. A variable that is not set is no error
-        before a task needs it.
+        BrowserGym's names (WA_SHOPPING, …) are used if these are not set. SHOPPING_USERNAME,
+        SHOPPING_PASSWORD and so on replace the accounts that the benchmark publishes. A missing
+        variable is an error only once a task needs it.
         """
         values = os.environ if environ is None else environ
         addresses = {}
@@ -81,7 +79,7 @@ class Sites:
         return cls(addresses, accounts)
 
     def address(self, name: str) -> str:
-        """The site's address. Raises UsageError with the name of the variable that is not set."""
+        """Returns the site's address. Raises UsageError that names a missing variable."""
         if name not in PUBLIC:
             raise UsageError(
                 f"WebArena has no site {name.lower()!r}; its sites: {', '.join(PUBLIC).lower()}"
@@ -93,7 +91,7 @@ class Sites:
         return self.addresses[name]
 
     def account(self, name: str) -> Account:
-        """The account of a site. Raises UsageError for a site without a login."""
+        """Returns the account of a site. Raises UsageError for a site without a login."""
         if name not in self.accounts:
             raise UsageError(f"nobody signs in to the site {name.lower()!r}")
         return self.accounts[name]
@@ -117,7 +115,7 @@ class Sites:
         return url
 
     def public(self, url: str) -> str:
-        """The address as agents know it."""
+        """Converts an address to the public one that agents see."""
         for name, address in _longest_first(self.addresses):
             if (rest := _below(url, address)) is not None:
                 return f"http://{PUBLIC[name]}{rest}"

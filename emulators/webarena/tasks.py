@@ -39,7 +39,7 @@ class References:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageContents:
-    """Required content of a part of a page."""
+    """The required content of a part of a page."""
 
     exact_match: str | None = None
     must_include: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def load_configs(
 
 
 def read_configs(data: bytes, environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
-    """Like `load_configs`, from the bytes of a task file: a list of configurations."""
+    """Parses the bytes of a task file, like `load_configs`."""
     values = os.environ if environ is None else environ
 
     def address(placeholder: re.Match[bytes]) -> bytes:
@@ -153,7 +153,7 @@ class Check:
 
 
 def product(checks: Sequence[Check]) -> bool | None:
-    """True when all passed, False when one failed, else None (undecided)."""
+    """Returns True if all checks passed, False if one failed, or else None (undecided)."""
     results = {check.passed for check in checks}
     if False in results:
         return False
@@ -161,7 +161,7 @@ def product(checks: Sequence[Check]) -> bool | None:
 
 
 def note(checks: Sequence[Check]) -> str | None:
-    """The failed and undecided checks as text; None when all passed."""
+    """Formats the failed and undecided checks as text; None if all passed."""
     words = {False: "failed", None: "undecided"}
     return (
         "; ".join(

@@ -40,7 +40,7 @@ _INSTALL = (
 
 
 class WebArenaVerifiedOracle:
-    """Grades answers and recorded traffic.
+    """An oracle that grades answers and recorded traffic.
 
     The sites' addresses are those of `environ` (os.environ): SHOPPING, REDDIT and the others.
 
@@ -117,7 +117,7 @@ class WebArenaVerifiedOracle:
 
 
 def task_number(trajectory: Trajectory) -> int:
-    """The number in `webarena.<number>`."""
+    """Parses the number in `webarena.<number>`."""
     name, _, number = trajectory.task.id.partition(".")
     if name != "webarena" or not number.isdecimal() or int(number) > _LAST:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Judges as reward functions. `prill.reward("vlm", model=…)` makes one by name."""
+"""Judges as reward functions, such as `prill.reward("vlm", model=…)`."""
 
 from __future__ import annotations
 

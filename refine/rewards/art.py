@@ -1,4 +1,4 @@
-"""Rewards for ART's groups of trajectories, computed while they are gathered.
+"""Rewards for ART's groups of trajectories, computed after each rollout.
 
 groups = await art.gather_trajectory_groups(…, after_each=group_scorer(prill.reward("vlm",
 model="gpt-4o")))
@@ -17,7 +17,7 @@ from prill.refine.rewards.reward import Reward
 if TYPE_CHECKING:
     from art import TrajectoryGroup
 
-LEAST = 2  # an advantage is a difference inside a group
+LEAST = 2  # an advantage needs another trajectory of the group to compare with
 
 
 def group_scorer(
@@ -30,8 +30,7 @@ def group_scorer(
 
     Args:
         reward: The reward.
-        column: Where in the metadata the trajectory is (see `from_value`). None: the messages are
-            judged.
+        column: The metadata key of the trajectory (see `from_value`). None: judge the messages.
         root: The folder that paths are relative to, as in `from_value`.
 
     Returns:

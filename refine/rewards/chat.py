@@ -1,7 +1,7 @@
 """Converts a tool-calling conversation into a trajectory.
 
-What the user and the tools said is what was seen; each call of a tool, or a turn without one, is a
-step.
+Messages of the user and of tools become observations. Each tool call, and each assistant message
+without one, becomes a step.
 """
 
 from __future__ import annotations
@@ -29,23 +29,22 @@ _LOOK = Action("other", "look at what was shown next")
 def chat_trajectory(
     messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, id: str | None = None
 ) -> Trajectory:
-    """Converts a conversation in the chat format into a trajectory, with tool calls, and images
-    given as data URLs.
+    """Converts a chat conversation with tool calls, and images as data URLs, into a trajectory.
 
-    A last turn of the agent that calls no tool is its answer. What was shown after the agent's last
-    turn is the final state.
+    The agent's last message is its answer if it calls no tool. Messages after the agent's last one
+    are the final state.
 
     Args:
         messages: The messages, oldest first.
-        goal: What the agent was asked. None: the first text of the user.
-        id: The trajectory's id. None: one made from the content.
+        goal: The agent's goal. None: the first text of the user.
+        id: The trajectory's id. None: a hash of the content.
 
     Returns:
         The trajectory.
 
     Raises:
-        InputError: There is no goal or no turn of the agent, an image is given by a URL, or a text
-            holds an unpaired surrogate.
+        InputError: There is no goal or no message of the agent, an image is given by a URL, or a
+            text holds an unpaired surrogate.
     """
     steps: list[Step] = []
     texts: list[str] = []
@@ -95,7 +94,7 @@ def chat_trajectory(
 def chat_item(
     messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, place: str
 ) -> Item:
-    """The same; a BadLine that says what is wrong where there is no trajectory."""
+    """Like `chat_trajectory`, but returns a BadLine with the problem instead of raising."""
     try:
         return chat_trajectory(messages, goal=goal)
     except InputError as error:
@@ -110,8 +109,8 @@ def carried(
     root: str | os.PathLike[str] | None = None,
     place: str,
 ) -> Item:
-    """What the row's column stands for (see `from_value`); without `column`, the conversation.
-    Raises UsageError without it.
+    """Reads the trajectory from the row's column (see `from_value`); if `column` is None, converts
+    the conversation. Raises UsageError if the row has no such column.
     """
     if column is None:
         return chat_item(messages, place=place)
@@ -123,7 +122,9 @@ def _state(texts: Sequence[str], shown: Sequence[Any]) -> Observation:
 
 
 def _call(call: Mapping[str, Any]) -> str:
-    """A call as `name(arguments)`; frameworks keep both at the call itself, or below `function`."""
+    """Formats a tool call as `name(arguments)`. Both fields are in the call itself or below
+    `function`.
+    """
     inner = call.get("function")
     source = inner if isinstance(inner, Mapping) else call
     name = inner if isinstance(inner, str) else source.get("name")

@@ -40,11 +40,11 @@ def judge_episodes(
     Args:
         env: The environment.
         reward: The reward.
-        goal: What the agent is asked, or a function of the first observation and info. None: the
+        goal: The agent's goal, or a function of the first observation and info. None: the
             observation's or the info's `goal`, `utterance` or `instruction`.
         observe: Converts an observation and its info. None: a colour array of shape (height, width,
-            3) is a screenshot, a string is text, a table is searched for both, and anything else is
-            formatted as text, with the rendered image where the environment renders arrays.
+            3) is a screenshot, a string is text, a mapping is searched for both, and anything else
+            is formatted as text, with the rendered image if the environment renders arrays.
         describe: Converts an action. None: it is formatted as text.
         replace: Replace the environment's rewards. False: only add `info["judge"]`.
 
@@ -60,7 +60,7 @@ def judge_episodes(
         raise MissingExtraError("gymnasium") from None
 
     class JudgedEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
-        """Notes what happens, and has it judged in the end."""
+        """A wrapper that records each episode and judges it at the end."""
 
         def __init__(self) -> None:
             super().__init__(env)
@@ -143,8 +143,8 @@ def _goal(
 
 
 def _observation(seen: Any) -> Observation | None:
-    """What can be told of an observation without rendering; None where it is neither picture, text
-    nor a table of such.
+    """Converts an observation without rendering; None unless it is an image, a text, or a mapping
+    with one of them.
     """
     if isinstance(seen, Observation):
         return seen
@@ -162,8 +162,8 @@ def _observation(seen: Any) -> Observation | None:
 
 
 def _picture(value: Any) -> Any:
-    """A PIL image of an array of bytes in three or four colours; None of any other array; all else
-    as it is.
+    """Converts a uint8 array with three or four channels to a PIL image. Returns None for any other
+    array, and other values unchanged.
     """
     if not hasattr(value, "ndim"):
         return value

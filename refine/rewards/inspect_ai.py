@@ -1,4 +1,4 @@
-"""A scorer for Inspect: each sample's conversation, or the trajectory in its metadata, judged.
+"""A scorer for Inspect that judges each sample's messages, or the trajectory in its metadata.
 
 Task(dataset=…, solver=…, scorer=judge_scorer("vlm", model="gpt-4o"))
 """
@@ -30,13 +30,13 @@ def judge_scorer(
 ) -> Scorer:
     """Makes an Inspect scorer from a judge. Its metrics are the mean and its standard error.
 
-    Without a verdict a sample is `Score.unscored` with the reason: the metrics leave it out and
+    A sample without a verdict is `Score.unscored` with the reason. The metrics leave it out and
     count it.
 
     Args:
-        judge: A reward, or what `prill.reward` takes.
-        column: Where in the sample's metadata the trajectory is (see `from_value`). None: the
-            sample's messages are judged.
+        judge: A reward, or an argument of `prill.reward`.
+        column: The key of the sample's metadata with the trajectory (see `from_value`). None: judge
+            the sample's messages.
         root: The folder that paths are relative to, as in `from_value`.
         **options: Options for `prill.reward`.
 
@@ -92,8 +92,8 @@ async def _score(
 
 
 async def _awaited(function: Any, *given: Any, **named: Any) -> Any:
-    """The result of an async function, also where Inspect runs on trio: then on a loop of prill's
-    own.
+    """Awaits an async function. If Inspect runs on trio, the function runs on prill's own asyncio
+    loop.
     """
     import anyio
     import sniffio
@@ -104,7 +104,7 @@ async def _awaited(function: Any, *given: Any, **named: Any) -> Any:
 
 
 def _plain(message: Any) -> dict[str, Any]:
-    """A message of Inspect in the chat form."""
+    """Converts a message of Inspect to the chat format."""
     plain: dict[str, Any] = message.model_dump(exclude_none=True)
     content = plain.get("content")
     if isinstance(content, list):

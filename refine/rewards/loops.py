@@ -16,9 +16,9 @@ _T = TypeVar("_T")
 
 def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
     """Runs a coroutine from any thread, whether or not an event loop runs there. Connections stay
-    open from call to call.
+    open between calls.
 
-    A loop in the calling thread stands still meanwhile: async code awaits instead. An interrupt
+    This blocks an event loop of the calling thread; async code should await instead. An interrupt
     cancels the coroutine.
 
     Args:
@@ -28,7 +28,7 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
         Its result.
 
     Raises:
-        UsageError: It is called inside the loop of this function, which would wait for itself.
+        UsageError: The function is called from its own event loop, which would be a deadlock.
     """
     own = _thread()
     if threading.current_thread() is own.thread:
@@ -38,19 +38,19 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
     try:
         return future.result()
     finally:
-        future.cancel()  # after an interrupt nobody waits for it any more; what is done stays done
+        future.cancel()  # after an interrupt; no effect if the coroutine has finished
 
 
 class LoopThread:
-    """An event loop that runs in a thread until it is stopped or the process ends; then its
-    connections are closed.
+    """An event loop in a thread, until it is stopped or the process ends. Its connections are then
+    closed.
     """
 
     def __init__(self, name: str) -> None:
         ready = threading.Event()
 
         def run() -> None:
-            # its end cancels what still runs, and closes async generators
+            # closing the runner cancels all tasks and closes async generators
             with asyncio.Runner() as runner:
                 self.loop = runner.get_loop()
                 ready.set()
@@ -63,7 +63,7 @@ class LoopThread:
         atexit.register(self.stop)
 
     def stop(self) -> None:
-        """Ends the loop, and cancels what still runs in it; safe to call twice."""
+        """Stops the loop and cancels its tasks; safe to call twice."""
         atexit.unregister(self.stop)
         if os.getpid() == self._owner and self.thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
@@ -83,7 +83,7 @@ def _thread() -> LoopThread:
 
 
 def _begin_again() -> None:
-    """In a forked child: the thread is the parent's."""
+    """Resets the state in a forked child, which does not have the parent's thread."""
     global _lock, _running
     _lock, _running = threading.Lock(), None
 

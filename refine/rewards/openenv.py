@@ -33,18 +33,18 @@ def judge_rubric(
 ) -> TrajectoryRubric:
     """Makes an OpenEnv `TrajectoryRubric` that rewards an episode once an observation is `done`.
 
-    Without a verdict the step raises, or gives the number of `on_unscored="value"`; it is never 0
-    by itself. Steps wait for the judge.
+    Without a verdict, the step raises, or returns the number of `on_unscored="value"`; it never
+    returns 0 by default. The last step blocks until the judge has finished.
 
     Args:
         reward: The reward.
-        goal: What the agent was asked. None: the first `goal` of an observation.
-        trajectory_of: Converts the pairs of action and observation. None: `episode_trajectory`
-            does, with `goal`.
+        goal: The agent's goal. None: the first `goal` of an observation.
+        trajectory_of: Converts the pairs of action and observation. None: `episode_trajectory` with
+            `goal`.
         intermediate_reward: The reward of every other step.
 
     Returns:
-        The rubric. Its `compute_step_rewards` gives the rewards of a judge of steps, else the
+        The rubric. Its `compute_step_rewards` returns the rewards of a step judge, or else the
         reward at the last step.
 
     Raises:
@@ -64,7 +64,7 @@ def judge_rubric(
             self._judged: Trajectory | None = None
 
         def score_trajectory(self, trajectory: Episode) -> float:
-            # where this one has no verdict, that of an earlier one is none of its own
+            # an episode without a verdict must not keep the result of an earlier one
             self.result = self._judged = None
             item: Item
             try:
@@ -92,12 +92,11 @@ def judge_rubric(
 
 
 def episode_trajectory(episode: Episode, *, goal: str | None = None) -> Trajectory:
-    """A trajectory of pairs of an action and the observation after it, by the names that
-    environments commonly use.
+    """Converts pairs of an action and the observation after it into a trajectory.
 
-    Of an observation: `screenshot` (bytes, base64 or a data URL), `text`, `url`, `goal`; of an
-    action: its fields. What was seen before the first action is not among the pairs. Raises
-    InputError where no goal is known.
+    Reads the fields `screenshot` (bytes, base64 or a data URL), `text`, `url` and `goal` of an
+    observation, and all fields of an action. The pairs do not include the observation before the
+    first action. Raises InputError if there is no goal.
     """
     states = [_state(observation) for _, observation in episode]
     goal = goal or next(
@@ -125,7 +124,7 @@ def _state(observation: Any) -> Observation:
 def _picture(screenshot: Any) -> Any:
     if not isinstance(screenshot, str):
         return screenshot
-    try:  # a text is never taken for a path: it comes from the environment
+    try:  # a string is never read as a path, since the environment is not trusted
         return base64.b64decode(screenshot.rpartition(",")[2], validate=True) or None
     except binascii.Error as error:
         raise InputError(f"a screenshot is to be base64 or a data URL: {error}") from None

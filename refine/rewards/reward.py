@@ -1,11 +1,11 @@
-"""The reward of a judge: scores, penalties, and the value for unscored.
+"""A judge's verdict as a reward: scores, penalties, and the value for unscored.
 
     reward = prill.reward("vlm", model="gpt-4o", kind="score", length_penalty=0.01)
     await reward(trajectory)          # 0.87, or None: no verdict, so no reward
     await reward.result(trajectory)   # the same with the verdict, and the parts of the number
 
-The adapters for trainers stand on this; what each of them sees in which case:
-docs/how-to/rewards.md.
+The adapters for trainers use this class. docs/how-to/rewards.md says what each trainer gets in each
+case.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from prill.refine.rewards.watch.spec import WatchSpec
 from prill.types import Trajectory, UnscoredReason, Verdict
 
 _T = TypeVar("_T")
-COST = "cost_usd"  # the key of metadata that says what the agent's own calls cost
+COST = "cost_usd"  # the metadata key of the agent's own cost
 _ERRORS: dict[str, type[UnscoredError]] = {
     kind.code: kind for kind in UnscoredError.__subclasses__()
 }
 
 
 def success(trajectory: Trajectory, verdict: Verdict) -> float:
-    """1 for success, 0 for failure."""
+    """Returns 1 for success, 0 for failure."""
     return float(bool(verdict.success))
 
 
 def score(trajectory: Trajectory, verdict: Verdict) -> float:
-    """The probability of success. Raises UsageError for the verdict of a judge that gives none."""
+    """Returns the probability of success. Raises UsageError if the judge gives no score."""
     if verdict.score is None:
         raise UsageError(
             f"the judge {verdict.evaluator.name} gives no score: choose the reward `success`, or "
@@ -68,9 +68,9 @@ KINDS: dict[str, str] = {
 class RewardSpec(Config):
     """Options of a reward, the same in Python and next to the judge's in a TOML or JSON table.
 
-    Penalties are taken off whatever the verdict was. What an agent cost is `cost_usd` in the
-    trajectory's metadata; what it changed unasked is told by the judge `rubric`. Claims count where
-    they are `never_seen` or `contradicted`, whatever the judge.
+    Penalties are subtracted whatever the verdict. The agent's cost is `cost_usd` in the
+    trajectory's metadata. The judge `rubric` reports unrequested changes. Claims count if they are
+    `never_seen` or `contradicted`, with any judge.
 
     Raises:
         UsageError: The kind is not known, a number is not finite, or `value` does not fit
@@ -141,9 +141,9 @@ class RewardResult:
     Args:
         reward: The reward. None: there is none.
         verdict: The verdict.
-        parts: Always the same keys: `judge` is what the verdict is worth, and each penalty is a
-            number of 0 or less. Without a reward all are 0.
-        problem: Why there is no verdict, also where `on_unscored` puts a number in its place.
+        parts: The terms of the reward, always with the same keys: `judge` is the value of the
+            verdict, and each penalty is a number of 0 or less. Without a reward all are 0.
+        problem: Why there is no verdict, also if `on_unscored` replaces it by a number.
     """
 
     reward: float | None
@@ -153,8 +153,8 @@ class RewardResult:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The reward's numbers for a trainer's logs, with constant keys. Where `unscored` is 1, the
-        others mean nothing.
+        """The reward's numbers for a trainer's logs, with constant keys. If `unscored` is 1, ignore
+        the others.
         """
         verdict = self.verdict
         known = {"success": float(verdict.success or False), "judge_score": verdict.score or 0.0}
@@ -166,30 +166,29 @@ _NO_PARTS = dict.fromkeys(("judge", *_PENALTIES), 0.0)
 
 
 class Reward:
-    """A reward function: a trajectory in, a number or None out.
+    """A reward function from a trajectory to a number or None.
 
-    Usable from any number of event loops, one after another or at once: connections belong to the
-    running loop. It can be pickled before and after a call, if its judge can; judges made by name
-    can.
+    It can be used from several event loops, also concurrently; connections belong to the running
+    loop. It can be pickled before and after a call if its judge can; judges made by name can.
 
     Args:
         judge: The judge.
-        spec: What a verdict is worth. None: the defaults.
-        watch: Is told every verdict. None: nothing is.
+        spec: The options of the reward. None: the defaults.
+        watch: The monitor that records every verdict. None: none.
     """
 
     def __init__(
         self, judge: Evaluator, spec: RewardSpec | None = None, watch: Watch | None = None
     ) -> None:
         self.judge, self.spec, self.watch = judge, spec or RewardSpec(), watch
-        _ = self._worth  # a function that is not there is told now, not after the first verdict
+        _ = self._worth  # a missing function raises here, not after the first verdict
 
     def __reduce__(self) -> tuple[type[Reward], tuple[Evaluator, RewardSpec, Watch | None]]:
         return type(self), (self.judge, self.spec, self.watch)
 
     def raising(self) -> Reward:
-        """The same for a framework that takes nothing but numbers: what would be None is an error,
-        or the number of `value`.
+        """The same reward for frameworks that accept numbers only: it raises, or returns `value`,
+        instead of None.
         """
         spec = (
             replace(self.spec, on_unscored="raise")
@@ -208,8 +207,8 @@ class Reward:
             The reward; None where there is none.
 
         Raises:
-            UsageError: The judge cannot be used as described, which concerns the whole run.
-            EndpointError: The judge's model cannot be used at all, which concerns the whole run.
+            UsageError: The judge's settings are unusable; the whole run should stop.
+            EndpointError: The judge's model cannot be used at all; the whole run should stop.
             UnscoredError: There is no verdict, under `on_unscored="raise"`; the class says why.
         """
         return (await self.result(trajectory)).reward
@@ -224,8 +223,8 @@ class Reward:
             The result.
 
         Raises:
-            UsageError: The judge cannot be used as described, which concerns the whole run.
-            EndpointError: The judge's model cannot be used at all, which concerns the whole run.
+            UsageError: The judge's settings are unusable; the whole run should stop.
+            EndpointError: The judge's model cannot be used at all; the whole run should stop.
             UnscoredError: There is no verdict, under `on_unscored="raise"`; the class says why.
         """
         verdict = await self._verdict(trajectory)
@@ -245,15 +244,15 @@ class Reward:
         return RewardResult(reward, verdict, parts)
 
     def unscored(self, trajectory: Item, reason: UnscoredReason, words: str) -> RewardResult:
-        """Makes the result of a trajectory whose judge was not waited for.
+        """Returns the result of a trajectory that was not judged, for example after a timeout.
 
         Args:
             trajectory: The trajectory.
             reason: Why there is no verdict.
-            words: The same in words.
+            words: The reason in words.
 
         Returns:
-            What `result` gives for such an unscored verdict.
+            The same as `result` for an unscored verdict with this reason.
         """
         return self._without(
             Verdict(id=trajectory.id, unscored=reason, reason=words, evaluator=self.judge.info),
@@ -262,8 +261,8 @@ class Reward:
         )
 
     async def results(self, trajectories: Sequence[Item]) -> list[RewardResult]:
-        """Computes the rewards of a batch, all at once; the judge's model bounds how many calls
-        run.
+        """Computes the rewards of a batch concurrently; the judge's model limits the number of
+        calls.
 
         Args:
             trajectories: The trajectories.
@@ -287,7 +286,7 @@ class Reward:
         return await self.judge(trajectory)
 
     def _parts(self, trajectory: Trajectory, verdict: Verdict) -> dict[str, float]:
-        """Raises NoEvidenceError where this trajectory has no reward."""
+        """Computes the terms of the reward. Raises NoEvidenceError if there is no reward."""
         spec = self.spec
         worth: Any = self._worth(trajectory, verdict)  # a user's function may give anything
         if worth is None:
@@ -362,7 +361,7 @@ def _agent_cost(trajectory: Trajectory) -> float:
 
 
 def _side_effects(verdict: Verdict) -> int:
-    # Only what goes through criteria looks for side effects: other findings are silent about them.
+    # Only judges with criteria look for side effects; other findings do not report them.
     if verdict.findings is None or not verdict.findings.criteria:
         name = verdict.evaluator.name
         raise UsageError(
@@ -373,8 +372,8 @@ def _side_effects(verdict: Verdict) -> int:
 
 
 async def at_once(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The results in order. The first failure ends the rest and is raised; what ends a whole run
-    goes before the others.
+    """Runs coroutines concurrently and returns their results in order. The first failure cancels
+    the rest and is raised; errors that end the whole run take precedence.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -391,10 +390,9 @@ _JUDGE_KEYS = ("judge", "name", "evaluator")
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig(RewardSpec):
-    """A reward with its judge: a table `[reward]` of a file, or the whole of a file that describes
-    a reward.
+    """A reward with its judge: the table `[reward]` of a file, or a whole file.
 
-    In a table the judge is a table of its own, or a name with the judge's options next to it:
+    The judge is a table of its own, or a name with the judge's options next to it:
 
         judge = "modular"
         captioner = "text"
@@ -410,7 +408,7 @@ class RewardConfig(RewardSpec):
 
     @classmethod
     def normalized(cls, table: Mapping[str, Any]) -> dict[str, Any]:
-        """The table with the judge in one place, whichever form it has."""
+        """Converts both forms to a table with all of the judge's options under `judge`."""
         table = super().normalized(table)
         own = {
             key: table.pop(key)
@@ -419,7 +417,7 @@ class RewardConfig(RewardSpec):
         }
         given = [key for key in _JUDGE_KEYS if key in table]
         if not given or (given == ["judge"] and not isinstance(table["judge"], str)):
-            return {**own, **table}  # what else stands there is no option of a reward
+            return {**own, **table}  # the remaining keys are unknown options
         if len(given) > 1:
             raise OptionError(f"{given[1]}: the judge is named by {given[0]} already", given[1])
         name = table.pop(given[0])
@@ -441,14 +439,13 @@ def make_reward(
     """Makes a reward from a judge's name, description or file, with the options of the reward next
     to the judge's own.
 
-    A file that describes a judge also describes a reward: the fields of `RewardSpec` may stand in
-    it or not.
+    A judge's file may also hold the fields of `RewardSpec`.
 
     Args:
-        judge: What `prill.judge` takes, or the configuration of a reward.
+        judge: An argument of `prill.judge`, or the configuration of a reward.
         choose_captioner: As in `prill.judge`.
-        watch: Settings of the watch on the reward; in a file, the table `watch`. None: those of the
-            file, else no watch.
+        watch: Settings of the reward monitor; in a file, the table `watch`. None: those of the
+            file, or else no monitor.
         **options: The reward's options (the fields of `RewardSpec`) and the judge's.
 
     Returns:

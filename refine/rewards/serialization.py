@@ -1,8 +1,8 @@
 """Serialises trajectories for a trainer's rows: inline JSON, or a reference to a file.
 
-It goes as JSON text (`to_json`, with its images inside or below a folder), as the place of a
-recorded one (`reference`, `runs/a.jsonl#tea-1`), or it is made of the prompt and the completion
-(`single_step`). `from_value` reads all of them.
+A row holds a trajectory as JSON text (`to_json`, with images inline or in a folder) or as a
+reference to a recorded one (`reference`, `runs/a.jsonl#tea-1`). `from_value` reads both.
+`single_step` builds a trajectory from a prompt and a completion.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def to_json(trajectory: Trajectory, *, root: str | os.PathLike[str] | None = Non
 
     Args:
         trajectory: The trajectory.
-        root: A folder that holds its images: the line names them relative to it. None: the line
-            holds them as data URLs.
+        root: The folder of its images, which the line names by relative paths. None: the line holds
+            the images as data URLs.
 
     Returns:
         The line, without a line feed.
@@ -91,17 +91,17 @@ def reference(path: str | os.PathLike[str], id: str) -> str:
 def from_value(
     value: object, *, root: str | os.PathLike[str] | None = None, place: str = "row"
 ) -> Item:
-    """Reads the trajectory that a value of a trainer's row stands for.
+    """Reads a trajectory from a value of a trainer's row.
 
     Args:
-        value: A trajectory, its record, the JSON of it, `path#id`, or a table of `path` and `id`.
-        root: The folder that relative paths start from, and that no path may leave. Images of a
-            record lie below it or are data URLs; those of a recorded file lie in that file's
-            folder. None: the current folder, without that restriction.
-        place: Where the value stands, for messages.
+        value: A trajectory, its record, its JSON, `path#id`, or a mapping with `path` and `id`.
+        root: The base folder of relative paths; no path may leave it. Images of a record are below
+            it or are data URLs; those of a recorded file are in that file's folder. None: the
+            current folder, without that restriction.
+        place: The position of the value, for messages.
 
     Returns:
-        The trajectory, or a BadLine that says what is wrong.
+        The trajectory, or a BadLine with the problem.
     """
     if isinstance(value, Trajectory | BadLine):
         return value
@@ -122,7 +122,7 @@ def get_column(columns: Mapping[str, Any], name: str) -> Any:
         The column.
 
     Raises:
-        UsageError: There is no such column; the message names those that there are.
+        UsageError: There is no such column; the message lists the existing ones.
     """
     if name in columns:
         return columns[name]
@@ -140,12 +140,12 @@ def single_step(
 ) -> Trajectory:
     """Converts a prompt and its completion into a trajectory.
 
-    The goal is the last text of the user; the completion is the answer. The images of the prompt
-    are what the agent saw: the last one when it answered, each other one before.
+    The goal is the last text of the user; the completion is the answer. Each image of the prompt
+    becomes an observation; the last one is the observation at the answer.
 
     Args:
-        prompt: A text, or chat messages. A message's content is a text, or parts, of which `text`,
-            `image` and `image_url` are read.
+        prompt: A text, or chat messages. A message's content is a text, or a list of parts; the
+            types `text`, `image` and `image_url` are read.
         completion: A text, or chat messages.
         images: The images, oldest first. Empty: those of the prompt.
 
@@ -194,7 +194,7 @@ def single_item(
     *,
     place: str,
 ) -> Item:
-    """As `single_step`; a BadLine that says what is wrong where there is no trajectory."""
+    """Like `single_step`, but returns a BadLine with the problem instead of raising."""
     try:
         return single_step(prompt, completion, images)
     except InputError as error:
@@ -202,8 +202,8 @@ def single_item(
 
 
 def compute_digest(record: object) -> str:
-    """The beginning of a hash, for an id. Raises InputError for text with an unpaired surrogate, as
-    broken emoji have it.
+    """Returns a hash prefix for an id. Raises InputError for text with an unpaired surrogate, as in
+    broken emoji.
     """
     try:
         return hashlib.sha256(msgspec.json.encode(record)).hexdigest()[:16]
@@ -212,13 +212,13 @@ def compute_digest(record: object) -> str:
 
 
 class IndexedTrajectories:
-    """The trajectories of a file by id, read only when they are asked for.
+    """The trajectories of a file by id, read on demand.
 
-    The file is read once for where each trajectory is. What is appended later is found, and so is
-    everything after the file was rewritten. Any number of threads may ask.
+    The file is scanned once for the offset of each trajectory. It is scanned again after it was
+    appended to or rewritten. The class is thread-safe.
 
     Args:
-        path: A trajectory file of JSON lines, not packed.
+        path: An uncompressed trajectory file of JSON lines.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -228,12 +228,12 @@ class IndexedTrajectories:
         self._reading = threading.Lock()
 
     def __getitem__(self, id: str) -> Trajectory:
-        """The trajectory. Raises InputError when there is none of that id, or it is broken;
-        UsageError for an unusable file.
+        """Reads a trajectory. Raises InputError if the id is unknown or the trajectory is invalid,
+        and UsageError for an unusable file.
         """
         try:
             line = self._line(id)
-            if line is None or _id(line) != id:  # it was appended since, or stands elsewhere now
+            if line is None or _id(line) != id:  # appended or moved since the last scan
                 self._index()
                 line = self._line(id)
         except OSError as error:
@@ -253,7 +253,7 @@ class IndexedTrajectories:
             raise InputError(f"{self.path}: trajectory {id!r}: {error}") from None
 
     def _line(self, id: str) -> bytes | None:
-        """What stands where the trajectory was when the places were noted."""
+        """Reads the line at the recorded offset of the trajectory."""
         place = self._places.get(id)
         if place is None:
             return None
@@ -262,9 +262,7 @@ class IndexedTrajectories:
             return file.readline()
 
     def _index(self) -> None:
-        """Notes the places, unless the file is still the one they were noted of; others wait
-        meanwhile.
-        """
+        """Scans the file for offsets if it changed since the last scan; other threads wait."""
         with self._reading:
             if self._version != _version(self.path):
                 self._note_places()
@@ -299,7 +297,7 @@ def _id(line: bytes) -> str | None:
 
 
 def _first(path: Path) -> list[Line]:
-    """The first line. Raises UsageError for a packed file: in one, no place can be gone to."""
+    """Reads the first line. Raises UsageError for a compressed file, which cannot be seeked."""
     with Path(path).open("rb") as file:
         if file.read(2) == b"\x1f\x8b":
             raise UsageError(
@@ -322,7 +320,7 @@ def _recorded(path: Path) -> IndexedTrajectories:
 
 def _read(value: object, root: Path | None) -> Trajectory:
     if isinstance(value, bytes | str):
-        # numpy has a str of its own
+        # numpy strings are a subclass of str
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
         if text.lstrip().startswith("{"):
             return _record(_json(text), root)
@@ -355,7 +353,7 @@ def _record(record: Mapping[str, Any], root: Path | None) -> Trajectory:
     path, id = record.get("path"), record.get("id")
     if "task" not in record and isinstance(path, str) and isinstance(id, str):
         return _referred(path, id, root)
-    held: list[Observation] = []  # images in memory last as long as an observation that names them
+    held: list[Observation] = []  # images in memory live as long as an observation that uses them
 
     def place(path: str, at: str) -> str:
         if path.startswith(_DATA_URL):
@@ -380,8 +378,8 @@ def _record(record: Mapping[str, Any], root: Path | None) -> Trajectory:
 
 
 def _without_urls(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
-    """The record with a name in the place of every data URL, and the URLs by these names: a URL is
-    no path to be checked.
+    """Replaces each data URL of the record by a name, and returns the URLs by name, so that only
+    paths are checked as paths.
     """
     urls: dict[str, str] = {}
 
@@ -435,7 +433,9 @@ def _data_url(path: str) -> str:
 
 
 def _picture(image: Any) -> Picture:
-    """The image of a column; one that the data set did not decode is a table of bytes and path."""
+    """Reads an image of a column. An image that the data set did not decode is a mapping of bytes
+    and path.
+    """
     if not isinstance(image, Mapping):
         return image  # type: ignore[no-any-return]
     picture = image.get("bytes") or image.get("path")
@@ -449,7 +449,7 @@ def _role(turn: Mapping[str, Any]) -> str:
 
 
 def get_text(turn: Mapping[str, Any]) -> str:
-    """The text of a chat turn, without its pictures."""
+    """Returns the text of a chat message, without its images."""
     content = turn.get("content")
     if isinstance(content, str):
         return content
@@ -459,8 +459,8 @@ def get_text(turn: Mapping[str, Any]) -> str:
 
 
 def collect_pictures(turn: Mapping[str, Any]) -> list[Picture]:
-    """The images inside a message's parts; those that the trainer keeps in a column of their own
-    leave an empty part.
+    """Returns the images in a message's parts. A part is empty if the trainer keeps its image in a
+    separate column.
     """
     content = turn.get("content")
     found: list[Picture] = []
@@ -480,7 +480,7 @@ def collect_pictures(turn: Mapping[str, Any]) -> list[Picture]:
         # a path in a prompt could name any file
         elif picture is not None and not isinstance(picture, str | os.PathLike):
             picture = picture.get("bytes") if isinstance(picture, Mapping) else picture
-            # what every image of PIL has
+            # an attribute of every PIL image
             if not isinstance(picture, bytes) and not hasattr(picture, "getbands"):
                 raise InputError(
                     "an image of the prompt is neither bytes nor a picture; send it inside, as a "

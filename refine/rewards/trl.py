@@ -1,4 +1,4 @@
-"""Reward functions for TRL's GRPO trainers and ms-swift: completions in, numbers and None out.
+"""Reward functions for TRL's GRPO trainers and ms-swift.
 
 reward = prill.reward("vlm", model="gpt-4o")
 trainer = GRPOTrainer(model, reward_funcs=[TRLReward(reward)], …)
@@ -25,9 +25,9 @@ class TRLReward:
     """A judge as a reward function for TRL's GRPO. An unscored sample gets None, which TRL leaves
     out of its group's baseline.
 
-    What is judged: the `trajectory` of each environment, where the trainer passes environments that
-    have one; else the column of the batch, which the rollout fills; with `column` None the prompt
-    and the completion alone. It can be pickled, so a trainer may pass it to another process.
+    It judges the `trajectory` of each environment, if the trainer passes environments with that
+    attribute; or else the batch's column, which the rollout fills. With `column` None it judges the
+    prompt and the completion alone. It can be pickled and sent to another process.
 
     Args:
         reward: The reward.
@@ -64,10 +64,10 @@ class TRLReward:
         """Computes the rewards of a batch. Call it by keyword or, as ms-swift does, with the
         completions first.
 
-        Logged are the share of unscored completions, what the judge cost, and its reasons.
+        Logs the share of unscored completions, the judge's cost, and its reasons.
 
         Args:
-            completions: The completions, one a sample.
+            completions: The completions, one per sample.
             prompts: Their prompts. None: not given.
             completion_ids: Ignored.
             environments: The environments of the samples. None: there are none.

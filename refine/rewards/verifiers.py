@@ -1,6 +1,6 @@
-"""A judge for verifiers (its `verifiers.v1`), which plugs in modules by their name.
+"""A judge for verifiers (`verifiers.v1`), which loads judges from modules by name.
 
-A module of yours makes it known:
+Export it from a module of your own:
 
 # prill_judge.py, anywhere on the Python path
 from prill.refine.rewards.verifiers import PrillJudge
@@ -35,9 +35,7 @@ def __getattr__(name: str) -> Any:
 
 @lru_cache(1)
 def _classes() -> dict[str, type[Any]]:
-    """The judge and its configuration: they derive from classes of verifiers, which is imported
-    when they are asked for.
-    """
+    """Defines the judge and its configuration, subclasses of verifiers' classes, on first use."""
     try:
         import verifiers.v1 as vf
     except ModuleNotFoundError:
@@ -45,19 +43,17 @@ def _classes() -> dict[str, type[Any]]:
 
     class PrillJudgeConfig(vf.JudgeConfig):  # type: ignore[misc,unused-ignore]
         judge: str | dict[str, Any] = "vlm"
-        """What prill.reward takes: a name, a TOML or JSON file, or a table."""
+        """The judge, as for prill.reward: a name, a TOML or JSON file, or a table."""
         options: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
         """Options of the judge and of the reward."""
         column: str | None = None
-        """The field of the task data that holds a trajectory; None: the trace's messages are
-        judged.
-        """
+        """The field of the task data with a trajectory; None: judge the trace's messages."""
         root: str | None = None
-        """The folder that recorded files and their images lie in."""
+        """The folder of recorded files and their images."""
 
     class PrillJudge(vf.Judge[float, PrillJudgeConfig]):  # type: ignore[misc,unused-ignore]
-        """Judges a trace with its screenshots. A failure to judge is raised, so that the sample is
-        tried again.
+        """A judge of traces with their screenshots. A trace without a verdict raises, so that
+        verifiers retries the sample.
         """
 
         async def score(self, task: Any, trace: Any) -> float:
@@ -82,17 +78,15 @@ def _classes() -> dict[str, type[Any]]:
 
 
 def _make_reward(config: Any) -> Reward:
-    """The reward that a configuration describes, made once: verifiers makes a judge for every
-    sample.
-    """
+    """Makes the reward of a configuration once: verifiers creates a judge for every sample."""
     return _made(config.model_dump_json())
 
 
 @lru_cache(32)
 def _made(text: str) -> Reward:
     config = _classes()["PrillJudgeConfig"].model_validate_json(text)
-    # What was set cannot be told from the defaults after a way through a process, so they are
-    # compared.
+    # After pickling, set fields cannot be told from unset ones, so values are compared with the
+    # defaults.
     given = {
         name
         for name in type(config).model_fields
@@ -118,9 +112,7 @@ def _default(config: Any, name: str) -> Any:
 
 
 def _record(judge: Any, trace: Any, result: RewardResult) -> None:
-    """Keeps the verdict with the trace as verifiers keeps a call of its own judges, tokens and
-    all.
-    """
+    """Stores verdict and token usage in the trace, as verifiers does for its own judges."""
     import verifiers.v1 as vf
 
     verdict = result.verdict

@@ -1,11 +1,11 @@
-"""The reward function of verl, which it loads from a file of yours.
+"""A reward function for verl, which loads it from a file of your own.
 
     import prill
     from prill.refine.rewards import make_compute_score
     compute_score = make_compute_score(prill.reward("vlm", model="gpt-4o"))
 
-`reward.custom_reward_function.path` names that file. The reward manager is to be `naive`:
-`rate_limited` turns every error and its own time-out into a reward of 0.
+`reward.custom_reward_function.path` names that file. Use the reward manager `naive`, because
+`rate_limited` turns every error and timeout into a reward of 0.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ def make_compute_score(
 ) -> ComputeScore:
     """Makes verl's `compute_score` from a reward.
 
-    verl cannot leave a sample out. Without a verdict the function raises, which ends the training;
+    verl cannot leave a sample out. Without a verdict, the function raises, which ends the training;
     with `on_unscored="value"` it returns that number, and `unscored` is 1.
 
     Args:
         reward: The reward.
-        key: Where in `extra_info` the trajectory is (see `from_value`): from the data set or the
-            `extra_fields` of an agent loop. None: the completion alone is judged.
-        goal: Where in `extra_info` the goal is, if `key` is None.
+        key: The key of the trajectory in `extra_info` (see `from_value`), which the data set or the
+            `extra_fields` of an agent loop set. None: judge the completion alone.
+        goal: The key of the goal in `extra_info`, if `key` is None.
         root: The folder that paths are relative to, as in `from_value`.
 
     Returns:
-        The coroutine function. It returns the reward as `score`, and numbers that verl logs, always
-        under the same keys.
+        The coroutine function. It returns the reward as `score`, and numbers for verl's logs with
+        constant keys.
     """
     reward = reward.raising()
 
-    # verl asks whether it is a coroutine function: an object with an async __call__ would be called
-    # in a thread.
+    # verl checks for a coroutine function; it would run an object with an async __call__ in a
+    # thread.
     async def compute_score(
         data_source: str = "",
         solution_str: str = "",

@@ -17,19 +17,17 @@ from prill.models.replies import excerpt
 
 CHECKPOINTS, SAMPLES = "checkpoints", "samples.jsonl"
 _STATE = "trainer_state.json"  # the last file that transformers writes to a checkpoint
-_FILES = "files.json"  # the last of all: the bytes of each other file
+_FILES = "files.json"  # written last: the size of each other file in bytes
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def last_checkpoint(output: Path) -> Path | None:
-    """The newest complete checkpoint."""
+    """Returns the newest complete checkpoint."""
     return next((path for path in reversed(_checkpoints(output)) if _is_whole(path)), None)
 
 
 def drop_torn(output: Path) -> None:
-    """Removes checkpoints that a crash cut, files that were never finished, and what was sampled
-    after the last checkpoint.
-    """
+    """Removes incomplete checkpoints and files, and samples taken after the last checkpoint."""
     for path in _checkpoints(output):
         if not _is_whole(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -45,16 +43,15 @@ def drop_torn(output: Path) -> None:
 
 @contextmanager
 def saving_checkpoint(folder: Path, *, first: bool) -> Iterator[None]:
-    """A checkpoint that cannot be written is removed, so that the one before it is the last. Raises
-    UsageError then.
+    """A context that removes a checkpoint if it cannot be written, and raises UsageError.
 
-    Once all is written, the process that is `first` notes how long each file is.
+    At the end, the process with `first` records the size of each file.
     """
     try:
         with expect_room(folder, folder.parents[1]):
             yield
             if first:
-                # Of weights in shards, each process has written a file into a folder below.
+                # With sharded weights, each process has written a file into a subfolder.
                 files = (path for path in folder.rglob("*") if path.is_file())
                 sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
                 write_output(folder / _FILES, json.dumps(sizes, indent=1).encode() + b"\n")
@@ -64,10 +61,9 @@ def saving_checkpoint(folder: Path, *, first: bool) -> Iterator[None]:
 
 
 def expect_weights(saved: Path, numbers: int, output: Path) -> None:
-    """Raises UsageError unless the files of weights in `saved` hold at least so many numbers.
+    """Raises UsageError unless the weight files in `saved` hold at least `numbers` parameters.
 
-    A trainer that shares weights among processes may write a part of them, or nothing, without an
-    error.
+    A trainer with sharded weights may write only a part of them, or none, without an error.
     """
     safetensors, there = import_module("safetensors"), 0
     for path in saved.glob("*.safetensors"):
@@ -84,20 +80,20 @@ def expect_weights(saved: Path, numbers: int, output: Path) -> None:
 
 
 def keep_newest(output: Path, most: int) -> None:
-    """Removes all but the newest checkpoints, by their steps: clocks may be set back."""
+    """Removes all but the newest checkpoints, ordered by step because clocks may be set back."""
     with failures(output):
         for path in _checkpoints(output)[:-most]:
-            # first, so that nobody takes what is left for whole
+            # removed first, so that a partly deleted checkpoint does not count as complete
             (path / _STATE).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
 def expect_room(place: Path, output: Path) -> Iterator[None]:
-    """Raises UsageError where `place` cannot be written: it says from where the training in
-    `output` will go on.
+    """Raises UsageError if `place` cannot be written; the message says from which checkpoint the
+    training in `output` resumes.
     """
-    # What Python, torch and safetensors raise over a full disk.
+    # The errors of Python, torch and safetensors on a full disk.
     errors = (OSError, RuntimeError, import_module("safetensors").SafetensorError)
     try:
         yield
@@ -112,7 +108,7 @@ def expect_room(place: Path, output: Path) -> Iterator[None]:
 
 
 def _checkpoints(output: Path) -> list[Path]:
-    """Those that are there, by step."""
+    """Returns the existing checkpoints by step."""
     found = {
         path: _NAME.fullmatch(path.name) for path in (output / CHECKPOINTS).glob("checkpoint-*")
     }
@@ -133,7 +129,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _step(line: bytes) -> float:
-    """The step after which a sample was taken; infinite for a line that is damaged."""
+    """Returns the step of a sample; infinite for a damaged line."""
     try:
         return float(json.loads(line)["step"]) if line.endswith(b"\n") else float("inf")
     except (ValueError, KeyError, TypeError, RecursionError):

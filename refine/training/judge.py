@@ -1,4 +1,4 @@
-"""The training of a judge: rows of one verdict each, and figures on tasks that were kept apart."""
+"""The training of a judge: rows with one verdict each, and figures on held-out tasks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _UNMEASURED = "not measured: a probability can be read without a reply only of b
 
 
 class JudgeRecipe(RowRecipe):
-    """A judge, from rows that `prill.refine.judge_rows` made, by TRL."""
+    """The recipe for a judge: rows of `prill.refine.judge_rows`, trained by TRL."""
 
     caution: ClassVar[str] = (
         "It is for runs like those it learnt from, asked in the same words (`judge.json`)."
     )
 
     def plan(self, spec: TrainSpec, *args: Any, **rest: Any) -> TrainingPlan:
-        """Reads and measures the rows. Raises UsageError for rows that are not of a judge."""
+        """Reads and measures the rows. Raises UsageError for rows without a verdict."""
         plan = super().plan(spec, *args, **rest)
         for sample in plan.rows.samples:
             if sample.verdict is None or sample.verdict not in sample.answer:
@@ -42,9 +42,7 @@ class JudgeRecipe(RowRecipe):
         return plan
 
     def figures(self, trainer: Any, plan: TrainingPlan, say: Say) -> dict[str, Any]:
-        """How probabilities of success compare with the labels of the tasks that were kept
-        apart.
-        """
+        """Compares probabilities of success with the labels of the held-out tasks."""
         rows = plan.held_out
         if not rows or (chosen := _choices(rows)) is None:
             return {"held_out_figures": None}
@@ -56,11 +54,11 @@ class JudgeRecipe(RowRecipe):
         return {"held_out_figures": measure(scores, truths, [sample.group for sample in rows])}
 
     def title(self, spec: TrainSpec) -> str:
-        """What it does."""
+        """Returns the heading of the model card."""
         return "A judge: whether an agent did what was asked"
 
     def table(self, figures: Mapping[str, Any]) -> str:
-        """The figures on what was kept apart, and a reliability table."""
+        """Formats the held-out figures and a reliability table."""
         found = figures.get("held_out_figures")
         if found is None:
             return f"\nHeld-out figures: {_UNMEASURED}, on rows that were kept apart.\n"
@@ -84,7 +82,9 @@ class JudgeRecipe(RowRecipe):
 def measure(
     scores: Sequence[float], truths: Sequence[bool], groups: Sequence[str]
 ) -> dict[str, Any]:
-    """The figures of scores in [0, 1] at threshold 0.5, with intervals that redraw groups."""
+    """Computes the figures of scores in [0, 1] at threshold 0.5, with intervals from a bootstrap
+    over groups.
+    """
     import numpy as np
 
     rows = {group: i for i, group in enumerate(dict.fromkeys(groups))}
@@ -113,8 +113,8 @@ def measure(
 
 
 def _choices(rows: Sequence[Sample]) -> tuple[str, tuple[str, ...]] | None:
-    """The verdict that is a success, and the others; None where what stands around the verdict
-    differs, as reasons do.
+    """Returns the verdict for success, and the others; None if the replies differ in more than the
+    verdict, for example in reasons.
     """
     around = {sample.answer.replace(sample.verdict or "", "\0", 1) for sample in rows}
     if len(around) > 1:
@@ -133,9 +133,7 @@ def held_out_scores(
     others: Sequence[str],
     done: Callable[[int], object] = lambda done: None,
 ) -> list[float]:
-    """P(`good`) of each row that was kept apart, by the token at which the verdicts begin to
-    differ.
-    """
+    """Returns P(`good`) of each held-out row, from the first token at which the verdicts differ."""
     torch = import_module("torch")
     model, found = trainer.model, []
     bare = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -168,7 +166,7 @@ def held_out_scores(
 def _first_difference(
     sample: Sample, plan: TrainingPlan, words: Sequence[str]
 ) -> tuple[int, list[int]]:
-    """How many tokens of the reply the verdicts share, and the next token of each of them."""
+    """Returns the number of reply tokens that all verdicts share, and the next token of each."""
     tokens = []
     for word in words:
         part = sample.completion[0]["content"][0]

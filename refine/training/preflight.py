@@ -38,10 +38,10 @@ from prill.refine.training.weights import (
     weights_dtype,
 )
 
-# Told the name of a phase, how far it is, and how much there is.
+# Called with the name of a phase, its progress and its total.
 Say = Callable[[str, int, int], object]
-# Dense bfloat16 FLOP/s by the makers' data sheets, and the share of it that a training of this kind
-# is expected to reach.
+# Dense bfloat16 FLOP/s by the vendors' data sheets, and the share of it that a training is expected
+# to reach.
 _RATES = {
     "H200": 989e12,
     "H100": 989e12,
@@ -52,7 +52,7 @@ _RATES = {
     "4090": 165e12,
 }
 _SHARE = 0.35
-# Bytes of memory by the same data sheets; of the H100 and A100 those of the larger SXM boards.
+# Bytes of memory by the same data sheets; for the H100 and A100, those of the larger SXM boards.
 _MEMORY = {
     "H200": 141e9,
     "H100": 80e9,
@@ -62,28 +62,28 @@ _MEMORY = {
     "L4": 24e9,
     "4090": 24e9,
 }
-# Bytes that a layer keeps for its backward pass, for each token and hidden unit: arXiv 2205.05198,
-# equation 2, in 16 bits, without the attention map, which fused attention never writes; and what is
-# left of it when the layer is computed again.
+# Bytes that a layer stores for its backward pass, per token and hidden unit (arXiv 2205.05198,
+# equation 2, in 16 bits, without the attention map, which fused attention never stores); and the
+# same with gradient checkpointing.
 _KEPT, _KEPT_AGAIN = 34, 2
-_WORKING = 1.1  # what the allocator loses between pieces, and the library itself
+_WORKING = 1.1  # overhead of memory fragmentation and of the libraries
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """GPUs that a training is planned for on another machine: so many of one name."""
+    """The GPUs of another machine that a training is planned for: a count and a name."""
 
     count: int
     name: str
 
     @property
     def memory(self) -> int:
-        """Bytes of each."""
+        """The memory of each GPU in bytes."""
         return int(_MEMORY[self.name])
 
 
 def parse_devices(text: str) -> Devices:
-    """The GPUs of a text such as `8xH200`. Raises UsageError."""
+    """Parses a text such as `8xH200`. Raises UsageError."""
     match = re.fullmatch(r"([1-9]\d{0,3})x(\w+)", text)
     if match is None or match[2] not in _MEMORY:
         names = ", ".join(_MEMORY)
@@ -96,9 +96,7 @@ def parse_devices(text: str) -> Devices:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """Estimates before a training. `seconds` is None on a device whose speed is unknown; bytes and
-    seconds are estimates.
-    """
+    """The estimates before a training. `seconds` is None on a device whose speed is unknown."""
 
     rows: int
     learnt: int
@@ -127,7 +125,7 @@ class Preflight:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """All that the training itself needs to begin."""
+    """The inputs of a training, read and checked."""
 
     base: Base
     rows: Rows
@@ -143,7 +141,7 @@ class TrainingPlan:
 
     @property
     def has_pictures(self) -> bool:
-        """Whether any row has one."""
+        """Whether any row has an image."""
         return self.facts.pictures > 0
 
 
@@ -154,9 +152,7 @@ def plan_training(
     say: Say = lambda *_: None,
     devices: Devices | None = None,
 ) -> TrainingPlan:
-    """Reads and measures everything. Raises UsageError for rows, pictures or settings with which
-    the training would fail.
-    """
+    """Reads and measures rows, images and model. Raises UsageError if the training would fail."""
     read = read_rows(rows, pictures=spec.trains == "captioner")
     base = open_base(spec)
     if not base.sees and (
@@ -215,7 +211,7 @@ def check_settings(spec: TrainSpec) -> None:
 
 
 def _processes() -> int:
-    """How many processes train together, as `accelerate launch` says it."""
+    """Returns the number of training processes that `accelerate launch` sets."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -244,7 +240,7 @@ def _expect_fitting(
 def _lengths(
     samples: Sequence[Sample], base: Base, sizes: dict[str, tuple[int, int]], say: Say
 ) -> list[tuple[Sample, tuple[int, int]]]:
-    """The tokens of each row's prompt and answer, without making its pictures."""
+    """Counts the tokens of each row's prompt and answer, without processing its images."""
     tokenizer, found = base.tokenizer, []
     for done, sample in enumerate(samples, 1):
         with model_failures(base.name):
@@ -288,8 +284,8 @@ def estimate_run(
 ) -> Preflight:
     """Estimates a training from the token counts of all or some rows.
 
-    With `devices` it is that of a training there, and not on this machine, whose disk it is all the
-    same.
+    With `devices`, the estimate is for those GPUs instead of this machine's; the disk is still this
+    machine's.
     """
     torch = import_module("torch")
     processes = devices.count if devices else _processes()
@@ -303,9 +299,9 @@ def estimate_run(
     checkpoint = trained * 12  # weights and AdamW's two moments, 4 bytes each
     again = on_gpu if spec.gradient_checkpointing is None else spec.gradient_checkpointing
     mean = fmean(tokens)
-    # Twice a parameter and token forward, as much for the gradients that pass through, as much
-    # again for those of the weights themselves, and once more forward where layers are computed
-    # again.
+    # FLOPs per parameter and token: 2 for the forward pass, 2 for the gradients of activations, 2
+    # for those of trained weights, and 2 more for a second forward pass with gradient
+    # checkpointing.
     passes = 4 + 2 * (spec.method == "full") + 2 * again
     flops = passes * parameters * mean * spec.batch
     device, rate = (devices.name, _RATES[devices.name] * _SHARE) if devices else _speed(on_gpu)
@@ -355,10 +351,10 @@ def estimate_run(
 
 
 def check_memory(spec: TrainSpec, needed: int, capacity: int, *, shards: int = 1) -> None:
-    """Refuses a training that cannot fit.
+    """Raises UsageError for a training that does not fit the memory.
 
     Args:
-        spec: What is to be trained.
+        spec: The training settings.
         needed: Bytes of a training that is not sharded.
         capacity: Bytes of the device's memory.
         shards: Devices that share weights, gradients and moments (FSDP, DeepSpeed ZeRO 3).
@@ -383,7 +379,7 @@ def check_memory(spec: TrainSpec, needed: int, capacity: int, *, shards: int = 1
 
 
 def _is_sharded(environ: Mapping[str, str]) -> bool:
-    """Whether `accelerate launch` was told to share the weights among devices."""
+    """Whether `accelerate launch` was configured to shard the weights among devices."""
     return any(
         environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true")
         for name in ("FSDP", "DEEPSPEED")
@@ -391,7 +387,7 @@ def _is_sharded(environ: Mapping[str, str]) -> bool:
 
 
 def batches(spec: TrainSpec, processes: int, pictured: bool) -> tuple[int, int]:
-    """Rows at once in a process, and how many times that makes a batch."""
+    """Returns the micro-batch size of a process, and the gradient accumulation steps."""
     if spec.batch % processes:
         raise OptionError(
             f"batch: {spec.batch} rows cannot be shared evenly by {processes} processes", "batch"
@@ -407,7 +403,7 @@ def batches(spec: TrainSpec, processes: int, pictured: bool) -> tuple[int, int]:
 
 
 def _adapter_size(outline: Any, spec: TrainSpec) -> int:
-    """The numbers of an adapter: rank times the inputs and outputs of each layer that gets one."""
+    """Counts an adapter's parameters: rank times the inputs and outputs of each adapted layer."""
     return sum(
         spec.rank * (layer.in_features + layer.out_features)
         for layer in adapted(outline, spec.targets).values()
@@ -424,12 +420,12 @@ def _memory(
     on_gpu: bool,
     again: bool,
 ) -> int:
-    """Bytes at most: weights, gradients and AdamW's moments of what is trained, and what one
-    micro-batch keeps.
+    """Estimates the peak memory in bytes: weights, gradients, AdamW's moments, and the activations
+    of one micro-batch.
     """
     torch = import_module("torch")
     size = 4 if weights_dtype(spec, on_gpu=on_gpu) == torch.float32 else 2
-    # NF4 with its constants, and what stays in 16 bits
+    # NF4 weights with their constants, and layers that stay in 16 bits
     weights = parameters * (0.6 if spec.method == "qlora" else size)
     text = base.config.get_text_config()
     layer = tokens * text.hidden_size * (4 if not on_gpu else 2) // 2
@@ -444,9 +440,7 @@ def _memory(
 
 
 def _speed(on_gpu: bool) -> tuple[str, float | None]:
-    """The device in words, and the FLOP/s to expect of it: on a CPU measured with one product of
-    matrices.
-    """
+    """Returns the device's name and expected FLOP/s, on a CPU measured with a matrix product."""
     torch = import_module("torch")
     if on_gpu:
         name = torch.cuda.get_device_name(0)
@@ -454,7 +448,7 @@ def _speed(on_gpu: bool) -> tuple[str, float | None]:
         return name, None if rate is None else rate * _SHARE
     size, best = 1024, 0.0
     one = torch.ones(size, size)
-    for _ in range(5):  # the quickest: others may want the cores
+    for _ in range(5):  # the fastest of five, since other processes may use the cores
         start = time.perf_counter()
         one @ one
         best = max(best, 2 * size**3 / (time.perf_counter() - start))

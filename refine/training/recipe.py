@@ -15,7 +15,7 @@ from prill.refine.training.spec import Trained, TrainSpec
 from prill.refine.training.trainer import TrainingWatch, make_trainer
 
 _ON_PAGES = "prill.papers.mind2web.training"
-# Where the recipes are that other packages have, looked up when one is first used.
+# The modules of other packages' recipes, imported on first use.
 _RECIPES: Mapping[Trained, str] = {
     "judge": "prill.refine.training.judge:JudgeRecipe",
     "ranker": f"{_ON_PAGES}.ranker:RankerRecipe",
@@ -24,7 +24,7 @@ _RECIPES: Mapping[Trained, str] = {
 
 
 class RecipePlan(Protocol):
-    """All that a training needs to begin."""
+    """The inputs of a training, read and checked."""
 
     @property
     def facts(self) -> Preflight:
@@ -38,7 +38,7 @@ class RecipePlan(Protocol):
 
 
 class Recipe(Protocol):
-    """How one kind of thing is trained. A plan is always one that the recipe made."""
+    """The training procedure for one kind of model. Plans come from the recipe's own `plan`."""
 
     caution: ClassVar[str]
 
@@ -53,7 +53,7 @@ class Recipe(Protocol):
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
     ) -> RecipePlan:
-        """Reads and measures everything. Raises UsageError where the training would fail."""
+        """Reads and measures the data. Raises UsageError if the training would fail."""
         ...
 
     def trainer(
@@ -66,32 +66,32 @@ class Recipe(Protocol):
         on_gpu: bool,
         teacher: Teacher | None,
     ) -> Any:
-        """A trainer of transformers' over the plan, with the model loaded."""
+        """Makes a transformers trainer for the plan, with the model loaded."""
         ...
 
     def figures(self, trainer: Any, plan: Any, say: Say) -> dict[str, Any]:
-        """Figures measured at the end besides losses, by every process."""
+        """Measures figures besides losses after the training; every process runs it."""
         ...
 
     def title(self, spec: TrainSpec) -> str:
-        """The heading of the model card."""
+        """Returns the heading of the model card."""
         ...
 
     def tags(self, spec: TrainSpec) -> str:
-        """The tags of the card."""
+        """Returns the tags of the model card."""
         ...
 
     def learnt_from(self, plan: Any) -> str:
-        """A description of the training data, with what was left out."""
+        """Describes the training data and the rows left out."""
         ...
 
     def table(self, figures: Mapping[str, Any]) -> str:
-        """Further figures as a table of the card; empty without any."""
+        """Formats further figures as a table of the model card; empty without any."""
         ...
 
 
 class RowRecipe:
-    """A policy or a captioner, from rows of prompt and completion, by TRL."""
+    """The recipe for a policy or captioner: rows of prompt and completion, trained by TRL."""
 
     caution: ClassVar[str] = "Rows that a judge let through carry that judge's errors."
 
@@ -106,7 +106,7 @@ class RowRecipe:
         taught: Mapping[str, Any] | None,
         devices: Devices | None,
     ) -> TrainingPlan:
-        """Reads and measures the rows. Raises UsageError where the training would fail."""
+        """Reads and measures the rows. Raises UsageError if the training would fail."""
         refuse_teacher(spec, teacher)
         return plan_training(spec, rows, folder, say, devices)
 
@@ -120,15 +120,15 @@ class RowRecipe:
         on_gpu: bool,
         teacher: Teacher | None,
     ) -> Any:
-        """TRL's trainer over the rows."""
+        """Makes TRL's trainer for the rows."""
         return make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
 
     def figures(self, trainer: Any, plan: TrainingPlan, say: Say) -> dict[str, Any]:
-        """Nothing."""
+        """Returns no figures."""
         return {}
 
     def title(self, spec: TrainSpec) -> str:
-        """What it does."""
+        """Returns the heading of the model card."""
         return (
             "A captioner: screens as text"
             if spec.trains == "captioner"
@@ -136,11 +136,11 @@ class RowRecipe:
         )
 
     def tags(self, spec: TrainSpec) -> str:
-        """The method and the library."""
+        """Returns the method and the library."""
         return "prill, sft, trl" + ", lora" * (spec.method != "full")
 
     def learnt_from(self, plan: TrainingPlan) -> str:
-        """How many rows and pictures."""
+        """Describes the numbers of rows and images."""
         facts = plan.facts
         return (
             f"on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the "
@@ -150,15 +150,15 @@ class RowRecipe:
         )
 
     def table(self, figures: Mapping[str, Any]) -> str:
-        """Nothing."""
+        """Returns no table."""
         return ""
 
 
 def recipe_for(trains: Trained) -> Recipe:
-    """The recipe of a kind.
+    """Returns the recipe for a kind of model.
 
     Args:
-        trains: What is trained.
+        trains: The kind of model.
 
     Returns:
         Its recipe.
@@ -167,7 +167,7 @@ def recipe_for(trains: Trained) -> Recipe:
 
 
 def refuse_teacher(spec: TrainSpec, teacher: Teacher | None) -> None:
-    """Raises UsageError for a policy where none is asked."""
+    """Raises UsageError if a policy is given to a training that does not use one."""
     if teacher is not None:
         raise UsageError(
             f"a {spec.trains} learns without a policy; leave it out", parameters=("policy",)

@@ -1,8 +1,8 @@
 """Training samples: strict reading, split by task, tokens with masked prompts.
 
-A row is what TRL calls prompt and completion: `prompt` and `completion` are messages, `images` the
-pictures for the places in them, relative to the file. `task`, `trajectory` and `step` say where it
-comes from, and are optional.
+Rows have TRL's prompt-completion format: `prompt` and `completion` are messages, and `images` are
+the paths of the images in them, relative to the file. The optional fields `task`, `trajectory` and
+`step` name the source.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class _Row(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One row. Turns have parts, also where the file has plain text; `group` is what the row shares
-    with those of its task.
+    """One row. The content of messages is a list of parts, even if the file has plain text. Rows of
+    one task share `group`.
     """
 
     line: int
@@ -63,13 +63,13 @@ class Sample:
 
     @property
     def answer(self) -> str:
-        """The text to be learnt."""
+        """The text of the completion."""
         return "".join(part["text"] for part in self.completion[0]["content"])
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A row of text as tokens; `labels` are those to be learnt, and -100 elsewhere."""
+    """A text row as tokens; `labels` are the tokens of the answer, and -100 elsewhere."""
 
     input_ids: list[int]
     labels: list[int]
@@ -85,14 +85,14 @@ class Rows:
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """Every picture once, in order."""
+        """The distinct image paths, in order."""
         return tuple(dict.fromkeys(image for sample in self.samples for image in sample.images))
 
 
 def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
-    """The rows of a file. `pictures`: every row must have one.
+    """Reads the rows of a file. `pictures`: every row must have an image.
 
-    Raises UsageError that names the lines which are broken: what is learnt from is not guessed.
+    Raises UsageError that names the invalid lines. No row is repaired or skipped.
     """
     expect_folder_unchanged(path)
     folder, digest = resolve_folder(path), hashlib.sha256()
@@ -120,10 +120,10 @@ def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
 def check_pictures(
     rows: Rows, say: Callable[[int], object] = lambda done: None
 ) -> tuple[dict[str, tuple[int, int]], str]:
-    """Width and height of every picture by its path, and the SHA-256 over the pictures' own. Each
-    is opened and read wholly.
+    """Reads every image completely, and returns width and height by path, and one SHA-256 over the
+    hashes of all images.
 
-    Raises UsageError that names the lines whose pictures cannot be read.
+    Raises UsageError that names the lines whose images cannot be read.
     """
     sizes: dict[str, tuple[int, int]] = {}
     digest, problems = hashlib.sha256(), []
@@ -149,10 +149,10 @@ _G = TypeVar("_G", bound=_Grouped)
 
 
 def split(samples: Sequence[_G], share: float) -> tuple[list[_G], list[_G]]:
-    """Rows to learn from and rows to evaluate on: no task is in both, and other rows do not move a
-    task.
+    """Splits rows into training rows and held-out rows by task. The side of a task does not depend
+    on other rows.
 
-    Raises OptionError where there are too few tasks for that.
+    Raises OptionError if there are too few tasks.
     """
     groups = sorted(
         {sample.group for sample in samples},
@@ -170,8 +170,8 @@ def split(samples: Sequence[_G], share: float) -> tuple[list[_G], list[_G]]:
 
 
 def balanced(samples: Sequence[Sample], seed: int) -> list[Sample]:
-    """The rows, those of rarer verdicts repeated until each verdict has as many; the odd ones are
-    drawn.
+    """Repeats the rows of rarer verdicts until each verdict has equally many rows. The remainder is
+    drawn at random.
     """
     of_verdict: dict[str | None, list[Sample]] = {}
     for sample in samples:
@@ -185,9 +185,7 @@ def balanced(samples: Sequence[Sample], seed: int) -> list[Sample]:
 
 
 def texts(sample: Sample, reader: Any, *, sees: bool) -> tuple[str, str]:
-    """The prompt as the model will be asked it, and what follows up to the end of its turn, both by
-    the chat template.
-    """
+    """Renders the prompt, and the completion up to the end of its turn, by the chat template."""
     prompt, completion = turns(sample, sees=sees)
     asked = reader.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
     whole = reader.apply_chat_template(prompt + completion, tokenize=False)
@@ -200,8 +198,8 @@ def texts(sample: Sample, reader: Any, *, sees: bool) -> tuple[str, str]:
 
 
 def turns(sample: Sample, *, sees: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Prompt and completion in the form that chat templates of models with eyes (parts), or without
-    (plain text), take.
+    """Returns prompt and completion for a chat template: content as parts for vision models, as
+    plain text for others.
     """
     if sees:
         return list(sample.prompt), list(sample.completion)
@@ -213,8 +211,8 @@ def turns(sample: Sample, *, sees: bool) -> tuple[list[dict[str, Any]], list[dic
 
 
 def encode(sample: Sample, reader: Any, *, sees: bool) -> Encoded:
-    """A row without pictures as tokens: the prompt's, and the answer's up to the token that ends
-    the turn.
+    """Tokenizes a row without images: the prompt, and the answer up to the token that ends the
+    turn.
     """
     tokenizer = getattr(reader, "tokenizer", reader)
     asked, said = (
@@ -225,10 +223,11 @@ def encode(sample: Sample, reader: Any, *, sees: bool) -> Encoded:
 
 
 def ended(labels: Sequence[int], tokenizer: Any) -> list[int]:
-    """The labels without what a chat template writes behind the end of a turn, such as a newline:
-    no model has to say it.
+    """Removes from the labels the tokens that a chat template adds after the end of a turn, such as
+    a newline.
 
-    Raises UsageError when there is no such end, for then the model would not learn to stop.
+    Raises UsageError if the template has no end-of-turn token, because the model would not learn to
+    stop.
     """
     special = set(tokenizer.all_special_ids)
     last = next((i for i in reversed(range(len(labels))) if labels[i] in special), None)
@@ -263,7 +262,7 @@ def _sample(number: int, data: bytes, folder: Path) -> Sample:
         part["type"] == "image" for turn in (*prompt, *completion) for part in turn["content"]
     )
     if images and not places and all(isinstance(turn.content, str) for turn in row.prompt):
-        # As TRL does: pictures of rows in plain text stand before the first words of the user.
+        # As in TRL, the images of plain-text rows come before the first text of the user.
         asked = next((turn for turn in prompt if turn["role"] == "user"), prompt[0])
         asked["content"] = [*({"type": "image"} for _ in images), *asked["content"]]
         places = len(images)

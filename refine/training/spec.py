@@ -17,7 +17,7 @@ from prill.config.toml import read_toml
 from prill.errors import UsageError
 
 Trained = Literal["policy", "captioner", "judge", "ranker", "planner"]
-# What a training without a preset starts from.
+# The default presets.
 DEFAULT_PRESETS: dict[Trained, str] = {
     "policy": "qwen3-vl",
     "captioner": "captioner",
@@ -27,10 +27,9 @@ DEFAULT_PRESETS: dict[Trained, str] = {
 }
 # The packages with presets, each in its presets.toml.
 _PRESETS = ("prill.refine.training", "prill.papers.mind2web", "prill.papers.synapse")
-# What learns from recorded pages, with fresh candidates at each pass, and not from rows in a file.
+# Models trained on recorded pages, with new candidates in each epoch, instead of rows in a file.
 OF_PAGES: tuple[Trained, ...] = ("ranker", "planner")
-# What may differ between a training and the one that goes on with it: nothing of this changes the
-# weights.
+# Settings that may change when a training resumes, since they do not affect the weights.
 _HARMLESS = frozenset(
     {
         "checkpoint_every",
@@ -48,11 +47,10 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSpec:
-    """Every setting of a training; each is checked when it is made. `training_spec` makes one from
-    a preset.
+    """The settings of a training, checked on creation. `training_spec` makes them from a preset.
 
-    `batch` is what a step of the optimiser sees, over all processes; how much of it is in memory at
-    once, `micro_batch`, does not change what is learnt.
+    `batch` is the number of rows per optimizer step, over all processes. `micro_batch` only sets
+    how many of them are in memory at once; it does not change the result.
 
     Raises:
         OptionError: A setting is out of bounds or does not fit another one.
@@ -201,10 +199,10 @@ class TrainSpec:
             )
 
     def engine_words(self) -> list[str]:
-        """The further options of the engine, as words.
+        """Splits the further options of the engine as a shell does.
 
         Raises:
-            OptionError: They cannot be split into words.
+            OptionError: The options cannot be split, for example at an unclosed quote.
         """
         try:
             return shlex.split(self.engine_options)
@@ -219,16 +217,16 @@ class TrainSpec:
         return 2 * self.rank if self.alpha is None else self.alpha
 
     def settings(self) -> dict[str, Any]:
-        """All settings, as TOML and JSON would have them."""
+        """Returns all settings as values of TOML and JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def lasting(self) -> dict[str, Any]:
-        """The settings that determine the result; a training resumes only with the same ones."""
+        """Returns the settings that determine the result; resuming requires the same ones."""
         return {name: value for name, value in self.settings().items() if name not in _HARMLESS}
 
 
 class TrainingPreset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A preset: what it is in a phrase, where its figures come from, and the settings."""
+    """A preset: a short description, the source of its figures, and the settings."""
 
     what: str
     source: str
@@ -240,7 +238,7 @@ _Presets = dict[str, TrainingPreset]
 
 @cache
 def presets() -> Mapping[str, TrainingPreset]:
-    """The presets by name."""
+    """Returns the presets by name."""
     files = (resources.files(package) / "presets.toml" for package in _PRESETS)
     return {
         name: preset
@@ -256,10 +254,10 @@ def training_spec(
 
     Args:
         preset: A preset's name, or a TOML file of settings, which may name a `preset` to start
-            from. None: the default for what is trained.
-        trains: What is trained.
+            from. None: the default for the kind of model.
+        trains: The kind of model to train.
         lax: Read numbers and truth values from text, for the command line.
-        **options: Settings that win over those of the preset.
+        **options: Settings that override those of the preset.
 
     Returns:
         The settings.

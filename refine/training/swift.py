@@ -1,9 +1,9 @@
 """Training by ms-swift in its own environment, for models such as CogAgent.
 
-`swift sft` gets the rows in the form that its loader reads, and the settings as its own options.
-What it writes comes back into the folder in the form of every training: the adapter, its record and
-checksums, and checkpoints from which the same call resumes. Options and defaults are those of
-ms-swift 4.6 (docs, Instruction/Command-line-parameters).
+`swift sft` gets the rows in ms-swift's format and the settings as command-line options. The result
+folder has the same layout as for TRL: the adapter, its record and checksums, and checkpoints from
+which the same call resumes. Options and defaults are those of ms-swift 4.6 (docs,
+Instruction/Command-line-parameters).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from prill.refine.training.spec import TrainSpec
 from prill.refine.training.trainer import SCHEDULES, Progress, TrainingWatch
 from prill.refine.training.weights import ATTENTION, EYES, KINDS_OF_TARGETS
 
-# Rows in the words of ms-swift, removed at the end.
+# The rows in ms-swift's format, deleted at the end.
 LEARNT, HELD_OUT = f"{CHECKPOINTS}/learnt.jsonl", f"{CHECKPOINTS}/held-out.jsonl"
 ENGINE_LOG = "swift.log"
 _POLL = 0.2
 _PACKAGES = ("ms-swift", "torch", "transformers", "peft", "trl", "accelerate")
 _NEEDED = "name the python of an environment with ms-swift (docs/how-to/cogagent.md)"
-_MAX_START = 300.0  # seconds in which an interpreter tells its versions
-# What a checkpoint holds besides weights and what is needed to load them.
+_MAX_START = 300.0  # time limit in seconds for an interpreter to report its versions
+# Files of a checkpoint that are not needed to load the weights.
 _OF_TRAINING = re.compile(
     r"(optimizer|scheduler|scaler|training_args|rng_state.*|global_step.*)\.\w+|(trainer_state|args|additional_config|files)\.json|"
     r"latest|README\.md|global_step\d+|zero_to_fp32\.py"
@@ -72,7 +72,7 @@ class SwiftPlan:
 def plan_swift(
     spec: TrainSpec, rows: str | os.PathLike[str], say: Say = lambda *_: None
 ) -> SwiftPlan:
-    """Reads rows and pictures, and looks at the engine. Raises UsageError, OptionError."""
+    """Reads rows and images, and checks the engine. Raises UsageError, OptionError."""
     if spec.trains not in ("policy", "captioner"):
         raise OptionError(
             f"engine: swift trains policies and captioners; a {spec.trains} is trained by trl",
@@ -113,10 +113,11 @@ def plan_swift(
 def fit_swift(
     spec: TrainSpec, plan: SwiftPlan, folder: Path, watch: TrainingWatch
 ) -> dict[str, Any]:
-    """Runs `swift sft` from the last checkpoint on, brings back what it made, and gives the
+    """Runs `swift sft` from the last checkpoint, copies the result into the folder, and returns the
     figures.
 
-    Raises EndpointError with its last lines where it fails, KeyboardInterrupt where it was stopped.
+    Raises EndpointError with the last lines of output if it fails, KeyboardInterrupt if it was
+    stopped.
     """
     started = time.monotonic()
     parts = {LEARNT: plan.learnt, HELD_OUT: plan.held_out}
@@ -133,7 +134,7 @@ def fit_swift(
         _follow(process, folder, plan.steps, watch)
     finally:
         assert process.stdin is not None
-        process.stdin.close()  # the keeper ends all that was started
+        process.stdin.close()  # the wrapper process then ends all child processes
         process.wait()
     made = folder / CHECKPOINTS / f"checkpoint-{plan.steps}"
     if watch.stop.is_set() and last_checkpoint(folder) != made:
@@ -161,7 +162,7 @@ def fit_swift(
 
 
 def swift_rows(samples: tuple[Sample, ...]) -> bytes:
-    """The rows as ms-swift's loader reads them; pictures by their whole paths."""
+    """Converts the rows to ms-swift's format, with absolute image paths."""
     form, lines = Swift(), []
     for sample in samples:
         row = {"prompt": list(sample.prompt), "completion": list(sample.completion)}
@@ -175,7 +176,7 @@ def swift_rows(samples: tuple[Sample, ...]) -> bytes:
 
 
 def swift_options(spec: TrainSpec, plan: SwiftPlan, folder: Path, last: Path | None) -> list[str]:
-    """The settings as words of `swift sft`; those that it decides by itself are left to it."""
+    """Converts the settings to options of `swift sft`, without those that it decides by itself."""
     every = spec.checkpoint_every or max(1, min(500, ceil(plan.steps / 10)))
     model = (
         str(Path(spec.model).expanduser().resolve())
@@ -220,17 +221,19 @@ def swift_options(spec: TrainSpec, plan: SwiftPlan, folder: Path, last: Path | N
         "use_cpu": True if spec.device == "cpu" else None,
         "resume_from_checkpoint": last and last.resolve(),
     }
-    if spec.dtype == "float32":  # else ms-swift trains in 16 bits over weights of 32
+    if (
+        spec.dtype == "float32"
+    ):  # otherwise ms-swift uses 16-bit mixed precision over 32-bit weights
         options |= {"fp16": False, "bf16": False}
     words = spec.engine_words()
     for name, value in reversed(options.items()):
         if value is not None:
             words[:0] = (f"--{name}", str(value).lower() if isinstance(value, bool) else str(value))
-    return words  # those of the user come last, and so before these
+    return words  # the user's options come later and override these
 
 
 def _adapter(spec: TrainSpec) -> dict[str, object]:
-    """Rank, scale and places of the adapter."""
+    """Returns the options for the adapter's rank, scale and target layers."""
     rank = {"lora_rank": spec.rank, "lora_alpha": spec.scale, "lora_dropout": spec.dropout}
     if spec.targets not in KINDS_OF_TARGETS:
         return {**rank, "target_regex": spec.targets}
@@ -260,7 +263,9 @@ def _interpreter(python: str | None) -> str:
 
 
 def _versions(python: str) -> dict[str, str]:
-    """What is installed there. Raises OptionError where ms-swift is not."""
+    """Reads the versions of the packages in that environment. Raises OptionError if ms-swift is
+    not installed.
+    """
     code = (
         "import json\nfrom importlib.metadata import PackageNotFoundError, version\nfound = {}\n"
         f"for name in {_PACKAGES!r}:\n    try:\n        found[name] = version(name)\n"
@@ -285,7 +290,7 @@ def _versions(python: str) -> dict[str, str]:
 
 
 def _processes() -> int:
-    """How many processes `swift` starts, by the variable that it reads."""
+    """Returns the number of processes that `swift` starts, from the variable that it reads."""
     number = os.environ.get("NPROC_PER_NODE", "1")
     if not number.isdecimal() or not int(number):
         raise UsageError(f"$NPROC_PER_NODE is {number!r}; give the number of GPUs")
@@ -293,7 +298,7 @@ def _processes() -> int:
 
 
 def _environment(spec: TrainSpec) -> dict[str, str]:
-    # Names of models mean Hugging Face's hub, as everywhere in prill.
+    # Model names refer to the Hugging Face hub, as elsewhere in prill.
     there = {
         "USE_HF": "1",
         "DO_NOT_TRACK": "1",
@@ -307,7 +312,7 @@ def _environment(spec: TrainSpec) -> dict[str, str]:
 def _follow(
     process: subprocess.Popen[bytes], folder: Path, steps: int, watch: TrainingWatch
 ) -> None:
-    """Tells of each step that is logged, until the process ends or is to stop."""
+    """Reports each logged step until the process ends or `stop` is set."""
     told = 0
     while True:
         ended = process.poll() is not None
@@ -320,9 +325,7 @@ def _follow(
 
 
 def _logged(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
-    """Losses by step, on rows learnt from and on those kept apart; of steps that were done twice,
-    the later.
-    """
+    """Reads the training and held-out losses by step; the later one of a repeated step."""
     learnt: dict[int, float] = {}
     held_out: dict[int, float] = {}
     for record in _records(folder / CHECKPOINTS / "logging.jsonl"):
@@ -341,7 +344,7 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError):  # half written
+        except (ValueError, RecursionError):  # an incomplete line
             continue
         if isinstance(record, dict):
             yield record
@@ -353,9 +356,7 @@ def _last_words(log: Path, start: int) -> str:
 
 
 def _bring_back(checkpoint: Path, folder: Path) -> None:
-    """Puts what is needed to load the adapter, or the model, into the folder; each file takes its
-    place when it is whole.
-    """
+    """Copies the files that load the adapter or model into the folder, each atomically."""
     with failures(folder):
         for path in sorted(checkpoint.iterdir()):
             if path.is_file() and not _OF_TRAINING.fullmatch(path.name):

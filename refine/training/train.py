@@ -1,4 +1,4 @@
-"""`train`: rows in, an adapter or model out, resumable at any point."""
+"""Training of an adapter or model on rows, resumable at any point."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
 from prill.refine.training.trainer import Progress, TrainingWatch, stopping_on_ctrl_c
 
-# where the weights are written, so that none stands under its name before all are whole
+# the weights are written here first and moved once all are complete
 _SAVING = ".saving.part"
 _CARD = "README.md"
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
@@ -54,22 +54,21 @@ def train(
     say: Say = lambda *_: None,
     stop: threading.Event | None = None,
 ) -> Path:
-    """Trains a model, and returns when that is done. The same call resumes from the last
-    checkpoint.
+    """Trains a model. The same call resumes from the last checkpoint.
 
     Ctrl-C in the main thread, or `stop`, ends the training after a step, with a checkpoint.
 
     Args:
-        spec: What is trained, and how.
+        spec: The training settings.
         rows: The training rows, with prompt and completion. A ranker and a planner learn from gold
             trajectories instead.
         output: The folder for checkpoints and the result.
-        resume: Continue what is in the folder. False: rename it to `.bak` and begin again.
-        teacher: For a planner, the policy that will ask it. None: not needed for anything else.
+        resume: Resume a training in the folder. False: rename the folder to `.bak` and start again.
+        teacher: For a planner, the policy that will use it. None: for every other kind of model.
         taught: The description of `teacher`, for the record. None: none.
         progress: Called after each step.
         say: Called with the progress of reading the rows.
-        stop: After it is set, the training ends. None: it runs to its end.
+        stop: Setting this event ends the training. None: it runs to the end.
 
     Returns:
         The folder with the adapter (with method "full", the model) and its card.
@@ -119,7 +118,7 @@ def train(
             on_gpu=on_gpu,
         )
     finally:
-        gc.collect()  # trainers are in circles of references, and the model with them
+        gc.collect()  # trainers are in reference cycles, which also hold the model
     if is_first:
         _finish(
             folder,
@@ -130,7 +129,7 @@ def train(
 
 
 def _finish(folder: Path, card: str, record: Mapping[str, Any]) -> None:
-    """Writes what says that a training has ended, and checksums of what it made."""
+    """Writes the model card, the record of the finished training, and checksums."""
     write_output(folder / _CARD, card.encode())
     write_output(folder / RECORD, _json(record))
     written = sorted(
@@ -150,7 +149,7 @@ def _by_swift(
     *,
     resume: bool,
 ) -> Path:
-    """`train` by ms-swift."""
+    """Runs `train` with the engine ms-swift."""
     plan = plan_swift(spec, rows, say)
     about = {
         "format": f"{FORMAT} 1",
@@ -194,10 +193,10 @@ def check_training(
         output: As for `train`.
         say: Called with the progress of reading the rows.
         teacher: As for `train`.
-        devices: Other devices to plan for. None: those of this machine.
+        devices: The GPUs to plan for. None: those of this machine.
 
     Returns:
-        What `train` would do.
+        The estimates of the training.
 
     Raises:
         UsageError: `train` would raise it, or this training can only be planned for this machine.
@@ -240,9 +239,7 @@ def _fit(
     *,
     on_gpu: bool,
 ) -> dict[str, Any]:
-    """Goes through all steps from the last checkpoint on, writes the adapter, and gives the
-    figures.
-    """
+    """Trains from the last checkpoint to the end, writes the adapter, and returns the figures."""
     started = time.monotonic()
     with stopping_on_ctrl_c(watch.stop), _memory_failures():
         trainer = recipe.trainer(spec, plan, folder, watch, on_gpu=on_gpu, teacher=teacher)
@@ -263,31 +260,31 @@ def _fit(
 
 
 def _save(trainer: Any, folder: Path, numbers: int) -> None:
-    """Writes the weights, at least so many numbers: each file takes its place when all are
-    whole.
+    """Writes the weights, which must hold at least `numbers` parameters. The files are moved into
+    place once all are complete.
     """
     first, saving = trainer.is_world_process_zero(), folder / _SAVING
     if first:
         shutil.rmtree(saving, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
     if trainer.is_fsdp_enabled:
-        # With any other type, transformers' save_model writes nothing at all.
+        # With any other state dict type, transformers' save_model writes nothing.
         trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
     trainer.save_model(str(saving))
     trainer.accelerator.wait_for_everyone()
     if not first:
         return
     expect_weights(saving, numbers, folder)
-    # the card is PEFT's
+    # PEFT's own model card
     for name in sorted(path.name for path in saving.iterdir() if path.name != _CARD):
-        if (saving / name).is_dir():  # of a model in pieces; what an earlier call left there
+        if (saving / name).is_dir():  # a folder of sharded weights that an earlier call left
             shutil.rmtree(folder / name, ignore_errors=True)
         (saving / name).replace(folder / name)
     shutil.rmtree(saving)
 
 
 def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
-    """What makes this training this one, as JSON has it."""
+    """Returns the facts that identify this training, as JSON values."""
     facts = plan.facts
     return {
         "format": f"{FORMAT} 1",
@@ -308,8 +305,8 @@ def _about(spec: TrainSpec, plan: RecipePlan) -> dict[str, Any]:
 
 
 def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
-    """Makes the folder ready to begin or to go on. Raises UsageError where something else is in the
-    way, or is damaged.
+    """Prepares the folder to start or to resume. Raises UsageError if it holds other files or a
+    damaged file.
     """
     if folder.exists() and (
         not folder.is_dir()
@@ -341,12 +338,14 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
 
 
 def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """What differs between two trainings, in words; empty when one may go on with the other."""
+    """Describes the differences between two trainings; empty if one may resume the other."""
     if there.get("data") != about["data"]:
         return (
             "rows or pictures" if "pictures" in about["data"] else "trajectories, or another policy"
         )
-    new = {field.name: field.default for field in fields(TrainSpec)}  # settings that came later
+    new = {
+        field.name: field.default for field in fields(TrainSpec)
+    }  # defaults of settings that older records lack
     of_old, of_new = {**new, **there.get("settings", {})}, about["settings"]
     lasting = TrainSpec(**of_new).lasting()
     differing = [
@@ -358,17 +357,17 @@ def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether anything has this name, be it a link that leads nowhere."""
+    """Whether the path exists, also as a broken symbolic link."""
     return os.path.lexists(path)
 
 
 def _is_part(path: Path) -> bool:
-    """Whether a crash left it, before it was whole."""
+    """Whether the file is incomplete output of a crashed run."""
     return path.name.startswith(".") and path.suffix == ".part"
 
 
 def _figures(trainer: Any, seconds: float) -> dict[str, Any]:
-    """What came out: losses by step, on rows learnt from and on those kept apart."""
+    """Returns the training losses and the held-out losses by step."""
     log = trainer.state.log_history
     losses = [(row["step"], row["loss"]) for row in log if "loss" in row]
     held_out = [(row["step"], row["eval_loss"]) for row in log if "eval_loss" in row]
@@ -387,7 +386,7 @@ def model_card(
     about: Mapping[str, Any],
     figures: Mapping[str, Any],
 ) -> str:
-    """The model card: data, settings and losses."""
+    """Builds the model card: data, settings and losses."""
     facts, adapter = plan.facts, spec.method != "full"
     settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())
     versions = ", ".join(f"{package} {number}" for package, number in about["versions"].items())
@@ -440,7 +439,7 @@ It does what its rows did, mistakes included. {recipe.caution}
 
 
 def _swift_card(spec: TrainSpec, plan: SwiftPlan, figures: Mapping[str, Any]) -> str:
-    """What a person should know of what ms-swift made."""
+    """Builds the model card of a training by ms-swift."""
     adapter = spec.method != "full"
     what = f"An adapter (LoRA, rank {spec.rank}, on {spec.targets})" if adapter else "All weights"
     versions = ", ".join(f"{package} {number}" for package, number in plan.versions.items())
@@ -479,7 +478,7 @@ It does what its rows did, mistakes included. {RowRecipe.caution}
 
 
 def _thinned(losses: list[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:
-    """At most so many of the losses, the first and the last among them."""
+    """Returns at most `most` of the losses, including the first and the last."""
     if len(losses) <= most:
         return losses
     return [losses[round(i * (len(losses) - 1) / (most - 1))] for i in range(most)]
@@ -491,7 +490,7 @@ def _json(value: Any) -> bytes:
 
 @contextmanager
 def _memory_failures() -> Iterator[None]:
-    """Turns memory that does not suffice into an error that says what helps."""
+    """Turns an out-of-memory error into a UsageError with advice."""
     try:
         yield
     except import_module("torch").OutOfMemoryError as error:

@@ -28,13 +28,13 @@ from prill.refine.training.samples import Sample, encode, ended, turns
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, adapter_config, load_model
 
-_IGNORED = -100  # the label of what is not learnt, in torch and TRL
+_IGNORED = -100  # the label that the loss ignores, in torch and TRL
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a training is: steps done of all, and the last loss that was logged."""
+    """The progress of a training: finished and total steps, and the last logged loss."""
 
     step: int
     steps: int
@@ -43,8 +43,8 @@ class Progress:
 
 @dataclass
 class TrainingWatch:
-    """Callbacks of a training at each step. When `stop` is set, it ends after the step with a
-    checkpoint.
+    """The callbacks of a training at each step. When `stop` is set, the training saves a checkpoint
+    after the step and ends.
     """
 
     progress: Callable[[Progress], object] = lambda progress: None
@@ -54,11 +54,11 @@ class TrainingWatch:
 def make_trainer(
     spec: TrainSpec, plan: TrainingPlan, output: Path, watch: TrainingWatch, *, on_gpu: bool
 ) -> Any:
-    """An SFTTrainer over the plan's rows, with the model loaded; its labels are those of
+    """Makes an SFTTrainer for the plan's rows, with the model loaded and the labels of
     `samples.ended`.
     """
     trl, transformers = import_module("trl"), import_module("transformers")
-    transformers.set_seed(spec.seed)  # the adapter's first numbers are drawn from it
+    transformers.set_seed(spec.seed)  # the seed of the adapter's initial weights
     settings = training_arguments(
         spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu
     )
@@ -69,7 +69,7 @@ def make_trainer(
         model=model,
         args=trl.SFTConfig(
             **settings,
-            # longer rows were dropped: TRL's 1,024 would cut the tokens of pictures
+            # too long rows are dropped already; TRL's default of 1,024 would cut image tokens
             max_length=None,
             dataloader_num_workers=spec.workers if plan.has_pictures else 0,
         ),
@@ -90,23 +90,22 @@ def make_trainer(
 
 
 def saving_whole(trainer: Any, keep: int) -> Any:
-    """The class of a trainer whose checkpoints are whole or not there, the newest `keep` of them;
-    it writes no card and has one GPU a process.
+    """Makes a trainer class with atomic checkpoints, of which it keeps the newest `keep`. It writes
+    no model card and uses one GPU per process.
     """
 
     class Trainer(trainer):  # type: ignore[misc]
         def __init__(self, *, args: Any, **rest: Any) -> None:
-            # Without a launcher, transformers gives a batch of this size to each GPU that it sees:
-            # another training.
+            # Without a launcher, transformers gives each visible GPU a batch of this size, which
+            # would change the training.
             args._n_gpu = min(args.n_gpu, 1)
             super().__init__(args=args, **rest)
 
-            # What is written first is there once the checkpoint is whole; without the checkpoint it
-            # is dropped again.
+            # Called before each checkpoint. Its output is removed if the checkpoint fails.
             self.before_checkpoint: Callable[[], object] = lambda: None
 
         def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-            """Ours is written once, at the end."""
+            """Does nothing: prill writes its own card at the end."""
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
             folder = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
@@ -121,11 +120,11 @@ def saving_whole(trainer: Any, keep: int) -> Any:
 
 
 def _scoring_answers(trainer: Any) -> Any:
-    """TRL's class and loss, but the model says nothing of places where every row has words of its
-    prompt, which are not learnt.
+    """Makes a subclass of TRL's trainer that computes logits only at positions where some row has
+    an answer token. The loss is unchanged.
 
-    On a CPU, TRL has every token scored: a third of the work where a small model learns short
-    answers.
+    On a CPU, TRL computes the logits of every token. For a small model with short answers this is a
+    third of the work.
     """
     cross_entropy = import_module("torch.nn.functional").cross_entropy
 
@@ -147,7 +146,7 @@ def _scoring_answers(trainer: Any) -> Any:
             ):
                 return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
             asked = dict(inputs)
-            wanted = asked.pop("labels")[:, 1:]  # of the token before each
+            wanted = asked.pop("labels")[:, 1:]  # labels of the next token
             learnt = wanted != _IGNORED
             places = learnt.any(dim=0).nonzero().flatten()  # where any row has an answer
             logits = model(**asked, use_cache=False, logits_to_keep=places).logits
@@ -157,7 +156,7 @@ def _scoring_answers(trainer: Any) -> Any:
             )
             if num_items_in_batch is None:
                 return loss / learnt.sum()
-            # The count may be that of all processes, whose gradients are averaged.
+            # The count may include all processes, whose gradients are averaged.
             share = self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
             return loss * share / num_items_in_batch
 
@@ -166,8 +165,8 @@ def _scoring_answers(trainer: Any) -> Any:
 
 @contextmanager
 def stopping_on_ctrl_c(stop: threading.Event) -> Iterator[None]:
-    """First Ctrl-C (or TERM): end after this step, with a checkpoint. Second: at once. Only the
-    main thread can be told.
+    """Handles Ctrl-C and TERM: the first ends the training after this step with a checkpoint, the
+    second at once. It works in the main thread only.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -192,7 +191,7 @@ def stopping_on_ctrl_c(stop: threading.Event) -> Iterator[None]:
 def training_arguments(
     spec: TrainSpec, facts: Preflight, output: Path, *, evaluates: bool, on_gpu: bool
 ) -> dict[str, Any]:
-    """The settings in the words of transformers. `evaluates`: there are rows kept apart."""
+    """Converts the settings to transformers' arguments. `evaluates`: there are held-out rows."""
     torch = import_module("torch")
     every = spec.checkpoint_every or max(1, min(500, ceil(facts.steps / 10)))
     again = on_gpu if spec.gradient_checkpointing is None else spec.gradient_checkpointing
@@ -229,12 +228,12 @@ def training_arguments(
 
 
 def _dataset(plan: TrainingPlan, samples: Sequence[Sample]) -> Any:
-    """Text as tokens and labels; with pictures, the places of rows, which the collator opens when
-    they are due.
+    """Returns tokens and labels for text rows; for rows with images, their indices, which the
+    collator resolves on demand.
     """
     make = import_module("datasets").Dataset.from_dict
     if plan.has_pictures:
-        # TRL takes rows for pictured by this column.
+        # TRL recognises rows with images by this column.
         place = {sample.line: index for index, sample in enumerate(plan.rows.samples)}
         return make(
             {"images": [list(s.images) for s in samples], "row": [place[s.line] for s in samples]}
@@ -246,7 +245,7 @@ def _dataset(plan: TrainingPlan, samples: Sequence[Sample]) -> Any:
 
 
 def _collator(plan: TrainingPlan) -> Any:
-    """TRL's collator for rows with pictures, with labels that end where the answer does."""
+    """Makes TRL's collator for rows with images, with labels that end with the answer."""
     torch, trl = import_module("torch"), import_module("trl.trainer.sft_trainer")
     samples, reader = plan.rows.samples, plan.base.reader
 
@@ -276,8 +275,8 @@ def _pictured(sample: Sample) -> dict[str, Any]:
 def watched(
     trainer: Any, output: Path, watch: TrainingWatch, said: Callable[[Any, int], list[bytes]] | None
 ) -> None:
-    """Has a trainer tell of its steps, end when it is told to, and write down at each checkpoint
-    what the model has `said`.
+    """Adds callbacks to a trainer: it reports its steps, ends on `stop`, and writes the answers of
+    `said` at each checkpoint.
     """
     torch, transformers = import_module("torch"), import_module("transformers")
     trainer.remove_callback(transformers.PrinterCallback)  # it prints to standard output
@@ -298,14 +297,14 @@ def watched(
                 control.should_save = control.should_training_stop = True
 
         def _is_to_stop(self) -> bool:
-            """Whether any process was told to: all end after the same step."""
+            """Whether any process is to stop, so that all end after the same step."""
             if trainer.args.world_size == 1:
                 return watch.stop.is_set()
             flag = torch.tensor(float(watch.stop.is_set()), device=trainer.args.device)
             return bool(trainer.accelerator.reduce(flag, "sum").item())
 
     def sample() -> None:
-        # A model in pieces cannot answer in one process alone.
+        # A sharded model cannot generate in one process alone.
         if (
             said
             and trainer.is_world_process_zero()
@@ -320,7 +319,7 @@ def watched(
 
 
 def _answers(model: Any, base: Base, samples: Sequence[Sample], most: int) -> list[str]:
-    """What the model says now, greedily, one row at a time."""
+    """Generates the model's current answers greedily, one row at a time."""
     torch, found, was_training = import_module("torch"), [], model.training
     model.eval()
     try:
@@ -355,7 +354,7 @@ def _answers(model: Any, base: Base, samples: Sequence[Sample], most: int) -> li
 
 
 def _filled(prompt: Sequence[dict[str, Any]], images: Sequence[str]) -> list[dict[str, Any]]:
-    """The messages with the pictures in their places."""
+    """Returns the messages with the images inserted."""
     left = iter(images)
     return [
         {

@@ -1,4 +1,4 @@
-"""The base model of a training: checks, loading, and the adapter's place."""
+"""The base model of a training: checks, loading, and the adapter's target layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prill.models.local.trained import expect_trained
 from prill.models.local.weights import error_cause, library_errors
 from prill.refine.training.spec import TrainSpec
 
-# Parts of a model that look at pictures, and what joins them to the language model.
+# Module names of vision encoders and of their projectors to the language model.
 EYES = r"(.*\.)?(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)(\..*)?"
 KINDS_OF_TARGETS = ("attention", "language", "all")
 ATTENTION = (
@@ -35,8 +35,8 @@ ATTENTION = (
     "out_proj",
     "dense",
 )
-# Models whose code needs an old transformers, by the architecture in their config.json: what they
-# are, and what they need.
+# Models whose code needs an old transformers, by the architecture in config.json: the model's name
+# and the required versions.
 _OF_THEIR_OWN = {
     "CogAgentForCausalLM": ("CogAgent", "transformers below 4.42"),
     "CogVLMForCausalLM": ("CogVLM", "transformers below 4.42"),
@@ -47,10 +47,9 @@ _OF_THEIR_OWN = {
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A model before its weights are loaded: its folder or name, its config and what prepares its
-    input.
+    """A model before its weights are loaded: folder or name, config, and tokenizer or processor.
 
-    `loads` names the class of transformers for what is no chat model.
+    `loads` names the class of transformers for models that are not chat models.
     """
 
     name: str
@@ -66,11 +65,11 @@ class Base:
 
     @property
     def window(self) -> int | None:
-        """Tokens that the model can look at."""
+        """The context window in tokens."""
         return getattr(self.config.get_text_config(), "max_position_embeddings", None)
 
     def family(self) -> Any:
-        """The class of transformers that loads it."""
+        """The class of transformers that loads the model."""
         transformers = importlib.import_module("transformers")
         if self.loads:
             return getattr(transformers, self.loads)
@@ -81,7 +80,7 @@ class Base:
         )
 
     def outline(self, spec: TrainSpec) -> Any:
-        """The model without weights, to count and to name its layers: it takes no memory."""
+        """Builds the model without weights, to count parameters and list layers."""
         torch = importlib.import_module("torch")
         with model_failures(self.name), torch.device("meta"):
             return self.family().from_config(self.config, trust_remote_code=spec.trust_remote_code)
@@ -98,7 +97,7 @@ def need_packages(spec: TrainSpec) -> None:
 
 
 def open_base(spec: TrainSpec) -> Base:
-    """The model's config and tokenizer or processor; weights are not loaded.
+    """Reads the model's config and tokenizer or processor, without the weights.
 
     Raises UsageError for a model that cannot be trained here, EndpointError for one that cannot be
     read.
@@ -122,12 +121,12 @@ def open_base(spec: TrainSpec) -> Base:
 
 
 def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
-    """An image processor's `size` with at most so many pixels a picture.
+    """Limits an image processor's `size` to `max_pixels` pixels per image.
 
-    Qwen's family keeps areas under the names `shortest_edge` and `longest_edge`. Idefics3 and
-    SmolVLM scale each picture until its longer side is `longest_edge`, and have no shortest one:
-    there the side of a square of that area is the limit. The limit never grows: pictures would be
-    larger in training than in play.
+    Qwen models store areas under the names `shortest_edge` and `longest_edge`. Idefics3 and SmolVLM
+    scale each image until its longer side is `longest_edge`, and have no shortest edge; there the
+    limit is the side of a square of that area. The limit never increases, since images would
+    otherwise be larger in training than in use.
     """
     if "shortest_edge" not in size:
         return {"longest_edge": min(size["longest_edge"], math.isqrt(max_pixels))}
@@ -135,10 +134,10 @@ def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
 
 
 def open_page_base(spec: TrainSpec) -> Base:
-    """The config and tokenizer of what is to be a ranker (an encoder) or a planner (an encoder with
-    a decoder, as T5 is).
+    """Reads the config and tokenizer of a ranker (an encoder) or planner (an encoder-decoder such
+    as T5).
 
-    Raises what `open_base` raises.
+    Raises the same errors as `open_base`.
     """
     name, config, reader, _ = _read(spec)
     transformers = importlib.import_module("transformers")
@@ -166,13 +165,13 @@ def open_page_base(spec: TrainSpec) -> Base:
             f"model: {name}: its tokenizer has no token to fill up a batch with", "model"
         )
     if spec.trains == "ranker":
-        # of one label: binary cross-entropy
+        # one label, trained with binary cross-entropy
         config.num_labels, config.problem_type = 1, "multi_label_classification"
     return Base(name, config, reader, False, loads)
 
 
 def _read(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
-    """The model's folder or name, its config, its processor or tokenizer, and whether it sees
+    """Reads the model's folder or name, config, processor or tokenizer, and whether it accepts
     images.
     """
     name = _ready(spec)
@@ -194,10 +193,9 @@ def _read(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
 
 
 def _ready(spec: TrainSpec) -> str:
-    """The folder or name of the model, where all that is needed is there to read it."""
+    """Checks that the model can be read, and returns its folder or name."""
     need_packages(spec)
-    # TRL counts its users over the network unless this is set; huggingface_hub reads it when it is
-    # imported.
+    # This turns off TRL's telemetry; huggingface_hub reads the variable on import.
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     mend_torchvision()
     name = str(folder_of_embedded()) if spec.model == "embedded" else spec.model
@@ -216,7 +214,7 @@ def _ready(spec: TrainSpec) -> str:
 
 
 def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
-    """The model with its weights."""
+    """Loads the model with its weights."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
     settings: dict[str, Any] = {"dtype": weights_dtype(spec, on_gpu=on_gpu)}
     if spec.method == "qlora":
@@ -226,7 +224,7 @@ def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=torch.bfloat16,
         )
-    if base.loads:  # a ranker's head is its own, whatever the encoder had
+    if base.loads:  # a ranker gets a new head, whatever head the encoder had
         settings |= {"config": base.config, "ignore_mismatched_sizes": True}
     with model_failures(base.name):
         return base.family().from_pretrained(
@@ -235,7 +233,7 @@ def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
 
 
 def weights_dtype(spec: TrainSpec, *, on_gpu: bool) -> Any:
-    """Of the weights. All of them, when they are trained, are float32: steps of 1e-5 are lost in
+    """Returns the dtype of the weights. Full training uses float32, since updates of 1e-5 vanish in
     bfloat16.
     """
     torch = importlib.import_module("torch")
@@ -245,8 +243,8 @@ def weights_dtype(spec: TrainSpec, *, on_gpu: bool) -> Any:
 
 
 def adapter_config(model: Any, spec: TrainSpec) -> Any:
-    """PEFT's description of the adapter; None where all weights are trained. Raises OptionError for
-    targets not there.
+    """Returns PEFT's config of the adapter; None if all weights are trained. Raises OptionError for
+    targets that the model lacks.
     """
     if spec.method == "full":
         return None
@@ -272,16 +270,16 @@ def adapter_config(model: Any, spec: TrainSpec) -> Any:
 
 
 def _kind_from_name(name: str) -> str:
-    """The end of a layer's name that it shares with those of other blocks; a number alone would
-    name blocks themselves.
+    """Returns the last part of a layer's name, which other blocks share. A number is joined with
+    the part before it, because a number alone would match whole blocks.
     """
     *before, last = name.split(".")
     return f"{before[-1]}.{last}" if last.isdigit() and before else last
 
 
 def adapted(model: Any, targets: str) -> dict[str, Any]:
-    """The layers that get an adapter, by name; never the head. Raises OptionError when there are
-    none.
+    """Returns the layers that get an adapter, by name, without the head. Raises OptionError if
+    there are none.
     """
     torch = importlib.import_module("torch")
     head = model.get_output_embeddings()
@@ -315,9 +313,7 @@ def _is_target(name: str, targets: str) -> bool:
 
 
 def silence_libraries() -> None:
-    """Turns off the bars and notices of transformers and datasets in this process, for who shows
-    progress of their own.
-    """
+    """Turns off progress bars and notices of transformers and datasets in this process."""
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
@@ -325,7 +321,7 @@ def silence_libraries() -> None:
 
 @contextmanager
 def model_failures(name: str) -> Iterator[None]:
-    """Turns what transformers raises over a model into one error that names it."""
+    """Turns transformers' errors about a model into one EndpointError that names the model."""
     try:
         yield
     except MissingExtraError:
@@ -335,7 +331,7 @@ def model_failures(name: str) -> Iterator[None]:
 
 
 def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:
-    """Says at once what would fail in the middle of loading."""
+    """Raises an error before loading for models that this transformers version cannot load."""
     transformers = importlib.import_module("transformers")
     for architecture in raw.get("architectures") or ():
         if architecture in _OF_THEIR_OWN:

@@ -1,7 +1,6 @@
 """Monitors a reward in use, in a background thread.
 
-Nothing that goes wrong here reaches a reward: whoever asked for one has it already, and failures
-are counted.
+Failures of the monitor never affect a reward. They are counted and reported.
 """
 
 from __future__ import annotations
@@ -40,22 +39,22 @@ from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
 from prill.types import Opinion, Trajectory, Usage, Verdict
 
 _log = logging.getLogger("prill.rewards.watch")
-_MAX_WAITING = 1024  # verdicts that are not noted yet; each holds its trajectory
-_AT_EXIT = 10.0  # seconds that what was seen may take to be noted when the process ends
+_MAX_WAITING = 1024  # verdicts in the queue; each holds its trajectory
+_AT_EXIT = 10.0  # seconds for recording the queued verdicts when the process ends
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    trajectory: Trajectory | None  # None: a line that was none
+    trajectory: Trajectory | None  # None: a broken line
     verdict: Verdict
 
 
 class Watch:
-    """Watches the verdicts of a judge while they are used as rewards.
+    """A monitor of a judge's verdicts while they are used as rewards.
 
-    Canaries are judged one after another, next to the rewards and never two rounds at once; no kept
-    reply answers them. A watch can be pickled; the copy begins with the file of observations, if no
-    other process writes it.
+    Canaries are judged one after another, alongside the rewards, one round at a time, and without
+    cached replies. A watch can be pickled; the copy starts from the file of observations, if no
+    other process writes to it.
 
     Args:
         judge: The judge, for canaries.
@@ -83,8 +82,7 @@ class Watch:
 
     def _begin_again(self) -> None:
         self._owner = os.getpid()
-        # The first is held for a moment only, as rewards wait for it; the second while files are
-        # read and written.
+        # `_gate` is held briefly, since rewards wait for it; `_lock` is held during file access.
         self._gate, self._lock = threading.Lock(), threading.RLock()
         self._tally = WatchTally(self.spec, self._scores)
         self._log: WatchLog | None = None
@@ -101,14 +99,14 @@ class Watch:
 
     @property
     def spent(self) -> Usage:
-        """The cost of canaries and of the second judge in this process."""
+        """The usage of canaries and of the second judge in this process."""
         return self._spent
 
     def open(self) -> None:
-        """Reads the file of observations and claims it; otherwise the first verdict does.
+        """Reads the file of observations and locks it; without this call, the first verdict does.
 
         Raises:
-            UsageError: It holds something else, or another process writes it.
+            UsageError: The file has other content, or another process writes to it.
         """
         with self._lock:
             if self._opened or self.spec.observations is None:
@@ -138,7 +136,7 @@ class Watch:
             try:
                 self._running().loop.call_soon_threadsafe(self._queue.put_nowait, seen)
                 self._waiting += 1
-            except RuntimeError:  # no more threads, or the interpreter ends
+            except RuntimeError:  # no more threads, or the interpreter is shutting down
                 self._lost += 1
 
     def report(self) -> WatchReport:
@@ -159,10 +157,10 @@ class Watch:
         self._wait(self._settled(with_round=True), timeout)
 
     def close(self) -> None:
-        """Notes what was seen, gives up the round of canaries under way, and closes the file; safe
-        to call twice.
+        """Records the queued verdicts, cancels the current round of canaries, and closes the file;
+        safe to call twice.
 
-        It blocks, for ten seconds at most. The process's end does the same.
+        It blocks for ten seconds at most. It also runs when the process ends.
         """
         self._wait(self._settled(with_round=False), _AT_EXIT)
         atexit.unregister(self.close)
@@ -176,10 +174,10 @@ class Watch:
             self._log, self._opened = None, False
 
     def _running(self) -> LoopThread:
-        """The thread with its loop, begun where there is none; called within the gate."""
+        """Returns the thread with its loop, and starts it if needed; call it with the gate held."""
         if self._thread is None:
             thread = LoopThread("prill-watch")
-            atexit.register(self.close)  # later than the loop's own end, so it comes before
+            atexit.register(self.close)  # runs before the loop's own handler
             self._queue = asyncio.Queue()
             self._waiting, self._begun = 0, False
             self._working = asyncio.run_coroutine_threadsafe(self._work(), thread.loop)
@@ -207,7 +205,7 @@ class Watch:
         await asyncio.wait(
             [joined, asyncio.wrap_future(self._working)], return_when=asyncio.FIRST_COMPLETED
         )
-        joined.cancel()  # a watch that has ended notes nothing more
+        joined.cancel()  # the queue never empties if the worker has ended
         if self._round is not None:
             if not with_round:
                 self._round.cancel()
@@ -301,9 +299,7 @@ class Watch:
 
 
 async def _ask(judge: Evaluator, trajectory: Trajectory, name: str) -> Opinion:
-    """What a judge says; one that breaks says nothing, which is counted like an endpoint that is
-    gone.
-    """
+    """Returns a judge's opinion. If the judge raises, the opinion is unscored with `transport`."""
 
     async def judged() -> Verdict:
         return await judge(trajectory)
@@ -326,7 +322,7 @@ async def _ask(judge: Evaluator, trajectory: Trajectory, name: str) -> Opinion:
 
 
 def _canaries(spec: WatchSpec) -> Sequence[tuple[Trajectory, bool]]:
-    """Each canary with its label; those whose label is undecided are left out."""
+    """Reads each canary with its label, without those whose label is undecided."""
     if spec.canaries is None or spec.canary_labels is None:
         return ()
     try:
@@ -359,9 +355,7 @@ def _student(student: str | Mapping[str, Any] | Evaluator | None) -> Evaluator |
 
 
 def read_scores(path: str | Path | None) -> Sequence[float]:
-    """The scores that drift is measured from. Raises UsageError for a file without enough of
-    them.
-    """
+    """Reads the reference scores for drift. Raises UsageError for a file with too few of them."""
     if path is None:
         return ()
 
@@ -385,7 +379,5 @@ def _now() -> str:
 
 
 def make_watch(judge: Evaluator, spec: WatchSpec | Mapping[str, Any] | None) -> Watch | None:
-    """The watch of a judge by its settings, which may be a table. Raises OptionError and
-    UsageError.
-    """
+    """Makes a judge's monitor from settings or a table. Raises OptionError and UsageError."""
     return None if spec is None else Watch(judge, WatchSpec.read(spec, "watch"))

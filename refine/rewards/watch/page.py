@@ -25,7 +25,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 380, 150, 40, 34
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Shares after so many verdicts; `level` is where they began."""
+    """A line of a plot: shares by number of verdicts; `level` is the initial share."""
 
     name: str
     points: Sequence[tuple[int, float]]
@@ -34,7 +34,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class SignRow:
-    """How one sign stands, in words."""
+    """The state of one signal, in words."""
 
     title: str
     state: State
@@ -43,7 +43,7 @@ class SignRow:
 
 @dataclass(frozen=True, slots=True)
 class WatchSection:
-    """What a page shows of one watch; its look is in `section.html`."""
+    """The content of one monitor's section; the HTML template is `section.html`."""
 
     report: WatchReport
     signs: Sequence[SignRow]
@@ -51,7 +51,7 @@ class WatchSection:
 
 
 def watch_page(reports: Sequence[tuple[str, WatchReport]]) -> str:
-    """The page of some logs, each under its name."""
+    """Renders a page for several logs, each under its name."""
     return render_page(
         "refine/rewards/watch/page.html",
         styles=(PAGE_CSS,),
@@ -63,13 +63,13 @@ def watch_page(reports: Sequence[tuple[str, WatchReport]]) -> str:
 
 
 def headline(reports: Sequence[tuple[str, WatchReport]]) -> str:
-    """How many alarms there are, in words."""
+    """Returns the number of alarms, in words."""
     alarms = sum(len(report.alarms) for _, report in reports)
     return "no alarm" if not alarms else "1 alarm" if alarms == 1 else f"{alarms} alarms"
 
 
 def watch_section(report: WatchReport) -> WatchSection:
-    """The signs and the plots of a watch."""
+    """Builds the signals and the plots of a monitor."""
     return WatchSection(report, [_sign_row(report, name) for name in _TITLES], _plots(report))
 
 
@@ -132,8 +132,8 @@ def _plots(report: WatchReport) -> list[Markup]:
 def _plot(
     report: WatchReport, title: str, lines: Sequence[_Line], *names: SignName, marks: bool = False
 ) -> Markup | None:
-    """Shares from 0 to 1 over verdicts, with a band where one of these signs was an alarm or a
-    notice.
+    """Draws shares from 0 to 1 over verdicts, with a band where one of these signals was an alarm
+    or a notice.
     """
     lines = [line for line in lines if line.points]
     if not lines:

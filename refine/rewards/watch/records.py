@@ -22,15 +22,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRecord:
-    """One observation: a verdict that was given as a reward, or one on a canary. Reasons are left
-    out: they quote pages.
+    """One observation: a verdict used as a reward, or a verdict on a canary. Reasons are left out,
+    since they quote pages.
 
     Args:
-        kind: Which of the two.
-        at: When, in UTC, where it is known.
+        kind: The kind of verdict.
+        at: The time in UTC, if known.
         id: The trajectory's id.
-        verdict: What the judge said.
-        student: What the second judge said of it. None: there is none, or it had no time.
+        verdict: The judge's opinion.
+        student: The second judge's opinion. None: there is none.
         label: The canary's label.
         round: The round of canaries, from 1; 0 for other verdicts.
     """
@@ -45,13 +45,13 @@ class WatchRecord:
 
 
 def get_name(info: EvaluatorInfo) -> str:
-    """Who judged, in a word or two, and a code that tells two settings of a judge apart."""
+    """Returns a short name of a judge, with a hash that distinguishes its settings."""
     code = hashlib.sha256(msgspec.json.encode(info, order="deterministic")).hexdigest()[:8]
     return " ".join(part for part in (info.name, info.model, code) if part)
 
 
 def to_opinion(verdict: Verdict, judge: str) -> Opinion:
-    """A verdict without its words."""
+    """Converts a verdict to an opinion, without its reason."""
     return Opinion(
         judge=judge,
         success=verdict.success,
@@ -62,8 +62,8 @@ def to_opinion(verdict: Verdict, judge: str) -> Opinion:
 
 
 class WatchLog(AppendLog[WatchRecord]):
-    """The file while it is written. What was noted before is told to `known`, in order; `broken`
-    lines stay as they are.
+    """The file of observations, open for appending. `known` is called with each earlier record, in
+    order; `broken` lines stay unchanged.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ def read_watch(
         The observations.
 
     Raises:
-        UsageError: The file holds something else.
+        UsageError: The file has other content.
     """
     return _read(path, WatchRecord, "observations", broken)
 
@@ -114,8 +114,8 @@ def read_watch(
 def of_verdicts(
     path: str | os.PathLike[str], students: Mapping[str, Opinion], broken: Callable[[str], object]
 ) -> Iterator[WatchRecord]:
-    """The lines of a verdict file as observations, in the order of the file; `students` has the
-    second judge's by id.
+    """Converts the lines of a verdict file to observations, in order; `students` has the second
+    judge's verdicts by id.
     """
     for verdict in whole_verdicts(path, broken):
         said = to_opinion(verdict, get_name(verdict.evaluator))
@@ -127,8 +127,8 @@ def of_verdicts(
 def whole_verdicts(
     path: str | os.PathLike[str], broken: Callable[[str], object]
 ) -> Iterator[Verdict]:
-    """The verdicts of a file; `broken` is told of lines that are none. Raises UsageError for a file
-    of something else.
+    """Reads the verdicts of a file; `broken` is called for each invalid line. Raises UsageError for
+    a file with other content.
     """
     return _read(path, Verdict, "verdicts", broken)
 

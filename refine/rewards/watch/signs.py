@@ -1,7 +1,7 @@
 """Signals of over-optimisation: changed canaries, drifting scores, diverging judges.
 
-The first verdicts are compared with the latest. Everything is counted as it comes, and memory does
-not grow with the run.
+The first verdicts are compared with the latest. Verdicts are counted incrementally, in constant
+memory.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from prill.types import Opinion, Usage
 
 SignName = Literal["canaries", "unscored", "drift", "disagreement", "hacking"]
 State = Literal["alarm", "notice", "quiet", "unknown"]
-# The usual level, for each of the two directions that make a gap suspicious; the gap itself is
-# tested much more strictly.
+# The usual significance level, for each of the two directions that widen the gap; the gap itself is
+# tested at a much stricter level.
 _DIRECTION = 0.05
-_CHECKS = 8  # in the time of a window
-_MAX_POINTS = 400  # of the course that is kept for plots
+_CHECKS = 8  # evaluations of the signals per window
+_MAX_POINTS = 400  # points kept for plots
 _NO_USAGE = Usage()
-# What the numbers of signs are; metrics have these names.
+# Descriptions of the signals' numbers, by metric name.
 FIGURES = {
     "canary_agreement": "Share of the canaries whose latest verdict is their label",
     "canaries_turned_wrong": "Canaries that were judged right at first, and now are not",
@@ -48,12 +48,11 @@ FIGURES = {
 
 
 def kolmogorov_smirnov(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """The largest difference between the two shares of values up to any point, and the probability
-    of one as large by chance.
+    """Returns the two-sample Kolmogorov-Smirnov distance and its p-value.
 
-    The probability is Kolmogorov's limit with Stephens' correction for few values (Press et al.,
-    Numerical Recipes, 3rd ed., 14.3.3). Where values are tied, as those of judges that say 0 or 1,
-    it is too large: alarms come late, not falsely.
+    The p-value is Kolmogorov's limit with Stephens' correction for few values (Press et al.,
+    Numerical Recipes, 3rd ed., 14.3.3). With ties, such as scores of 0 and 1 only, it is too large:
+    alarms are late, but not false.
     """
     one, other = sorted(first), sorted(second)
     points = {*one, *other}
@@ -62,15 +61,15 @@ def kolmogorov_smirnov(first: Sequence[float], second: Sequence[float]) -> tuple
     )
     root = math.sqrt(len(one) * len(other) / (len(one) + len(other)))
     scaled = (root + 0.12 + 0.11 / root) * largest
-    if scaled < 0.2:  # the series below hardly converges, and is 1 to 12 digits
+    if scaled < 0.2:  # the series below converges slowly; its value is 1 to 12 digits
         return largest, 1.0
     terms = (2 * (-1) ** (j - 1) * math.exp(-2 * (j * scaled) ** 2) for j in range(1, 101))
     return largest, min(1.0, max(0.0, math.fsum(terms)))
 
 
 def share_rose(before: tuple[int, int], now: tuple[int, int]) -> float:
-    """The probability that a share (so many of so many) is found so much larger by chance: the
-    pooled test of two.
+    """Returns the one-sided p-value of the pooled two-proportion test; each pair is a count and a
+    total.
     """
     (hits, total), (hits_now, total_now) = before, now
     pooled = (hits + hits_now) / (total + total_now)
@@ -79,30 +78,27 @@ def share_rose(before: tuple[int, int], now: tuple[int, int]) -> float:
 
 
 def mean_rose(before: Sequence[float], now: Sequence[float]) -> float:
-    """The probability that a mean is found so much larger by chance: Welch's test, with the normal
-    distribution for t.
-    """
+    """Returns the one-sided p-value of Welch's test, with the normal distribution instead of t."""
     spread = math.sqrt(_variance(before) / len(before) + _variance(now) / len(now))
     return _upper_tail(fmean(now) - fmean(before), spread)
 
 
 def _variance(values: Sequence[float]) -> float:
-    mean = fmean(values)  # `statistics.variance` is exact, and a hundred times slower
+    mean = fmean(values)  # `statistics.variance` is exact, but a hundred times slower
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def _upper_tail(difference: float, spread: float) -> float:
-    if spread < 1e-12:  # nothing but rounding
+    if spread < 1e-12:  # rounding error only
         return 0.0 if difference > 1e-9 else 1.0
     return 0.5 * math.erfc(difference / spread / math.sqrt(2))
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """How one thing stands: in a state, in a sentence, and in numbers with the names that metrics
-    give them.
+    """One signal: its state, a sentence, and its numbers by metric name.
 
-    `since`: the number of the verdict at which it was first found in this state, without a break.
+    `since`: the number of the verdict since which the signal has been in this state.
     """
 
     name: SignName
@@ -114,7 +110,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class ChangedCanary:
-    """A canary whose verdict is another one than at first."""
+    """A canary whose verdict differs from the first one."""
 
     id: str
     label: bool
@@ -134,7 +130,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class SeriesPoint:
-    """The figures of all signs after so many verdicts, and the states that they were in."""
+    """The figures and states of all signals after a number of verdicts."""
 
     after: int
     figures: Mapping[str, float]
@@ -148,15 +144,15 @@ class WatchReport:
     Args:
         judge: The judge's name.
         student: The second judge's name.
-        verdicts: How many verdicts were seen.
-        unscored: How many of them were unscored.
-        signs: What is compared, and what is an alarm.
+        verdicts: The number of recorded verdicts.
+        unscored: The number of unscored ones among them.
+        signs: The signals with their states.
         turned: The canaries whose verdict changed.
         rounds: The rounds of canaries.
-        course: How the figures developed, for plots.
-        usage: What canaries and the second judge cost.
-        lost: How many verdicts could not be recorded.
-        trouble: Why the file is not written. Empty: it is.
+        course: The history of the figures, for plots.
+        usage: The usage of canaries and of the second judge.
+        lost: The number of verdicts that could not be recorded.
+        trouble: Why the file is not written. Empty: it is written.
     """
 
     judge: str = ""
@@ -173,7 +169,7 @@ class WatchReport:
 
     @property
     def alarms(self) -> tuple[Sign, ...]:
-        """The signs that are alarms now."""
+        """The signals in the state of alarm."""
         return tuple(sign for sign in self.signs if sign.state == "alarm")
 
 
@@ -186,8 +182,8 @@ class _Canary:
 
 
 class WatchTally:
-    """Counts observations; `report` says where things stand. `scores` are those that drift is
-    measured from, where they do not come from the first verdicts.
+    """A counter of observations; `report` returns the state. `scores` are the reference scores for
+    drift, if they do not come from the first verdicts.
     """
 
     def __init__(self, spec: WatchLimits, scores: Sequence[float] = ()) -> None:
@@ -197,7 +193,7 @@ class WatchTally:
         self._own_reference = not scores
         self._latest: deque[float] = deque(maxlen=size)
         self._unscored: deque[bool] = deque(maxlen=size)
-        # Of both judges on the same trajectories: scores, and whether the verdicts differ.
+        # Scores of both judges on the same trajectories, and whether the verdicts differ.
         self._first_pairs: list[tuple[float, float, bool]] = []
         self._pairs: deque[tuple[float, float, bool]] = deque(maxlen=size)
         self._canaries: dict[str, _Canary] = {}
@@ -207,7 +203,7 @@ class WatchTally:
         self._usage = Usage()
         self._signs: tuple[Sign, ...] = ()
         self._course: list[SeriesPoint] = []
-        self._every = 1  # of the points, kept
+        self._every = 1  # keep every n-th point
 
     @property
     def round(self) -> int:
@@ -215,7 +211,7 @@ class WatchTally:
         return max(self._rounds, default=0)
 
     def add(self, record: WatchRecord) -> bool:
-        """Counts an observation; True when the signs were looked at again."""
+        """Counts an observation; returns True if the signals were evaluated again."""
         self._judge = record.verdict.judge
         if record.student is not None:
             self._student = record.student.judge
@@ -234,7 +230,7 @@ class WatchTally:
         return True
 
     def report(self) -> WatchReport:
-        """Where things stand with everything that was added."""
+        """Returns the state after all added observations."""
         self._look()
         turned = (
             ChangedCanary(id, one.label, one.at_first, one.now)

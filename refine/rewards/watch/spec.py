@@ -13,16 +13,15 @@ from prill.config.values import Config
 from prill.errors import UsageError
 from prill.protocols import Evaluator
 
-FEWEST = 30  # scores on each side of a comparison: the tests go by the normal distribution
+FEWEST = 30  # scores on each side of a comparison, since the tests use the normal distribution
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchLimits(Config):
     """Windows and thresholds of the alarms.
 
-    Comparisons are between the first `window` verdicts and the latest `window` of those after them.
-    They are made again and again, so `chance` is far below the usual 0.05: it is how often one of
-    them may be an alarm without any reason.
+    The first `window` verdicts are compared with the latest `window` of those after them. The tests
+    are repeated many times, so their significance level `chance` is far below the usual 0.05.
 
     Raises:
         UsageError: There are canaries without a label file, or a label file without canaries.
@@ -81,7 +80,7 @@ class WatchSpec(WatchLimits):
     ] = None
 
     def check(self) -> None:
-        """Refuses settings that do not go together."""
+        """Checks settings that depend on each other."""
         if (self.canaries is None) != (self.canary_labels is None):
             raise UsageError(
                 "canaries and canary_labels: give both, trajectories and what is known of them",
