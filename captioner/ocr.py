@@ -125,7 +125,7 @@ class OCRCaptioner:
 
 @cache
 def engine_version(engine: EngineName) -> str:
-    """Returns the installed version of an engine. Raises MissingExtraError if it is not installed."""
+    """Returns the installed version of an engine; raises MissingExtraError if there is none."""
     try:
         return metadata.version(engine)
     except metadata.PackageNotFoundError:

@@ -64,9 +64,9 @@ class TrainingSpec(Config):
     language: Annotated[
         Literal["english", "any"], Meta(description="pages in other languages are left out")
     ] = "english"
-    # Number of differing bits, of 256. Pairs of 484 recorded screenshots of web tasks (117,000
-    # pairs) were sampled and inspected: up to 12 bits they show the same page with other text in a
-    # field or another colour; different pages start at 14.
+    # Number of differing bits, of 256. Among 117,000 pairs of 484 recorded screenshots of web
+    # tasks, the pairs inspected by eye with up to 12 differing bits show the same page with other
+    # text in a field or another colour. Different pages start at 14.
     near: Annotated[
         int,
         Meta(

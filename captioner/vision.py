@@ -111,7 +111,7 @@ class VLMCaptioner:
 
     @property
     def name(self) -> str:
-        """The model, the preset, the OCR engine, and a hash of everything that affects a caption."""
+        """The model, the preset, the OCR engine, and a hash of all that affects a caption."""
         pixels = self.model.max_pixels if isinstance(self.model, _Scales) else None
         reader = self._reader.name if self._reader else None
         settings = f"{VERSION} {self._drawn.name} {self.max_tokens} {pixels} {reader}"
