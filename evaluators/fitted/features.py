@@ -93,7 +93,8 @@ CUES = (
 ANSWER_CUES = tuple(
     f"answer/{n}" for n in ("goal words", "doubts", "words seen in the latest states")
 )
-# Features of the narrow set that only the task and the environment determine.
+# The narrow set: features that only the task and the environment determine, and those that can only
+# lower the score.
 BEYOND_THE_AGENT = (
     *(f"ending/by the environment{n}" for n in ("", ", a question")),
     *(f"goal/{n}" for n in ("question", "log characters", "numbers", "quotes", "words")),

@@ -195,9 +195,7 @@ def find_overlap(verdicts: Iterable[Verdict]) -> Overlap | None:
 def overlap_with(
     fitted_to: FittedRuns | None, trajectories: Iterable[Trajectory]
 ) -> Overlap | None:
-    """Returns the counts over these runs for a fit to other runs, such as a threshold; None without
-    runs.
-    """
+    """Returns the counts of these runs by their relation to `fitted_to`; None if there are no runs."""
     counts = Counter[str](
         "unknown" if fitted_to is None else fitted_to.relation(run) for run in trajectories
     )
