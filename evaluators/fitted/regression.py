@@ -53,7 +53,7 @@ class FitExample:
 
 @dataclass(frozen=True)
 class FittedRegression:
-    """The fitted weights and the guard, with the logits of the rows of their feature table."""
+    """The fitted weights and guard, and their probabilities for rows of the feature table."""
 
     table: FeatureTable
     strength: float

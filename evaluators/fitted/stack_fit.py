@@ -196,8 +196,7 @@ def fit_stages(
     *,
     seed: int = 0,
 ) -> tuple[tuple[StackedSource, ...], tuple[Stage, ...]]:
-    """Fits the regressions, and returns the judges in call order and the regressions, without a
-    card.
+    """Returns the judges in call order and the fitted regressions, without a card.
 
     Args:
         student: The out-of-fold score of the student for each run.

@@ -424,9 +424,7 @@ def make_label(data: bytes) -> str:
 
 
 def _themes(features: list[str], offsets: list[float]) -> list[tuple[str, int, int, float]]:
-    """Returns the themes of adjacent features: name, first and last position, and mean
-    contribution.
-    """
+    """Returns the themes of adjacent features: description, start, end and mean contribution."""
     themes, first = [], 0
     for theme, group in groupby(features, key=lambda name: name.partition("/")[0]):
         last = first + len(list(group))
