@@ -517,7 +517,7 @@ class FrameJudge(ModelJudge, Generic[C]):
 
     @abstractmethod
     async def _criteria(self, trajectory: Trajectory) -> C:
-        """What the goal asks for."""
+        """Returns the criteria of the goal."""
 
     @abstractmethod
     def _planned_criteria(self, trajectory: Trajectory) -> tuple[C, list[tuple[Message, ...]]]:

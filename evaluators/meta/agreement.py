@@ -215,7 +215,7 @@ class Agreement(Tabular):
         return next((figure for figure in self.scores if figure.name == "calibration error"), None)
 
     def table(self) -> Table:
-        """Returns one row per figure: name, value, 95 % interval and its method; null if undefined."""
+        """Returns a row for each figure: name, value, 95 % interval and method; null if undefined."""
         return figure_table((*self.figures, *self.scores))
 
     def __str__(self) -> str:
@@ -249,7 +249,7 @@ _COLUMNS: dict[str, type] = {
 
 
 def figure_table(figures: Iterable[Figure]) -> Table:
-    """Returns one row per figure: name, value, 95 % interval and its method; null if undefined."""
+    """Returns a row for each figure: name, value, 95 % interval and method; null if undefined."""
     rows = tuple(
         (f.name, None if f.undefined else f.value, f.low, f.high, f.interval) for f in figures
     )
@@ -273,7 +273,7 @@ def of_whom(result: Agreement, *, annotated: bool = False) -> Iterator[str]:
 
 
 def figure_rows(result: Agreement) -> Iterator[str]:
-    """A line a figure."""
+    """Yields a line for each figure."""
     yield from map(figure_row, result.figures)
     constant = "always success" if result.majority_answer else "always failure"
     yield f"{constant + ' (no judge)':<29}{result.majority:>7.3f}"
