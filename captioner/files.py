@@ -93,7 +93,7 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
             if not line.complete:
                 break
             raise InputError(
-                f"{path}:{line.number}: no caption: {line_fault(line.data, error, Caption)}"
+                f"{path}:{line.number}: not a caption: {line_fault(line.data, error, Caption)}"
             ) from None
         empty = False
         yield caption

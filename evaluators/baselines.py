@@ -109,7 +109,7 @@ class LabelOracle(_WithoutModel):
         self.info = EvaluatorInfo("oracle", "1", params={"source": source, "labels": labels_hash})
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the label as a verdict; unscored with `no_evidence` if there is no decided label."""
+        """Returns the label as a verdict; unscored (`no_evidence`) if there is no decided label."""
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:

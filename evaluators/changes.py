@@ -103,7 +103,7 @@ def _same(before: str, after: str, platform: Platform) -> bool:
 def _compare(
     before: str, after: str
 ) -> tuple[tuple[Image.Image, Image.Image], list[tuple[Box, Mask]]] | None:
-    """Returns both pictures, and each region with its changed pixels; None as in `changed_regions`."""
+    """Returns both pictures and each region with its pixels; None as in `changed_regions`."""
     size = image_size(before)
     if size != image_size(after) or size[0] * size[1] > _MAX_PIXELS:
         return None
@@ -182,7 +182,7 @@ def _scale(size: Sequence[int]) -> float:
 
 
 def _is_clock(box: Box, size: tuple[int, int], platform: Platform) -> bool:
-    """Returns whether a region is narrow and inside the bar in which the platform shows its clock."""
+    """Returns whether a region is narrow and inside the bar with the platform's clock."""
     top, bottom = _BARS.get(platform, (0.0, 0.0))
     width, height = size
     inside = box[3] <= top * height or box[1] >= (1 - bottom) * height

@@ -319,7 +319,7 @@ def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
 
 
 def not_all(shown: int, frames: int) -> str:
-    """Returns a note for the verdict's reason if not all frames were shown, else an empty string."""
+    """Returns a note for the verdict's reason if not all frames were shown, else ""."""
     return (
         f" [{shown} of {frames} frames were shown: the request had no room for more]"
         if shown < frames

@@ -128,7 +128,7 @@ async def captions(states: Sequence[Observation], captioner: Captioner) -> list[
 
 
 def planned_captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
-    """Returns the recorded captions for a plan, with a text of typical length for each missing one."""
+    """Returns recorded captions for a plan, with a text of typical length for each missing one."""
     if isinstance(captioner, RecordedCaptioner):
         return [captioner.recorded(state) for state in states]
     return [f"{i} ".ljust(_CAPTION_CHARS, "x") for i, _ in enumerate(states)]

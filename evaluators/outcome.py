@@ -415,7 +415,7 @@ class CaptionJudge(OutcomeJudge):
     def _shown(
         self, trajectory: Trajectory, texts: Mapping[int, str | None]
     ) -> list[tuple[State, str]]:
-        """Returns the last `frames` states with a text; empty if none of them can show the outcome."""
+        """Returns the last `frames` states with a text; empty if none can show the outcome."""
         if not any(texts.get(i) for i in endings(trajectory)):
             return []
         every = states(trajectory)

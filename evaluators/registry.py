@@ -681,7 +681,7 @@ def _recorded(path: str) -> RecordedVerdicts:
 
 
 def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the judges that a stacked judge's file describes, without those with given verdicts."""
+    """Returns the judges in a stacked judge's file, without those with given verdicts."""
     if not isinstance(path := table.get("model"), str):
         return []  # the errors are reported when options are read
     known = {comparable(_recorded(one).info) for one in _paths(table.get("verdicts"))}

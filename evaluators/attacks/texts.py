@@ -29,7 +29,7 @@ class AttackTexts:
         return _filled(self.texts[name], trajectory)
 
     def lines(self, name: str, trajectory: Trajectory, count: int) -> list[str]:
-        """Returns `count` lines of a list, starting at a line that depends on the trajectory's id."""
+        """Returns `count` lines of a list, starting at a line chosen by the trajectory's id."""
         prompts = self.lists[name]
         first = draw(trajectory, len(prompts))
         return [

@@ -224,7 +224,7 @@ class Calibrated:
         return self.judge.estimate(trajectory) if isinstance(self.judge, Estimator) else Usage()
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """Returns the judge's verdict with the calibrated score and the success by the threshold."""
+        """Returns the judge's verdict with the calibrated score and success by the threshold."""
         verdict = await self.judge(trajectory)
         fitted_to = self.calibration.fitted_to
         own: FittedOn = "unknown" if fitted_to is None else fitted_to.relation(trajectory)

@@ -267,7 +267,7 @@ def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool 
 
 
 def cut_off(trajectory: Trajectory) -> bool:
-    """Returns whether a limit ended the run, not the agent or the task; see the module docstring."""
+    """Returns whether a limit ended the run, not the agent or task; see the module docstring."""
     truncated, terminated = (
         trajectory.metadata.get("truncated"),
         trajectory.metadata.get("terminated"),

@@ -351,7 +351,7 @@ def _enough(runs: Sequence[FitExample]) -> bool:
 def _folds(
     table: FeatureTable, seed: int
 ) -> Iterator[tuple[list[int], list[int], FittedRegression]]:
-    """Yields, for each fold, its runs, the other runs, and the regression fitted on the other runs."""
+    """Yields each fold's runs, the other runs, and the regression fitted on the other runs."""
     fold_of = grouped_folds(table.tasks, [run.success for run in table.runs], FOLDS, seed)
     for fold in range(FOLDS):
         outside = [i for i, f in enumerate(fold_of) if f != fold]

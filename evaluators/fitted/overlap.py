@@ -195,7 +195,7 @@ def find_overlap(verdicts: Iterable[Verdict]) -> Overlap | None:
 def overlap_with(
     fitted_to: FittedRuns | None, trajectories: Iterable[Trajectory]
 ) -> Overlap | None:
-    """Returns the counts of these runs by their relation to `fitted_to`; None if there are no runs."""
+    """Returns the counts of these runs by their relation to `fitted_to`; None without runs."""
     counts = Counter[str](
         "unknown" if fitted_to is None else fitted_to.relation(run) for run in trajectories
     )

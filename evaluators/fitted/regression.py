@@ -65,7 +65,7 @@ class FittedRegression:
     guard: NoveltyGuard | None
 
     def probabilities(self, rows: Sequence[int]) -> list[float | None]:
-        """Returns the judge's probabilities for rows of the table; None if the guard rejects a row."""
+        """Returns the judge's probabilities for rows of the table; None if the guard rejects it."""
         return self.judged([self.table.readings[row] for row in rows])
 
     def judged(self, readings: Sequence[Reading]) -> list[float | None]:
@@ -282,7 +282,7 @@ class _Design:
     def _bounded(
         self, data: Any, truths: NDArray[Any], strengths: Sequence[float]
     ) -> Iterator[_Weights]:
-        """Fits weights of which only those of features beyond the agent's control can be above 0."""
+        """Fits weights; only those of features beyond the agent's control can be above 0."""
         import numpy as np
         from scipy.optimize import minimize
 

@@ -100,7 +100,7 @@ class Stage:
         return None if narrow and scores[0] is None and found >= self.threshold else found
 
     def is_sure(self, probability: float | None, width: float) -> bool:
-        """Returns whether the probability is outside a band around the threshold; never at width 1."""
+        """Returns whether a probability is outside a band around the threshold; never at width 1."""
         return probability is not None and not (
             self.threshold * (1 - width)
             <= probability
@@ -335,7 +335,7 @@ class Stacked:
 
 
 def as_score(verdict: Verdict | None) -> float | None:
-    """Returns the score of a verdict, or 1 or 0 if it has none; None if it is missing or unscored."""
+    """Returns a verdict's score, or 1 or 0 if it has none; None if it is missing or unscored."""
     if verdict is None or verdict.success is None:
         return None
     return float(verdict.success) if verdict.score is None else verdict.score

@@ -520,7 +520,7 @@ def _plan_point(
 
 
 def choose_width(plan: Sequence[PlanPoint], kappa: float) -> float:
-    """Returns the width of the cheapest band that reaches a kappa. Raises UsageError if none does."""
+    """Returns the width of the cheapest band that reaches a kappa. Raises UsageError if none."""
     reach = [point for point in plan if point.kappa is not None and point.kappa >= kappa]
     if not reach:
         most = max((point.kappa for point in plan if point.kappa is not None), default=0.0)

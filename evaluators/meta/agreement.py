@@ -215,7 +215,7 @@ class Agreement(Tabular):
         return next((figure for figure in self.scores if figure.name == "calibration error"), None)
 
     def table(self) -> Table:
-        """Returns a row for each figure: name, value, 95 % interval and method; null if undefined."""
+        """Returns a row per figure: name, value, 95 % interval and method; null if undefined."""
         return figure_table((*self.figures, *self.scores))
 
     def __str__(self) -> str:
@@ -249,7 +249,7 @@ _COLUMNS: dict[str, type] = {
 
 
 def figure_table(figures: Iterable[Figure]) -> Table:
-    """Returns a row for each figure: name, value, 95 % interval and method; null if undefined."""
+    """Returns a row per figure: name, value, 95 % interval and method; null if undefined."""
     rows = tuple(
         (f.name, None if f.undefined else f.value, f.low, f.high, f.interval) for f in figures
     )
@@ -291,7 +291,7 @@ def count_rows(result: Agreement) -> Iterator[str]:
 
 
 def not_judged_rows(result: Agreement) -> Iterator[str]:
-    """Yields lines with the method of the intervals, and the trajectories that no figure includes."""
+    """Yields lines with the method of the intervals, and the trajectories not in any figure."""
     yield from about_intervals(result.figures, result.clusters, result.clustered_by)
     if result.unscored:
         yield "Unscored: " + ", ".join(

@@ -306,7 +306,7 @@ def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
 
 
 def operating(scores: Sequence[float], truths: Sequence[bool], threshold: float) -> Operating:
-    """Returns the threshold's figures on these runs; a score of at least `threshold` is a success."""
+    """Returns the threshold's figures on these runs; scores from `threshold` on are successes."""
     called = [truth for score, truth in zip(scores, truths, strict=True) if score >= threshold]
     right, successes = sum(called), sum(truths)
     return Operating(

@@ -61,7 +61,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class AgentRate:
-    """The success rates of one agent on the same `n` trajectories, by the judge and by the labels."""
+    """The success rates of one agent on the same `n` trajectories, by judge and by labels."""
 
     agent: str
     n: int

@@ -41,7 +41,7 @@ class FirstErrors:
 
     @property
     def accuracy(self) -> float | None:
-        """The share of runs with a wrong step in which the judge finds it; None without such runs."""
+        """The share of runs with a wrong step in which the judge finds it; None without any."""
         return self.found / self.wrong if self.wrong else None
 
     @property

@@ -244,7 +244,7 @@ def sign_flip(differences: Sequence[float] | NDArray[Any]) -> float:
 
 
 def _figure(differences: NDArray[Any], name: str = "B - A") -> Figure:
-    """Returns the mean with Student's t interval, with an added task of difference 1 and one of -1."""
+    """Returns the mean with Student's t interval, with added tasks of difference 1 and -1."""
     import numpy as np
     from scipy.special import stdtrit
 

@@ -70,7 +70,7 @@ def inclusion_chances(sizes: Mapping[str, float], count: int) -> dict[str, float
 
 
 def inverse_weights(chances: Sequence[float]) -> list[float]:
-    """Returns inverse probability weights with mean 1 (Horvitz and Thompson, with Hájek's ratio)."""
+    """Returns inverse probability weights with mean 1 (Horvitz-Thompson, with Hájek's ratio)."""
     inverse = [1 / chance for chance in chances]
     middle = fsum(inverse) / len(inverse)
     return [one / middle for one in inverse]

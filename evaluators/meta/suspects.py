@@ -1,4 +1,4 @@
-"""Finds probably wrong labels: all judges contradict them, or a labelled success changed nothing."""
+"""Finds probably wrong labels: all judges contradict them, or a success changed nothing."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class TextReader(Protocol):
         ...
 
     async def read(self, path: str) -> Sequence[TextBox]:
-        """Returns every piece of text with its position. Raises InputError for an unusable image."""
+        """Returns each piece of text with its position. Raises InputError for an unusable image."""
         ...
 
 
