@@ -100,7 +100,7 @@ class Stage:
         return None if narrow and scores[0] is None and found >= self.threshold else found
 
     def is_sure(self, probability: float | None, width: float) -> bool:
-        """Returns whether a probability is outside a band around the threshold; never at width 1."""
+        """Returns whether a probability lies outside the threshold's band; never at width 1."""
         return probability is not None and not (
             self.threshold * (1 - width)
             <= probability
