@@ -1,4 +1,4 @@
-"""Captioners: an observation in, text out. `prill.make_captioner("ocr")` makes one by name."""
+"""Captioners turn an observation into text. `prill.make_captioner("ocr")` makes one by name."""
 
 from __future__ import annotations
 

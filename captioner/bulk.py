@@ -1,4 +1,4 @@
-"""Captions all screenshots of trajectory files, each picture once; can be stopped and resumed."""
+"""Captions every distinct screenshot of trajectory files; a run can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ CONCURRENCY = 16
 
 @dataclass(slots=True, kw_only=True)
 class CaptionTally(RunTally):
-    """How a run stands. `files` counts the screenshot files that the trajectories name, each once;
-    `seen` those dealt with.
+    """The progress of a captioning run.
 
-    Of these `passed` were left out before anything was asked, `kept` have their caption in the file
-    already, and `equal` have the content of another one; `made` and `unscored` are captions and
-    failures of this run. `broken` counts lines that are no trajectory.
+    `files` counts the distinct screenshot files that the trajectories name. `seen` counts those
+    that were processed.
+
+    Of these, `passed` were filtered out before any request, `kept` already have a caption in the
+    file, and `equal` have the same content as another file. `made` and `unscored` count the
+    captions and failures of this run. `broken` counts lines that are not a trajectory.
     """
 
     trajectories: int = 0
@@ -63,7 +65,7 @@ class CaptionTally(RunTally):
     truncated: int = 0
 
     def fail(self, reason: str, problem: str) -> None:
-        """Counts a picture without a caption; the first problems are kept for showing."""
+        """Counts a picture without a caption and keeps the first problems for display."""
         self.unscored[reason] += 1
         self.note(f"{reason}: {problem}")
 
@@ -74,10 +76,12 @@ class CaptionTally(RunTally):
 
 
 class CaptionOptions(TypedDict, total=False):
-    """How captions are asked for: how many at once (default: the captioner's number, or 16),
-    whether what the file holds is kept (default: yes), and whether failures in it are tried again.
-    After `stop` is set no new picture is begun. The workers of an `engine`, by name or made
-    already, share the calls at once (`prill.scoring.engines`).
+    """Options of a captioning run.
+
+    They set the number of concurrent requests (default: the captioner's own, or 16), whether
+    existing captions in the file are kept (default: yes), and whether recorded failures are
+    retried. No new picture is started after `stop` is set. The workers of an `engine` (a name or an
+    instance) share the concurrent requests (`prill.scoring.engines`).
     """
 
     concurrency: int | None
@@ -106,19 +110,19 @@ async def caption_files(
         paths: Trajectory files, or folders of them.
         captioner: The captioner.
         output: The caption file.
-        last: The most states of each trajectory, counted from its end. None: all.
-        limit: The most trajectories to read, from the first on. None: all.
-        **asking: `concurrency` (None: the captioner's own, else 16), `resume` (keep what the file
-            holds; default True), `retry_unscored` (ask again for failures in it), `stop` (an event
-            after which no screenshot is begun), `progress` (called with the tally) and `engine`
-            (workers that share the calls).
+        last: Maximum number of states per trajectory, counted from its end. None: all.
+        limit: Maximum number of trajectories to read, from the first. None: all.
+        **asking: `concurrency` (None: the captioner's own, else 16), `resume` (keep existing
+            captions in the file; default True), `retry_unscored` (retry recorded failures), `stop`
+            (an event; once it is set, no new screenshot is started), `progress` (called with the
+            tally) and `engine` (workers that share the requests).
 
     Returns:
         The tally.
 
     Raises:
-        UsageError: No trajectory could be read, the captioner looks at no images, or the output
-            holds something else, cannot be written or is a pipe.
+        UsageError: No trajectory could be read, the captioner does not read images, or the output
+            contains other data, cannot be written or is a pipe.
     """
     expect_place(output, "captions, which are continued,")
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
@@ -141,11 +145,10 @@ class ScreenshotFile(NamedTuple):
 def screenshots_in(
     paths: Sequence[str | os.PathLike[str]], *, last: int | None = None, limit: int | None = None
 ) -> Iterator[tuple[Callable[[], Iterator[ScreenshotFile]], CaptionTally]]:
-    """The screenshot files of trajectories in the order in which they come up, each once, and the
-    beginning of a tally.
+    """Yields the distinct screenshot files of trajectories in order of appearance, and a new tally.
 
-    They wait in a temporary database; no picture is opened for it. Raises UsageError where there is
-    none.
+    The file names are kept in a temporary database; no picture is opened. Raises UsageError if no
+    state has a screenshot.
     """
     tally = CaptionTally()
     with closing(scratch_database()) as files, closing(TrajectoryReader(paths, limit)) as reader:
@@ -180,15 +183,15 @@ def screenshots_in(
 
 
 def expect_pictures(captioner: Captioner, engine: object = None) -> None:
-    """Raises UsageError for a captioner that looks at no pictures; captions that were given with
-    them are taken, but by no engine.
+    """Raises UsageError for a captioner that does not read images.
+
+    The captioner `given` is accepted, but not together with an engine.
     """
     if isinstance(captioner, RecordedCaptioner) and (
         engine is not None or not isinstance(captioner, GivenCaption)
     ):
         raise UsageError(
-            f"captioner {captioner.name} looks at no pictures: what it gives is in the "
-            "trajectories already"
+            f"captioner {captioner.name} reads no images: its output is in the trajectories already"
         )
 
 
@@ -205,9 +208,7 @@ async def caption_pictures(
     progress: Callable[[CaptionTally], None] = lambda tally: None,
     engine: str | Mapping[str, Any] | Engine | None = None,
 ) -> None:
-    """Captions some pictures into a caption file, as `caption_files` does, and counts in
-    `tally`.
-    """
+    """Captions pictures into a caption file as `caption_files` does, and updates `tally`."""
     expect_pictures(captioner, engine)
     elsewhere = None if engine is None else make_engine(engine)
     stop, start = stop or asyncio.Event(), time.monotonic()
@@ -236,17 +237,19 @@ class _Run:
     tally: CaptionTally
     stop: Stop
     progress: Callable[[CaptionTally], None]
-    put_off: list[str] | None = None  # pictures that are to be captioned elsewhere
+    put_off: list[str] | None = None  # pictures for the engine's workers
     unreadable: list[str] = field(default_factory=list)
     begun: set[str] = field(default_factory=set)
 
     def _place(self, path: str) -> str:
-        """As the log names the file: relative to its own folder."""
+        """Returns the picture's path relative to the folder of the caption file."""
         return os.path.relpath(path, self.log.path.resolve().parent)
 
     async def work(self, pictures: Iterator[ScreenshotFile], workers: int) -> None:
-        """Captions the files, so many at a time. After a first error no file is begun; it is raised
-        when the others ended.
+        """Captions the files with up to `workers` concurrent requests.
+
+        After the first error no further file is started; the error is raised when the running
+        requests have ended.
         """
 
         async def one_after_another() -> None:
@@ -311,13 +314,13 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class CaptionShard:
-    """The work of one engine worker: captions a shard's pictures into the shard's file."""
+    """Task of one engine worker that captions a shard's pictures into the shard's file."""
 
     folder: str
     concurrency: int
 
     async def __call__(self, part: bytes) -> bytes:
-        """Captions what the shard's file does not hold already."""
+        """Captions the pictures that the shard's file does not contain yet."""
         todo = read_part(part)
         ended, tally, path = (
             Ended(todo.number),
@@ -341,7 +344,7 @@ class CaptionShard:
 
 
 def _gather_left_over(log: CaptionLog, maker: str, resume: bool) -> Shards:
-    """Takes into the file what a run by an engine has left that broke off."""
+    """Merges the shards of an interrupted engine run into the caption file."""
     shards = Shards(log.path, maker)
     for shard in shards.left_over(resume=resume):
         for caption in _captions(shard, log):
@@ -350,13 +353,15 @@ def _gather_left_over(log: CaptionLog, maker: str, resume: bool) -> Shards:
 
 
 def _captions(shard: Path, log: CaptionLog) -> Iterator[Caption]:
-    """What a shard holds: its whole lines."""
+    """Yields the captions in the complete lines of a shard."""
     if shard.exists():
         yield from (_caption(line.data, shard, log) for line in read_lines(shard) if line.complete)
 
 
 def _caption(line: bytes, shard: Path, log: CaptionLog) -> Caption:
-    """A line of a shard; where pictures are, it says from its own folder."""
+    """Parses a line of a shard and resolves the image path, which is relative to the shard's
+    folder.
+    """
     caption = msgspec.json.decode(line, type=Caption)
     return replace(
         caption, image=os.path.relpath(shard.parent / caption.image, log.path.resolve().parent)
@@ -374,8 +379,9 @@ async def _caption_elsewhere(
     workers: int,
     resume: bool,
 ) -> None:
-    """Captions by the workers of an engine. Here is found out which pictures are equal, or have
-    their caption already.
+    """Captions pictures with the workers of an engine.
+
+    This process finds the pictures that are equal or already have a caption.
     """
     shards = _gather_left_over(log, captioner.name, resume)
     todo: list[str] = []

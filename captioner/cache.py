@@ -15,13 +15,14 @@ from prill.types import Observation
 
 
 def image_id(path: str) -> str:
-    """`sha256:` and the hash of an image file's content; a file that has not changed is read once.
-    Raises InputError.
+    """Returns `sha256:` and the hash of an image file's content.
+
+    An unchanged file is read only once. Raises InputError if it cannot be read.
     """
     try:
         stat = Path(path).stat()
     except (OSError, ValueError):
-        return f"sha256:{file_hash(path)}"  # which says what is wrong
+        return f"sha256:{file_hash(path)}"  # raises the error with the cause
     return _image_id(path, stat.st_mtime_ns, stat.st_size)
 
 
@@ -32,10 +33,10 @@ def _image_id(path: str, modified: int, size: int) -> str:
 
 @dataclass(frozen=True)
 class CachedCaptioner:
-    """Keeps the captions of another captioner by the content of the image and the captioner's name.
+    """Caches the captions of another captioner by image content and captioner name.
 
-    For captioners that read the screenshot and nothing else. Threads, event loops and processes may
-    share the file.
+    Use it only for captioners that read nothing but the screenshot. Threads, event loops and
+    processes may share the file.
 
     Args:
         captioner: The captioner.
@@ -47,11 +48,11 @@ class CachedCaptioner:
 
     @property
     def name(self) -> str:
-        """The name of the captioner: the cache changes no caption."""
+        """The name of the wrapped captioner; the cache does not change captions."""
         return self.captioner.name
 
     async def __call__(self, observation: Observation) -> str:
-        """Gives the kept caption, else that of the captioner, whose errors it raises."""
+        """Returns the cached caption, or calls the captioner and raises its errors."""
         if observation.screenshot is None:
             return await self.captioner(observation)
         path = self.path or cache_folder() / "captions.sqlite"
@@ -70,7 +71,7 @@ class CachedCaptioner:
         return text
 
 
-# Kept by the process rather than by captioners: these travel to other processes, open files and
-# locks do not.
+# One cache per process and file. Captioners are pickled for other processes; open files and locks
+# cannot be.
 _kept = cache(DiskCache)
 _in_flight = InFlight()

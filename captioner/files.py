@@ -1,6 +1,6 @@
 """Caption files (JSON Lines, keyed by image hash) and the captioner that reads them.
 
-A file holds the captions of one captioner, or of one person who has looked through them (`choice`).
+A file contains the captions of one captioner, or the decisions of one reviewer (`choice`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ Choice = Literal["accepted", "mended", "rejected"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caption:
-    """One line: what a captioner wrote about a picture, or why it wrote nothing.
+    """A line of a caption file: a picture's caption, or the reason why there is none.
 
-    `id` is `sha256:` and the hash of the picture's file; `image` is where one of that content lay,
-    relative to the caption file. `truncated`: the limit of tokens cut it. `choice` is what a person
-    decided about it; `captioner` is then that person, and the caption, if it was mended, theirs.
+    `id` is `sha256:` and the hash of the picture's file. `image` is the path of a file with that
+    content, relative to the caption file. `truncated` means that the token limit cut the caption.
+    `choice` is a reviewer's decision; `captioner` is then the reviewer's name, and a corrected
+    caption is the reviewer's.
     """
 
     id: str
@@ -48,18 +49,19 @@ class Caption:
 
     @property
     def key(self) -> str:
-        """The verdict log's key: the id is the content hash already."""
+        """The key in the verdict log, which is the content hash."""
         return ""
 
     @property
     def evaluator(self) -> str:
-        """Who made the caption, as the log wants it."""
+        """The captioner, in the form that the log expects."""
         return self.captioner
 
 
 class CaptionLog(VerdictLog):
-    """A caption file while it is being written: append-only, repaired after a crash, each picture
-    once when closed.
+    """A caption file open for writing.
+
+    It is append-only and repaired after a crash. After closing, each picture has one line.
     """
 
     noun: ClassVar[str] = "caption"
@@ -68,8 +70,9 @@ class CaptionLog(VerdictLog):
 
 
 def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
-    """Reads the captions of a caption file, in order. Where an image comes twice, the last caption
-    counts.
+    """Reads the captions of a caption file, in order.
+
+    If an image occurs twice, the last caption counts.
 
     Args:
         path: The caption file. An incomplete last line, left by a crash, is ignored.
@@ -90,7 +93,7 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
             if not line.complete:
                 break
             raise InputError(
-                f"{path}:{line.number}: no caption: {line_fault(line.data, error, Caption)}"
+                f"{path}:{line.number}: not a caption: {line_fault(line.data, error, Caption)}"
             ) from None
         empty = False
         yield caption
@@ -99,7 +102,9 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
 
 
 def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
-    """Reads a person's caption decisions by picture; empty without a file. Raises InputError."""
+    """Reads a reviewer's caption decisions by picture id; empty if there is no file. Raises
+    InputError.
+    """
     if not os.path.exists(path) or not Path(path).stat().st_size:
         return {}
     newest = {caption.id: caption for caption in read_captions(path)}
@@ -107,15 +112,15 @@ def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
 
 
 class FileCaptioner:
-    """Gives the captions of a file that `prill caption` wrote, found by the content of the image:
-    no model is asked.
+    """A captioner that returns captions from a file that `prill caption` wrote, without calling a
+    model.
 
-    The file is read once, when the captioner is made, into a temporary database, so that memory
-    does not grow with it.
+    Captions are found by image content. The file is read once, at construction, into a temporary
+    database, so that memory use does not grow with the file.
 
     Raises:
-        UsageError: The file holds no captions, or those of several captioners.
-        InputError: The file is broken.
+        UsageError: The file contains no captions, or captions of several captioners.
+        InputError: The file is malformed.
     """
 
     def __init__(self, path: Annotated[str, Meta(description="the caption file")]) -> None:
@@ -142,11 +147,11 @@ class FileCaptioner:
         return FileCaptioner, (os.path.abspath(self.path),)
 
     async def __call__(self, observation: Observation) -> str:
-        """The caption of the screenshot.
+        """Returns the caption of the screenshot.
 
         Raises:
-            NoEvidenceError: The file has no caption of it, or there is no screenshot.
-            InputError: The image is broken.
+            NoEvidenceError: The file has no caption of the screenshot, or there is no screenshot.
+            InputError: The image cannot be read.
         """
         if observation.screenshot is None:
             raise NoEvidenceError(

@@ -1,4 +1,4 @@
-"""OCR on the CPU: the text of a screenshot in reading order."""
+"""OCR on the CPU: reads the text of a screenshot in reading order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# Raise it when the same engine would give another text: captions are cached by it.
+# Increase it when the same engine would return different text: it is part of the cache key.
 VERSION = "1"
 NO_TEXT = "(no text on the screen)"
 EngineName = Literal["rapidocr", "easyocr"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 Row = tuple[str, Sequence[Sequence[float]], float]  # text, corners in pixels, confidence
 Reader = Callable[["Image"], Iterable[Row]]
-# Below it the text is more noise than words; rapidocr's own default, and what easyocr gives to
-# well-read screens.
+# Text with a lower confidence is mostly noise. 0.5 is rapidocr's default; 0.3 is easyocr's
+# confidence on screens that it reads well.
 CONFIDENCE_FLOOR = {"rapidocr": 0.5, "easyocr": 0.3}
 _EXTRAS = {"rapidocr": "ocr", "easyocr": "easyocr"}
 # easyocr garbles text of small simulators such as MiniWoB++ (160x210) unless it is enlarged;
@@ -42,8 +42,9 @@ _EASYOCR_SHORT_SIDE = 320
 
 @dataclass(frozen=True, slots=True)
 class TextBox:
-    """A piece of text that was read. `box` is left, top, right, bottom in fractions of the screen,
-    `confidence` in [0, 1].
+    """A recognised piece of text.
+
+    `box` is left, top, right, bottom in fractions of the screen; `confidence` is in [0, 1].
     """
 
     text: str
@@ -53,14 +54,15 @@ class TextBox:
 
 @dataclass(frozen=True)
 class OCRCaptioner:
-    """Reads the text on a screenshot: one line of text for each line on the screen.
+    """A captioner that reads the text on a screenshot, one line of text for each line on the
+    screen.
 
     Args:
         engine: `rapidocr`, which needs no torch, or `easyocr`, that of arXiv 2404.06474.
-        threads: The most cores of one reading. Set it where several processes read at a time. None:
-            all.
-        paragraphs: easyocr alone: adjacent pieces of text are one line, in the engine's own order,
-            as that paper's captioner is asked; a screen without text gives "".
+        threads: Maximum number of CPU cores per image. Set it if several processes read at the same
+            time. None: all.
+        paragraphs: Only for easyocr: join adjacent pieces of text into one line, in the engine's
+            own order, as in that paper's captioner; a screen without text returns "".
 
     Raises:
         UsageError: The engine is not known, does not read paragraphs, or `threads` is below 1.
@@ -82,8 +84,9 @@ class OCRCaptioner:
 
     @property
     def name(self) -> str:
-        """Engine, its version, and the version of what is made of its findings. Raises
-        MissingExtraError without the engine.
+        """The engine, its version and the version of the post-processing.
+
+        Raises MissingExtraError if the engine is not installed.
         """
         return (
             f"{self.engine}-{engine_version(self.engine)}+{VERSION}"
@@ -91,7 +94,7 @@ class OCRCaptioner:
         )
 
     async def __call__(self, observation: Observation) -> str:
-        """The text of the screenshot.
+        """Returns the text of the screenshot.
 
         Raises:
             NoEvidenceError: There is no screenshot.
@@ -122,7 +125,7 @@ class OCRCaptioner:
 
 @cache
 def engine_version(engine: EngineName) -> str:
-    """The installed version; raises MissingExtraError when there is none."""
+    """Returns the installed version of an engine; raises MissingExtraError if there is none."""
     try:
         return metadata.version(engine)
     except metadata.PackageNotFoundError:
@@ -133,7 +136,7 @@ def engine_version(engine: EngineName) -> str:
 
 
 def lines(boxes: Iterable[TextBox]) -> list[tuple[TextBox, ...]]:
-    """The boxes in lines, top to bottom, each from left to right.
+    """Groups the boxes into lines, from top to bottom, each from left to right.
 
     A box joins the line whose first box it overlaps by more than half of the lower one's height.
     """
@@ -147,8 +150,9 @@ def lines(boxes: Iterable[TextBox]) -> list[tuple[TextBox, ...]]:
 
 
 def as_text(boxes: Iterable[TextBox]) -> str:
-    """One line of text for each line on the screen; pieces that stand apart are divided by ` |
-    `.
+    """Returns one line of text for each line on the screen.
+
+    Pieces with a gap between them are separated by ` | `.
     """
     return "\n".join(" | ".join(box.text for box in line) for line in lines(boxes))
 
@@ -163,12 +167,12 @@ def _overlap(a: TextBox, b: TextBox) -> float:
     return shared / lower if lower > 0 else 0.0
 
 
-# The engines: loaded on first use, one of a kind in a process, one picture at a time
+# The engines: loaded on first use, one per settings and process, one picture at a time
 
 
 class OCREngine:
-    """An OCR engine with a thread of its own: engines keep state between the parts of one
-    reading.
+    """An OCR engine that runs in its own thread, because engines keep state while they read an
+    image.
     """
 
     def __init__(self, name: EngineName, threads: int | None, paragraphs: bool) -> None:
@@ -179,8 +183,9 @@ class OCREngine:
         self._reader: Reader | None = None
 
     def read(self, path: str) -> tuple[TextBox, ...]:
-        """The text boxes of an image file, unordered. Runs in `executor` only. Raises
-        InputError.
+        """Returns the text boxes of an image file, unordered.
+
+        Call it only in `executor`. Raises InputError.
         """
         image = open_checked(path)
         if self._reader is None:
@@ -196,9 +201,7 @@ _lock = threading.Lock()
 
 
 def shared_engine(name: EngineName, threads: int | None, paragraphs: bool = False) -> OCREngine:
-    """The one engine of this process with these settings; nothing is loaded before its first
-    reading.
-    """
+    """Returns this process's engine for these settings; it is loaded on its first read."""
     with _lock:
         # The process id is part of the key because the thread of an engine does not survive a fork.
         return _engines.setdefault(
@@ -220,14 +223,15 @@ def _rapidocr(threads: int | None, paragraphs: bool) -> Reader:
         raise MissingExtraError("rapidocr", "ocr") from None
     import numpy
 
-    # box_thresh 0.3 instead of 0.5: at 0.5 a short text alone in a field, such as a typed number,
-    # is not found.
+    # box_thresh is 0.3 instead of 0.5: at 0.5, a short text alone in a field, such as a typed
+    # number, is not detected.
     settings: dict[str, object] = {"Global.log_level": "critical", "Det.box_thresh": 0.3}
     if threads is not None:
         settings["EngineConfig.onnxruntime.intra_op_num_threads"] = min(
             threads, os.cpu_count() or 1
         )
-    # Untyped on purpose: it declares four kinds of result, of which a full reading gives one.
+    # Deliberately untyped: RapidOCR declares four result types, and a full read returns one of
+    # them.
     engine: Callable[..., Any] = RapidOCR(params=settings)
     logging.getLogger("RapidOCR").setLevel(logging.CRITICAL)
 

@@ -21,10 +21,13 @@ from prill.types import Usage
 
 @dataclass(frozen=True, slots=True)
 class CaptionPlan:
-    """`todo` pictures would be captioned, `kept` have their caption, `equal` are files with the
-    content of another one.
+    """The plan of a captioning run.
 
-    `usage` is without its cost, and None where nobody can say; `problems` say what cannot be used.
+    `todo` counts pictures to caption, `kept` those that have a caption, and `equal` files with the
+    same content as another file.
+
+    `usage` excludes the cost and is None if it is unknown. `problems` describes the inputs that
+    cannot be used.
     """
 
     todo: int
@@ -44,8 +47,9 @@ def plan_captions(
     resume: bool = True,
     retry_unscored: bool = False,
 ) -> CaptionPlan:
-    """The plan of `prill.captioner.bulk.caption_files` with the same arguments. Raises what that
-    raises beforehand.
+    """Returns the plan of `prill.captioner.bulk.caption_files` with the same arguments.
+
+    Raises the errors that `caption_files` raises before the first request.
     """
     expect_pictures(captioner)
     kept, todo, equal, usage, problems, begun = 0, 0, 0, Usage(), list[str](), set[str]()
@@ -75,7 +79,7 @@ def plan_captions(
 def _lasting(
     output: str | os.PathLike[str], captioner: Captioner, retry_unscored: bool
 ) -> frozenset[str]:
-    """The pictures whose line in the file would stay."""
+    """Returns the pictures whose line in the file would be kept."""
     if not os.path.exists(output) or not Path(output).stat().st_size:
         return frozenset()
     latest = {caption.id: caption for caption in read_captions(output)}

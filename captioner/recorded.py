@@ -7,15 +7,14 @@ from prill.types import Observation
 
 
 class GivenCaption:
-    """Captions made elsewhere, by another captioner or by hand, and recorded with the state."""
+    """A captioner that returns the caption recorded with the state."""
 
     name = "given"
 
     async def __call__(self, observation: Observation) -> str:
-        """The recorded caption.
+        """Returns the recorded caption.
 
-        Raises:
-            NoEvidenceError: No caption was recorded.
+        Raises: NoEvidenceError: No caption was recorded.
         """
         if (caption := self.recorded(observation)) is None:
             raise NoEvidenceError(
@@ -25,14 +24,14 @@ class GivenCaption:
         return caption
 
     def recorded(self, observation: Observation) -> str | None:
-        """The recorded caption, or None."""
+        """Returns the recorded caption, or None."""
         return (observation.caption or "").strip() or None
 
 
 class TextState:
-    """The recorded text of the state (accessibility tree or page text), with its address on top.
+    """A captioner that returns the state's URL and recorded text (accessibility tree or page text).
 
-    It stands in place of a description, which changes what is measured: verdicts name it.
+    The text replaces a description and so changes what is measured; verdicts record this captioner.
     """
 
     name = "text"
@@ -50,9 +49,9 @@ class TextState:
         return text
 
     def recorded(self, observation: Observation) -> str | None:
-        """Address and text, or None."""
+        """Returns the URL and the text, or None."""
         if not observation.text or not observation.text.strip():
             return None
-        # Not strip(): the indentation of the first line is part of a tree.
+        # strip() would remove the indentation of the first line, which is part of a tree.
         text = observation.text.strip("\r\n").rstrip()
         return f"{observation.url}\n{text}" if observation.url else text

@@ -57,8 +57,9 @@ _Threads = Annotated[
 
 
 class CaptionerConfig(PartConfig):
-    """A captioner by name, with its options and those of its model:
-    `CaptionerConfig("vlm", model="gpt-4o-mini")`.
+    """Configuration of a captioner: its name, its options and those of its model.
+
+    Example: `CaptionerConfig("vlm", model="gpt-4o-mini")`.
     """
 
     __slots__ = ()
@@ -67,13 +68,13 @@ class CaptionerConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the captioner that a table names."""
+        """Returns the options of the captioner that a table names."""
         name = str(table.get("name"))
         return list_options(CAPTIONERS.maker("file" if name.endswith(CAPTION_FILES) else name))
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of its model, which may stand among its own."""
+        """Returns the options of its model, which may be given next to the captioner's own."""
         return (
             ModelConfig.options_for({"name": get_name(table.get("model"))})
             if "model" in cls.options_for(table)
@@ -82,7 +83,7 @@ class CaptionerConfig(PartConfig):
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
-        """The captioners that have an option, those whose model has it included."""
+        """Returns the captioners that accept an option, themselves or through their model."""
         tables = ({"name": name, "model": "NAME"} for name in CAPTIONERS.entries)
         return [
             table["name"]
@@ -99,15 +100,15 @@ def make_captioner(
 ) -> Captioner:
     """Makes a captioner by name, with its options.
 
-    Options of the model may stand next to those of a captioner that asks one.
+    If the captioner calls a model, the model's options may be given next to the captioner's own.
 
     Args:
         captioner: A name, `module:Object` or `file.py:Object` of your own, a caption file
             (`FILE.jsonl`), a table with `name` and options, a configuration, or a captioner, which
             is returned unchanged.
-        place: Where the description stands, for messages.
-        lax: Read numbers and truth values from text, for the command line.
-        **options: The captioner's options. Those of a table win over these.
+        place: The location of the description in the configuration, for messages.
+        lax: Parse numbers and booleans from text, for the command line.
+        **options: The captioner's options. The options of a table take precedence.
 
     Returns:
         The captioner. It has a `name` and is called with an observation.
@@ -174,7 +175,7 @@ def _maker(captioner: str, place: str) -> Maker:
 def _model(
     model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]
 ) -> LanguageModel:
-    """The captioner's model; its options stand among those of the captioner."""
+    """Returns the captioner's model; its options may be given next to the captioner's own."""
     try:
         return make_model(model, place=at, lax=lax, **settings)
     except OptionError as error:
@@ -206,12 +207,12 @@ def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
 
 
 def ocr(threads: _Threads = None) -> Captioner:
-    """Reads by rapidocr on the CPU; what was read of a screenshot is kept on disk."""
+    """Reads text with rapidocr on the CPU and caches it on disk."""
     return _read_by("rapidocr", threads)
 
 
 def easyocr(threads: _Threads = None) -> Captioner:
-    """easyocr, the engine of arXiv 2404.06474; what was read of a screenshot is kept on disk."""
+    """Reads text with easyocr, the engine of arXiv 2404.06474, and caches it on disk."""
     return _read_by("easyocr", threads)
 
 

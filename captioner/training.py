@@ -1,13 +1,13 @@
 """Training rows for a captioner: descriptions by a strong model, filtered and optionally reviewed.
 
-arXiv 2404.06474 had 1,263 pairs: descriptions by a strong model, pages in other languages than
-English left out by language detection on their OCR text, wrong ones mended or removed by hand. Here
-besides: near-duplicates are left out before anything is asked, and so is what was cut, declined or
-is too short.
+arXiv 2404.06474 used 1,263 pairs with descriptions by a strong model. Language detection on the OCR
+text removed pages that are not in English, and people corrected or removed wrong descriptions. In
+addition, this module removes near-duplicates before any request, and captions that were cut,
+refused or are too short.
 
-`training_data` leaves in the folder: `captions.jsonl` (all that was asked), `rows.jsonl` with
-`images/` (TRL's vision format: `images`, `prompt`, `completion`), `dropped.jsonl` (each picture
-that gave no row, and why) and `report.json` (their counts).
+`training_data` writes to the folder: `captions.jsonl` (all captions), `rows.jsonl` with `images/`
+(TRL's vision format: `images`, `prompt`, `completion`), `dropped.jsonl` (each picture without a
+row, and the reason) and `report.json` (the counts).
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class TrainingSpec(Config):
     language: Annotated[
         Literal["english", "any"], Meta(description="pages in other languages are left out")
     ] = "english"
-    # Bits of 256 that differ. Of 117,000 pairs among 484 recorded screenshots of web tasks, pairs
-    # looked at by eye were up to 12 the same page with other words in a field or another colour,
-    # and different pages began at 14.
+    # Number of differing bits, of 256. Among 117,000 pairs of 484 recorded screenshots of web
+    # tasks, the pairs inspected by eye with up to 12 differing bits show the same page with other
+    # text in a field or another colour. Different pages start at 14.
     near: Annotated[
         int,
         Meta(
@@ -85,8 +85,9 @@ class TrainingSpec(Config):
 
 @dataclass(slots=True)
 class TrainingTally:
-    """Counts of images: `rows` in all, `mended` of them by a person, `dropped` by reason; `asked`
-    is the run.
+    """Counts of images: all `rows`, those `mended` by a reviewer, and those `dropped` by reason.
+
+    `asked` is the tally of the captioning run.
     """
 
     asked: CaptionTally
@@ -96,10 +97,10 @@ class TrainingTally:
 
 
 def _check_folder(root: Path) -> None:
-    """Raises UsageError where it is a file, or holds rows of something else."""
+    """Raises UsageError if the path is a file, or a folder with rows of another data set."""
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root}: is a file; training data are a folder", parameters=("output",))
-    # those are made of the others, again in the end
+    # those files are derived from the others and are written again at the end
     Checksums(root).check(but=[ROWS, DROPPED, REPORT])
     if (root / ROWS).exists() and not (root / CAPTIONS).exists():
         raise UsageError(
@@ -117,26 +118,28 @@ async def training_data(
     limit: int | None = None,
     **asking: Unpack[CaptionOptions],
 ) -> TrainingTally:
-    """Asks for captions of the screenshots of trajectory files, and writes training rows. The same
-    call resumes.
+    """Captions the screenshots of trajectory files and writes training rows.
 
-    What people decided since the last call (`decisions.jsonl`) is applied. A stopped run writes no
-    rows.
+    The same call resumes a stopped run.
+
+    Reviewers' decisions since the last call (`decisions.jsonl`) are applied. A stopped run writes
+    no rows.
 
     Args:
         paths: Trajectory files, or folders of them.
         captioner: The captioner to learn from.
         folder: The folder for captions, rows and images.
-        spec: What becomes a row. None: the defaults.
-        last: The most states of each trajectory, counted from its end. None: all.
-        limit: The most trajectories to read, from the first on. None: all.
+        spec: Settings that select the rows. None: the defaults.
+        last: Maximum number of states per trajectory, counted from its end. None: all.
+        limit: Maximum number of trajectories to read, from the first. None: all.
         **asking: As in `caption_files`.
 
     Returns:
-        The tally: rows, rows corrected by a person, and what was dropped, by reason.
+        The tally: rows, rows corrected by a reviewer, and dropped images by reason.
 
     Raises:
-        UsageError: As in `caption_files`; or the folder is a file, or holds rows of something else.
+        UsageError: As in `caption_files`; or the folder is a file, or contains rows of another data
+            set.
     """
     spec, root = spec or TrainingSpec(), Path(folder)
     expect_place(folder, "training data, a folder,")
@@ -211,10 +214,11 @@ async def _write_rows(
 def _row(
     image: str, id: str, request: Literal["paper", "prill"], ocr: str, text: str
 ) -> dict[str, Any]:
-    """TRL's conversational prompt and completion, with a picture; its path is relative to the file
-    of rows.
+    """Returns a row in TRL's conversational prompt-completion format, with an image path relative
+    to the file of rows.
 
-    The code of the quotation is drawn from the picture, so that the same data give the same rows.
+    The random delimiter of the quotation is seeded by the picture, so that the same data give the
+    same rows.
     """
     words = request_words(
         load_prompt("prill.captioner", "paper" if request == "paper" else "describe"), ocr
@@ -231,7 +235,7 @@ def _row(
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A picture that gives no row. `reason` is one word for counting, `detail` says more."""
+    """A picture without a row: `reason` is a category for counting, `detail` explains it."""
 
     image: str
     reason: str
@@ -245,7 +249,7 @@ _REFUSAL = re.compile(
 
 
 class _Sieve:
-    """Which pictures are asked about, and which captions become rows."""
+    """A filter that selects the pictures to caption and the captions that become rows."""
 
     def __init__(self, spec: TrainingSpec) -> None:
         self.spec = spec
@@ -254,7 +258,7 @@ class _Sieve:
         self._ids: set[str] = set()
 
     def passes(self, picture: ScreenshotFile) -> bool:
-        """Tells whether a picture is worth captioning, and notes the reason where it is not."""
+        """Returns whether to caption a picture, and records the reason if not."""
         try:
             id, bits = image_id(picture.path), image_hashes(picture.path)
         except InputError as error:
@@ -270,8 +274,9 @@ class _Sieve:
         return True
 
     def get_text(self, caption: Caption | None, decision: Caption | None) -> str | tuple[str, str]:
-        """The caption for a row; where there is none, why. What a person has accepted or mended is
-        not sieved again.
+        """Returns the caption for a row, or the reason and detail why there is none.
+
+        Captions that a reviewer accepted or corrected are not filtered again.
         """
         if decision is not None:
             if decision.choice == "rejected" or not decision.caption:
@@ -298,7 +303,7 @@ class _Sieve:
 
 
 class _Looks:
-    """What the pictures look like that are asked about."""
+    """Perceptual hashes of the pictures to caption."""
 
     def __init__(self) -> None:
         import numpy
@@ -307,9 +312,7 @@ class _Looks:
         self._paths: list[str] = []
 
     def like(self, bits: NDArray[uint64], near: int) -> str | None:
-        """The path of the picture that looks most like this one, if no more than `near` bits
-        differ.
-        """
+        """Returns the path of the most similar picture, if at most `near` bits differ."""
         import numpy
 
         if not self._paths:
@@ -319,7 +322,7 @@ class _Looks:
         return self._paths[nearest] if distances[nearest] <= near else None
 
     def add(self, bits: NDArray[uint64], path: str) -> None:
-        """Takes a picture in."""
+        """Adds a picture."""
         import numpy
 
         if len(self._paths) == len(self._bits):
@@ -329,17 +332,17 @@ class _Looks:
 
 
 def without_fence(text: str) -> str:
-    """The caption without a code block around it, which models like to put there."""
+    """Removes the code fence that models often put around a caption."""
     match = re.fullmatch(r"```[a-z]*\n(.*?)\n?```", text.strip(), re.DOTALL | re.IGNORECASE)
     return match[1].strip() if match else text.strip()
 
 
 def image_hashes(path: str) -> NDArray[uint64]:
-    """A difference hash of 256 bits: whether each of 16 x 16 cells is darker than its right
+    """Returns a 256-bit difference hash: whether each of 16 x 16 cells is darker than its right
     neighbour.
 
-    The difference hash of N. Krawetz ("Kind of like that", 2013) with four times as many bits,
-    since pages of one site differ in little. Raises InputError.
+    This is the difference hash of N. Krawetz ("Kind of like that", 2013) with four times as many
+    bits, because pages of one site differ only slightly. Raises InputError.
     """
     import numpy
 
@@ -348,7 +351,7 @@ def image_hashes(path: str) -> NDArray[uint64]:
     return numpy.packbits(places[:, 1:] > places[:, :-1]).view(numpy.uint64)
 
 
-# Frequent words that tell languages apart; those that several of them share are left out.
+# Frequent words that distinguish languages, without words that several of them share.
 _WORDS = {
     "english": "the and of with you your from this that are is for by not or at to it be",
     "other": (
@@ -371,12 +374,12 @@ _NAMES = re.compile(
 
 
 def is_english(text: str) -> bool | None:
-    """Tells whether a text is English; None where it is too short to tell.
+    """Returns whether a text is English, or None if it is too short to decide.
 
-    A rule, not a model. It is not English when more than a fifth of its letters are of another
-    script than the Latin one, or when frequent words of other languages outnumber those of English,
-    or, where it has none of English, when more than 4 % of its letters have an accent. Of UI trees,
-    whose roles are English in any language, only the names count.
+    Rules decide, not a model. A text is not English if more than a fifth of its letters are not
+    Latin, or if frequent words of other languages outnumber those of English, or if it has no
+    frequent English word and more than 4 % of its letters have an accent. In UI trees only the
+    names count, because the roles are English in every language.
     """
     names = ["".join(match) for match in _NAMES.findall(text)]
     text = unicodedata.normalize(
@@ -384,7 +387,7 @@ def is_english(text: str) -> bool | None:
     )
     letters = [character for character in text if character.isalpha()]
     if len(letters) < _LEAST_LETTERS:
-        # Few letters of a script that writes words with few of them tell enough.
+        # A few letters are enough in a script that writes words with few letters, such as Chinese.
         return None if not letters or _share(letters, _is_latin) > 0.5 else False
     if _share(letters, _is_latin) < 0.8:
         return False

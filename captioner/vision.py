@@ -1,10 +1,10 @@
-"""A vision-language model as captioner, with the paper's prompt and optional OCR text.
+"""A captioner that uses a vision-language model, with the paper's prompt and optional OCR text.
 
-Three presets. `prill` asks for a dense description in hierarchical Markdown, at temperature 0: what
-arXiv 2404.06474 asked of the model that wrote its training data. `paper` is how its own captioner,
-fine-tuned on them, is asked: a short request, and its settings of decoding. The wording of our
-prompts is our own in both. `original` asks the released captioner in the very words that it was
-trained on, with its frame around what EasyOCR reads.
+There are three presets. `prill` requests a dense description in hierarchical Markdown at
+temperature 0, as arXiv 2404.06474 requested it from the model that wrote its training data. `paper`
+uses the request for the paper's fine-tuned captioner: a short prompt and its decoding parameters.
+The wording of the prompts in both is prill's own. `original` uses the exact prompt that the
+released captioner was trained on, including its template for EasyOCR's text.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from prill.models.prompts import (
 from prill.protocols import Bounded, Image, LanguageModel, Message, SampledModel, SamplingLimits
 from prill.types import Observation
 
-# Raise it when the same settings would give another caption: verdicts and caption files go by it.
+# Increase it when the same settings would give a different caption: verdicts and caption files
+# record it.
 VERSION = "1"
 PresetName = Literal["prill", "paper", "original"]
-# What ends a caption that ran into its limit of tokens; whoever reads the caption, a judge too, is
-# told by it.
+# Appended to a caption that reached its token limit, so that every reader, including judges, knows
+# that it is incomplete.
 CUT = "[The caption was cut off here: the screen may hold more than is described.]"
-# arXiv 2404.06474 as its code has it, with at most 2,048 new tokens. It names no temperature: 1 is
-# transformers' default.
+# The settings of arXiv 2404.06474's code, with at most 2,048 new tokens. The code sets no
+# temperature; transformers' default is 1.
 PAPER_DECODING = SamplingLimits(top_p=0.3, top_k=0, repetition_penalty=1.2)
 _PAPER_TEMPERATURE = 1.0
 _MAX_TOKENS = 2048
-# For a request that does not fit the model's window: it is sent once more with so many characters
-# of OCR text.
+# Characters of OCR text in the retry of a request that does not fit the model's context window.
 _SHORT_OCR = 2000
 _KEPT = 1000
 _OCR = load_prompt("prill.captioner", "ocr")
@@ -54,7 +54,7 @@ _REQUESTS = {"prill": "describe", "paper": "paper", "original": "original"}
 
 @runtime_checkable
 class _Scales(Protocol):
-    """A model that says to how many pixels it scales pictures down."""
+    """A model with a maximum number of pixels, to which it downscales images."""
 
     @property
     def max_pixels(self) -> int: ...
@@ -62,15 +62,14 @@ class _Scales(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VLMCaptioner:
-    """Captions a screenshot with a vision-language model that never sees the goal.
+    """A captioner that uses a vision-language model, which never sees the goal.
 
-    A caption that is cut by `max_tokens`, also with twice as many, ends with `CUT`. The same
-    picture is asked about once by one object (of the last 1,000); the model's own cache of replies,
-    or a caption file, keeps captions for longer. Image tokens are bounded by the model's
-    `max_pixels`.
+    A caption that is cut by `max_tokens`, also when twice as many are allowed, ends with `CUT`.
+    Each object keeps its last 1,000 captions by picture; the model's cache of replies, or a caption
+    file, keeps captions for longer. The model's `max_pixels` limits the image tokens.
 
     Raises:
-        UsageError: The options do not go together, or the prompt file cannot be used.
+        UsageError: The options are incompatible, or the prompt file cannot be used.
     """
 
     model: Annotated[LanguageModel, Meta(description="the model that looks at the screenshot")]
@@ -98,7 +97,7 @@ class VLMCaptioner:
     _in_flight: InFlight = field(default_factory=InFlight, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # What cannot be used is found out now, not at the first screenshot.
+        # Report invalid options now, not at the first screenshot.
         if self.preset == "original" and (
             self.ocr not in (None, "easyocr") or self.prompt is not None
         ):
@@ -112,7 +111,7 @@ class VLMCaptioner:
 
     @property
     def name(self) -> str:
-        """The model, the preset, the OCR engine, and a hash of all that decides a caption."""
+        """The model, the preset, the OCR engine, and a hash of all that affects a caption."""
         pixels = self.model.max_pixels if isinstance(self.model, _Scales) else None
         reader = self._reader.name if self._reader else None
         settings = f"{VERSION} {self._drawn.name} {self.max_tokens} {pixels} {reader}"
@@ -123,7 +122,7 @@ class VLMCaptioner:
 
     @property
     def concurrency(self) -> int:
-        """Most calls at once that the model makes; 16 where it does not say."""
+        """The model's maximum number of concurrent requests, or 16 if it has none."""
         return self.model.concurrency if isinstance(self.model, Bounded) else 16
 
     @cached_property
@@ -133,12 +132,10 @@ class VLMCaptioner:
         return prompt_set("prill.captioner", (name,), (name,), self.prompt)[name]
 
     async def __call__(self, observation: Observation) -> str:
-        """The description.
+        """Returns the description.
 
-        Raises:
-            NoEvidenceError: There is no screenshot.
-            InputError: The image cannot be used.
-            UnscoredError: The model gives no usable answer.
+        Raises: NoEvidenceError: There is no screenshot. InputError: The image cannot be used.
+        UnscoredError: The model returns no usable answer.
         """
         path = observation.screenshot
         if path is None:
@@ -203,7 +200,7 @@ class VLMCaptioner:
 
     @cached_property
     def _drawn(self) -> LanguageModel:
-        """The model as the preset draws from it."""
+        """The model with the preset's sampling parameters."""
         if self.preset == "prill":
             return self.model
         if not isinstance(self.model, SampledModel):
@@ -215,11 +212,13 @@ class VLMCaptioner:
 
 
 def request_words(request: Prompt, ocr: str = "") -> str:
-    """The text of a request, with what OCR found quoted below it, or as it is where the request has
-    a place for it.
+    """Returns the text of a request with the OCR text.
+
+    The OCR text is quoted below the request, or inserted unchanged if the request has a placeholder
+    for it.
     """
     if "ocr" in request.slots:
-        # filling takes blank ends away
+        # fill() strips trailing whitespace
         return request.fill({"ocr": ocr})["user"] + "\n" * (not ocr)
     words = request.fill({})["user"]
     return (
@@ -230,10 +229,10 @@ def request_words(request: Prompt, ocr: str = "") -> str:
 
 
 def marked(text: str, *, cut: bool) -> str:
-    """A caption as its readers get it: with `CUT` at its end where it was cut."""
+    """Returns the caption, with `CUT` appended if it was cut."""
     return f"{text}\n{CUT}" if cut else text
 
 
 def unmarked(text: str) -> tuple[str, bool]:
-    """The caption without `CUT`, and whether it was cut."""
+    """Returns the caption without `CUT`, and whether it was cut."""
     return text.removesuffix(f"\n{CUT}"), text.endswith(f"\n{CUT}")

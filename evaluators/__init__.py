@@ -1,4 +1,4 @@
-"""Judges: a trajectory in, a verdict out. `prill.judge("vlm", model=…)` makes one by name."""
+"""Judges turn a trajectory into a verdict. `prill.judge("vlm", model=…)` makes one by name."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Questions of one's own about a run, with typed answers and the states that show them.
+"""The `ask` judge: user-defined questions about a run, with typed answers and cited states.
 
     judge = prill.judge("ask", question="Was a login wall met?", model="gpt-4o", captioner="text")
     (await judge(trajectory)).findings.answers  # (Answer(question=…, value=True, step=3, …),)
 
-All questions go into one call. The first one to be answered by yes or no gives the verdict's
-outcome, so that labels of that question are compared as outcomes are; without such a question, a
-success is a run whose questions all have an answer.
+All questions go into one call. The first yes/no question determines the verdict's outcome, so that
+labels for that question can be compared as outcomes. Without such a question, a run is a success if
+all questions have an answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from prill.types import Answer, Findings, Trajectory, Usage
 
 YES_NO, NUMBER = "yes/no", "number"
 CANNOT_TELL = "cannot-tell"
-# "No idea" is no answer: what follows the word stands apart from it.
+# "No idea" is not an answer: the word must end the text or be followed by punctuation.
 _DECIDED = re.compile(r"(yes|no|true|false)(?:$|[,.:;!]|\s[-–—(])", re.IGNORECASE)
 _UNKNOWN = frozenset(
     ("", "cannot-tell", "can't-tell", "cannot-be-determined", "unknown", "n/a", "null", "none")
@@ -63,12 +63,14 @@ class Question:
     answer: str | tuple[str, ...] | type
 
     def params(self) -> dict[str, Any]:
-        """The question as JSON, for the judge's identity."""
+        """Returns the question as JSON, for the judge's fingerprint."""
         kind = self.schema() if isinstance(self.answer, type) else self.answer
         return {"question": self.text, "answer": list(kind) if isinstance(kind, tuple) else kind}
 
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of the answer; every kind has a word or null for what cannot be told."""
+        """Returns the JSON Schema of the answer; every type includes a value for "cannot be
+        determined".
+        """
         if self.answer == NUMBER:
             return {"anyOf": [{"type": "number"}, {"type": "null"}]}
         if isinstance(self.answer, type):
@@ -76,7 +78,7 @@ class Question:
         return {"type": "string", "enum": [*self._choices(), CANNOT_TELL]}
 
     def shape(self) -> str:
-        """The answer as the model is told to give it."""
+        """Returns the description of the answer format in the prompt."""
         if self.answer == NUMBER:
             return "<a number, or null if it cannot be told>"
         if isinstance(self.answer, type):
@@ -87,10 +89,10 @@ class Question:
         )
 
     def read(self, value: object) -> object:
-        """The value as its type has it; None for what cannot be told.
+        """Converts a value to the question's type; None if the answer cannot be determined.
 
         Raises:
-            UnparsableError: It is no such value.
+            UnparsableError: The value does not have that type.
         """
         word = " ".join(value.split()).strip(_DECORATION) if isinstance(value, str) else value
         plain = _plain(word) if isinstance(word, str) else word
@@ -135,15 +137,16 @@ def _number(word: object) -> float | int:
 
 @dataclass(frozen=True)
 class AnswersFormat:
-    """The form of a reply: an object with an answer for each question, as `q1`, `q2`, …; one
-    question may be answered in lines.
+    """The format of a reply: an object with an answer for each question, as `q1`, `q2`, ….
+
+    A single question may be answered in lines of text.
     """
 
     questions: tuple[Question, ...]
     tagged = False
 
     def json_schema(self) -> dict[str, Any]:
-        """The schema for structured output; the reason comes before the answer."""
+        """Returns the schema for structured output, in which the reason precedes the answer."""
         parts = {
             f"q{i}": {
                 "type": "object",
@@ -165,7 +168,7 @@ class AnswersFormat:
         }
 
     def instructions(self, *, as_json: bool) -> str:
-        """The sentence that tells the model how to answer; it is JSON in any case."""
+        """Returns the instruction that tells the model how to answer, which is always JSON."""
         parts = ", ".join(
             f'"q{i}": {{"reason": "<why>", "step": <the number of the state that shows it, or -1>, '
             f'"answer": {question.shape()}}}'
@@ -174,10 +177,10 @@ class AnswersFormat:
         return f"Reply with one JSON object and nothing else: {{{parts}}}"
 
     def parse(self, text: str) -> dict[str, str]:
-        """The last answer to every question, as JSON under `answers`.
+        """Returns the last answer to every question, as JSON under `answers`.
 
         Raises:
-            UnparsableError: A question has no answer, or none that was offered.
+            UnparsableError: A question has no answer, or an answer outside its choices.
         """
         as_json = text.lstrip().startswith(("{", "["))
         found: list[dict[str, Any]] | None = None
@@ -256,14 +259,14 @@ class AskSpec(Config):
     ] = ROOM
 
     def check(self) -> None:
-        """Refuses settings without a question, or with an answer that has no type."""
+        """Raises UsageError if there is no question, or an answer has no valid type."""
         self.asked()
 
     def asked(self) -> tuple[Question, ...]:
         """The questions.
 
         Raises:
-            UsageError: There are none, too many, or one that cannot be asked so.
+            UsageError: There is no question, there are too many, or one is invalid.
         """
         if (self.question is None) == (not self.questions):
             raise UsageError("give a question, or several as questions", parameters=("question",))
@@ -297,7 +300,7 @@ def _question(table: Mapping[str, Any]) -> Question:
 
 @dataclass(frozen=True, eq=False)
 class AskJudge(ModelJudge):
-    """Answers questions of one's own, from the actions and the states in words.
+    """A judge that answers user-defined questions from the actions and the text of the states.
 
     Args:
         model: The model that answers.
@@ -328,11 +331,11 @@ class AskJudge(ModelJudge):
         return {"captioner": self.captioner.name, "questions": asked, **left}
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The images of the states that are captioned, where captions come from images."""
+        """Returns the images of the states to caption, if captions come from images."""
         return images_read(trajectory.observations, self.captioner)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """The one call; no caption is made for it."""
+        """Returns the usage of the one call, without making captions."""
         texts = planned_captions(trajectory.observations, self.captioner)
         shown = [i for i, text in enumerate(texts) if text]
         if not shown:
@@ -371,7 +374,7 @@ class AskJudge(ModelJudge):
     ) -> tuple[Message, ...]:
         history = trajectory if self.spec.show_answer else without_claims(trajectory)
         shown = [(i, text) for i, text in enumerate(texts) if text]
-        # the last states tell most; the first says where it began
+        # the last states are the most informative; the first shows where the run started
         most = max(2, room // _LEAST_CHARS)
         if len(shown) > most:
             shown = [shown[0], *shown[len(shown) - most + 1 :]]
@@ -398,12 +401,12 @@ class AskJudge(ModelJudge):
 
 
 def read_answers(questions: Sequence[Question], stored: str, shown: Set[int]) -> tuple[Answer, ...]:
-    """The answers of a parsed reply; only states that were shown count as citations.
+    """Returns the answers of a parsed reply; only states that were shown count as citations.
 
     Args:
-        questions: What was asked.
-        stored: The field `answers` that `AnswersFormat.parse` made.
-        shown: The states that were shown, from 0.
+        questions: The questions.
+        stored: The field `answers` that `AnswersFormat.parse` returned.
+        shown: The indices of the states that were shown, from 0.
 
     Returns:
         One answer for each question.

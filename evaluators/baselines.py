@@ -20,20 +20,21 @@ from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
 
 
 class _WithoutModel:
-    """What these judges share: no images, no calls."""
+    """Base class of judges that read no images and make no calls."""
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """None are looked at."""
+        """Returns nothing: the judge reads no screenshots."""
         return ()
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """Nothing is spent."""
+        """Returns zero usage."""
         return Usage()
 
 
 class Constant(_WithoutModel):
-    """Gives always the same verdict. Most attempts fail, so "always failure" is often right; a
-    judge has to beat it.
+    """A judge that always returns the same verdict.
+
+    Most attempts fail, so "always failure" is often right; any other judge has to beat it.
 
     Args:
         success: The verdict.
@@ -52,20 +53,20 @@ class Constant(_WithoutModel):
 
 
 class SelfReport(_WithoutModel):
-    """Takes the agent's word: its own flag (`claimed_success` in the metadata) where the recording
-    keeps it, else its answer.
+    """A judge that believes the agent's claim: the flag `claimed_success` in the metadata, else its
+    answer.
 
-    Without a flag an episode is a success when the agent ended it itself and its answer, if it gave
-    one, admits no failure (`evaluators/claims.py`); a failure when it does, after
-    report_infeasible, and where the episode ended otherwise, by a step limit say. An answer that
-    admits and claims, or in a language that is not read, is unscored.
+    Without the flag, an episode is a success if the agent ended it and its answer, if any, admits
+    no failure (`evaluators/claims.py`). It is a failure if the answer admits one, after
+    report_infeasible, or if the episode ended for another reason, such as a step limit. It is
+    unscored if the answer contains both an admission and a claim, or is in an unsupported language.
     """
 
     info = EvaluatorInfo("self-report", "2")
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` when nothing was done, or the agent's words say
-        nothing for certain.
+        """Returns the verdict; unscored with `no_evidence` if the agent did nothing or its claim is
+        unclear.
         """
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
@@ -93,10 +94,10 @@ class SelfReport(_WithoutModel):
 
 
 class LabelOracle(_WithoutModel):
-    """Returns the labels of one source as verdicts: the upper bound for any judge.
+    """A judge that returns the labels of one source: the upper bound for any judge.
 
     Args:
-        labels: The success by trajectory id. None, or no label: the verdict is unscored.
+        labels: The success by trajectory id. If it is None or missing, the verdict is unscored.
         source: The name of the source, for the record.
     """
 
@@ -108,9 +109,7 @@ class LabelOracle(_WithoutModel):
         self.info = EvaluatorInfo("oracle", "1", params={"source": source, "labels": labels_hash})
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` where there is no label, or none that is
-        decided.
-        """
+        """Returns the label as a verdict; unscored (`no_evidence`) if there is no decided label."""
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
@@ -123,8 +122,9 @@ class LabelOracle(_WithoutModel):
 def oracle(
     labels: Sequence[LabelRecord], source: str | None = None, truth: str = "majority"
 ) -> LabelOracle:
-    """An oracle from label records; see `prill.io.truth.gold_labels` for several sources and
-    annotators.
+    """Returns an oracle for label records.
+
+    `prill.io.truth.gold_labels` describes how several sources and annotators are handled.
     """
     from prill.io.truth import gold_labels
 
@@ -134,7 +134,7 @@ def oracle(
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSpec(Config):
-    """Error rates of a noisy judge. On few trajectories the realised rates differ."""
+    """Error rates of a noisy judge. On few trajectories the realised rates deviate from them."""
 
     false_positives: Annotated[
         float, Meta(ge=0, le=1, description="share of the failures that it calls successes")
@@ -159,18 +159,18 @@ class NoiseSpec(Config):
 class NoisyLabels(_WithoutModel):
     """An oracle with errors at known rates.
 
-    Whether it errs on a trajectory follows from its id and the seed, by SHA-256 (of like ids,
-    simple checksums are far from evenly spread). `oracle` is any judge whose word is the truth.
-    With a small `wrong_margin` errors are close calls: a success that is called a failure still
-    scores above a true failure.
+    The trajectory's id and the seed determine whether it errs, by SHA-256; simple checksums of
+    similar ids are not uniform. `oracle` is any judge whose verdicts count as the truth. With a
+    small `wrong_margin`, errors have scores near the threshold: a success that is called a failure
+    still scores above a true failure.
     """
 
     def __init__(self, oracle: Evaluator, spec: NoiseSpec = NoiseSpec()) -> None:
         self.oracle, self.spec = oracle, spec
         always = ("false_positives", "false_negatives", "seed")
         usual = asdict(NoiseSpec())
-        # What is as it was before there was an option is left out, so that older verdicts stay
-        # those of the same judge.
+        # Options at their default are omitted, so that verdicts written before the option existed
+        # keep their fingerprint.
         rates = {
             name: value
             for name, value in asdict(spec).items()
@@ -179,8 +179,8 @@ class NoisyLabels(_WithoutModel):
         self.info = EvaluatorInfo("noisy", "1", params={**oracle.info.params, **rates})
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` where the oracle did not decide, or on
-        purpose.
+        """Returns the verdict; unscored with `no_evidence` if the oracle is undecided, or at the
+        configured rate.
         """
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
@@ -201,7 +201,7 @@ class NoisyLabels(_WithoutModel):
         )
 
     def _drawn(self, words: str) -> float:
-        """A number from 0 to 1 that is always the same for these words."""
+        """Returns a number from 0 to 1 that depends only on the text."""
         return (
             int.from_bytes(sha256(f"{self.spec.seed} {words}".encode()).digest()[:8], "big") / 2**64
         )

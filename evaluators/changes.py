@@ -1,5 +1,6 @@
-"""Which regions of the screen differ between two pictures, and whether that is a change at all: a
-blinking caret, a clock in a status bar and a turning spinner are not.
+"""Finds the regions of the screen that differ between two pictures.
+
+A blinking caret, a clock in a status bar and a rotating spinner do not count as a change.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _LOSSY_LEVELS = 40  # JPEG and lossy WebP err by up to about 35 next to sharp ed
 _MEAN_LEVELS = 8  # of 255, over 8 by 8 pixels of such a picture
 _LOSSY = frozenset({"JPEG", "WEBP"})
 _CELL = 16  # pixels at scale 1: changes closer than this are one region
-_MAX_REGIONS = 8  # more are another screen
+_MAX_REGIONS = 8  # with more, it is another screen
 _BASE_SIDE = 1080  # of the shorter side of a screen at scale 1
 # Where platforms put a clock: (edge's share of the height, at the top or at the bottom). iOS has
 # the tallest status bar, 59 of 852 points; its digits end at 38. Taskbars: 48 of 1080 pixels.
@@ -47,16 +48,16 @@ _CLOCK_WIDTH = 0.16  # of the screen's width: "12:34" on a phone; date and time 
 
 
 def changed_regions(before: str, after: str) -> tuple[Box, ...] | None:
-    """The boxes around what differs between two pictures, in reading order.
+    """Returns the boxes around the differences between two pictures, in reading order.
 
     Args:
-        before: Path of a picture.
-        after: Path of the next one.
+        before: Path of the first picture.
+        after: Path of the second picture.
 
     Returns:
-        The boxes; none where the pixels are alike but for noise of their compression. None where
-        the pictures cannot be compared (other sizes, more than 17 megapixels), or differ in more
-        than eight places.
+        The boxes; empty if the pixels differ only by compression noise. None if the pictures cannot
+        be compared (different sizes, more than 17 megapixels), or differ in more than eight
+        regions.
 
     Raises:
         InputError: A picture cannot be read.
@@ -66,10 +67,10 @@ def changed_regions(before: str, after: str) -> tuple[Box, ...] | None:
 
 
 def same_screen(before: str, after: str, platform: Platform = "web") -> bool:
-    """Whether two pictures show the same but for a caret, a clock or a spinner.
+    """Returns whether two pictures are equal except for a caret, a clock or a spinner.
 
-    What cannot be told from a real change counts as one: a clock inside a page, a spinner that
-    grows as it turns, an advertisement.
+    A difference that cannot be distinguished from a real change counts as one: a clock inside a
+    page, a spinner that grows as it rotates, an advertisement.
 
     Raises:
         InputError: A picture cannot be read.
@@ -77,11 +78,11 @@ def same_screen(before: str, after: str, platform: Platform = "web") -> bool:
     try:
         versions = [file_version(path, Path(path).stat()) for path in (before, after)]
     except (OSError, ValueError):
-        return before == after or _same(before, after, platform)  # opening them says what is wrong
+        return before == after or _same(before, after, platform)  # opening them raises the error
     return before == after or _same_versions(*versions, platform)
 
 
-@lru_cache(1 << 12)  # a verdict's key and its judgement both ask
+@lru_cache(1 << 12)  # needed for a verdict's key and for its judgement
 def _same_versions(before: Version, after: Version, platform: Platform) -> bool:
     return _same(before[0], after[0], platform)
 
@@ -102,7 +103,7 @@ def _same(before: str, after: str, platform: Platform) -> bool:
 def _compare(
     before: str, after: str
 ) -> tuple[tuple[Image.Image, Image.Image], list[tuple[Box, Mask]]] | None:
-    """Both pictures, and each region with its changed pixels; None as in `changed_regions`."""
+    """Returns both pictures and each region with its pixels; None as in `changed_regions`."""
     size = image_size(before)
     if size != image_size(after) or size[0] * size[1] > _MAX_PIXELS:
         return None
@@ -143,8 +144,9 @@ def _is_lossy(*paths: str) -> bool:
 
 
 def _pale_changes(pair: tuple[Image.Image, Image.Image], strong: Mask) -> Mask:
-    """Where the mean colour of 8 by 8 pixels differs, which compression keeps, apart from strong
-    changes.
+    """Returns where the mean colour of 8 by 8 pixels differs, away from strong changes.
+
+    Compression preserves that mean.
     """
     import numpy as np
     from PIL import Image, ImageChops
@@ -152,14 +154,14 @@ def _pale_changes(pair: tuple[Image.Image, Image.Image], strong: Mask) -> Mask:
 
     difference = ImageChops.difference(*(one.reduce(8) for one in pair))
     touched = np.asarray(Image.fromarray(strong).convert("L").reduce(8)) > 0
-    near = binary_dilation(touched, np.ones((5, 5)))  # colour is kept for 16 by 16 pixels
+    near = binary_dilation(touched, np.ones((5, 5)))  # colour is stored per 16 by 16 pixels
     pale = (np.asarray(difference).max(2) > _MEAN_LEVELS) & ~near
     blocks: Mask = pale
     return blocks.repeat(8, 0).repeat(8, 1)[: strong.shape[0], : strong.shape[1]]
 
 
 def _cells(changed: Mask, side: int) -> list[Box] | None:
-    """Boxes of cells that touch; None for more than `_MAX_REGIONS`."""
+    """Returns the boxes around groups of touching cells; None for more than `_MAX_REGIONS`."""
     import numpy as np
     from scipy.ndimage import find_objects, label
 
@@ -180,7 +182,7 @@ def _scale(size: Sequence[int]) -> float:
 
 
 def _is_clock(box: Box, size: tuple[int, int], platform: Platform) -> bool:
-    """A narrow region inside the bar in which the platform puts its clock."""
+    """Returns whether a region is narrow and inside the bar with the platform's clock."""
     top, bottom = _BARS.get(platform, (0.0, 0.0))
     width, height = size
     inside = box[3] <= top * height or box[1] >= (1 - bottom) * height
@@ -188,7 +190,9 @@ def _is_clock(box: Box, size: tuple[int, int], platform: Platform) -> bool:
 
 
 def _is_caret(mask: Mask, size: tuple[int, int]) -> bool:
-    """An upright bar, as high as a line of text and at most two pixels wide at scale 1."""
+    """Returns whether the changes form a vertical bar: one text line high, at most two pixels wide
+    at scale 1.
+    """
     height, width = mask.shape
     scale = _scale(size)
     is_bar = bool(mask.all(0).any()) and float(mask.mean()) >= 0.75  # JPEG blurs one side
@@ -196,8 +200,8 @@ def _is_caret(mask: Mask, size: tuple[int, int]) -> bool:
 
 
 def _is_spinner(box: Box, mask: Mask, pair: tuple[Image.Image, Image.Image]) -> bool:
-    """Changes that lie on a circle around an empty middle, as much ink gone as come: what was
-    there has turned.
+    """Returns whether the changes lie on a circle with an unchanged centre and as many pixels
+    vanish as appear, as in a rotation.
     """
     import numpy as np
 

@@ -1,9 +1,10 @@
-"""The checklist judge: how far each item of a goal is in every state, and what each step adds.
+"""The checklist judge: measures the progress of each goal item in every state.
 
-After Web-Shepherd (arXiv 2505.15277): a checklist of the goal, Yes, In Progress or No for each
-item, and P(Yes) + P(In Progress) / 2 from the probabilities of the tokens, averaged over items.
-Here the items are a rubric's criteria, each has a call of its own, a state is judged after an
-action (there: the proposed action), and a step's reward is what it adds to the progress.
+It follows Web-Shepherd (arXiv 2505.15277): a checklist of the goal, the answers Yes, In Progress or
+No for each item, and P(Yes) + P(In Progress) / 2 from the token probabilities, averaged over items.
+In this implementation the items are a rubric's criteria, each item has its own call, the state
+after an action is judged (not the proposed action), and a step's reward is its increase in
+progress.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from prill.types import Criterion, Findings, StepVerdict, Trajectory, Usage
 
 YES, PART, NO = "yes", "in-progress", "no"
 ITEM = WordFormat("done", (YES, PART, NO))
-_HALF = 0.5  # what an item in progress counts, as in Web-Shepherd
+_HALF = 0.5  # the weight of "In Progress", as in Web-Shepherd
 _WORD_TOKENS = 32
 
 
@@ -49,23 +50,22 @@ class ChecklistSpec(RubricOptions):
 
 @dataclass(frozen=True, eq=False)
 class ChecklistJudge(GoalCriteria, ModelJudge):
-    """A process judge: the progress of each state by a checklist, and rewards that are differences
-    of it.
+    """A process judge that measures progress with a checklist; rewards are differences in progress.
 
-    The model makes the items once for each goal, unless `rubrics` has them. It is then asked about
-    each item in each state: one word, whose token tells the probabilities (without them, the word
-    counts 1, 0.5 or 0). Progress of a state: the mean of P(yes) + P(in progress) / 2, by weight. A
-    step's reward: the progress after it less the progress before, in [-1, 1]. Success: in the last
-    state, every item is more likely done than not. Score: half of the last progress, and half a
-    point more for success.
+    The model writes the items once for each goal, unless `rubrics` contains them. It then answers
+    with one word for each item in each state. The value is P(yes) + P(in progress) / 2 from the
+    token probabilities; without probabilities, the word counts 1, 0.5 or 0. The progress of a state
+    is the weighted mean of the values. A step's reward is the progress after it minus the progress
+    before it, in [-1, 1]. A run is a success if, in the last state, every item is more likely done
+    than not. The score is half of the last progress, plus 0.5 for a success.
 
-    A state that was not recorded has the progress of the one before, and its step is flagged. Where
-    the last state was not recorded there is no verdict.
+    A state that was not recorded has the progress of the state before, and its step is flagged. If
+    the last state was not recorded, the verdict is unscored.
 
     Args:
         model: The model that judges.
         spec: The settings.
-        goal_cache: Keeps checklists across runs. None: this object alone makes each once.
+        goal_cache: Keeps checklists across runs. None: each checklist is kept in this object only.
     """
 
     captioner: Annotated[Captioner, Meta(description="what reads states")]
@@ -84,11 +84,11 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
         return [RUBRIC.shape, *super()._form_texts()]
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The images of the states that are captioned, where captions come from images."""
+        """Returns the images of the states to caption, if captions come from images."""
         return images_read(trajectory.observations, self.captioner)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """A call for the checklist, and one for each of its items in each state."""
+        """Returns the usage of one call for the checklist and one for each item in each state."""
         rubric, calls = self._planned_criteria(trajectory)
         states = planned_captions(trajectory.observations, self.captioner)
         usage = sum((planned(messages, self.spec.max_tokens) for messages in calls), start=Usage())
@@ -121,7 +121,7 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
         return self._judgement(trajectory, rubric, of_state, progress)
 
     async def _item(self, trajectory: Trajectory, i: int, text: str, item: str) -> float:
-        """P(yes) + P(in progress) / 2 of an item in a state."""
+        """Returns P(yes) + P(in progress) / 2 of an item in a state."""
         prompt = self.prompts["checklist_state"]
         reply = await ask(
             self.model,
@@ -136,7 +136,7 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
     def _messages(
         self, trajectory: Trajectory, i: int, text: str, item: str, room: int
     ) -> tuple[Message, ...]:
-        """The request; the item comes last, so that servers can reuse what comes before."""
+        """Returns the request; the item comes last, so that servers can reuse the cached prefix."""
         past = without_claims(trajectory)
         so_far = Trajectory(id=past.id, task=past.task, steps=past.steps[:i])
         state = state_text(text, trajectory.observations[i])
@@ -158,7 +158,7 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
     ) -> Judgement:
         steps = []
         for i in range(len(trajectory.steps)):
-            # of the last action, where no state after it was recorded, nothing is known
+            # if no state after the last action was recorded, its effect is unknown
             known = i in of_state and i + 1 in of_state
             reward = round(progress[i + 1] - progress[i], 6) if i + 1 < len(progress) else 0.0
             values = of_state.get(i + 1, [])
@@ -203,10 +203,10 @@ class ChecklistJudge(GoalCriteria, ModelJudge):
 
 
 def item_value(reply: Reply) -> float:
-    """P(yes) + P(in progress) / 2 by the reply's log-probabilities; else 1, 0.5 or 0 by its word.
+    """Returns P(yes) + P(in progress) / 2 from the log-probabilities, else 1, 0.5 or 0 by the word.
 
     Args:
-        reply: A reply in the form `ITEM`.
+        reply: A reply in the format `ITEM`.
 
     Returns:
         The value, in [0, 1].
@@ -222,8 +222,9 @@ def item_value(reply: Reply) -> float:
 
 
 def _progress(rubric: Rubric, of_state: dict[int, list[float]], count: int) -> list[float]:
-    """The progress of each state; one that was not recorded has that of the state before, and 0 at
-    the beginning.
+    """Returns the progress of each state.
+
+    A state that was not recorded has the progress of the state before, or 0 at the start.
     """
     weights = [item.weight for item in rubric.criteria]
     found: list[float] = []

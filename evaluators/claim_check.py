@@ -1,12 +1,12 @@
-"""Looks up what an agent's answer says in what the agent saw and did; no model is asked.
+"""Checks the claims of an agent's answer against the recorded states and actions, without a model.
 
-The answer's numbers, prices, dates, names, quotations, addresses and deeds ("I posted it") are
-each sought in the addresses, texts and captions of the recorded states and in the actions, without
-regard to case, quotes, Unicode forms, separators of thousands, or the order of a date.
+It searches for the answer's numbers, prices, dates, names, quotations, URLs and actions ("I posted
+it") in the URLs, texts and captions of the recorded states and in the actions. The search ignores
+case, quotation marks, Unicode forms, thousands separators and the order of a date.
 
-A text that is not there is no proof: the claim is `never_seen` only where the text of every
-recorded state is known; else it is `not_checkable`. A caption may confirm a claim, and counts as a
-state's whole text only on request.
+A claim that is not found is `never_seen` only if the text of every recorded state is known;
+otherwise it is `not_checkable`. A caption can confirm a claim; it counts as a state's whole text
+only on request.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from itertools import islice
 from prill.evaluators.evidence import without_claims
 from prill.types import Action, CheckedClaim, ClaimKind, Observation, Trajectory
 
-# Raise it when a claim could be found or looked up otherwise.
+# Increase it when the detection or the lookup of claims changes.
 VERSION = "1"
 _ANSWER_CHARS, _STATE_CHARS, _ALL_CHARS = 20_000, 200_000, 2_000_000
 _MOST_CLAIMS = 100
 _NEAR = 40  # characters between a small number and the word that it counts
 _LABEL_GAP = 30  # characters between a label and its value
-_SMALL = 100  # a whole number below stands on every page: it counts only with its noun
-_GAP_WORDS = 2  # that a page may have inside a name: "Dell Inc. OptiPlex"
+_SMALL = 100  # smaller whole numbers are on every page: they count only with their noun
+_GAP_WORDS = 2  # maximum number of extra words inside a name on a page: "Dell Inc. OptiPlex"
 
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _MONTH = (
@@ -93,7 +93,7 @@ _DENIAL = re.compile(
 _SENTENCE = re.compile(
     r"(?<=[.!?;:])\s+|\n+|\s(?=(?:but|however|although|though|yet)\b)", re.IGNORECASE
 )
-# A question, a proposal or a plan claims nothing.
+# Questions, proposals and plans are not claims.
 _SPAN = re.compile(r"[^.!?\n]+(?:[.!?](?=\S)[^.!?\n]+)*[.!?]?")
 _OFFER = re.compile(
     r"\?$|\b(?:could (?:try|you)|would you|you (?:may|might|could|can)|let me|"
@@ -118,7 +118,7 @@ _TYPED, _TOUCHED = (
 _MOVED = frozenset({"scroll", "swipe"})
 _WENT = frozenset({"goto", "open", "back", "new_tab", "focus_tab", "launch"}) | _TOUCHED
 _ANY = _TYPED | _TOUCHED | frozenset({"press", "drag", "upload", "other"})
-# What an agent says that it did, and the kinds of actions without which it cannot have.
+# The kinds of action that each claimed deed requires.
 _KINDS = {
     "typed": _TYPED | {"other"},
     "touched": _TOUCHED | {"press", "other"},
@@ -131,13 +131,13 @@ _KINDS = {
 
 @cache
 def _words() -> Mapping[str, frozenset[str]]:
-    """The lists of words: those that are no names, and verbs by the actions that they need."""
+    """Returns the word lists: words that are not names, and verbs by the actions they require."""
     text = (files("prill.evaluators") / "claim_check.toml").read_text(encoding="utf-8")
     return {name: frozenset(words.split()) for name, words in tomllib.loads(text).items()}
 
 
 def _kinds(verb: str) -> frozenset[str] | None:
-    """The kinds of actions that a verb needs; None for verbs of no deed."""
+    """Returns the kinds of action that a verb requires; None if the verb describes no action."""
     return next((kinds for name, kinds in _KINDS.items() if verb in _words()[name]), None)
 
 
@@ -147,12 +147,12 @@ _Date = tuple[int | None, int, int | None]  # year, month, day
 def check_claims(
     trajectory: Trajectory, *, captions_are_whole: bool = False
 ) -> tuple[CheckedClaim, ...]:
-    """Looks up the checkable claims of the final answer.
+    """Checks the checkable claims of the final answer.
 
     Args:
-        trajectory: The trajectory; its messages to the user are no evidence.
-        captions_are_whole: Take a caption for all that its state shows, so that what no caption
-            mentions was never seen.
+        trajectory: The trajectory; its messages to the user do not count as evidence.
+        captions_are_whole: Treat a caption as complete, so that a claim that no caption mentions
+            was never seen.
 
     Returns:
         The claims in the order of the answer, at most 100, of its first 20,000 characters.
@@ -167,19 +167,19 @@ def check_claims(
 
 
 def unseen_claims(claims: Iterable[CheckedClaim]) -> tuple[CheckedClaim, ...]:
-    """Selects what the record speaks against.
+    """Selects the claims that the record contradicts.
 
     Args:
-        claims: The claims as they were looked up.
+        claims: The checked claims.
 
     Returns:
-        Those that were never seen, or seen otherwise, in their order.
+        The claims that were never seen or that were contradicted, in order.
     """
     return tuple(claim for claim in claims if claim.status in ("never_seen", "contradicted"))
 
 
 def plain_words(text: str) -> str:
-    """The words of a text as they are compared: one case, no marks, single spaces.
+    """Normalises a text for comparison: lower case, no punctuation, single spaces.
 
     Args:
         text: The text.
@@ -192,14 +192,14 @@ def plain_words(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Claim:
-    """A claim in the answer: what it says, what stands before it, and how it is found in a text."""
+    """A claim in the answer: its text, the text before it, and how to find it in a page."""
 
     kind: ClaimKind
     text: str
     before: str
     finder: Callable[[_Text], bool]
     others: Callable[[_Text, str], Iterable[str]] | None = None  # other values after a label
-    asked: Callable[[_Text], bool] | None = None  # how it is found in the request
+    asked: Callable[[_Text], bool] | None = None  # how to find it in the request
 
 
 def _claims(answer: str) -> Iterator[_Claim]:
@@ -275,12 +275,12 @@ def _claims(answer: str) -> Iterator[_Claim]:
 
 
 def _number(answer: str, match: re.Match[str], values: frozenset[Decimal]) -> _Claim | None:
-    """A number: a small one with the word that it counts, since it stands on any page alone."""
+    """Returns the claim of a number; a small number needs its noun, because it is on every page."""
     line = answer[: match.start()].rpartition("\n")[2]
     if not line.strip() and re.match(r"[.)]\s", answer[match.end() :]):
-        return None  # the number of a line in a list
+        return None  # a list number
     if not any(values):
-        return None  # that there are none is seen on no page
+        return None  # no page shows that there are none
     if (
         max(values) >= _SMALL
         or any(value != value.to_integral() for value in values)
@@ -306,7 +306,9 @@ def _number(answer: str, match: re.Match[str], values: frozenset[Decimal]) -> _C
 
 
 def _name(answer: str, match: re.Match[str]) -> tuple[int, str]:
-    """A proper name, without the words at its beginning that begin a sentence; empty: none."""
+    """Returns the position and text of a proper name, without words that only start a sentence;
+    empty if there is none.
+    """
     text, start = re.sub(r"['’]s?$|[&-]+$", "", match[0]), match.start()
     while text:
         first = text.split(None, 1)[0]
@@ -329,12 +331,12 @@ def _name(answer: str, match: re.Match[str]) -> tuple[int, str]:
 
 
 def _plain(text: str) -> str:
-    """Case, width and quotes as one."""
+    """Normalises case, character width and quotation marks."""
     return unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
 
 
 class _Text:
-    """One text of the record in the forms in which it is searched; each is made when needed."""
+    """A text of the record in its searchable forms, each computed when needed."""
 
     def __init__(self, text: str) -> None:
         self.plain = _plain(text)
@@ -345,7 +347,7 @@ class _Text:
 
     @cached_property
     def tokens(self) -> list[str]:
-        """The words, and the marks that no name goes across."""
+        """The words, and the punctuation that separates names."""
         return re.findall(r"\w+|[,;:|\n()]", self.plain.replace("'", ""))
 
     @cached_property
@@ -377,7 +379,7 @@ class _Text:
 
 
 def _values(digits: str) -> frozenset[Decimal]:
-    """What a number can mean: 1,234 and 1.234 are a thousand, or one and a bit."""
+    """Returns the possible values of a number: 1,234 and 1.234 are each 1234 or 1.234."""
     bare = re.sub(r"['’\u00a0\u202f ]", "", digits)
     readings = {bare.replace(",", "")}
     if "," in bare and re.search(r",\d{1,2}$", bare):
@@ -412,7 +414,7 @@ def _words_finder(text: str) -> Callable[[_Text], bool]:
 
 
 def _name_finder(text: str) -> Callable[[_Text], bool]:
-    """Finds a name, also where the page has a few words more between its own."""
+    """Returns a function that finds a name, also if the page has a few extra words inside it."""
     exact = _words_finder(text)
     first, *rest = _Text(text).words.split() or [""]
 
@@ -441,7 +443,7 @@ def _date_finder(days: frozenset[_Date]) -> Callable[[_Text], bool]:
 
 
 def _same_day(seen: _Date, said: _Date) -> bool:
-    """Whether a page shows what was said; pages may leave out the year."""
+    """Returns whether two dates match; the page may omit the year."""
     years, days = (seen[0], said[0]), (seen[2], said[2])
     return (
         seen[1] == said[1]
@@ -472,7 +474,7 @@ def _number_finder(
     stem, unit = _plain(noun.strip()).removesuffix("s"), _plain(unit)
 
     def counts(page: _Text, start: int, end: int) -> bool:
-        """Whether a small number is meant: it stands with its noun, or alone on a line."""
+        """Returns whether a small number counts: it is next to its noun, or alone on a line."""
         line = page.plain[max(0, start - _NEAR) : start].rpartition("\n")[2]
         rest = page.plain[end : end + _NEAR].partition("\n")[0]
         if not line.strip() and not rest.strip():
@@ -488,7 +490,7 @@ def _number_finder(
 
 
 def _after(label: str, page: _Text, places: Iterable[tuple[int, int]]) -> Iterator[str]:
-    """The values of a page that stand right after a label, on its line."""
+    """Yields the values that follow a label on the same line of a page."""
     ends = [m.end() for m in re.finditer(re.escape(label), page.plain)]
     for start, end in places:
         if any(
@@ -512,7 +514,7 @@ def _other_dates(days: frozenset[_Date]) -> Callable[[_Text, str], Iterable[str]
 
 
 class _Record:
-    """What the agent saw and did, searchable, within bounds."""
+    """The agent's observations and actions in searchable form, limited in size."""
 
     def __init__(self, trajectory: Trajectory, captions_are_whole: bool) -> None:
         silent = without_claims(trajectory)
@@ -520,14 +522,14 @@ class _Record:
         self.goal = _Text(
             "\n".join((trajectory.task.goal, *(t.task.goal for t in trajectory.task.earlier)))
         )
-        # what could not be read as an action may be the agent's own words
+        # text that could not be parsed as an action may be the agent's own words
         self.typed = [
             (i, _Text(_action_words(action)))
             for i, action in self.actions
             if action.kind != "other"
         ]
         self.states: list[tuple[int, _Text]] = []
-        self.open = 0  # states of which not all that they show is known
+        self.open = 0  # states whose content is not fully known
         room, known = _ALL_CHARS, dict[str, _Text]()
         for i, state in enumerate(silent.observations):
             text, whole = _state_words(state, captions_are_whole)
@@ -539,7 +541,7 @@ class _Record:
 
 
 def _state_words(state: Observation, captions_are_whole: bool) -> tuple[str, bool]:
-    """What a state shows in words, and whether that is all."""
+    """Returns the text of a state, and whether it is complete."""
     parts = [part for part in (state.url, state.text) if part]
     if state.caption:
         parts.append("\n".join(affirmed(state.caption[:_STATE_CHARS])))
@@ -547,7 +549,7 @@ def _state_words(state: Observation, captions_are_whole: bool) -> tuple[str, boo
 
 
 def affirmed(caption: str) -> Iterator[str]:
-    """The sentences of a caption that do not say what is missing; quotations in them may.
+    """Yields the sentences of a caption that do not describe missing content; quotations may.
 
     Args:
         caption: The caption.
@@ -595,7 +597,9 @@ def _checked(claim: _Claim, record: _Record) -> CheckedClaim:
 
 
 def _contradiction(claim: _Claim, record: _Record) -> tuple[int, str] | None:
-    """The one other value that pages show after the same label; none where they show several."""
+    """Returns the single other value that pages show after the same label; None if there are
+    several.
+    """
     if claim.others is None or not (label := _label(claim.before)):
         return None
     values: dict[str, int] = {}
@@ -608,7 +612,7 @@ def _contradiction(claim: _Claim, record: _Record) -> tuple[int, str] | None:
 
 
 def _label(before: str) -> str:
-    """The words before a value that name it, as in `the order total is`; empty where none do."""
+    """Returns the label before a value, as in `the order total is`; empty if there is none."""
     clause = re.split(r"[.!?;,\n]", _plain(before))[-1].rstrip()
     match = _LABEL.search(clause)
     words = match[1].split() if match else []
@@ -618,7 +622,7 @@ def _label(before: str) -> str:
 
 
 def _checked_deed(made: CheckedClaim, verb: str, record: _Record) -> CheckedClaim:
-    """What the agent says it did, against the last action that could have done it."""
+    """Checks a claimed deed against the last action that could have performed it."""
     kinds = _kinds(verb) or frozenset()
     if (
         place := next((i for i, action in reversed(record.actions) if action.kind in kinds), None)

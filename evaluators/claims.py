@@ -1,9 +1,9 @@
 """Detects whether an agent's answer claims success or failure.
 
-It is read clause by clause, in English, German, French, Spanish and Chinese: an admission ("I was
-unable to log in"), a claim ("the order was placed"), or neither, as most answers are. Quotations
-are other people's words, and "no errors" is no error. An answer that admits and claims, or in a
-language that is not read here, says nothing for certain.
+Each clause is classified as an admission ("I was unable to log in"), a claim ("the order was
+placed"), or neither, which is the most frequent case. English, German, French, Spanish and Chinese
+are supported. Quotations are ignored, and "no errors" is not an admission. The result is uncertain
+if the answer contains both an admission and a claim, or is in another language.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from importlib.resources import files
 from typing import Literal
 
 Stance = Literal["claim", "admission", "unclear"]
-_MAX_CHARS = 4000  # of an answer: an admission stands at its beginning or its end
-_SENTENCE = 6  # words; shorter answers are names and numbers, in no language
+_MAX_CHARS = 4000  # of an answer, at its start and again at its end
+_SENTENCE = (
+    6  # words; shorter answers are names and numbers, for which the language does not matter
+)
 
-# The whole answer says that there is none, as agents of WebArena and their kind word it, or it
-# begins like a log of errors.
+# Answers that state that there is no answer, in the wording of WebArena's and similar agents, or
+# that start like an error log.
 _NO_ANSWER = re.compile(
     r"\W*(n/?a|none|null|unknown|no results?|nothing|early stop\b.*|max(imum)? (number of )?steps\b.*|"  # noqa: E501
     r"(error|exception|failure)(\s*[:\-–(\[].*|\s(occurred|while|when|loading|during|executing|encountered)\b.*)?|"
@@ -66,7 +68,7 @@ def parse_stance(answer: str) -> tuple[Stance, str]:
     if not _is_read(text):
         return "unclear", "the agent's answer is in a language whose admissions are not known here"
     text = text if len(text) <= 2 * _MAX_CHARS else f"{text[:_MAX_CHARS]}\n{text[-_MAX_CHARS:]}"
-    admitted: list[bool] = []  # of the clauses that say something: whether it is an admission
+    admitted: list[bool] = []  # for each relevant clause: whether it is an admission
     doubt = tried = False
     for clause in filter(None, _CLAUSE.split(phrases.denied.sub(" ", _QUOTED.sub(" ", text)))):
         if phrases.admission.search(clause):
@@ -89,9 +91,7 @@ def parse_stance(answer: str) -> tuple[Stance, str]:
 
 
 def _is_read(text: str) -> bool:
-    """Whether the answer is too short to be in a language, or in one of those whose words are known
-    here.
-    """
+    """Returns whether the answer is in a supported language, or too short to have one."""
     start = text[:_MAX_CHARS]
     letters = [c for c in start if c.isalpha()]
     foreign = sum(c > "\u024f" and not "\u4e00" <= c <= "\u9fff" for c in letters)

@@ -1,8 +1,8 @@
 """Combined judges: vote, weighted ensemble, and cascade from a cheap to an expensive judge.
 
-A judge that could not judge abstains. The combination has a verdict only when those who abstained
-could not have changed it; else it is unscored itself. What each judge said is kept in the verdict's
-`opinions`.
+A judge with an unscored verdict abstains. The combination has a verdict only if the abstaining
+judges could not have changed it; otherwise it is unscored. The verdict's `opinions` contain each
+judge's verdict.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from prill.protocols import Composite, Estimator, Evaluator, SampledModel
 from prill.types import EvaluatorInfo, Opinion, Trajectory, UnscoredReason, Usage, Verdict
 
 Rule = Literal["majority", "unanimous", "any", "consensus"]
-# The band of a first judge of which nobody measured where it is sure.
+# The default band of a first judge without a measured band.
 _UNMEASURED = (0.1, 0.9)
 
 
 class _Combined:
-    """What combinations share: the judges, and what they are known by."""
+    """Base class of combined judges."""
 
     name: str
 
@@ -43,12 +43,12 @@ class _Combined:
 
     @property
     def parts(self) -> Sequence[Evaluator]:
-        """The judges that are combined."""
+        """The combined judges."""
         return self.judges
 
     @cached_property
     def info(self) -> EvaluatorInfo:
-        """The rule, and everything about the judges."""
+        """The combination rule and the infos of the judges."""
         infos = [judge.info for judge in self.judges]
         models = sorted({info.model for info in infos if info.model})
         params = {**self._params, "judges": [msgspec.to_builtins(info) for info in infos]}
@@ -62,11 +62,11 @@ class _Combined:
         )
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The screenshots of all judges."""
+        """Returns the screenshots of all judges."""
         return sorted({path for judge in self.judges for path in judge.screenshots(trajectory)})
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """The sum over the judges that can tell: for a cascade the most it may cost."""
+        """Returns the sum over the judges that can estimate usage; for a cascade, the maximum."""
         estimates = (
             judge.estimate(trajectory) for judge in self.judges if isinstance(judge, Estimator)
         )
@@ -81,8 +81,10 @@ class _Combined:
         *,
         differ: bool = False,
     ) -> Verdict:
-        """The combination's verdict; without `success`, unscored: `no_evidence` where the judges
-        `differ` and may not, else for the reason of the first that abstained.
+        """Returns the combination's verdict.
+
+        Without `success` it is unscored: with `no_evidence` if the judges `differ` where the rule
+        requires agreement, otherwise with the reason of the first judge that abstained.
         """
         abstention = next((v for v in verdicts if v.unscored is not None), None)
         code: UnscoredReason | None = None
@@ -105,7 +107,7 @@ class _Combined:
 
 
 def opinion(verdict: Verdict) -> Opinion:
-    """A verdict in short form."""
+    """Returns a verdict in short form."""
     info = verdict.evaluator
     judge = f"{info.name} ({info.model})" if info.model else info.name
     return Opinion(
@@ -119,15 +121,16 @@ def opinion(verdict: Verdict) -> Opinion:
 
 
 class Vote(_Combined):
-    """A vote of several judges, or of samples of one. The score is the mean of their scores.
+    """A vote of several judges, or of samples of one judge. The score is the mean of their scores.
 
-    By `unanimous` a failure, by `any` a success, may therefore have a score on the other side of
-    0.5.
+    Therefore a failure with `unanimous`, or a success with `any`, can have a score on the other
+    side of 0.5.
 
     Args:
-        judges: The judges. All are asked at once.
-        rule: `majority`: more than half of all judges say success. `unanimous`: all do (precision
-            first). `any`: one does. `consensus`: all do; failure where none does; else unscored.
+        judges: The judges. All are called concurrently.
+        rule: When the vote is a success. `majority`: more than half of all judges say success.
+            `unanimous`: all do, which favours precision. `any`: at least one does. `consensus`: all
+            do; a failure if none does; unscored otherwise.
 
     Raises:
         UsageError: The rule is not known.
@@ -142,11 +145,11 @@ class Vote(_Combined):
         self.rule = rule
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict of the vote; all judges are asked at once."""
+        """Returns the verdict of the vote; all judges are called concurrently."""
         verdicts = await together([judge(trajectory) for judge in self.judges])
         count = len(verdicts)
         yes, no = (sum(v.success is outcome for v in verdicts) for outcome in (True, False))
-        # The least yes and the least no that decide.
+        # The minimum numbers of successes and of failures that decide the vote.
         needed, enough = {
             "majority": (count // 2 + 1, count - count // 2),
             "unanimous": (count, 1),
@@ -170,10 +173,10 @@ class Vote(_Combined):
 
 
 def sampled_judges(judge: Evaluator, count: int, temperature: float) -> list[Evaluator]:
-    """The judge, and `count` - 1 copies of it whose model is drawn from at that temperature, each
-    with a seed of its own.
+    """Returns the judge and `count` - 1 copies that sample at the temperature, each with its own
+    seed.
 
-    Raises UsageError for a judge or a model that cannot be drawn from.
+    Raises UsageError for a judge or a model that cannot be sampled.
     """
     if not isinstance(judge, ModelJudge):
         raise UsageError(
@@ -193,13 +196,13 @@ class Ensemble(_Combined):
     """The weighted mean of several judges' scores.
 
     Args:
-        judges: The judges. All are asked at once.
+        judges: The judges. All are called concurrently.
         weights: A weight for each judge, relative to the others. None: all equal.
-        threshold: The least mean of a success, in [0, 1].
+        threshold: The minimum mean score of a success, in [0, 1].
 
     Raises:
-        UsageError: There is not one weight for each judge, a weight is negative, all are 0, or the
-            threshold is not in (0, 1].
+        UsageError: The numbers of weights and judges differ, a weight is negative, all weights are
+            0, or the threshold is not in (0, 1].
     """
 
     name = "ensemble"
@@ -227,7 +230,7 @@ class Ensemble(_Combined):
         self.threshold = threshold
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict by the mean; all judges are asked at once."""
+        """Returns the verdict by the mean score; all judges are called concurrently."""
         verdicts = await together([judge(trajectory) for judge in self.judges])
         weighted = [
             (w, v.score) for w, v in zip(self.weights, verdicts, strict=True) if v.score is not None
@@ -235,7 +238,7 @@ class Ensemble(_Combined):
         low = sum(w * score for w, score in weighted)
         share = sum(w for w, _ in weighted)
         high = low + 1.0 - share
-        # Means of rounded scores: a threshold that is met but for the last digit is met.
+        # Scores are rounded, so tolerate a rounding error at the threshold.
         success = (
             True
             if low >= self.threshold - 1e-9
@@ -250,19 +253,20 @@ class Ensemble(_Combined):
 
 
 class Cascade(_Combined):
-    """Asks a second judge only where the first one is unsure: its score lies inside the band, both
-    ends included, or is missing.
+    """A cascade: calls the second judge only if the first one is unsure.
 
-    Inside the band the verdict is that of `then`, also where that is unscored.
+    The first judge is unsure if its score is missing or inside the band, including both ends.
+
+    Then the verdict is that of `then`, even if it is unscored.
 
     Args:
         first: The first judge.
         then: The second judge.
-        band: The least and the highest unsure score, in [0, 1]. None: for a fitted `first`, the
-            scores outside of which it was right in 95 of 100 trajectories that it was not fitted
-            on; else 0.1 and 0.9.
-        first_may_accept: The first judge may also decide a success. False: the band ends at 1, so
-            every success has a second judge.
+        band: The lowest and the highest unsure score, in [0, 1]. None: for a fitted `first`, the
+            band outside of which it was right on 95 % of the trajectories that it was not fitted
+            on; otherwise 0.1 and 0.9.
+        first_may_accept: Let the first judge also decide a success. False: the band ends at 1, so
+            that the second judge checks every success.
 
     Raises:
         UsageError: The band is not within [0, 1], or ends below 1 without `first_may_accept`.
@@ -295,7 +299,7 @@ class Cascade(_Combined):
         self.first, self.then, self.low, self.high = first, then, low, high
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict of `first` where it is sure, else that of `then`."""
+        """Returns the verdict of `first` if it is sure, otherwise that of `then`."""
         verdict = await self.first(trajectory)
         verdicts = [verdict]
         if verdict.score is None or self.low <= verdict.score <= self.high:
@@ -312,7 +316,7 @@ class Cascade(_Combined):
 
 
 def _uncertainty_band(judge: Evaluator) -> tuple[float, float]:
-    """The band that a fitted judge's card names, put through its calibration if it has one."""
+    """Returns the band on a fitted judge's card, mapped by its calibration if it has one."""
     if isinstance(judge, Calibrated):
         low, high = _uncertainty_band(judge.judge)
         return judge.calibration(low), judge.calibration(high)
@@ -324,9 +328,7 @@ def _uncertainty_band(judge: Evaluator) -> tuple[float, float]:
 
 
 def cascade_inside(judge: Evaluator) -> Cascade | None:
-    """The cascade that a judge is, behind whatever goes around it; None when its verdicts are not
-    those of a cascade.
-    """
+    """Returns the cascade inside a judge's wrappers; None if the judge is not a cascade."""
     while not isinstance(judge, Cascade):
         if (
             isinstance(judge, _Combined)
@@ -340,10 +342,10 @@ def cascade_inside(judge: Evaluator) -> Cascade | None:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Savings of a cascade: of `judged` trajectories, `escalated` went to the second judge.
+    """The savings of a cascade: of `judged` trajectories, `escalated` went to the second judge.
 
-    `calls` and `usd` are what the second judge would have cost there, by its mean over those it
-    judged; None: unknown.
+    `calls` and `usd` estimate the avoided cost of the second judge, from its mean over the
+    trajectories it judged; None: unknown.
     """
 
     judged: int
@@ -353,15 +355,15 @@ class Savings:
 
 
 def savings(verdicts: Iterable[Verdict]) -> Savings:
-    """Computes what a cascade saved, also where its scores were calibrated.
+    """Computes the savings of a cascade, calibrated or not.
 
     Args:
         verdicts: The cascade's verdicts.
 
     Returns:
-        How many trajectories were judged, how many went on to the second judge, and the calls and
-        US dollars saved. These two are None where the second judge was never asked, the dollars
-        also where a price is unknown.
+        The number of judged trajectories, the number that went to the second judge, and the calls
+        and US dollars saved. Both savings are None if the second judge was never called; the
+        dollars are also None if a price is unknown.
 
     Raises:
         UsageError: A verdict is not that of a cascade.
@@ -369,7 +371,7 @@ def savings(verdicts: Iterable[Verdict]) -> Savings:
     count, second = 0, []
     for verdict in verdicts:
         if not verdict.opinions or len(verdict.opinions) > 2:
-            # a broken line, or a trajectory that failed before any judge saw it
+            # an invalid line, or a trajectory that failed before any judge received it
             if verdict.unscored is not None:
                 continue
             raise UsageError(f"{verdict.id}: not a verdict of a cascade")

@@ -1,6 +1,6 @@
 """Builds the evidence for a judge: goal, numbered actions, states with URLs, the agent's claims.
 
-Text comes as quotations, each between marks that no page can know.
+Text is quoted between random delimiters that no page can know.
 """
 
 from __future__ import annotations
@@ -32,42 +32,43 @@ DistinctOption = Annotated[
         "clocks and spinners"
     ),
 ]
-State = tuple[str, Observation]  # words that say when it was, and what was seen
+State = tuple[str, Observation]  # a description of the time, and the observation
 
 _CLICK = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _TYPE = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
-# The same without the element's name, as agents write them. The last number tells whether Enter
+# The same calls without the element's name, as agents write them. The last number is 1 if Enter
 # follows.
 _BARE_CALL = re.compile(r"(?:click \[\w+\]|type \[\w+\] \[(.*?)\](?: \[[01]\])?)", re.DOTALL)
 _BARE_ID = re.compile(r"\[?([A-Za-z]{0,16}\d{1,16})\]?")
 _NUMBERED = re.compile(r"\[[A-Za-z]{0,16}\d{1,16}\] ")
-# Kinds of actions that speak to the user, and how such an action begins where a converter did not
-# know its kind.
+# Kinds of actions that address the user, and the text with which such an action starts if a
+# converter did not recognise its kind.
 _SPEECH = frozenset({"answer", "message", "stop"})
 _SPEECH_CALL = re.compile(
     r"^[ \t]*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]",  # noqa: E501
     re.I | re.M,
 )
-# Where the value is only how prill reads the text: `scroll(-5)` is down.
+# Kinds whose value prill derives from the text: `scroll(-5)` is down.
 _MOVES = frozenset({"press", "scroll", "swipe", "focus_tab"})
 _TOUCHES = frozenset({"click", "tap", "double_click", "double_tap"})
-# What is called by these words carries out what was prepared.
+# Elements with these names submit or complete something.
 _SUBMITTING = re.compile(
     r"\b(submit|save|send|order|buy|purchase|pay|book|reserve|confirm|apply|post|publish|create|add|update|delete|remove"
     r"|check ?out|sign (in|up)|log ?in|register|continue|done|ok)\b",
     re.IGNORECASE,
 )
 _BREAKS, _UNQUOTED = re.compile(r"(?:\\[nrt])+"), re.compile(r"""[\\'"]""")
-_WITHHELD = "prill.claims_withheld"  # a key of metadata, which no judge is shown
+_WITHHELD = "prill.claims_withheld"  # a metadata key that judges are not shown
 _ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
 _ELEMENT_CHARS, _ADDRESS_CHARS = 200, 300
-_EARLIER_TURNS, _EARLIER_CHARS = 20, 300  # of a conversation: the last ones
-_SHORT = 20  # a word as short as this may stand in another word
+_EARLIER_TURNS, _EARLIER_CHARS = 20, 300  # the last turns of a conversation
+_SHORT = 20  # a string this short may be part of another word
 
 
 def asked_for(task: Task) -> str:
-    """The user's request as a quotation and, in a later turn of a conversation, what was asked
-    before: it may mean these.
+    """Returns the user's request as a quotation, preceded by earlier requests of the conversation.
+
+    A later turn may refer to the earlier requests.
     """
     block = quoted("request", task.goal)
     if not task.earlier:
@@ -83,14 +84,15 @@ def asked_for(task: Task) -> str:
 
 
 def list_goals(task: Task) -> tuple[str, ...]:
-    """The goal, then those of the conversation's earlier turns: after others, the same words mean
-    something else.
+    """Returns the goal and the goals of the conversation's earlier turns.
+
+    The same goal can mean something else after other turns.
     """
     return task.goal, *(turn.task.goal for turn in task.earlier)
 
 
 def request(trajectory: Trajectory) -> str:
-    """The goal and, where recorded (`metadata["date"]`), the start time."""
+    """Returns the goal and, if recorded (`metadata["date"]`), the start time."""
     block = asked_for(trajectory.task)
     date = trajectory.metadata.get("date")
     try:
@@ -99,24 +101,24 @@ def request(trajectory: Trajectory) -> str:
         began = None
     if began is None or not isinstance(date, str):
         return block
-    # In words of ours: what stands in the record could say anything.
+    # The date is formatted anew because the recorded text is untrusted.
     time = f", {began:%H:%M} {began.tzname() or ''}".rstrip() if ":" in date else ""
     return f"{block}\n\nThe agent began on {began:%A, %Y-%m-%d}{time}."
 
 
 def action_text(action: Action, platform: Platform, page: str = "", *, paper: bool = False) -> str:
-    """One action as the judge reads it: by the rules of arXiv 2404.06474, and then what its text
-    leaves out.
+    """Returns an action's text for the judge, by the rules of arXiv 2404.06474, with omitted
+    details.
 
-    The rules: element numbers go, `click [7] where [7] is link 'Cart'` reads
-    `click at [link 'Cart']` (WebArena's form; prill's agents use it on phones too). Android: a
-    DualPoint reads `tap` or `swipe on screen`. iOS: a tap on nothing that is named reads `tap`. All
-    else stays as recorded.
+    The rules: element numbers are removed, so that `click [7] where [7] is link 'Cart'` becomes
+    `click at [link 'Cart']` (WebArena's format; prill's agents use it on phones too). On Android, a
+    DualPoint becomes `tap` or `swipe on screen`. On iOS, a tap without a named element becomes
+    `tap`. All other text is unchanged.
 
-    What a text leaves out: the value, `type [red shoes]`; the element, ` at [button 'Save']`, by
-    the action's target, or by the line of `page`, the text of the state in which it was done, that
-    has its number; else the place, in fractions of the screen; and Enter behind a value that ends
-    in a line break. `paper`: nothing is added to a text.
+    The added details: the value, as in `type [red shoes]`; the element, as in ` at [button
+    'Save']`, from the action's target or from the line of `page` (the text of the state before the
+    action) with its number; without an element, the position in fractions of the screen; and Enter
+    if the value ends in a line break. With `paper`, nothing is added.
     """
     element = _element(action, page)
     text = _paper_words(action, platform, element)
@@ -154,7 +156,9 @@ def _paper_words(action: Action, platform: Platform, element: str | None) -> str
 
 
 def _element(action: Action, page: str) -> str | None:
-    """The element in words, without its number; only the number where nothing says more."""
+    """Returns the element's description without its number, or only the number if there is no
+    description.
+    """
     target = _flat(action.target or "")
     if not target:
         return find_element(action.text, page)
@@ -165,8 +169,8 @@ def _element(action: Action, page: str) -> str | None:
 
 
 def _says(text: str, part: str) -> bool:
-    """True when the part stands in the text, as a word or words of its own, however the text writes
-    quotes and line breaks.
+    """Returns whether the text contains the part as whole words, ignoring the form of quotation
+    marks and line breaks.
     """
     if not part:
         return True
@@ -181,9 +185,7 @@ def _place(point: Point) -> str:
 
 
 def action_history(trajectory: Trajectory, max_chars: int = 24_000, *, paper: bool = False) -> str:
-    """All actions as numbered lines, `1: …`; long ones are shortened so that together they take
-    about `max_chars`.
-    """
+    """Returns all actions as numbered lines, `1: …`, shortened to about `max_chars` in total."""
     texts = [_flat(_history_text(trajectory, i, paper=paper)) for i in range(len(trajectory.steps))]
     share = min(_ACTION_CHARS, max(_LEAST_ACTION_CHARS, max_chars // max(1, len(texts))))
     lines = [f"{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
@@ -199,16 +201,17 @@ def _history_text(trajectory: Trajectory, i: int, *, paper: bool = False) -> str
         and action.value
         and _says(trajectory.answer, action.value)
     ):
-        action = replace(action, value=None)  # the answer is quoted apart
+        action = replace(action, value=None)  # the answer is quoted separately
     return action_text(action, trajectory.task.platform, step.observation.text or "", paper=paper)
 
 
 def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bool) -> str:
-    """What the agent says of its own work, as quotations; empty when neither part is wanted, or the
-    words were taken away.
+    """Returns the agent's claims as quotations.
+
+    The result is empty if neither part is wanted, or if the claims were removed.
     """
     blocks: list[str] = []
-    # "no answer" would be untrue of an agent whose answer is not shown
+    # the agent may have answered, so do not write "no answer"
     if _WITHHELD in trajectory.metadata:
         return ""
     if answer:
@@ -219,7 +222,7 @@ def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bo
 
 
 def thought_lines(trajectory: Trajectory, max_chars: int) -> str:
-    """The agent's thoughts as lines with the numbers of their actions, in about `max_chars`."""
+    """Returns the agent's thoughts as lines with action numbers, in about `max_chars`."""
     share = max(_LEAST_ACTION_CHARS, max_chars // max(1, len(trajectory.steps)))
     numbered = ((i, step.thought) for i, step in enumerate(trajectory.steps, 1) if step.thought)
     return (
@@ -228,9 +231,7 @@ def thought_lines(trajectory: Trajectory, max_chars: int) -> str:
 
 
 def without_claims(trajectory: Trajectory) -> Trajectory:
-    """The trajectory without what the agent says: no thoughts, no answer, and its messages to the
-    user without their words.
-    """
+    """Returns the trajectory without the agent's thoughts, answer and message texts."""
     steps = tuple(
         replace(step, thought=None, action=_silent(step.action)) for step in trajectory.steps
     )
@@ -241,8 +242,8 @@ def without_claims(trajectory: Trajectory) -> Trajectory:
 def _silent(action: Action) -> Action:
     if action.kind in _SPEECH:
         return replace(action, text=action.kind, target=None, value=None)
-    # Some agents write several calls in one action; what was typed is evidence, whatever it looks
-    # like.
+    # Some agents write several calls in one action. Typed text is evidence, even if it looks like a
+    # call.
     text = action.text.strip()
     call = _SPEECH_CALL.search(text) if action.kind == "other" else _SPEECH_CALL.match(text)
     if call is None:
@@ -253,7 +254,7 @@ def _silent(action: Action) -> Action:
 
 
 def states(trajectory: Trajectory) -> list[State]:
-    """Every recorded state, oldest first."""
+    """Returns every recorded state, oldest first."""
     actions = len(trajectory.steps)
     return [
         (
@@ -265,11 +266,13 @@ def states(trajectory: Trajectory) -> list[State]:
 
 
 def endings(trajectory: Trajectory) -> frozenset[int]:
-    """The places in `observations` of the states in which the outcome can be seen: judges need one
-    that they can read.
+    """Returns the indices in `observations` of the states that can show the outcome.
 
-    The state after the last action, and the one before where that action only spoke to the user.
-    Recordings that lack the state after the last action are judged by the last two that they have.
+    A judge needs at least one of them in a form that it can read.
+
+    These are the state after the last action, and the state before it if that action only addressed
+    the user. If the state after the last action was not recorded, they are the last two recorded
+    states.
     """
     place = count = len(trajectory.steps)
     places = {count} if trajectory.final is not None else {count - 1, count - 2}
@@ -283,12 +286,13 @@ def endings(trajectory: Trajectory) -> frozenset[int]:
 def select_frames(
     trajectory: Trajectory, count: int | None, distinct: Distinct = BYTES
 ) -> list[State]:
-    """The states whose screenshots are shown, oldest first: the last `count`, or the telling ones.
+    """Returns the states whose screenshots are shown, oldest first: the last `count` or the key
+    states.
 
-    The telling ones: the first, the one before the action that submitted something, and the last
-    two; of equal pictures the latest. None at all where no state in which the outcome can be seen
-    has a screenshot. By `region`, of consecutive pictures of one screen the latest alone counts,
-    also among the last `count`.
+    The key states are the first, the one before the action that submitted something, and the last
+    two; of equal pictures only the latest is used. The result is empty if no state that can show
+    the outcome has a screenshot. With `region`, only the latest of consecutive pictures of the same
+    screen counts, also among the last `count`.
     """
     every = states(trajectory)
     if not any(every[i][1].screenshot for i in endings(trajectory)):
@@ -306,8 +310,8 @@ def select_frames(
 
 
 def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
-    """At most so many of some frames, oldest first: the last always, then the first, then the
-    latest of those between.
+    """Returns at most `most` frames, oldest first: the last, then the first, then the latest
+    others.
     """
     if most is None or len(frames) <= most:
         return list(frames)
@@ -315,7 +319,7 @@ def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
 
 
 def not_all(shown: int, frames: int) -> str:
-    """What a reader of a verdict should know where not all frames were shown; else nothing."""
+    """Returns a note for the verdict's reason if not all frames were shown, else ""."""
     return (
         f" [{shown} of {frames} frames were shown: the request had no room for more]"
         if shown < frames
@@ -324,11 +328,11 @@ def not_all(shown: int, frames: int) -> str:
 
 
 def _submission(trajectory: Trajectory) -> int | None:
-    """The place of the last action that pressed Enter or touched what is called submit, save, order
-    and the like.
+    """Returns the index of the last action that pressed Enter or touched a submit, save or order
+    element.
 
-    Without one: of the last action after which the page's address or text was another. None: there
-    is none, either.
+    Without such an action, it is the last action after which the page's URL or text changed. None:
+    there is no such action either.
     """
     places = range(len(trajectory.steps) - 1, -1, -1)
     if (place := next((i for i in places if _submits(trajectory, i)), None)) is not None:
@@ -349,7 +353,9 @@ def _submits(trajectory: Trajectory, i: int) -> bool:
 def _distinct(
     frames: Sequence[State], platform: Platform | None, most: int | None = None
 ) -> list[State]:
-    """The latest `most` of different pictures; with a platform, by changed region as well."""
+    """Returns the latest `most` distinct pictures; with a platform, changed regions are compared as
+    well.
+    """
     kept: list[State] = []
     after: Observation | None = None
     for frame in reversed(frames):
@@ -370,7 +376,7 @@ def _same_picture(one: Observation, other: Observation) -> bool:
             one.screenshot, other.screenshot, shallow=False
         )
     except OSError:
-        return False  # a file that is missing is reported when it is to be sent
+        return False  # a missing file is reported when it is sent
 
 
 def _same_screen(one: Observation, other: Observation, platform: Platform) -> bool:
@@ -381,12 +387,12 @@ def _same_screen(one: Observation, other: Observation, platform: Platform) -> bo
 
 
 def address(observation: Observation) -> str:
-    """The state's address on one line, shortened; empty where none was recorded."""
+    """Returns the state's URL on one line, shortened; empty if none was recorded."""
     return shorten(_flat(observation.url or ""), _ADDRESS_CHARS)
 
 
 def state_text(text: str, observation: Observation) -> str:
-    """A state's text under its URL."""
+    """Returns a state's URL and, below it, its text."""
     where = address(observation)
     return f"{where}\n" + text.removeprefix(f"{observation.url}\n") if where else text
 

@@ -1,7 +1,7 @@
-"""Why a run failed, as a code: by a judge's findings where it has some, else by rules.
+"""Finds the cause of a failed run, as a code, from a judge's findings or by rules.
 
-The rules read what was recorded and ask no model; where none fits, there is no cause. They say what
-can be seen, not which step was the first mistake.
+The rules read the recording and call no model. If no rule applies, there is no cause. They describe
+what the recording shows, not which step was the first mistake.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FINDINGS: dict[str, str] = {
     "other": "the judge's reason alone",
 }
 Source = Literal["judge", "rule"]
-_STUCK = 3  # actions without a change at the end
+_STUCK = 3  # actions without effect at the end
 _TEXT = 100_000  # characters of a state that are read
 _CAPTCHA = re.compile(
     r"captcha|are you (?:a )?(?:human|robot)|not a robot|unusual traffic|"
@@ -67,13 +67,11 @@ _ERROR = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a run failed.
+    """The cause of a failed run.
 
-    Attributes:
-        code: A key of `RULES`, or of `FINDINGS` where a judge found it.
-        source: Whether a judge's findings say so, or a rule.
-        step: The state that shows it, from 0. None: no single one does.
-        detail: What was found, in the words of the page or the judge.
+    Attributes: code: A key of `RULES`, or of `FINDINGS` if a judge found it. source: Whether the
+    cause comes from a judge's findings or from a rule. step: The index of the state that shows it,
+    from 0. None: no single state does. detail: The evidence, quoted from the page or the judge.
     """
 
     code: str
@@ -83,20 +81,20 @@ class Cause:
 
     @property
     def words(self) -> str:
-        """What the code means."""
+        """Returns the description of the code."""
         return (FINDINGS if self.source == "judge" else RULES)[self.code]
 
 
 def find_cause(trajectory: Trajectory, verdict: Verdict | None = None) -> Cause | None:
-    """Finds why a run failed.
+    """Finds the cause of a failed run.
 
     Args:
         trajectory: The run, known to have failed.
-        verdict: A judge's verdict on it. None: only the rules speak.
+        verdict: A judge's verdict on it. None: only the rules are used.
 
     Returns:
-        By the verdict's findings, labels of steps or reason; else the first rule of `RULES` that
-        fits. None: no rule fits.
+        The cause from the verdict's findings, step labels or reason; otherwise the first rule of
+        `RULES` that applies. None: no rule applies.
 
     Raises:
         UsageError: The verdict calls the run a success, or is unscored.
@@ -162,7 +160,7 @@ def _read(state: Observation) -> str:
 
 
 def _asks_for_login(trajectory: Trajectory, text: str) -> bool:
-    """Whether a page is a login form that nobody filled in."""
+    """Returns whether a page is a login form that was not filled in."""
     typed = any(
         step.action.kind == "type" and _PASSWORD.search(step.action.target or "")
         for step in trajectory.steps
@@ -171,7 +169,7 @@ def _asks_for_login(trajectory: Trajectory, text: str) -> bool:
 
 
 def _wrong_site(trajectory: Trajectory) -> str | None:
-    """The host at the end, where the task has one and it is none of its domain."""
+    """Returns the final host if the task has a host and the final one is outside its domain."""
     start, last = (
         _host(url)
         for url in (
@@ -196,7 +194,7 @@ def _domain(host: str) -> str:
 
 
 def _unchanged(states: Sequence[Observation]) -> int | None:
-    """The state after which nothing changed any more, three actions long; None where it did."""
+    """Returns the state after which the last three actions changed nothing; None if they did."""
     if len(states) <= _STUCK:
         return None
     last = states[-1 - _STUCK :]
@@ -207,14 +205,14 @@ def _unchanged(states: Sequence[Observation]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class FailureCluster:
-    """Failures whose reasons are alike.
+    """A cluster of failures with similar reasons.
 
     Attributes:
-        medoid: The id whose reason is nearest to all the others.
-        reason: That reason.
-        ids: All of them, in the order given.
-        stability: Mean Jaccard index with the most similar cluster of the reasons drawn again, in
-            [0, 1]; under 0.6 a cluster says little (Hennig 2007, doi:10.1016/j.csda.2006.11.025).
+        medoid: The id of the failure whose reason is nearest to all others.
+        reason: The reason of the medoid.
+        ids: The ids of all failures in the cluster, in input order.
+        stability: Mean Jaccard index with the most similar cluster of bootstrap resamples, in [0,
+            1]; below 0.6 a cluster is not meaningful (Hennig 2007, doi:10.1016/j.csda.2006.11.025).
     """
 
     medoid: str
@@ -229,10 +227,11 @@ def cluster_failures(
     """Groups failures by the words of their reasons: TF-IDF, cosine, k-medoids.
 
     Args:
-        reasons: A reason in words by trajectory id, at most 2,000 of them.
-        clusters: How many. None: the root of half their number, at most 12.
-        draws: How often the reasons are drawn again for the stability.
-        seed: Of the draws.
+        reasons: The reason by trajectory id, at most 2,000.
+        clusters: The number of clusters. None: the square root of half the number of reasons, at
+            most 12.
+        draws: The number of bootstrap resamples for the stability.
+        seed: The random seed of the resamples.
 
     Returns:
         The clusters, the largest first.
@@ -272,7 +271,7 @@ def cluster_failures(
 
 
 def _similarities(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Cosines of TF-IDF vectors of words, texts by texts."""
+    """Returns the matrix of cosine similarities between the texts' TF-IDF vectors."""
     import numpy as np
 
     counts = [Counter(re.findall(r"[^\W\d_]{3,}", text[:4000].casefold())) for text in texts]
@@ -289,7 +288,9 @@ def _similarities(texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _medoids(near: NDArray[np.float64], places: Sequence[int], wanted: int) -> dict[int, list[int]]:
-    """Members by medoid, among some places; the first medoids are those farthest apart."""
+    """Returns the members by medoid among the given indices; the initial medoids are the farthest
+    apart.
+    """
     import numpy as np
 
     own = near[np.ix_(places, places)]

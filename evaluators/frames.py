@@ -1,7 +1,9 @@
-"""What the agent saw, as frames: equal ones taken together, the telling ones chosen, the last one
-always among them; and what judges share that rate every frame before they judge.
+"""Frames of a run: merges equal ones and selects the most relevant, always including the last.
 
-State 0 is the start, and state i is what action i left: a frame is cited by these numbers.
+It also has the base class of judges that rate every frame before they judge.
+
+State 0 is the initial state, and state i is the state after action i. Frames are cited by these
+numbers.
 """
 
 from __future__ import annotations
@@ -39,13 +41,13 @@ from prill.protocols import Captioner, Form, Image, Message, RecordedCaptioner, 
 from prill.types import Findings, FrameGrade, Observation, Platform, Trajectory, Usage
 
 C = TypeVar("C")
-_CAPTION_CHARS = 4000  # for plans, where captions are not made: a dense 1280x720 page read by OCR
+_CAPTION_CHARS = 4000  # estimated length in plans: OCR text of a dense 1280x720 page
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A picture (by its path) or a text that was on the screen, and the numbers of the states in
-    which it was, rising.
+    """A picture (by path) or a text of the screen, and the ascending numbers of the states that
+    show it.
     """
 
     states: tuple[int, ...]
@@ -57,13 +59,13 @@ class Frame:
 async def distinct_frames(
     trajectory: Trajectory, captioner: Captioner | None, *, by_region: bool = False
 ) -> list[Frame]:
-    """The screenshots, or what a captioner makes of the states, each once, ordered by when they
-    were last seen.
+    """Returns the distinct screenshots, or captions of the states, in the order of their last
+    occurrence.
 
-    Pictures are equal when their bytes are; with `by_region` consecutive ones also where a caret, a
-    clock or a spinner alone differs (`same_screen`), and the later is kept. States without a
-    screenshot (or without what the captioner reads) have no frame. Raises NoEvidenceError when no
-    state in which the outcome can be seen has one, InputError for an image that cannot be read.
+    Pictures are equal if their bytes are. With `by_region`, consecutive pictures are also equal if
+    only a caret, a clock or a spinner differs (`same_screen`), and the later one is kept. States
+    without a screenshot (or without the captioner's input) have no frame. Raises NoEvidenceError if
+    no state that can show the outcome has a frame, and InputError for an image that cannot be read.
     """
     if captioner is not None:
         frames = _text_frames(trajectory, await captions(trajectory.observations, captioner))
@@ -85,10 +87,11 @@ async def distinct_frames(
 
 
 def planned_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[Frame]:
-    """The same without making a caption: where captions are unknown, every state counts as a frame
-    of common length.
+    """Returns the expected frames of a plan, without making captions.
 
-    None where there would be no evidence.
+    If a caption is unknown, the state counts as a frame of typical length.
+
+    The list is empty if there would be no evidence.
     """
     if captioner is None:
         frames = _screen_frames(trajectory)
@@ -98,15 +101,14 @@ def planned_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[
 
 
 def _shows_the_end(frames: Sequence[Frame], trajectory: Trajectory) -> bool:
-    """True when a state in which the outcome can be seen has a frame: without, nobody can tell what
-    came of the actions.
-    """
+    """Returns whether a frame shows a state that can show the outcome."""
     return any(not endings(trajectory).isdisjoint(frame.states) for frame in frames)
 
 
 async def captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
-    """The captions of the states; None for one that lacks what the captioner reads. Raises
-    NoEvidenceError when all do.
+    """Returns the captions of the states; None for a state without the captioner's input.
+
+    Raises NoEvidenceError if no state has that input.
     """
 
     async def one(state: Observation) -> str | NoEvidenceError:
@@ -126,24 +128,24 @@ async def captions(states: Sequence[Observation], captioner: Captioner) -> list[
 
 
 def planned_captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
-    """For plans: the captions that are there already, and a text of common length for each that
-    would have to be made.
-    """
+    """Returns recorded captions for a plan, with a text of typical length for each missing one."""
     if isinstance(captioner, RecordedCaptioner):
         return [captioner.recorded(state) for state in states]
     return [f"{i} ".ljust(_CAPTION_CHARS, "x") for i, _ in enumerate(states)]
 
 
 def images_read(states: Iterable[Observation], captioner: Captioner | None) -> list[str]:
-    """The image files that are looked at, by the model or by the captioner, each once."""
+    """Returns the distinct image files that the model or the captioner reads."""
     paths = list(dict.fromkeys(state.screenshot for state in states if state.screenshot))
     return [] if paths and isinstance(captioner, RecordedCaptioner) else paths
 
 
 def best_frames(scores: Sequence[int | None], count: int, least: int = 1) -> list[int]:
-    """The places of the frames to show, rising: always the last; of the others the best `count`
-    with a score of `least` or more, and the latest `count` without a score (None: rating them
-    failed). Of equal scores the later goes first.
+    """Returns the ascending indices of the frames to show.
+
+    They are the last frame, the best `count` others with a score of at least `least`, and the
+    latest `count` without a score (None: the rating failed). Of equal scores, the later frame comes
+    first.
     """
     last = len(scores) - 1
     ranking = sorted(
@@ -160,7 +162,7 @@ def best_frames(scores: Sequence[int | None], count: int, least: int = 1) -> lis
 
 
 def title(frame: Frame, trajectory: Trajectory) -> str:
-    """Which states a frame shows, in words."""
+    """Returns a description of the states that a frame shows."""
     *same, last = frame.states
     when = (
         "the start"
@@ -176,8 +178,8 @@ def title(frame: Frame, trajectory: Trajectory) -> str:
 def frame_block(
     frames: Sequence[Frame], descriptions: Sequence[str], trajectory: Trajectory, room: int
 ) -> tuple[str, list[Image]]:
-    """The frames as a text that shares `room` characters, and the images that belong below it, in
-    the same order.
+    """Returns a text of the frames in at most `room` characters, and their images in the same
+    order.
     """
     share = room // max(1, len(frames))
     pieces, images = [], []
@@ -206,7 +208,7 @@ def _screen_frames(trajectory: Trajectory) -> list[Frame]:
 
 
 def _merge_alike(frames: Sequence[Frame], platform: Platform) -> list[Frame]:
-    """The frames, with each that shows the same screen as the next taken into that one."""
+    """Merges each frame into the next one if both show the same screen."""
     merged: list[Frame] = []
     for frame in frames:
         before = merged[-1] if merged else None
@@ -227,7 +229,7 @@ def _text_frames(trajectory: Trajectory, texts: Sequence[str | None]) -> list[Fr
 def _merge_equal(numbered: Iterable[tuple[int, str, Frame]]) -> list[Frame]:
     frames: dict[str, Frame] = {}
     for i, key, frame in numbered:
-        # put back at the end: the last state is always the last frame
+        # move it to the end: the last state is always the last frame
         before = frames.pop(key, frame)
         frames[key] = replace(frame, states=(*before.states, i))
     return list(frames.values())
@@ -241,10 +243,10 @@ def verdict_blocks(
     *,
     answer: bool,
 ) -> tuple[dict[str, str], Sequence[Image]]:
-    """What a verdict is asked for with: the request, the actions, the agent's claims and the
-    frames, as quotations; the images.
+    """Returns the quoted request, actions, claims and frames for a verdict's prompt, and the
+    images.
 
-    Without `answer`, the agent's messages among the actions lose their words too.
+    Without `answer`, the texts of the agent's messages are removed from the actions too.
     """
     block, images = frame_block(frames, descriptions, trajectory, room)
     history = trajectory if answer else without_claims(trajectory)
@@ -258,8 +260,8 @@ def verdict_blocks(
 
 
 def remarks(failures: int, frames: int, left_out: int) -> str:
-    """What a reader of the verdict should know of the frames: how many could not be rated, and how
-    many that should have been shown had no room in the request.
+    """Returns a note for the verdict's reason: the numbers of unrated frames and of frames without
+    room in the request.
     """
     notes = [f"{failures} of {frames} frames could not be rated"] if failures else []
     if left_out:
@@ -271,9 +273,7 @@ def remarks(failures: int, frames: int, left_out: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """What a frame shows, and how much it tells (1 to 5) of each thing that is asked for, in their
-    order.
-    """
+    """A description of a frame, and its relevance (1 to 5) to each criterion, in order."""
 
     description: str
     scores: tuple[int, ...]
@@ -289,7 +289,7 @@ def _grade(frame: Frame, rating: Rating | UnparsableError) -> FrameGrade:
 class FrameSpec(Config):
     """Settings of judges that rate every frame; the defaults are those of `webjudge`.
 
-    The original of that shows frames rated 3 or more, and hides the answer, which led to wrong
+    The original WebJudge shows frames rated 3 or more, and hides the answer, which led to wrong
     successes.
     """
 
@@ -310,17 +310,17 @@ class FrameSpec(Config):
 
 @dataclass(frozen=True, eq=False)
 class FrameJudge(ModelJudge, Generic[C]):
-    """A judge that finds out what the goal asks for, rates every frame by that, and judges by those
-    that tell most.
+    """Base class of judges that derive criteria from the goal, rate every frame and judge by the
+    best.
 
-    `C` is what the goal asks for: key points, or a rubric. Without a captioner the model looks at
-    screenshots, with one it reads what the captioner makes of the states. A frame whose rating
-    cannot be read is shown all the same and the verdict's reason says so; more of them than
-    `top_k`: unscored, since some would go unseen. `goal_cache` keeps what goals ask for across
-    runs; within this object each goal is asked about once in any case.
+    `C` is the type of the criteria: key points, or a rubric. Without a captioner the model reads
+    screenshots; with one it reads captions. A frame whose rating cannot be parsed is still shown,
+    and the verdict's reason says so. If there are more such frames than `top_k`, the verdict is
+    unscored, because some would not be shown. `goal_cache` keeps the criteria of goals across runs;
+    one object requests the criteria of each goal only once in any case.
 
-    The prompts and forms are, in this order: what the goal asks for, the rating, the verdict.
-    `together_prompt` and `together_form` are those of the rating of several frames.
+    The prompts and formats are, in this order, for the criteria, the rating and the verdict.
+    `together_prompt` and `together_form` are for rating several frames in one call.
     """
 
     together_prompt: ClassVar[str]
@@ -354,17 +354,18 @@ class FrameJudge(ModelJudge, Generic[C]):
         ]
 
     def _parts(self, frames: Sequence[Frame]) -> list[Sequence[Frame]]:
-        """The frames of each call that rates some."""
+        """Returns the frames of each rating call."""
         size = self.spec.frames_per_call
         return [frames[i : i + size] for i in range(0, len(frames), size)]
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """All of them: each is rated."""
+        """Returns all screenshots, because each is rated."""
         return images_read(trajectory.observations, self.captioner)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """What the goal asks for (also where another trajectory will have brought it), a rating a
-        frame, the verdict.
+        """Returns the usage of the criteria, the ratings and the verdict.
+
+        The criteria count even if another trajectory will already have requested them.
         """
         frames = planned_frames(trajectory, self.captioner)
         if not frames:
@@ -427,8 +428,9 @@ class FrameJudge(ModelJudge, Generic[C]):
     async def _rate(
         self, trajectory: Trajectory, criteria: C, frames: Sequence[Frame]
     ) -> list[Rating | UnparsableError]:
-        """The ratings; an error where a reply, or its part about a frame, cannot be read. What a
-        request has no room for is asked about in another.
+        """Returns the ratings, or an error if a reply or its part about a frame cannot be parsed.
+
+        Frames that do not fit into one request go into another.
         """
         shown = list(frames)
 
@@ -454,7 +456,7 @@ class FrameJudge(ModelJudge, Generic[C]):
     def _parse_ratings(
         self, criteria: C, reply: Reply, frames: Sequence[Frame]
     ) -> list[Rating | UnparsableError]:
-        """The rating of each frame that a reply holds. Raises UnparsableError."""
+        """Returns the rating of each frame in a reply. Raises UnparsableError."""
         if self.spec.frames_per_call == 1:
             return [self._parse_rating(criteria, reply)]
         found = self._parse_several(criteria, reply)
@@ -469,8 +471,9 @@ class FrameJudge(ModelJudge, Generic[C]):
     def _places(
         self, ratings: Sequence[Rating | UnparsableError], criteria: C, room: Room
     ) -> list[int]:
-        """The frames to show: the best `top_k` for each column of scores, or fewer where there is
-        less room, and the last.
+        """Returns the frames to show: the best for each column of scores, and the last.
+
+        There are up to `top_k` for each column, or fewer if there is less room.
         """
         for count in range(max(1, self.spec.top_k * room.chars // ROOM), 0, -1):
             places: set[int] = set()
@@ -509,28 +512,28 @@ class FrameJudge(ModelJudge, Generic[C]):
         )
 
     def _columns(self, criteria: C) -> int:
-        """How many scores a rating has."""
+        """Returns the number of scores in a rating."""
         return 1
 
     @abstractmethod
     async def _criteria(self, trajectory: Trajectory) -> C:
-        """What the goal asks for."""
+        """Returns the criteria of the goal."""
 
     @abstractmethod
     def _planned_criteria(self, trajectory: Trajectory) -> tuple[C, list[tuple[Message, ...]]]:
-        """What that may look like, and the calls that find it out."""
+        """Returns typical criteria for a plan, and the calls that would request them."""
 
     @abstractmethod
     def _block(self, criteria: C, room: int) -> dict[str, str]:
-        """It as a quotation, under its name in the prompts."""
+        """Returns the quoted criteria under their placeholder in the prompts."""
 
     @abstractmethod
     def _parse_rating(self, criteria: C, reply: Reply) -> Rating:
-        """The rating that a reply holds. Raises UnparsableError."""
+        """Returns the rating in a reply. Raises UnparsableError."""
 
     @abstractmethod
     def _parse_several(self, criteria: C, reply: Reply) -> Mapping[int, Rating | UnparsableError]:
-        """The ratings that a reply holds, by the number of the frame's last state. Raises
+        """Returns the ratings in a reply by the number of the frame's last state. Raises
         UnparsableError.
         """
 
@@ -541,6 +544,7 @@ class FrameJudge(ModelJudge, Generic[C]):
         messages: Callable[[Room], Sequence[Message]],
         states: Callable[[], Set[int]],
     ) -> Judgement:
-        """The judgement of the last call; `states` gives, after it, the numbers of the states that
-        were in it.
+        """Returns the judgement of the last call.
+
+        After the call, `states` returns the numbers of the states in the request.
         """

@@ -15,20 +15,21 @@ from prill.evaluators.judgement import Judgement, make_verdict
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 Answer = bool | float | Judgement | Verdict | None
-THRESHOLD = 0.5  # least score of a success
+THRESHOLD = 0.5  # minimum score of a success
 _OFFERED = (
     "True or False, a score from 0 to 1 (a float), None where it cannot tell, or a prill.Verdict"
 )
 
 
 class FunctionJudge:
-    """A judge that asks a function; `as_judge` makes it. It can be pickled where the function
-    stands in a module or a file.
+    """A judge that calls a function; created by `as_judge`.
+
+    It can be pickled if the function is defined in a module or a file.
 
     Args:
-        function: Judges a trajectory; see `as_judge` for what it may return.
+        function: Judges a trajectory; see `as_judge` for its return values.
         info: Identifies the judge.
-        screenshots: Whether the function looks at the trajectory's screenshots.
+        screenshots: Whether the function reads the trajectory's screenshots.
     """
 
     def __init__(
@@ -44,8 +45,7 @@ class FunctionJudge:
         update_wrapper(self, function)
 
     def __reduce__(self) -> tuple[Any, ...] | str:
-        # The decorated name is this judge, so the function alone could not be found again by its
-        # name.
+        # The decorated name refers to this judge, so pickle cannot find the function by its name.
         found: object = sys.modules.get(self.__module__)
         for name in self.__qualname__.split("."):
             found = getattr(found, name, None)
@@ -56,7 +56,7 @@ class FunctionJudge:
         )
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """All of the trajectory, unless the function looks at none."""
+        """Returns the trajectory's screenshots, or none if the function reads none."""
         return (
             [state.screenshot for state in trajectory.observations if state.screenshot]
             if self._looks
@@ -64,10 +64,10 @@ class FunctionJudge:
         )
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """What the function says, as a verdict.
+        """Returns the function's result as a verdict.
 
         Raises:
-            UsageError: The function returns something that is not an answer.
+            UsageError: The function returns an unsupported type or value.
         """
         own: list[Verdict] = []
 
@@ -79,7 +79,7 @@ class FunctionJudge:
             return self._judgement(answer, trajectory)
 
         verdict = await make_verdict(self, trajectory, judge)
-        for given in own:  # with what the function's own calls took
+        for given in own:  # add the usage of the function's own calls
             return replace(
                 given,
                 evaluator=self.info,
@@ -122,32 +122,33 @@ def _made(
 def as_judge(
     name: str, *, version: str, screenshots: bool = True
 ) -> Callable[[Callable[[Trajectory], Answer | Awaitable[Answer]]], FunctionJudge]:
-    """Makes a judge of a function that is decorated with it, for `prill.score`, rewards, and
-    `file.py:f` on the command line.
+    """Decorates a function as a judge, for `prill.score`, rewards, and `file.py:f` on the command
+    line.
 
         @prill.as_judge("thanks", version="1")
         async def thanks(trajectory: prill.Trajectory) -> bool:
             return "thank you" in (trajectory.answer or "")
 
     The function takes a `Trajectory`. `True` or `False` is success or failure; a float is the
-    probability of success in [0, 1], and 0.5 or more is a success; `None` says that it cannot tell,
-    which makes the trajectory unscored (`no_evidence`). A `prill.NoEvidenceError("why")` that it
-    raises does the same with a reason; any other exception makes it unscored with `parse` and is
-    logged. It may also return a whole `Verdict`. A plain `def` is called in a thread, several at a
-    time.
+    probability of success in [0, 1], and 0.5 or more is a success; `None` means that it cannot
+    decide, and the trajectory is unscored (`no_evidence`). If it raises
+    `prill.NoEvidenceError("why")`, the trajectory is unscored with that reason; any other exception
+    makes it unscored with `parse` and is logged. It may also return a whole `Verdict`. A plain
+    `def` is called in a thread, several at a time.
 
     Args:
-        name: What verdicts record as the judge.
-        version: Raise it when the verdicts change: a run goes on with the verdicts that are there
-            as long as it is the same.
-        screenshots: Whether the function looks at screenshots. A verdict then counts for these very
-            images.
+        name: The judge's name in verdicts.
+        version: Increase it when the verdicts change; a resumed run keeps existing verdicts of the
+            same version.
+        screenshots: Whether the function reads screenshots. Verdicts then depend on the content of
+            these images.
 
     Returns:
-        A decorator; what it gives is a judge.
+        A decorator that returns a judge.
 
     Raises:
-        UsageError: Name or version is not text, or what is decorated does not take one trajectory.
+        UsageError: Name or version is not a string, or the function does not take exactly one
+            trajectory.
     """
     if not isinstance(name, str):
         raise UsageError(

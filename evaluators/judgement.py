@@ -1,4 +1,4 @@
-"""Judgements and how they become verdicts; shared code of judges that call a model."""
+"""Judgements, their conversion to verdicts, and the base class of judges that call a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prill.protocols import Bounded, Evaluator, Form, LanguageModel
 from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Verdict
 
 _LATER = {"references": None, "frames_per_call": 1, "distinct": BYTES}
-MAX_TOKENS = 1024  # of a reply, where a judge does not need more
+MAX_TOKENS = 1024  # of a reply, unless a judge needs more
 # A path for the judge's main prompt, or a table of prompt names and paths.
 PromptFiles = str | dict[str, str] | None
 
@@ -32,11 +32,11 @@ class Judgement:
 
     Args:
         success: Whether the goal was reached.
-        score: The probability of that, in [0, 1].
+        score: The probability of success, in [0, 1].
         reason: The reason, in words.
-        steps: The judgements of single steps.
-        rewards: One reward a step.
-        findings: What was found besides the outcome.
+        steps: The judgements of individual steps.
+        rewards: One reward for each step.
+        findings: Findings in addition to the outcome.
     """
 
     success: bool
@@ -50,8 +50,8 @@ class Judgement:
 async def make_verdict(
     evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]
 ) -> Verdict:
-    """Runs a judgement and records its outcome and cost. An `UnscoredError` error becomes an
-    unscored verdict.
+    """Runs a judgement and records its outcome and cost. An `UnscoredError` becomes an unscored
+    verdict.
 
     Args:
         evaluator: The judge, for the record.
@@ -59,7 +59,7 @@ async def make_verdict(
         judge: Makes the judgement.
 
     Returns:
-        The verdict. `seconds` leaves out the time spent only waiting for a turn to call the model.
+        The verdict. `seconds` excludes the time spent waiting for a free request slot.
 
     Raises:
         EndpointError: The judge's model cannot be used at all.
@@ -98,21 +98,21 @@ def _own_seconds(start: float, meter: Meter) -> float:
 
 @runtime_checkable
 class ClaimReader(Evaluator, Protocol):
-    """A judge that cannot do without what agents say of their own work, or can."""
+    """A judge that states whether it needs the agents' claims."""
 
     @property
     def needs_claims(self) -> bool:
-        """True when it would misjudge without the agent's claims."""
+        """Whether its verdicts would be wrong without the agent's claims."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ModelJudge(ABC):
-    """Base of judges that ask a language model: prompts, identity, and failures as states.
+    """Base class of judges that call a language model: prompts, fingerprint, and unscored verdicts.
 
-    A judge is a frozen dataclass. Its settings are a configuration of their own, its `spec`, which
-    `info.params` records. Subclasses name themselves, the type of their spec, their prompt files
-    and the forms of reply they ask for, and judge in `_judge`.
+    A judge is a frozen dataclass. Its settings are a separate configuration, `spec`, which
+    `info.params` records. Subclasses define their name, the type of their spec, their prompt files
+    and reply formats, and implement `_judge`.
 
     Args:
         model: The model that judges.
@@ -129,17 +129,17 @@ class ModelJudge(ABC):
     version: ClassVar[str] = "1"
     prompt_names: ClassVar[tuple[str, ...]]
     main_prompts: ClassVar[tuple[str, ...]]
-    # those of the paper's protocol, where the judge has it
+    # the prompts of the paper's protocol, if the judge supports it
     paper_prompts: ClassVar[tuple[str, ...]] = ()
     forms: ClassVar[tuple[Form, ...]]
 
     @property
     def reads_probabilities(self) -> bool:
-        """Whether scores come from log-probabilities, where the model gives some."""
+        """Whether scores come from log-probabilities, if the model returns them."""
         return True
 
     def __post_init__(self) -> None:
-        # A file that cannot be read is found out now, not at the first trajectory.
+        # Report unreadable files now, not at the first trajectory.
         self.prompts  # noqa: B018
         self._references  # noqa: B018
 
@@ -152,7 +152,7 @@ class ModelJudge(ABC):
 
     @cached_property
     def info(self) -> EvaluatorInfo:
-        """Identifies the judge; changes whenever a verdict could."""
+        """The judge's identity, which changes whenever its verdicts could."""
         prompt = content_hash(
             *(self.prompts[name].text for name in self._names()), *self._form_texts()
         )
@@ -160,22 +160,22 @@ class ModelJudge(ABC):
 
     @property
     def concurrency(self) -> int:
-        """Most calls at once that the model makes; 16 where it does not say."""
+        """The model's maximum number of concurrent requests, or 16 if it has none."""
         return self.model.concurrency if isinstance(self.model, Bounded) else 16
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` when the trajectory lacks what this judge looks
-        at.
+        """Returns the verdict; unscored with `no_evidence` if the trajectory lacks the judge's
+        input.
         """
         return await make_verdict(self, trajectory, lambda: self._judge(trajectory))
 
     @abstractmethod
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The image files that the verdict depends on."""
+        """Returns the image files that the verdict depends on."""
 
     @abstractmethod
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        """The judgement. Raises UnscoredError where there is none."""
+        """Returns the judgement. Raises UnscoredError if there is none."""
 
     def _version(self) -> str:
         return self.version
@@ -185,13 +185,14 @@ class ModelJudge(ABC):
 
     @cached_property
     def _references(self) -> Mapping[str, str] | None:
-        """The known answers, for judges that have a place for them."""
+        """The reference answers, for judges that support them."""
         given: str | Mapping[str, str] | None = getattr(self.spec, "references", None)
         return read_references(given) if isinstance(given, str) else given
 
     def _params(self) -> dict[str, Any]:
         params = {part.name: getattr(self.spec, part.name) for part in fields(self.spec)}
-        # Left out at their defaults: verdicts of before there were these options keep their keys.
+        # Options are omitted at their defaults, so that verdicts written before they existed keep
+        # their keys.
         for name, default in _LATER.items():
             if name in params and params[name] == default:
                 del params[name]

@@ -21,24 +21,23 @@ __all__ = [
     "make_task",
     "task_names",
 ]
-# What environments put behind a task that they make again for each seed:
-# `miniwob/click-link?seed=3`.
+# The seed that environments append to the task id of a seeded task: `miniwob/click-link?seed=3`.
 _SEED = re.compile(r"\?seed=\d+$")
-# Where WebArena's template is noted: tasks of one template differ in what is filled into it.
+# The metadata key of WebArena's template; tasks of one template differ only in the inserted values.
 TEMPLATE = "intent_template_id"
 
 
 def make_task(trajectory: Trajectory) -> str:
-    """The task's name, unique across sites; its goal where it has no id."""
+    """Returns the task's name, unique across sites, or its goal if it has no id."""
     task = trajectory.task
     return f"{task.site or ''}/{task.id or task.goal}"
 
 
 def task_names(trajectories: Iterable[Trajectory | BadLine]) -> dict[str, str]:
-    """Maps trajectories to tasks, as figures with intervals expect it for `tasks`.
+    """Maps trajectory ids to task names, for the parameter `tasks` of functions with intervals.
 
     Args:
-        trajectories: The trajectories. Broken lines are ignored.
+        trajectories: The trajectories. Invalid lines are ignored.
 
     Returns:
         The task's name by trajectory id.
@@ -47,23 +46,23 @@ def task_names(trajectories: Iterable[Trajectory | BadLine]) -> dict[str, str]:
 
 
 def cluster(id: str, tasks: Mapping[str, str] | None) -> tuple[bool, str]:
-    """What a trajectory stands or falls with: the others of its task, or itself alone where `tasks`
-    has no name for it.
+    """Returns the trajectory's cluster: its task, or the trajectory alone if `tasks` has no name
+    for it.
 
-    An empty name is none: else all trajectories whose tasks have no id would be one cluster.
+    An empty name counts as no name; otherwise all trajectories of tasks without an id would form
+    one cluster.
     """
     task = (tasks or {}).get(id)
-    # the flag keeps an id that equals a task's name apart from that task
+    # the flag distinguishes a trajectory id from an equal task name
     return (True, task) if task else (False, id)
 
 
 def get_template(trajectory: Trajectory) -> str:
-    """What the tasks have in common that are made of one mould: `miniwob/click-link` of every seed,
-    WebArena's template.
+    """Returns the task's template: `miniwob/click-link` for every seed, or WebArena's template.
 
-    `make_task` tells one goal from another, and this one kind of goal: an agent that has learnt one
-    of them knows all. The template of WebArena is in the metadata of what `prill rollout` records
-    and of logs that name it. All else is its own kind.
+    `make_task` distinguishes goals, and this function kinds of goals: an agent that has learnt one
+    task of a template has learnt all. WebArena's template is in the metadata of trajectories
+    recorded by `prill rollout` and of logs that include it. Any other task is its own template.
     """
     task = trajectory.task
     if (number := trajectory.metadata.get(TEMPLATE)) is not None:
@@ -73,8 +72,9 @@ def get_template(trajectory: Trajectory) -> str:
 
 
 def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:
-    """The evaluator of all verdicts, also of those that a later one of the same id replaces, and
-    the last for each id.
+    """Returns the judge of all verdicts, and the last verdict for each id.
+
+    All verdicts must be by one judge, including those that a later verdict replaces.
     """
     first: EvaluatorInfo | None = None
     latest = {}
@@ -98,10 +98,12 @@ def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[st
 def grouped_folds(
     groups: Sequence[Hashable], successes: Sequence[bool], count: int, seed: int
 ) -> list[int]:
-    """The fold of each row, from 0. A group is never split; rows and successes are spread evenly.
+    """Returns the fold of each row, from 0.
 
-    Groups are shuffled, then each goes to the fold that has the fewest successes so far (those with
-    most successes first), or the fewest rows (those without any).
+    A group is never split; rows and successes are spread evenly.
+
+    The groups are shuffled. Groups with successes, the largest number first, go to the fold with
+    the fewest successes so far; groups without successes go to the fold with the fewest rows.
     """
     members: dict[Hashable, list[int]] = defaultdict(list)
     for row, group in enumerate(groups):

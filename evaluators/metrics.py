@@ -1,6 +1,4 @@
-"""Agreement metrics with 95 % intervals: confusion matrix, AUC, precision and recall by
-threshold.
-"""
+"""Computes agreement metrics with 95 % intervals: confusion matrix, AUC, precision-recall curve."""
 
 from __future__ import annotations
 
@@ -27,26 +25,28 @@ FIGURES = (
     "kappa",
     "accuracy, unscored as wrong",
 )
-# The least value of each; the greatest is 1.
+# The minimum of each figure; the maximum is 1.
 LEAST = tuple(-1.0 if name == "kappa" else 0.0 for name in FIGURES)
 Method = Literal["bootstrap", "t"]
 DRAWS = 2000
 SEED = 20240409
-_STILL = 1e-12  # a standard error that is nothing but rounding
+_STILL = 1e-12  # a smaller standard error is only rounding error
 _Z = 1.959964  # the 97.5 % quantile of the normal distribution
-_MAX_CELLS = 4_000_000  # of an array of draws: more are made in several batches
-# Below this a bootstrap is too narrow: over 8 tasks 84 to 92 % of its 95 % intervals hold the truth
-# (benchmarks/RESULTS.md).
+_MAX_CELLS = 4_000_000  # of an array of draws; larger ones are split into batches
+# With fewer clusters, bootstrap intervals are too narrow: with 8 tasks, the coverage of 95 %
+# intervals is 84 to 92 % (benchmarks/RESULTS.md).
 FEW_CLUSTERS = 20
-# of score, up to which clusters are counted in tables, where equal ones share one draw
+# maximum number of distinct scores for which clusters are counted in tables, where equal clusters
+# share one draw
 _FEW_LEVELS = 8
 
 
 def figures(tables: NDArray[Any]) -> NDArray[Any]:
-    """One row of `FIGURES` for each row (true positive, false positive, true negative, false
-    negative, unscored).
+    """Computes one row of `FIGURES` for each row of counts.
 
-    NaN where a figure is undefined: its denominator is 0.
+    The counts are true positives, false positives, true negatives, false negatives and unscored.
+
+    A figure is NaN if it is undefined, because its denominator is 0.
     """
     import numpy as np
 
@@ -74,12 +74,10 @@ def figures(tables: NDArray[Any]) -> NDArray[Any]:
 def intervals(
     clusters: NDArray[Any], statistic: Statistic = figures, least: Sequence[float] = LEAST
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper ends of 95 % intervals of a statistic of clusters (rows of counts), found as
-    `choose_method` says.
+    """Computes 95 % intervals of a statistic of clusters (rows of counts), by `choose_method`.
 
-    `statistic` takes summed rows and gives one row of figures for each; `least` has the least value
-    that each can have, and the greatest is 1. Both ends are NaN, or the same, where no interval can
-    be found.
+    `statistic` takes summed rows and returns one row of figures for each. `least` has the minimum
+    of each figure; the maximum is 1. Both ends are NaN or equal if there is no interval.
     """
     if choose_method(len(clusters)) == "bootstrap":
         return bootstrap(clusters, statistic)
@@ -87,20 +85,19 @@ def intervals(
 
 
 def choose_method(clusters: int) -> Method:
-    """How intervals of so many clusters are found."""
+    """Returns the interval method for a number of clusters."""
     return "bootstrap" if clusters >= FEW_CLUSTERS else "t"
 
 
 def jackknife(
     clusters: NDArray[Any], statistic: Statistic = figures, least: Sequence[float] = LEAST
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper ends of 95 % intervals for fewer than 20 clusters, by leaving out one cluster
-    at a time.
+    """Computes jackknife 95 % intervals for fewer than 20 clusters.
 
-    Student's t with one degree of freedom less than there are clusters, on the scale of log odds,
-    so that both ends lie within the range of the figure. NaN for a single cluster, for a figure at
-    an end of its range or that no cluster moves, and where leaving out a cluster leaves a figure
-    undefined.
+    One cluster is left out at a time. The interval uses Student's t, with the number of clusters
+    minus one degrees of freedom, on the scale of log odds, so that both ends are in the range of
+    the figure. The ends are NaN for a single cluster, for a figure at an end of its range or
+    without variance between clusters, and if leaving out a cluster makes a figure undefined.
     """
     import numpy as np
     from scipy.special import stdtrit
@@ -110,7 +107,7 @@ def jackknife(
     value = statistic(total)[0]
     if count < 2:
         return np.full_like(value, np.nan), np.full_like(value, np.nan)
-    # as in printed tables, and so in figures that are published
+    # rounded as in printed tables, to match published figures
     quantile = np.round(stdtrit(count - 1, 0.975), 3)
     with np.errstate(divide="ignore", invalid="ignore"):
         without = statistic(total - clusters)
@@ -130,17 +127,16 @@ def jackknife(
 def bootstrap(
     clusters: NDArray[Any], statistic: Statistic = figures
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper ends of 95 % percentile intervals of a statistic, when whole clusters (rows
-    of counts) are redrawn.
+    """Computes 95 % percentile intervals of a statistic by resampling clusters (rows of counts).
 
-    `statistic` takes summed rows, one a draw, and gives one row of figures for each; without one,
-    `FIGURES`. Draws where a figure is undefined say nothing about it; NaN where all are. The seed
-    is fixed.
+    `statistic` takes summed rows, one per draw, and returns one row of figures for each; the
+    default is `FIGURES`. Draws in which a figure is undefined are ignored for this figure; the ends
+    are NaN if it is undefined in all draws. The seed is fixed.
     """
     import numpy as np
 
-    # Clusters with equal counts are interchangeable: drawing kinds with their shares is the same
-    # and far cheaper.
+    # Clusters with equal counts are interchangeable, so draw from the distinct rows by their
+    # frequency, which is equivalent and much faster.
     kinds, shares = np.unique(clusters, axis=0, return_counts=True)
     generator = np.random.default_rng(SEED)
     batch = max(1, _MAX_CELLS // len(kinds))
@@ -154,8 +150,8 @@ def bootstrap(
 
 
 def percentiles(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The 2.5th and the 97.5th percentile of every column, passing over NaN; NaN where a column
-    holds nothing else.
+    """Returns the 2.5th and 97.5th percentiles of every column, ignoring NaN; NaN if a column has
+    no other value.
     """
     import numpy as np
 
@@ -166,8 +162,9 @@ def percentiles(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """The 95 % Wilson interval of a share among `n` independent trials; it has a width at 0 and 1
-    too.
+    """Returns the 95 % Wilson interval of a proportion of `n` independent trials.
+
+    It has a positive width also at 0 and 1.
     """
     centre = share + _Z**2 / (2 * n)
     spread = _Z * sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
@@ -176,8 +173,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def auc(scores: Sequence[float], truths: Sequence[bool]) -> float | None:
-    """The chance that a random success has a higher score than a random failure, ties counting
-    half; None without both.
+    """Returns the AUC: the probability that a random success scores higher than a random failure.
+
+    Ties count half. Returns None without successes or without failures.
     """
     import numpy as np
 
@@ -192,8 +190,7 @@ def auc(scores: Sequence[float], truths: Sequence[bool]) -> float | None:
 def auc_interval(
     scores: Sequence[float], truths: Sequence[bool], clusters: Sequence[Hashable]
 ) -> tuple[float, float] | None:
-    """The 95 % interval of `auc`, found as `choose_method` the number of clusters says; None where
-    there is none.
+    """Returns the 95 % interval of `auc`, by the method of `choose_method`; None if there is none.
 
     `clusters` names the cluster of each row. The seed is fixed.
     """
@@ -220,8 +217,9 @@ def auc_difference_interval(
     truths: Sequence[bool],
     clusters: Sequence[Hashable],
 ) -> tuple[float | None, tuple[float, float] | None]:
-    """The first scores' `auc` less the second's, and its 95 % interval, for which both are drawn
-    together; None where undefined, the interval also below 20 clusters.
+    """Returns the first `auc` minus the second, and its paired 95 % interval.
+
+    Both are None if undefined; the interval is also None below 20 clusters.
 
     `clusters` names the cluster of each row. The seed is fixed.
     """
@@ -244,8 +242,9 @@ def auc_difference_interval(
 
 
 def _areas(successes: NDArray[Any], failures: NDArray[Any]) -> NDArray[Any]:
-    """The AUC of each row of counts by level of score, the lowest level first; NaN where one kind
-    is missing.
+    """Returns the AUC of each row of counts by score level, the lowest first.
+
+    It is NaN without successes or without failures.
     """
     import numpy as np
 
@@ -257,8 +256,9 @@ def _areas(successes: NDArray[Any], failures: NDArray[Any]) -> NDArray[Any]:
 def _drawn_areas(
     level: NDArray[Any], right: NDArray[Any], cluster: NDArray[Any], clusters: int
 ) -> NDArray[Any]:
-    """The AUC of every draw. Rows are sorted once: a draw only changes how often each of them
-    counts.
+    """Returns the AUC of every draw.
+
+    Rows are sorted once, because a draw changes only how often each row counts.
     """
     import numpy as np
 
@@ -276,8 +276,8 @@ def _drawn_areas(
 
 
 def precision_recall(scores: Sequence[float], truths: Sequence[bool]) -> tuple[OperatingPoint, ...]:
-    """One point for each distinct score taken as the threshold, the highest first; empty when
-    nothing is a success.
+    """Returns one point for each distinct score as threshold, the highest first; empty without
+    successes.
     """
     import numpy as np
 
@@ -293,7 +293,7 @@ def precision_recall(scores: Sequence[float], truths: Sequence[bool]) -> tuple[O
 
 
 class OperatingPoint(NamedTuple):
-    """Precision and recall when a score of `threshold` or more counts as success."""
+    """Precision and recall if a score of at least `threshold` counts as a success."""
 
     threshold: float
     precision: float

@@ -1,10 +1,11 @@
-"""Outcome judges with one call: prill's own prompts and the paper's protocol.
+"""Outcome judges that make one call, with prill's own prompts or the paper's protocol.
 
-Two presets. `prill` is our default. `paper` follows arXiv 2404.06474 as its code did it: one state
-is shown, the last; on the web its text judge sees the agent's answer and its vision judge does not
-(although the prompt printed in the paper has a place for it), on phones it is the other way round;
-the reply is two lines, "Thoughts:" and "Status:"; nothing is quoted and nothing is warned of. The
-wording of our prompts is our own in both. docs/reference/judges.md lists what differs all the same.
+There are two presets. `prill` is the default. `paper` follows the code of arXiv 2404.06474: only
+the last state is shown. On the web, the text judge sees the agent's answer and the vision judge
+does not (although the prompt printed in the paper has a place for it); on phones it is the other
+way round. The reply is two lines, "Thoughts:" and "Status:". Nothing is quoted, and the prompt has
+no warnings. The wording of the prompts in both is prill's own. docs/reference/judges.md lists the
+remaining differences.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from prill.protocols import Captioner, Image, LanguageModel, Message, Reply
 from prill.types import Trajectory, Usage
 
 OUTCOMES = ("success", "failure")
-INSUFFICIENT = "insufficient-evidence"  # no verdict: the record does not show the outcome
+INSUFFICIENT = "insufficient-evidence"  # unscored: the record does not show the outcome
 STATUS = ReplyFormat("thoughts", "status", (*OUTCOMES, INSUFFICIENT))
 PAPER_STATUS = ReplyFormat("thoughts", "status", OUTCOMES, tagged=True)
 STATED_STATUS = replace(
@@ -54,7 +55,7 @@ STATED_STATUS = replace(
 )
 WORD = WordFormat("status", (*OUTCOMES, INSUFFICIENT))
 BARE_WORD = replace(WORD, tagged=True)
-_WORD_TOKENS = 32  # the longest of the words, in any tokenizer, and what stands around it
+_WORD_TOKENS = 32  # enough for the longest word and its surrounding text in any tokenizer
 _DEVICES = {
     "web": "web sites",
     **DEVICE_NAMES,
@@ -66,7 +67,7 @@ PresetName = Literal["prill", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class JudgePreset:
-    """Settings of a preset. Raise `version` when one changes."""
+    """Settings of a preset. Increase `version` when one changes."""
 
     version: str
     form: ReplyFormat
@@ -74,7 +75,7 @@ class JudgePreset:
     answer_on_devices: bool
 
     def shows_answer(self, trajectory: Trajectory, choice: bool | None) -> bool:
-        """Whether the judge is shown the agent's answer; `choice` is the user's own word, if
+        """Returns whether the judge is shown the agent's answer; `choice` is the user's setting, if
         any.
         """
         if choice is not None:
@@ -91,7 +92,7 @@ _PAPER_VISION = JudgePreset("2", PAPER_STATUS, answer_on_the_web=False, answer_o
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomeSpec(Config):
-    """Settings of every judge of outcomes by one call."""
+    """Settings of outcome judges that make one call."""
 
     preset: Annotated[
         PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")
@@ -124,7 +125,7 @@ class OutcomeSpec(Config):
     references: ReferencesOption = None
 
     def check(self) -> None:
-        """Refuses what the preset or the form of the reply leaves no room for."""
+        """Raises UsageError for options that the preset or the reply format does not support."""
         if self.preset == "paper" and self.references is not None:
             raise UsageError("the paper's protocol has no place for references: use preset prill")
         if self.preset == "paper" and self.frames not in (None, 1):
@@ -154,7 +155,7 @@ class VLMSpec(OutcomeSpec):
 class ModularSpec(OutcomeSpec):
     """Settings of `modular`."""
 
-    # The paper shows one state; more did not help there.
+    # The paper shows one state; more states did not improve its results.
     frames: Annotated[int, Meta(ge=1, description="last states shown to the judge")] = 1
     max_chars: Annotated[
         int, Meta(ge=1, description="most characters for states, and as many again for actions")
@@ -163,11 +164,11 @@ class ModularSpec(OutcomeSpec):
 
 @dataclass(frozen=True, eq=False)
 class OutcomeJudge(ModelJudge):
-    """Base of `vlm` and `modular`: one prompt per platform, one call, one verdict.
+    """Base class of `vlm` and `modular`: one prompt per platform, one call, one verdict.
 
-    With `answer` False, actions lose the words of the agent's messages too; the paper's protocol
-    keeps them where it hides the answer. Rewards are the paper's: 0 for each step, and for the last
-    one 1 after success.
+    With `answer` False, the texts of the agent's messages are also removed from the actions; the
+    paper's protocol keeps them when it hides the answer. Rewards follow the paper: 0 for each step,
+    and 1 for the last step of a success.
     """
 
     spec: OutcomeSpec = field(default=OutcomeSpec(), kw_only=True)
@@ -207,17 +208,18 @@ class OutcomeJudge(ModelJudge):
         return self.paper_prompts if self.spec.preset == "paper" else self.prompt_names
 
     def _prompt(self, trajectory: Trajectory) -> Prompt:
-        """The prompt for the trajectory's platform: the first of the judge's two for the web."""
+        """Returns the prompt for the trajectory's platform: for the web, the first of the judge's
+        two.
+        """
         return self.prompts[self._names()[0 if trajectory.task.platform == "web" else 1]]
 
     def _messages(
         self, trajectory: Trajectory, room: int, images: Sequence[Image] = (), **blocks: str
     ) -> tuple[Message, ...]:
-        """The filled prompt; images come after all text, so that servers can reuse the common
-        beginning.
+        """Returns the filled prompt; images come last, so that servers can reuse the cached prefix.
 
-        `room` bounds the actions, and a quarter of it the answer and the thoughts each, in
-        characters.
+        `room` limits the actions, in characters; a quarter of it limits the answer and the thoughts
+        each.
         """
         prompt = self._prompt(trajectory)
         values = (
@@ -240,7 +242,7 @@ class OutcomeJudge(ModelJudge):
         }
 
     def _paper_values(self, trajectory: Trajectory, room: int) -> dict[str, str]:
-        """The same as the paper shows it: plain text, without marks around it."""
+        """Returns the values in the paper's format: plain text without delimiters."""
         history = without_claims(trajectory) if self.spec.answer is False else trajectory
         lines = []
         if self._preset.shows_answer(trajectory, self.spec.answer):
@@ -272,8 +274,9 @@ class OutcomeJudge(ModelJudge):
 
 @dataclass(frozen=True, eq=False)
 class VLMJudge(OutcomeJudge):
-    """End-to-end judge: a vision-language model sees screenshots, the actions and the answer (arXiv
-    2404.06474, 3.1).
+    """An end-to-end judge: a vision-language model reads screenshots, actions and answer.
+
+    Source: arXiv 2404.06474, section 3.1.
 
     Args:
         model: A model that takes images.
@@ -293,11 +296,11 @@ class VLMJudge(OutcomeJudge):
         return select_frames(trajectory, count, self.spec.distinct)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The frames that are shown."""
+        """Returns the frames that are shown."""
         return [frame.screenshot for _, frame in self._frames(trajectory) if frame.screenshot]
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """The call that would be made; nothing where the outcome cannot be seen."""
+        """Returns the usage of the call; zero if no state can show the outcome."""
         frames = self._frames(trajectory)
         return (
             planned(self._request(trajectory, frames, Room()), self._reply_tokens)
@@ -346,11 +349,12 @@ class VLMJudge(OutcomeJudge):
 
 @dataclass(frozen=True, eq=False)
 class CaptionJudge(OutcomeJudge):
-    """Modular judge: a captioner turns the last states into text, a language model reasons over it
-    (arXiv 2404.06474, 3.2).
+    """A modular judge: a captioner describes the last states, and a language model judges the text.
 
-    The captioner never sees the goal. Where the last state holds nothing that it reads, and another
-    one can show the outcome too, that one is shown.
+    Source: arXiv 2404.06474, section 3.2.
+
+    The captioner never sees the goal. If the last state lacks the captioner's input, another state
+    that can show the outcome is used instead.
 
     Args:
         model: The model that judges.
@@ -370,14 +374,14 @@ class CaptionJudge(OutcomeJudge):
         return {"captioner": self.captioner.name, **super()._params()}
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The images of the states that are captioned, where captions come from images."""
+        """Returns the images of the states to caption, if captions come from images."""
         seen = trajectory.observations
         return images_read(seen[-self.spec.frames :], self.captioner) or images_read(
             (seen[i] for i in self._others(trajectory)), self.captioner
         )
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """The call that would be made; no caption is made for it."""
+        """Returns the usage of the call, without making captions."""
         every = trajectory.observations
         places = [*range(len(every))[-self.spec.frames :], *self._others(trajectory)]
         texts = dict(
@@ -399,8 +403,9 @@ class CaptionJudge(OutcomeJudge):
         )
 
     def _others(self, trajectory: Trajectory) -> list[int]:
-        """The places of states in which the outcome can be seen, besides the last `frames`; the
-        latest first.
+        """Returns the indices of other states that can show the outcome, the latest first.
+
+        The last `frames` states are excluded.
         """
         return sorted(
             (i for i in endings(trajectory) if i < len(trajectory.observations) - self.spec.frames),
@@ -410,17 +415,16 @@ class CaptionJudge(OutcomeJudge):
     def _shown(
         self, trajectory: Trajectory, texts: Mapping[int, str | None]
     ) -> list[tuple[State, str]]:
-        """The last `frames` of the states that have a text; none where the outcome could not be
-        seen in them.
-        """
+        """Returns the last `frames` states with a text; empty if none can show the outcome."""
         if not any(texts.get(i) for i in endings(trajectory)):
             return []
         every = states(trajectory)
         return [(every[i], text) for i, text in sorted(texts.items()) if text][-self.spec.frames :]
 
     async def _captioned(self, trajectory: Trajectory) -> list[tuple[State, str]]:
-        """The states to show. Raises NoEvidenceError where none can be read in which the outcome
-        can be seen.
+        """Returns the states to show.
+
+        Raises NoEvidenceError if no state that can show the outcome is readable.
         """
         every = trajectory.observations
         last = range(len(every))[-self.spec.frames :]
@@ -453,11 +457,11 @@ async def judge_outcome(
     room: int = ROOM,
     form: ReplyFormat | WordFormat = STATUS,
 ) -> Judgement:
-    """One call for one verdict; `messages` and `room` as in `ask`.
+    """Makes one call and returns its judgement; `messages` and `room` are as in `ask`.
 
-    The score is P(success): the number that the form asks for; else of success and failure, by the
-    reply's log-probabilities, where there are some; else 0 or 1.
-    Raises NoEvidenceError where the model says that the record does not show the outcome.
+    The score is P(success): the number in the reply if the format asks for it; otherwise from the
+    reply's log-probabilities if it has some; otherwise 0 or 1. Raises NoEvidenceError if the model
+    says that the record does not show the outcome.
     """
     reply = await ask(model, messages, form, prompt, max_tokens, room)
     status = reply.fields[form.verdict]
@@ -474,7 +478,7 @@ async def judge_outcome(
 
 
 def _score(reply: Reply, form: ReplyFormat | WordFormat, status: str) -> float | None:
-    """P(success) as far as the reply tells it."""
+    """Returns P(success) if the reply contains it, else None."""
     if isinstance(form, ReplyFormat) and form.number:
         return int(reply.fields[form.number]) / 100
     if not reply.tokens:
@@ -485,14 +489,14 @@ def _score(reply: Reply, form: ReplyFormat | WordFormat, status: str) -> float |
 
 
 def compute_rewards(success: bool, steps: int) -> tuple[float, ...]:
-    """The paper's rewards for an outcome: 0 for every step, and 1 for the last one after
+    """Returns the paper's rewards for an outcome: 0 for every step, and 1 for the last step of a
     success.
     """
     return tuple(float(success and i == steps - 1) for i in range(steps))
 
 
 def _state_block(captioned: Sequence[tuple[State, str]], max_chars: int) -> str:
-    """The last states in words, the latest last, sharing `max_chars`."""
+    """Returns the text of the last states, the latest last, in at most `max_chars` in total."""
     share = max_chars // max(1, len(captioned))
     blocks = []
     for i, ((when, state), text) in enumerate(captioned, 1):

@@ -1,4 +1,4 @@
-"""Known answers, which judges take as the truth about a run's outcome."""
+"""Reference answers, which judges treat as the truth about a run's outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ReferencesOption = Annotated[
     ),
 ]
 _MAX_CHARS = 8000
-# Part of a judge's identity where it is given references.
+# Part of the fingerprint of a judge with references.
 _RULE = (
     "The known answer to the request is quoted as `reference`. It comes from whoever set the task "
     "and is true: where the states, the actions or the agent contradict it, the reference holds. "
@@ -37,18 +37,18 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_references(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads known answers.
+    """Reads reference answers from a file.
 
     Args:
-        path: A file of JSON lines (.gz too) with `id`, that of a task or of a trajectory, and
+        path: A JSON Lines file (also .gz) with `id`, the id of a task or of a trajectory, and
             `reference`, a text.
 
     Returns:
         The references by id.
 
     Raises:
-        UsageError: The file cannot be read or is empty, a line is not of that form, or an id has
-            two; the message names the line.
+        UsageError: The file cannot be read or is empty, a line has a wrong format, or an id occurs
+            twice; the message names the line.
     """
     references: dict[str, str] = {}
     try:
@@ -69,12 +69,12 @@ def read_references(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def hash_references(references: Mapping[str, str]) -> str:
-    """What they and the rule for them are known by."""
+    """Returns the hash of the references and of the rule for them."""
     return content_hash(_RULE, *(part for pair in sorted(references.items()) for part in pair))
 
 
 def reference_block(trajectory: Trajectory, references: Mapping[str, str] | None) -> str:
-    """The known answer as a quotation, and what it counts for; nothing for a run without one."""
+    """Returns the quoted reference answer with its rule; empty for a run without a reference."""
     found = (references or {}).get(trajectory.id) or (references or {}).get(trajectory.task.id)
     if found is None:
         return ""

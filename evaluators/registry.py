@@ -1,8 +1,7 @@
-"""The registry of judges: keywords, TOML tables and flags make the same judge.
+"""The registry of judges. Keywords, TOML tables and command-line flags create the same judge.
 
-A description has the judge's name under `name`, and its options beside it: those of the judge,
-those of the model it asks (`base_url`, `budget_usd`, …), and those that go around any judge
-(`JudgeWrappers`).
+A description has the judge's name under `name`, next to the options of the judge, of the model it
+calls (`base_url`, `budget_usd`, …) and of the wrappers for any judge (`JudgeWrappers`).
 
     name = "cascade"
     band = [0.2, 1.0]
@@ -112,7 +111,7 @@ JUDGES = Registry(
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeWrappers:
-    """Wrappers that apply to any judge, from the inside out."""
+    """Wrappers that apply to any judge, from the innermost to the outermost."""
 
     mark_points: Annotated[
         bool, Meta(description="draw what the agent touched on the screenshots shown")
@@ -136,7 +135,7 @@ class JudgeWrappers:
     ] = None
 
     def apply(self, judge: Evaluator) -> Evaluator:
-        """The judge with what was asked for around it. Raises UsageError."""
+        """Returns the judge with the configured wrappers. Raises UsageError."""
         if self.mark_points:
             from prill.evaluators.wrappers.marking import Marked
 
@@ -168,10 +167,11 @@ WRAPPER_OPTIONS = tuple(part.name for part in fields(JudgeWrappers))
 
 
 class JudgeConfig(PartConfig):
-    """A judge by name, with its options, those of its model and those that go around it:
-    `JudgeConfig("vlm", model="gpt-4o")`.
+    """Configuration of a judge: its name, its options, and those of its model and wrappers.
 
-    The name may be that of a .toml or .json file which describes a judge.
+    Example: `JudgeConfig("vlm", model="gpt-4o")`.
+
+    The name may be a .toml or .json file that describes a judge.
     """
 
     __slots__ = ()
@@ -180,16 +180,16 @@ class JudgeConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the judge that a table names, and those that go around any judge."""
+        """Returns the options of the judge that a table names, and those of the wrappers."""
         name, around = str(table.get("name")), list_options(JudgeWrappers)
-        # besides, what every judge of the file takes that leaves it open
+        # also the options that every judge in the file accepts and does not set
         if name.endswith(DESCRIPTIONS):
             return {"captioner": judge_options("modular")["captioner"], **around}
         return {**around, **judge_options(name)}
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of its model, which may stand among its own."""
+        """Returns the options of its model, which may be given next to the judge's own."""
         name = str(table.get("name"))
         if name.endswith(DESCRIPTIONS) or not asks_a_model(JUDGES.maker(name)):
             return {}
@@ -197,12 +197,12 @@ class JudgeConfig(PartConfig):
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
-        """The judges that have an option."""
+        """Returns the judges that have an option."""
         return [name for name in JUDGES.entries if option in judge_options(name)]
 
 
 JudgeLike = JudgeConfig | str | Mapping[str, Any] | Evaluator
-# A name with one of these endings is that of a file which describes a judge.
+# A name with one of these extensions is a file that describes a judge.
 DESCRIPTIONS = (".toml", ".json")
 
 
@@ -218,17 +218,17 @@ def make_judge(
     """Makes a judge from a name, a description or a file.
 
     Args:
-        judge: A name, `module:Object` or `file.py:Object` of your own, a table, a configuration, a
-            .toml or .json file that holds a table, or a judge, which comes back with the wrappers
-            that `options` describe.
+        judge: A name, a user-defined `module:Object` or `file.py:Object`, a table, a configuration,
+            a .toml or .json file with a table, or a judge, which is returned with the wrappers that
+            `options` describe.
         defaults: Options for every judge in the description that has them and does not set them:
             one model and one captioner for all parts of a cascade, for example.
-        lax: Read numbers and truth values from text, for the command line.
-        choose_captioner: Names a captioner for a judge that needs one, or whose model takes no
-            images, and does not set it. None: the judge's own default.
-        shared_model: The model of judges that name none. Its options also hold for named models
-            that do not set them. None: there is none.
-        **options: Options of the judge, of its model and of its wrappers. They win over those of
+        lax: Parse numbers and booleans from text, for the command line.
+        choose_captioner: Returns a captioner's name for a judge that sets none and needs one, or
+            whose model takes no images. None: the judge's own default.
+        shared_model: The model of judges without a model. Its options also apply to named models
+            that do not set them. None: no shared model.
+        **options: Options of the judge, of its model and of its wrappers. They take precedence over
             the description.
 
     Returns:
@@ -272,18 +272,14 @@ def make_run_judge(
     captioner: str | None = None,
     path: str = "judge",
 ) -> Evaluator:
-    """The judge of a run.
+    """Makes the judge of a run.
 
-    Args:
-        judge: What describes it.
-        model: The model of the run: for a judge that names none, and for the parts of a described
-            judge that name none.
-        policy_model: The same where the policy of the run asks it; a judge that asks no model has
-            no use for it.
-        concurrency: Most calls at once, for models that do not say otherwise.
-        trajectories: Files by which a captioner is chosen where one is needed and none is named.
-        captioner: The captioner in that case, where there are no files yet.
-        path: Where the judge stands in the run's configuration, for messages.
+    Args: judge: The description of the judge. model: The model of the run, for a judge, or parts of
+    a described judge, without a model. policy_model: The model of the run if the policy calls it
+    too; ignored for a judge that calls no model. concurrency: Maximum number of concurrent
+    requests, for models that do not set it. trajectories: Files for choosing a captioner if one is
+    needed and none is named. captioner: The captioner in that case if there are no files yet. path:
+    The path of the judge in the run's configuration, for messages.
 
     Raises:
         OptionError: An option of the judge is wrong; the message names its path.
@@ -297,7 +293,7 @@ def make_run_judge(
     if policy_model is not None and (name.endswith(DESCRIPTIONS) or takes_a_model(name)):
         model = policy_model
     shared = None if model is None else ModelConfig.read(model, "model")
-    if shared is not None and not isinstance(shared, ModelConfig):  # a made model
+    if shared is not None and not isinstance(shared, ModelConfig):  # a model instance
         options.setdefault("model", shared)
         shared = None
     if "captioner" in options:
@@ -341,7 +337,7 @@ def make_run_judge(
 
 
 def _run_captioner(captioner: Any, shared: Mapping[str, Any], concurrency: int) -> Any:
-    """The captioner's table; its model is at the place of the run's unless it says otherwise."""
+    """Returns the captioner's table; its model uses the endpoint of the run's model by default."""
     if not isinstance(captioner, str | Mapping | CaptionerConfig):
         return captioner
     table = CaptionerConfig.read(captioner, "judge.captioner").mapping()
@@ -360,7 +356,7 @@ def judge_options(name: str) -> Mapping[str, Option]:
     """Lists the options of a judge.
 
     Args:
-        name: A name, or `module:Object` or `file.py:Object` of your own.
+        name: A name, or a user-defined `module:Object` or `file.py:Object`.
 
     Returns:
         The options by name, without those of the judge's model and wrappers.
@@ -372,22 +368,20 @@ def judge_options(name: str) -> Mapping[str, Option]:
 
 
 def asks_a_model(maker: Maker) -> bool:
-    """Whether a judge's maker takes a language model."""
+    """Returns whether a judge's maker takes a language model."""
     option = list_options(maker).get("model")
     return option is not None and option.type_name != "str"  # a fitted judge's model is a file
 
 
 def takes_a_model(name: str) -> bool:
-    """Whether a judge of that name asks a model, itself or through the judges that it is made
-    of.
-    """
+    """Returns whether the named judge calls a model, itself or through its parts."""
     maker = JUDGES.maker(name)
     return asks_a_model(maker) or "judges" in list_options(maker)
 
 
 @dataclass(frozen=True)
 class _Context:
-    """What holds for a whole description, its parts included."""
+    """The context of a whole description, including its parts."""
 
     defaults: Mapping[str, Any]
     lax: bool
@@ -397,7 +391,7 @@ class _Context:
 
 def _build(description: Mapping[str, Any], context: _Context, place: str) -> Evaluator:
     table = {str(key).replace("-", "_"): value for key, value in description.items()}
-    older = table.pop("evaluator", None)  # the key of files that were written by earlier versions
+    older = table.pop("evaluator", None)  # the key in files of earlier versions
     name = table.pop("name", older)
     if not isinstance(name, str) or not name:
         raise OptionError(f"{place}name is missing: name the judge", "name")
@@ -409,10 +403,10 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         raise UsageError(f"{place}name: {error}") from None
     own = list_options(maker)
     if inspect.isroutine(maker) and (inspect.iscoroutinefunction(maker) or "trajectory" in own):
-        expect_judge(maker)  # a function that judges, where one that makes a judge is wanted
+        expect_judge(maker)  # reject a function that judges instead of creating a judge
     asks_model = asks_a_model(maker)
     usd = None
-    # what a judge of judges says of a model or a captioner holds for those that say nothing
+    # the model and captioner of a combined judge are the defaults of its parts
     if "judges" in own:
         shared = {
             key: table.pop(key)
@@ -476,7 +470,7 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
 def _model(
     model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]
 ) -> LanguageModel:
-    """The judge's model; its options stand among those of the judge."""
+    """Returns the judge's model; its options may be given next to the judge's own."""
     try:
         return make_model(model, place=at, lax=lax, **settings)
     except OptionError as error:
@@ -505,9 +499,7 @@ class _OfMoney:
 
 
 def _budget(usd: object, what: str, place: str, *, lax: bool) -> AbstractContextManager[object]:
-    """One budget for all models that a judge asks, those of its captioner and of its parts
-    included.
-    """
+    """Returns one budget for all models of a judge, including those of its captioner and parts."""
     if usd is None:
         return nullcontext()
     read = read_options(_OfMoney, {"budget_usd": usd}, what, place=place, lax=lax)
@@ -517,8 +509,8 @@ def _budget(usd: object, what: str, place: str, *, lax: bool) -> AbstractContext
 def _shared(
     shared: ModelConfig, table: Mapping[str, Any], own: Mapping[str, Option]
 ) -> dict[str, Any]:
-    """The model of a judge that names none, or the options of the shared one that a named model has
-    and does not say itself.
+    """Returns the shared model for a judge without a model, or its options that a named model
+    lacks.
     """
     named = table.get("model")
     if named is None:
@@ -551,9 +543,7 @@ def _inherited(
     own: Mapping[str, Option],
     asks_model: bool,
 ) -> dict[str, Any]:
-    """The defaults that apply to a judge: what it does not say itself, of its own options and those
-    of its model.
-    """
+    """Returns the defaults for the options that a judge and its model do not set."""
     fitting = {key: value for key, value in defaults.items() if key in own and key not in table}
     if "model" in fitting and not asks_model:
         del fitting["model"]  # a fitted judge's model is a file
@@ -617,9 +607,7 @@ def cascade(
         bool, Meta(description="let the first judge accept alone, not only reject")
     ] = False,
 ) -> Cascade:
-    """Two judges: the second is asked where the first is unsure, and before a run is called a
-    success.
-    """
+    """Two judges: the second is called if the first is unsure or says success."""
     if len(judges) != 2:
         raise UsageError(f"a cascade has two judges, and {len(judges)} are given")
     return Cascade(judges[0], judges[1], band=band, first_may_accept=first_may_accept)
@@ -646,12 +634,12 @@ _Threshold = Annotated[
 
 
 def student(model: _FittedFile, threshold: _Threshold = None) -> Student:
-    """A fitted judge that reads."""
+    """A fitted judge that reads texts."""
     return _fitted(model, threshold, "student")
 
 
 def prior(model: _FittedFile, threshold: _Threshold = None) -> Student:
-    """A fitted judge that goes by telemetry."""
+    """A fitted judge that uses only telemetry."""
     return _fitted(model, threshold, "prior")
 
 
@@ -676,7 +664,7 @@ def stacked(
         Meta(description="verdict files (a.jsonl,b.jsonl): their judges are not asked"),
     ] = None,
 ) -> Stacked:
-    """A fitted judge and others together."""
+    """A fitted judge combined with other judges."""
     stack, label = read_stack(model)
     return Stacked(stack, [*judges, *map(_recorded, _paths(verdicts))], label=label)
 
@@ -693,11 +681,9 @@ def _recorded(path: str) -> RecordedVerdicts:
 
 
 def _recorded_judges(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The judges of a stacked one, as its file describes them, without those whose verdicts are
-    given.
-    """
+    """Returns the judges in a stacked judge's file, without those with given verdicts."""
     if not isinstance(path := table.get("model"), str):
-        return []  # what is wrong there is said when options are read
+        return []  # the errors are reported when options are read
     known = {comparable(_recorded(one).info) for one in _paths(table.get("verdicts"))}
     described = []
     for source in read_stack(path)[0].sources:
@@ -732,7 +718,7 @@ def label_oracle(
         ),
     ] = "majority",
 ) -> LabelOracle:
-    """The labels of a file as verdicts."""
+    """Returns the labels of a file as verdicts."""
     try:
         return oracle(list(read_labels(labels)), source, truth)
     except UsageError as error:
@@ -755,7 +741,7 @@ def noisy(
         str, Meta(description="what counts where annotators differ, as for the oracle")
     ] = "majority",
 ) -> NoisyLabels:
-    """The labels of a file as verdicts, wrong at given rates."""
+    """Returns the labels of a file as verdicts, with errors at given rates."""
     return NoisyLabels(label_oracle(labels, source, truth), spec)
 
 

@@ -1,7 +1,7 @@
 """The rubric judge: weighted criteria, each supported by a cited state (after arXiv 2604.06240).
 
-First rubrics and the files that people write them in, then what a model finds of each criterion and
-how a score comes of it, then the judge.
+The module has rubrics and their files, then the findings on criteria and their score, then the
+judge.
 """
 
 from __future__ import annotations
@@ -31,21 +31,20 @@ from prill.models.replies import RecordFormat
 from prill.protocols import Form, Message, Reply
 from prill.types import Criterion, Findings, Task, Trajectory
 
-_MAX_CRITERIA = 20  # more do not fit one reply, and then they overlap
+_MAX_CRITERIA = 20  # more do not fit into one reply, and they overlap
 
 
-# Bounds that a model's reply keeps to where its endpoint enforces schemas; what is a little longer
-# is read all the same.
+# Length limits for endpoints that enforce schemas; slightly longer replies are still accepted.
 _Sentence = Annotated[str, Meta(extra_json_schema={"maxLength": 500})]
 _SIDE_EFFECTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class RubricCriterion:
-    """One thing that a goal asks for.
+    """One criterion of a goal.
 
     Args:
-        text: The criterion, in words.
+        text: The text of the criterion.
         weight: Its weight relative to the others.
 
     Raises:
@@ -89,30 +88,30 @@ class Rubric:
 
 
 def rubric_for(task: Task, rubrics: Mapping[str, Rubric]) -> Rubric | None:
-    """The rubric under the task's id, else under its goal."""
+    """Returns the rubric for the task's id, else for its goal."""
     return rubrics.get(task.id) or rubrics.get(task.goal.strip())
 
 
 def compute_hash(rubrics: Mapping[str, Rubric]) -> str:
-    """The content hash of a set of rubrics."""
+    """Returns the content hash of a set of rubrics."""
     pairs = ((name, str(msgspec.json.encode(rubric))) for name, rubric in sorted(rubrics.items()))
     return content_hash(*(part for pair in pairs for part in pair))
 
 
 def read_rubrics(path: str | os.PathLike[str]) -> dict[str, Rubric]:
-    """Reads rubrics: each has a `task_id` or a `goal`, and `criteria` with a `text` and a `weight`
-    (1 where it is absent).
+    """Reads rubrics from a file.
+
+    Each has a `task_id` or a `goal`, and `criteria` with a `text` and a `weight` (default 1).
 
     Args:
-        path: A file of JSON lines (.gz too) or, when its name ends in .toml, of `[[rubric]]`
-            tables.
+        path: A JSON Lines file (also .gz), or a .toml file of `[[rubric]]` tables.
 
     Returns:
         The rubrics by task id or goal.
 
     Raises:
-        UsageError: The file holds no rubric, holds one twice, or a rubric is not of that form; the
-            message says where.
+        UsageError: The file contains no rubric or one twice, or a rubric has a wrong format; the
+            message names the place.
     """
     rubrics: dict[str, Rubric] = {}
     for place, row in _rows(Path(path)):
@@ -173,8 +172,9 @@ def _check_fields(row: Mapping[str, object], names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CriterionFinding:
-    """The judgement of one criterion, by its number from 1. `step` is the state that shows it; -1
-    or None: none.
+    """The judgement of one criterion, by its number from 1.
+
+    `step` is the state that shows it; -1 or None: no state.
     """
 
     criterion: int
@@ -185,8 +185,9 @@ class CriterionFinding:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """The judgement of all criteria, and what happened besides. `obstacle` says why nobody could
-    have done the task.
+    """The judgement of all criteria.
+
+    `obstacle` is the reason why the task was impossible.
     """
 
     criteria: Annotated[
@@ -202,7 +203,7 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """What a frame shows, and how much it tells of each criterion, in their order."""
+    """A description of a frame, and its relevance to each criterion, in order."""
 
     description: Annotated[str, Meta(extra_json_schema={"maxLength": 1000})]
     scores: Annotated[
@@ -213,19 +214,19 @@ class Relevance:
 
 @dataclass(frozen=True, slots=True)
 class FrameRelevance(Relevance):
-    """The same of one of several frames, by the number of its state."""
+    """The relevance of one of several frames, identified by the number of its state."""
 
     state: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRelevances:
-    """The same of several frames."""
+    """The relevance of several frames."""
 
     frames: tuple[FrameRelevance, ...]
 
 
-# The forms of reply that the three kinds of calls ask for.
+# The reply formats of the three types of calls.
 RUBRIC = RecordFormat(
     Rubric, '{"criteria": [{"text": "<what must hold>", "weight": <a number above 0>}, …]}'
 )
@@ -253,13 +254,15 @@ ASSESSMENT = RecordFormat(
 def make_judgement(
     rubric: Rubric, assessment: Assessment, states: Set[int], threshold: float
 ) -> Judgement:
-    """The judgement by an assessment whose model was shown these states. Raises UnparsableError
-    when it leaves a criterion out, NoEvidenceError when none of them can be told from what was
-    shown: that is no failure.
+    """Returns the judgement from an assessment whose model was shown these states.
 
-    A claim counts with a state that shows it. Success: `threshold` or more of the weight is met,
-    and nothing made the task impossible. Score: half the share of the weight, and half a point more
-    for success, so that 0.5 divides and order is kept; 0 where the task could not be done.
+    Raises UnparsableError if the assessment omits a criterion, and NoEvidenceError if the states
+    show no criterion met or not met, which is not a failure.
+
+    A finding counts only with a state that shows it. A run is a success if at least `threshold` of
+    the weight is met and the task was possible. The score is half the met share of the weight, plus
+    0.5 for a success, so that 0.5 separates successes and failures; it is 0 if the task was
+    impossible.
     """
     by_number = {finding.criterion: finding for finding in assessment.criteria}
     if missing := [i for i in range(1, len(rubric.criteria) + 1) if i not in by_number]:
@@ -294,9 +297,7 @@ def make_judgement(
 
 
 def _share(criteria: Sequence[Criterion]) -> float:
-    """The share of the weight that is met; exactly 1 when all are, whatever the rounding of
-    sums.
-    """
+    """Returns the met share of the weight; exactly 1 if all criteria are met, despite rounding."""
     if all(criterion.met == "met" for criterion in criteria):
         return 1.0
     met = sum(criterion.weight for criterion in criteria if criterion.met == "met")
@@ -304,7 +305,9 @@ def _share(criteria: Sequence[Criterion]) -> float:
 
 
 def _verify(criterion: RubricCriterion, finding: CriterionFinding, states: Set[int]) -> Criterion:
-    """The criterion with what the finding proves: only states that were shown are proof."""
+    """Returns the criterion with the verified finding; only states that were shown count as
+    evidence.
+    """
     step = finding.step if finding.step in states else None
     met, reason = finding.met, finding.reason
     if finding.step is not None and finding.step >= 0 and step is None:
@@ -331,7 +334,7 @@ def _summary(criteria: Sequence[Criterion], obstacle: str | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RubricOptions(Config):
-    """Where the criteria of a goal come from."""
+    """Options for the source of a goal's criteria."""
 
     rubrics: Annotated[
         str | dict[str, Rubric] | None,
@@ -344,8 +347,9 @@ class RubricOptions(Config):
 
 
 class GoalCriteria(ModelJudge):
-    """The part of a judge that finds the criteria of a goal: from `rubrics`, else by the model,
-    once for each goal.
+    """Base class of judges that need the criteria of a goal.
+
+    The criteria come from `rubrics`, or the model writes them once for each goal.
     """
 
     spec: RubricOptions
@@ -353,7 +357,7 @@ class GoalCriteria(ModelJudge):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._rubrics  # noqa: B018 - a file that cannot be read is found out now
+        self._rubrics  # noqa: B018 - reports an unreadable file now
 
     @cached_property
     def _rubrics(self) -> Mapping[str, Rubric] | None:
@@ -374,7 +378,7 @@ class GoalCriteria(ModelJudge):
         }
 
     def _supplied(self, trajectory: Trajectory) -> Rubric | None:
-        """The rubric from `rubrics`; None: the model is to make it."""
+        """Returns the rubric from `rubrics`, or None if the model has to write it."""
         rubric = rubric_for(trajectory.task, self._rubrics or {})
         if rubric is None and self._rubrics is not None and not self.spec.make_missing:
             raise InputError(
@@ -431,25 +435,26 @@ class RubricSpec(RubricOptions, FrameSpec):
 
 @dataclass(frozen=True, eq=False)
 class RubricJudge(GoalCriteria, FrameJudge[Rubric]):
-    """Judges criterion by criterion, by the frames that tell most about each and always the last,
-    with the state as proof.
+    """A judge that assesses each criterion with cited states, from the most relevant frames.
 
-    Criteria come from `rubrics` (a file, or what `read_rubrics` gives); else the model makes them,
-    once for each goal. With rubrics, a goal that has none is an `input` failure, unless
-    `make_missing`.
+    The last frame is always included.
 
-    `met` counts only with the number of a state that was shown; without one the criterion is
-    insufficient_evidence, and so is one whose state does not exist or was not shown. Insufficient
-    evidence is not a pass, and where there is nothing else the verdict is unscored, `no_evidence`.
-    `findings.process` is the share of the weight that is met; success needs `threshold` of it, and
-    besides that nothing made the task impossible (for the score: `make_judgement`). A reply that
-    leaves out a criterion is no verdict: unscored, `parse`.
+    Criteria come from `rubrics` (a file, or the result of `read_rubrics`); without rubrics, the
+    model writes them once for each goal. With rubrics, a goal without one is an `input` failure,
+    unless `make_missing` is set.
+
+    `met` counts only with the number of a state that was shown; otherwise the criterion is
+    insufficient_evidence. Insufficient evidence is not a pass. If all criteria are
+    insufficient_evidence, the verdict is unscored with `no_evidence`. `findings.process` is the met
+    share of the weight. A success needs at least `threshold` of it, and a possible task
+    (`make_judgement` has the score). If a reply omits a criterion, the verdict is unscored with
+    `parse`.
 
     Args:
         model: The model that judges.
         spec: The settings.
-        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each
-            goal once.
+        goal_cache: Keeps the criteria of goals across runs. None: they are kept in this object
+            only.
     """
 
     spec: RubricSpec = field(default=RubricSpec(), kw_only=True)
@@ -464,7 +469,7 @@ class RubricJudge(GoalCriteria, FrameJudge[Rubric]):
 
     @property
     def reads_probabilities(self) -> bool:
-        """The score is the share of what is met."""
+        """False, because the score is computed from the met share of the weight."""
         return False
 
     def _form_texts(self) -> list[str]:

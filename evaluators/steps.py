@@ -1,5 +1,6 @@
-"""The step judge: a label for each action, from the states around it (arXiv 2404.06474, 3 and
-4.3).
+"""The step judge: labels each action by the states before and after it.
+
+Source: arXiv 2404.06474, sections 3 and 4.3.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _NOT_RECORDED = "(This state was not recorded.)"
 
 @dataclass(frozen=True, kw_only=True)
 class StepsSpec(Config):
-    """Settings of `steps`. The paper asks for away < 0 <= towards < 1 and leaves the values
-    open.
+    """Settings of `steps`. The paper requires away < 0 <= towards < 1 and does not specify the
+    values.
     """
 
     preset: Annotated[
@@ -63,18 +64,18 @@ class StepsSpec(Config):
 
 @dataclass(frozen=True, eq=False)
 class StepJudge(ModelJudge):
-    """One call for each action, of which the model sees the states before and after as captions.
+    """A judge that makes one call for each action, with captions of the states before and after it.
 
-    Rewards, one for each step: 1 where the goal is reached, `towards` for progress, else `away`.
-    Success: some step reached the goal. Score: the highest probability of that among the steps.
+    The reward of a step is 1 if it reached the goal, `towards` for progress, else `away`. A run is
+    a success if a step reached the goal. The score is the highest probability of reaching the goal
+    among the steps.
 
-    Preset `paper` puts everything in one user message, asks for two lines of text and shows
-    "Terminated" in place of the state after the last action; `prill` shows that state where it was
-    recorded, since it holds evidence.
+    The preset `paper` uses a single user message, requests two lines of text and shows "Terminated"
+    instead of the state after the last action. The preset `prill` shows that state if it was
+    recorded, because it contains evidence.
 
-    A reply without a label counts as not_sure and is flagged, as the paper's users would have it;
-    when no reply at all has one, the `prill` preset gives no verdict. Any other failed call leaves
-    the whole trajectory unscored.
+    A reply without a label counts as not_sure and is flagged. If no reply has a label, the verdict
+    of the `prill` preset is unscored. If any other call fails, the whole trajectory is unscored.
 
     Args:
         model: The model that judges.
@@ -115,16 +116,18 @@ class StepJudge(ModelJudge):
             **super()._params(),
             "last_state": self._shows_last_state,
         }
-        if self.spec.form == "thoughts":  # verdicts of before there was another form stay theirs
+        if (
+            self.spec.form == "thoughts"
+        ):  # omitted at its default, so that older verdicts keep their fingerprint
             del params["form"]
         return params
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The images of the states that are captioned, where captions come from images."""
+        """Returns the images of the states to caption, if captions come from images."""
         return images_read(self._states(trajectory), self.captioner)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """One call for each action; no caption is made for it."""
+        """Returns the usage of one call for each action, without making captions."""
         states = planned_captions(self._states(trajectory), self.captioner)
         calls = (
             self._messages(trajectory, i, states, self.spec.max_chars)
@@ -221,7 +224,7 @@ class StepJudge(ModelJudge):
     def _paper_values(
         self, trajectory: Trajectory, i: int, states: Sequence[str | None], share: int
     ) -> dict[str, str]:
-        """The same as the paper shows it: plain text, without marks around it."""
+        """Returns the values in the paper's format: plain text without delimiters."""
 
         def plain(text: str | None) -> str:
             return shorten(clean(text or _NOT_RECORDED), share)
@@ -245,15 +248,15 @@ def kept_steps(
     """Selects the steps worth imitating.
 
     Args:
-        verdict: The verdict of a judge of steps. An unscored one keeps nothing.
-        threshold: The least reward of a kept step.
-        stop_at_reached: Drop what comes after the first step that reached the goal.
+        verdict: The verdict of a step judge. An unscored verdict keeps no step.
+        threshold: The minimum reward of a kept step.
+        stop_at_reached: Drop the steps after the first step that reached the goal.
 
     Returns:
         The indices of the steps, from 0, ascending.
 
     Raises:
-        UsageError: The judge did not judge steps.
+        UsageError: The verdict has no step labels.
     """
     if verdict.unscored is not None:
         return ()
@@ -272,14 +275,14 @@ def kept_steps(
 
 
 def outcome_rewards(verdict: Verdict, trajectory: Trajectory) -> tuple[float, ...] | None:
-    """Turns the outcome of a trajectory into rewards of its steps.
+    """Converts the outcome of a trajectory into step rewards.
 
     Args:
         verdict: The verdict.
         trajectory: The trajectory that was judged.
 
     Returns:
-        One reward a step: 0, and 1 for the last step of a success. None for an unscored verdict.
+        One reward per step: 0, and 1 for the last step of a success. None for an unscored verdict.
     """
     if verdict.success is None:
         return None

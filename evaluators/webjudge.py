@@ -1,4 +1,4 @@
-"""WebJudge: key points, a relevance score per frame, then the verdict (arXiv 2504.01382)."""
+"""WebJudge (arXiv 2504.01382): finds key points, rates each frame's relevance, then judges."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from prill.types import Findings, Task, Trajectory
 class KeyPoints:
     """The key points of a goal."""
 
-    # Where the endpoint enforces schemas: a small model goes on listing until it is cut.
+    # For endpoints that enforce schemas, because a small model may list key points until it is cut.
     key_points: Annotated[
         tuple[Annotated[str, Meta(extra_json_schema={"maxLength": 300})], ...],
         Meta(extra_json_schema={"minItems": 1, "maxItems": 12}),
@@ -33,7 +33,7 @@ class KeyPoints:
 
 @dataclass(frozen=True, slots=True)
 class RatedFrame:
-    """The rating of one of several frames, by the number of its state."""
+    """The rating of one of several frames, identified by the number of its state."""
 
     state: int
     description: Annotated[str, Meta(extra_json_schema={"maxLength": 1000})]
@@ -57,23 +57,24 @@ RATINGS = RecordFormat(
 
 @dataclass(frozen=True, eq=False)
 class WebJudge(FrameJudge[tuple[str, ...]]):
-    """Judges by the frames that tell most about the key points of the goal, and always by the last.
+    """A judge that uses the frames most relevant to the goal's key points, and always the last
+    frame.
 
-    Without `answer` the agent's messages lose their words in the history, too.
+    Without `answer`, the texts of the agent's messages are also removed from the history.
 
-    It differs from the original protocol: the wording is ours; the best-rated frames are kept,
-    where the original keeps the first 50 that pass and so drops the end; the last frame is always
-    shown; equal frames are rated once; a failed call leaves the trajectory unscored, where the
-    original counts a failure; a frame whose rating cannot be read is shown all the same and the
-    verdict's reason says so (more of them than `top_k`: unscored, since some would go unseen); a
-    goal for which the model finds no key points is its own; there is a reading for text; the model
-    may say that the evidence is insufficient.
+    Differences from the original protocol: the prompts are worded differently. The best-rated
+    frames are kept, whereas the original keeps the first 50 that pass and so drops the end. The
+    last frame is always shown. Equal frames are rated once. A failed call makes the trajectory
+    unscored, whereas the original counts a failure. A frame whose rating cannot be parsed is still
+    shown, and the verdict's reason says so; with more such frames than `top_k`, the trajectory is
+    unscored. If the model finds no key points, the goal is the only key point. A captioner may
+    replace screenshots with text. The model may say that the evidence is insufficient.
 
     Args:
         model: The model that judges.
         spec: The settings.
-        goal_cache: Keeps what goals ask for across runs. None: this object alone asks about each
-            goal once.
+        goal_cache: Keeps the key points of goals across runs. None: they are kept in this object
+            only.
     """
 
     name: ClassVar[str] = "webjudge"

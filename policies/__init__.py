@@ -1,4 +1,4 @@
-"""Policies, the agents that act. `prill.policy("react", model=…)` makes one by name."""
+"""Policies are agents that act. `prill.policy("react", model=…)` makes one by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Auto-UI (arXiv 2309.11436) in text form. Its points are (y, x), ours (x, y)."""
+"""The Auto-UI policy (arXiv 2309.11436). Auto-UI writes points as (y, x), prill as (x, y)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from prill.policies.cogagent import FIXED
 from prill.protocols import Image, LanguageModel, Message
 from prill.types import Action, Observation, Platform, Point, Step, Task
 
-# Asked with the prompt and the path of the screenshot; answers with the model's text.
+# Takes the prompt and the path of the screenshot; returns the model's text.
 Generate = Callable[[str, str], Awaitable[str]]
-# Actions that the prompt repeats (arXiv 2309.11436).
+# Number of previous actions in the prompt (arXiv 2309.11436).
 HISTORY = 8
 _MARK = "Action Decision: "
 _NUMBERS = re.compile(r"-?\d+(?:\.\d+)?")
@@ -33,9 +33,9 @@ _NAMES = {"back": "PRESS_BACK", "home": "PRESS_HOME", "press": "PRESS_ENTER", "t
 
 
 class AutoUI:
-    """Asks for one action, from the goal, the screenshot and the last eight actions.
+    """A policy that requests one action from the goal, the screenshot and the last eight actions.
 
-    A decision that cannot be read is an action of kind `other`.
+    A reply that cannot be parsed becomes an action of kind `other`.
 
     Args:
         model: A model that takes images, or a function of prompt and screenshot path that returns
@@ -54,20 +54,19 @@ class AutoUI:
         self._done: list[str] = []
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompt does."""
+        """Returns a hash of the prompt."""
         return load_prompt("prill.policies", "auto_ui").hash
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode."""
+        """Starts a new episode."""
         self._goal = task.goal
         self._done = []
 
     async def act(self, observation: Observation) -> Step:
-        """The next step.
+        """Returns the next step.
 
-        Raises:
-            NoEvidenceError: There is no screenshot.
-            UnscoredError: The model gives no usable answer.
+        Raises: NoEvidenceError: There is no screenshot. UnscoredError: The model returns no usable
+        answer.
         """
         if observation.screenshot is None:
             raise NoEvidenceError("autoui looks at screenshots, and this state has none")
@@ -90,11 +89,12 @@ class AutoUI:
 
 
 def auto_ui_text(action: Action) -> str:
-    """The action as Auto-UI writes it: points as "[y, x]" with four decimals, -1.0 for what is no
-    gesture.
+    """Writes an action in Auto-UI's format.
 
-    A swipe without points is one of the four canonical ones; what has no form here is written as a
-    gesture at no place.
+    Points are "[y, x]" with four decimals, and -1.0 for actions that are not gestures.
+
+    A swipe without points becomes one of the four canonical swipes. An action that the format
+    cannot express becomes a gesture without a position.
     """
     touch, lift = action.point, action.end_point or action.point
     if action.kind == "swipe" and touch is None:
@@ -114,11 +114,12 @@ def auto_ui_text(action: Action) -> str:
 
 
 def read_auto_ui(text: str) -> Action:
-    """The action of a reply: its last "Action Decision: ", or all of it, in six parts parted by ",
-    ".
+    """Parses the action in a reply: the last "Action Decision: ", or the whole reply, in six parts.
+
+    The parts are separated by ", ".
     """
     decision = text.rpartition(_MARK)[2].strip()
-    parts = decision.split(", ", 5)  # typed text may hold commas of its own
+    parts = decision.split(", ", 5)  # typed text may contain commas
     if len(parts) != 6:
         return Action("other", text.strip())
     name, typed = _VALUE.search(parts[0]), _VALUE.search(parts[5])

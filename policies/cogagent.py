@@ -1,10 +1,10 @@
 """CogAgent as a policy: the 18B model (arXiv 2312.08914) and the 9B model of December 2024.
 
-Both were trained on one form of question, so these prompts are theirs. Any model with images can be
-asked, but only these answer in the form that is read here: a line "Grounded Operation: …", in words
+The prompts are those that the models were trained on. Any model that takes images can be used, but
+only CogAgent answers in the format that is parsed here: a line "Grounded Operation: …", in words
 for the 18B model, as a call for the 9B model (`CLICK(box=[[87,440,163,484]], element_info='OK')`).
-The 18B translations are those of arXiv 2404.06474's code, rule by rule and in its order, also where
-that loses something: on iOS, text that holds the word "tap" is not typed.
+The 18B translation follows the rules of arXiv 2404.06474's code, in the same order, even where they
+lose information: on iOS, text that contains the word "tap" is not typed.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from prill.protocols import Image, LanguageModel, Message
 from prill.types import Action, Observation, Platform, Point, Step, Task, Trajectory
 
 Generation = Literal["18b", "9b"]
-# 9B: what its authors' client asks for (THUDM/CogAgent, app/client.py); their server counts
-# question and picture in it.
+# 9B: the value in the authors' client (THUDM/CogAgent, app/client.py), whose server includes
+# question and picture in the count.
 _MAX_TOKENS: dict[Generation, int] = {"18b": 1024, "9b": 4096}
 SwipeUp = Literal["left-or-right", "right"]
 _QUOTED = re.compile(r'"(.*?)"', re.DOTALL)
-# Android's buttons and endings by CogAgent's words, in the log form of arXiv 2404.06474.
+# Android's buttons and final actions by CogAgent's wording, in the log format of arXiv 2404.06474.
 FIXED = {
     "press home": Action("home", "Action Type: GoHome"),
     "press back": Action("back", "Action Type: GoBack"),
@@ -41,24 +41,23 @@ FIXED = {
     "task complete": Action("stop", "Action Type: TaskComplete"),
     "task impossible": Action("stop", "Action Type: TaskImpossible"),
 }
-# A call of the 9B model. Strings may hold brackets and, since nothing forces the model to escape
-# them, quotation marks.
+# A call of the 9B model. Strings may contain brackets and unescaped quotation marks.
 _CALL = re.compile(r"([A-Z_]+)\s*\((.*?)\)[ \t.]*(?=\n|<<|\Z)", re.DOTALL)
 _TEXT = re.compile(r"""(\w+)\s*=\s*(['"])(.*?)\2(?=\s*(?:,\s*\w+\s*=|\Z))""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t"}
 _ADDRESS = re.compile(r"https?://\S+|(?:[\w-]+\.)+[a-z]{2,}(?:/\S*)?")
-# The content goes one way and the finger the other.
+# The finger moves opposite to the scroll direction.
 _FINGER = {"LEFT": "right", "RIGHT": "left", "UP": "down", "DOWN": "up"}
 _BUTTONS = {"home": "home", "back": "back"}
-_NEAR = 0.0015  # between a point and its thousandths, along the diagonal
+_NEAR = 0.0015  # maximum rounding error of a point in thousandths, along the diagonal
 
 
 class CogAgent:
-    """Decides from the screenshot alone.
+    """A policy that decides from the screenshot only.
 
-    The 18B model is asked for the steps with grounding and sees no history; the 9B model is told
-    its earlier operations. With the same task and seed the draws of `swipe_up` are the same.
+    The 18B model receives a request for grounded steps and no history; the 9B model receives its
+    previous operations. The random choices of `swipe_up` are determined by the task and the seed.
 
     Args:
         model: A model that takes images.
@@ -96,21 +95,20 @@ class CogAgent:
         self._draw = random.Random(seed)
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompt does."""
+        """Returns a hash of the prompt."""
         return load_prompt("prill.policies", f"cogagent_{self.generation}").hash
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode."""
+        """Starts a new episode."""
         self._task = task
         self._done = []
         self._draw = random.Random(f"{self.seed} {task.id} {task.goal}")
 
     async def act(self, observation: Observation) -> Step:
-        """The next step.
+        """Returns the next step.
 
-        Raises:
-            NoEvidenceError: There is no screenshot.
-            UnscoredError: The model gives no usable answer.
+        Raises: NoEvidenceError: There is no screenshot. UnscoredError: The model returns no usable
+        answer.
         """
         question = self._question(self._task, observation, self._done)
         reply = await self.model.complete(
@@ -127,12 +125,14 @@ class CogAgent:
         return Step(observation, action, thought or None)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """The prompt that `act` would send at that step, and the reply that stands for the recorded
-        action and thought.
+        """Returns the prompt that `act` would send at a step, and the reply for the recorded
+        action.
+
+        The reply includes the recorded thought.
 
         Raises:
             NoEvidenceError: There is no screenshot.
-            UnparsableError: The action cannot be expressed here.
+            UnparsableError: The model's grammar cannot express the action.
         """
         step, platform = trajectory.steps[index], trajectory.task.platform
         done: list[tuple[str, str]] = []
@@ -183,11 +183,11 @@ def read_cogagent_18b(
     swipe_up: SwipeUp | None = None,
     draw: random.Random | None = None,
 ) -> Action:
-    """The action of a reply of CogAgent-18B, by the rules for iOS, or else for Android.
+    """Parses the action in a reply of CogAgent-18B, by the rules for iOS or Android.
 
-    What cannot be read ends the episode on iOS, and is a `wait` on Android, as in the original.
-    `swipe_up` is what a swipe up means on iOS: "left-or-right" draws one of them (the paper's
-    code), "right" is the paper's text, None leaves it.
+    An unreadable reply ends the episode on iOS, and is a `wait` on Android, as in the original.
+    `swipe_up` is the meaning of a swipe up on iOS: "left-or-right" chooses one at random (the
+    paper's code), "right" follows the paper's text, and None keeps the swipe up.
     """
     _, operation = split_reply(reply)
     if platform != "ios":
@@ -246,11 +246,12 @@ def _idle() -> Action:
 
 
 def read_cogagent_9b(reply: str) -> Action:
-    """The action of a reply of CogAgent-9B; boxes are thousandths, and their middle is the place.
+    """Parses the action in a reply of CogAgent-9B; its position is the centre of a box in
+    thousandths.
 
-    Kind `other`, with the operation or the reply as text, for what cannot be read and for what no
-    environment here does: double and right clicks, the model's clipboard, starting a program by
-    name.
+    The action has kind `other`, with the operation or the reply as text, if it cannot be parsed or
+    no environment supports it: double and right clicks, the model's clipboard, starting a program
+    by name.
     """
     call = _CALL.search(split_reply(reply)[1])
     if call is None:
@@ -310,10 +311,11 @@ def _pressed(keys: str, operation: str) -> Action:
 
 
 def write_18b(action: Action, platform: Platform) -> str | None:
-    """Writes an action as an operation that `read_cogagent_18b` parses back; None where the grammar
-    has none.
+    """Writes an action as an operation that `read_cogagent_18b` parses back, or returns None.
 
-    A swipe is known by its direction alone: where it began is not said.
+    It returns None if the grammar cannot express the action.
+
+    A swipe has only a direction; its start point is lost.
     """
     operation = _operation_18b(action)
     if operation is None:
@@ -340,7 +342,7 @@ def _operation_18b(action: Action) -> str | None:
 
 
 def _way(action: Action) -> str | None:
-    """Where the finger goes: by name, or along the longer side of its movement."""
+    """Returns the finger's direction: by name, or along the axis of the longer movement."""
     if action.point is None or action.end_point is None:
         return action.value
     x, y = (lift - touch for touch, lift in zip(action.point, action.end_point, strict=True))
@@ -350,8 +352,9 @@ def _way(action: Action) -> str | None:
 
 
 def write_9b(action: Action) -> str | None:
-    """Writes an action as a call that `read_cogagent_9b` parses back; a recorded call is kept. None
-    without one.
+    """Writes an action as a call that `read_cogagent_9b` parses back, or returns None.
+
+    A recorded call is kept.
     """
     for call in (action.text, _call_9b(action)):
         if call and _is_like(read_cogagent_9b(f"Grounded Operation: {call}"), action):
@@ -395,9 +398,7 @@ def _thousandths(point: Point) -> str:
 
 
 def _is_like(read: Action, meant: Action) -> bool:
-    """Whether an environment would do the same for both; places may differ by what thousandths
-    cannot say.
-    """
+    """Returns whether two actions have the same effect, with positions equal up to rounding."""
     if read.is_final or meant.is_final:
         return read.is_final and meant.is_final
     if read.kind == "scroll" and meant.kind == "swipe":  # to scroll down, the finger goes up
@@ -414,12 +415,12 @@ def _is_like(read: Action, meant: Action) -> bool:
 
 
 def _machine(platform: Platform) -> str:
-    """The 9B model's word for it: Mobile, WIN or Mac."""
+    """Returns the 9B model's name of the platform: Mobile, WIN or Mac."""
     return "Mobile" if platform in ("android", "ios") else "WIN"
 
 
 def _line(operation: str, thought: str | None) -> tuple[str, str]:
-    """What the 9B model is told of a step: its operation on one line, and the sentence before
+    """Returns a step for the 9B model's history: its operation on one line, and the sentence before
     it.
     """
     return " ".join(operation.split()), _sentence(thought or "")

@@ -13,8 +13,9 @@ LINE = re.compile(rf"(?P<indent> *)(?P<role>\w+)(?: (?P<name>{QUOTED}))?(?: #\d+
 
 @dataclass(frozen=True)
 class PageElement:
-    """One line. `target` is what an action names it by; `inside` holds the lines that are indented
-    below it.
+    """An element, described by one line.
+
+    `target` is its name in actions; `inside` contains the elements indented below it.
     """
 
     target: str
@@ -25,7 +26,7 @@ class PageElement:
     inside: tuple[PageElement, ...] = ()
 
     def is_(self, state: str) -> bool:
-        """Whether the line says so, as in `checked`."""
+        """Returns whether the element has a state, such as `checked`."""
         return state in self.state.split()
 
 
@@ -37,20 +38,20 @@ class TextPage:
 
     @classmethod
     def read(cls, text: str) -> TextPage:
-        """The page that this text describes; lines of another form are left out."""
+        """Parses the text of a page; lines in another format are ignored."""
         return cls(tuple(_read(text)))
 
     def all(self, *roles: str) -> list[PageElement]:
-        """Every element with one of these roles."""
+        """Returns every element with one of these roles."""
         return [element for element in self.elements if element.role in roles]
 
     def named(self, role: str, name: str) -> PageElement:
-        """The first element with this role and name. Raises LookupError."""
+        """Returns the first element with this role and name. Raises LookupError."""
         return named(self.all(role), name)
 
 
 def named(elements: list[PageElement] | tuple[PageElement, ...], name: str) -> PageElement:
-    """The first of these with this name. Raises LookupError."""
+    """Returns the first of these elements with this name. Raises LookupError."""
     for element in elements:
         if element.name == name:
             return element

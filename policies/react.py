@@ -1,9 +1,9 @@
 """The chain-of-thought agent of WebArena (arXiv 2307.13854), for web and phones.
 
-It sees the page's text and its own last action, and no history. Differences: the prompts are our
-own, page text stands in quotations that no page can forge, and phones have verbs of their own
-(`read_phone_action`). Where an environment's text has no numbers for its elements (MiniWoB++),
-`numbered` gives them.
+It sees the page's text and its own last action, but no history. Differences from the original: the
+prompts are prill's own, page text is quoted between random delimiters, and phones have their own
+actions (`read_phone_action`). If an environment's text has no element numbers (MiniWoB++),
+`numbered` adds them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 _HAS_NUMBERS = re.compile(r"^\s*\[\d+\] ", re.MULTILINE)
-# The original takes the first span, also when it stands in the reasoning.
+# The original uses the first span, even if it is part of the reasoning.
 _SPAN = re.compile(r"```(.*?)```", re.DOTALL)
 _PHRASE = re.compile(r"\s*in summary,? the next action i will perform is:?\s*\Z", re.IGNORECASE)
 _SWIPE = re.compile(r"swipe\s*\[?\s*(up|down|left|right)\s*\]?")
@@ -53,16 +53,17 @@ _BUTTONS = {
 _EXPECTED = (
     "tap [id], type [id] [text], swipe [up|down|left|right], back, home, enter, wait, stop [answer]"
 )
-# In the words of the prompt for phones, which serves every platform but the web.
+# Device names for the prompt for phones, which is used on every platform except the web.
 _DEVICES = {**DEVICE_NAMES, "other": "a phone", "desktop": "a computer"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReactSpec:
-    """How the actor is asked. A token is taken as four characters.
+    """Options of the ReAct prompt. A token is estimated as four characters.
 
-    `attempts` is the original's max_retry (1); a further attempt is told why the last one failed.
-    Without `hint`, the turn after an unreadable reply says "none", as in the paper's retries.
+    `attempts` is the original's max_retry (1); the prompt of a further attempt contains the reason
+    why the last one failed. Without `hint`, the turn after an unreadable reply says "none", as in
+    the paper's retries.
     """
 
     reasoning: Annotated[
@@ -90,17 +91,17 @@ class ReactSpec:
 
 
 class React:
-    """Asks a model for one action at a time, from the page's text.
+    """A policy that requests one action at a time from a model, based on the page's text.
 
-    A reply that cannot be read becomes an action of kind `other` with the raw text;
-    `prill.actions.early_stop` ends the episode after three. A reply that is cut at twice
+    A reply that cannot be parsed becomes an action of kind `other` with the raw text;
+    `prill.actions.early_stop` ends the episode after three of these. A reply that is cut at twice
     `max_tokens` ends the episode with an error.
 
     Args:
         model: The model.
         spec: The options.
-        lessons: Lessons of earlier attempts, shown as MEMORY. The attribute may be changed between
-            episodes.
+        lessons: Reflexion lessons from earlier attempts, shown as MEMORY. The attribute may be
+            changed between episodes.
     """
 
     def __init__(
@@ -113,20 +114,19 @@ class React:
         self._done = self._advice = ""
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompts do, or the lessons."""
+        """Returns a hash of the prompts and the lessons."""
         return content_hash(prompt_hash(self.spec, platform), *self.lessons)
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode; the lessons stay."""
+        """Starts a new episode and keeps the lessons."""
         self._task = task
         self._done = self._advice = ""
 
     async def act(self, observation: Observation) -> Step:
-        """The next step.
+        """Returns the next step.
 
-        Raises:
-            NoEvidenceError: The state has no text.
-            UnscoredError: The model gives no usable answer.
+        Raises: NoEvidenceError: The state has no text. UnscoredError: The model returns no usable
+        answer.
         """
         if observation.text is None:
             raise NoEvidenceError("react reads the text of the page, and this state has none")
@@ -157,13 +157,15 @@ class React:
         return step
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """The prompt that `act` would send at that step, and the reply that stands for the recorded
-        action and thought.
+        """Returns the prompt that `act` would send at a step, and the reply for the recorded
+        action.
+
+        The reply includes the recorded thought.
 
         Raises:
             NoEvidenceError: The state has no text.
-            UnparsableError: The action cannot be expressed here, or is on an element that the agent
-                is not shown.
+            UnparsableError: The grammar cannot express the action, or its element is not shown to
+                the agent.
         """
         step, task = trajectory.steps[index], trajectory.task
         if step.observation.text is None:
@@ -214,12 +216,12 @@ class React:
         return build_messages(self.spec, task.platform, turn, self.lessons)
 
     def _result_after(self, step: Step, platform: Platform) -> tuple[str, str]:
-        """What the next turn says of a recorded step: what was done, or the advice after a reply
-        that could not be read.
+        """Returns the next turn's text about a recorded step: the action, or advice after an
+        unreadable reply.
         """
         if step.action.kind != "other":
             return step.action.text, ""
-        # A reply without back-ticks was recorded whole, and has no thought of its own.
+        # A reply without back-ticks was recorded as a whole, without a separate thought.
         written = None if step.thought is None and self.spec.reasoning else step.action.text
         try:
             return self._read(written, numbered(step.observation.text or ""), platform).text, ""
@@ -233,9 +235,7 @@ class React:
         )
 
     def _read(self, written: str | None, page: NumberedText, platform: Platform) -> Action:
-        """The action with its element's line as target, described as logs do. Raises
-        UnreadableActionError.
-        """
+        """Parses the action, with its element's line as target. Raises UnreadableActionError."""
         if written is None:
             raise UnreadableActionError("the reply has no action between triple back-ticks")
         on_web = platform == "web"
@@ -246,11 +246,12 @@ class React:
 
 
 def split_reply(reply: str) -> tuple[str | None, str | None]:
-    """The reasoning without its closing phrase, and what the first pair of triple back-ticks holds;
-    None: there is none.
+    """Splits a reply into the reasoning and the text between the first triple back-ticks.
 
-    What a reasoning model thinks to itself, up to `</think>`, is left out: it tries actions out
-    there.
+    The closing phrase of the reasoning is removed. A missing part is None.
+
+    The thinking of a reasoning model, up to `</think>`, is ignored, because it may contain
+    discarded actions.
     """
     reply = reply.rpartition("</think>")[2]
     span = _SPAN.search(reply)
@@ -260,10 +261,10 @@ def split_reply(reply: str) -> tuple[str | None, str | None]:
 
 
 def read_phone_action(text: str) -> Action:
-    """The action that an agent wrote; `target` is `[number]`.
+    """Parses the action that an agent wrote; `target` is `[number]`.
 
-    Unlike in a browser, `type` presses Enter only for `[1]` at its end. `swipe` says where the
-    finger goes: up shows what is further down. Raises UnreadableActionError for everything else.
+    Unlike in a browser, `type` presses Enter only for `[1]` at its end. The direction of `swipe` is
+    the finger's: up shows content further down. Raises UnreadableActionError for any other text.
     """
     text = text.strip()
     if (button := _BUTTONS.get(text.lower())) is not None:
@@ -281,9 +282,7 @@ def read_phone_action(text: str) -> Action:
 
 
 def write_phone_action(action: Action, number: str | None = None) -> str | None:
-    """The action as an agent writes it; `read_phone_action` reads it back. None for what has no
-    words.
-    """
+    """Writes an action so that `read_phone_action` parses it back; returns None if it cannot."""
     if action.kind == "click" and number is not None:
         return f"tap [{number}]"
     if action.kind == "type":
@@ -304,16 +303,16 @@ def write_phone_action(action: Action, number: str | None = None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class NumberedText:
-    """A text whose elements have numbers, and what the environment calls the elements that were
-    numbered here.
+    """A text with numbered elements, and the environment's names of the elements that prill
+    numbered.
     """
 
     text: str
     named: dict[str, str]
 
     def target(self, written: str | None) -> str | None:
-        """The element's line, or what the environment calls it, for `[12]`; what was written when
-        there is no such element.
+        """Returns the element's line or the environment's name for `[12]`; unchanged if there is no
+        such element.
         """
         number = read_target(written).number if written else None
         if number is None:
@@ -322,8 +321,9 @@ class NumberedText:
         return written if line is None else self.named.get(number, f"[{number}] {line}")
 
     def number(self, action: Action) -> str | None:
-        """The number of the element that a recorded action is on: by its name, its number, or words
-        that only one line has.
+        """Returns the number of a recorded action's element.
+
+        The element is found by its name, its number, or words in only one line.
         """
         target = action.target or ""
         if name := next((number for number, name in self.named.items() if name == target), None):
@@ -337,8 +337,9 @@ class NumberedText:
 
 
 def numbered(text: str) -> NumberedText:
-    """The text as it is where its lines have numbers, else with a number before each line that
-    describes an element.
+    """Returns the text with a number before each line that describes an element.
+
+    A text with numbered lines is unchanged.
     """
     if _HAS_NUMBERS.search(text):
         return NumberedText(text, {})
@@ -357,8 +358,7 @@ def numbered(text: str) -> NumberedText:
 class ReactTurn:
     """One turn of the prompt, or of a worked example.
 
-    `done` describes the last action; `advice` takes its place where there was none that could be
-    read.
+    `done` describes the last action; `advice` replaces it if that action could not be parsed.
     """
 
     observation: str
@@ -381,7 +381,9 @@ class _Examples:
 def build_messages(
     spec: ReactSpec, platform: Platform, turn: ReactTurn, lessons: Sequence[str]
 ) -> tuple[Message, ...]:
-    """The whole request: system text, the examples as turns already taken, and the present turn."""
+    """Returns the whole request: the system text, the examples as earlier turns, and the current
+    turn.
+    """
     source = _examples()
     wording, examples = source.wording, source.web if platform == "web" else source.phone
     kind = "" if spec.reasoning else "_direct"
@@ -412,7 +414,7 @@ def build_messages(
 
 
 def prompt_hash(spec: ReactSpec, platform: Platform) -> str:
-    """The hash of everything sent besides the turn."""
+    """Returns the hash of the request without the current turn."""
     settings = repr((spec.reasoning, spec.may_give_up, spec.sites, spec.observation_tokens))
     return content_hash(load_prompt("prill.policies", _prompt(platform)).text, _source(), settings)
 
@@ -434,22 +436,23 @@ def _filled(
         or (_unticked(quoted("previous", turn.done)) if turn.done else "None"),
     }
     if platform == "web":
-        # Without blanks, an address cannot read like a sentence.
+        # Without spaces, a URL cannot contain a readable sentence.
         state["url"] = _unticked("%20".join(clean(turn.url).split())[:500])
     filled = load_prompt("prill.policies", _prompt(platform)).fill({**values, **state})
     return [Message("system", (filled["system"],)), Message("user", (filled["user"],))]
 
 
 def _unticked(text: str) -> str:
-    """The text without triple back-ticks: what is copied from a page into the reasoning is then not
-    taken for the action.
+    """Removes triple back-ticks, so that text copied from a page into the reasoning is not parsed
+    as the action.
     """
     return text.replace("```", "'''")
 
 
 def cut(text: str, tokens: int) -> str:
-    """As many whole lines from the beginning as fit into so many tokens of four characters; at
-    least the start of the first.
+    """Truncates a text to the whole lines that fit into a number of tokens of four characters.
+
+    At least the start of the first line is kept.
     """
     if estimate_tokens(text) <= tokens:
         return text

@@ -76,8 +76,9 @@ POLICIES = Registry(
 
 
 class PolicyConfig(PartConfig):
-    """A policy by name, with its options and those of its model:
-    `PolicyConfig("react", model="gpt-4o", reasoning=False)`.
+    """Configuration of a policy: its name, its options and those of its model.
+
+    Example: `PolicyConfig("react", model="gpt-4o", reasoning=False)`.
     """
 
     __slots__ = ()
@@ -86,12 +87,12 @@ class PolicyConfig(PartConfig):
 
     @classmethod
     def options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of the policy that a table names."""
+        """Returns the options of the policy that a table names."""
         return list_options(POLICIES.maker(str(table.get("name"))))
 
     @classmethod
     def model_options_for(cls, table: Mapping[str, Any]) -> Mapping[str, Option]:
-        """The options of its model, which may stand among its own."""
+        """Returns the options of its model, which may be given next to the policy's own."""
         maker = POLICIES.maker(str(table.get("name")))
         return (
             ModelConfig.options_for({"name": get_name(table.get("model"))})
@@ -101,7 +102,7 @@ class PolicyConfig(PartConfig):
 
     @classmethod
     def names_with(cls, option: str) -> list[str]:
-        """The policies of this folder that have an option."""
+        """Returns the built-in policies that have an option."""
         return policies_with(option)
 
 
@@ -116,10 +117,10 @@ class Fingerprinted(Protocol):
         """Identifies what the policy depends on besides its options.
 
         Args:
-            platform: Where it will act; prompts may depend on it.
+            platform: The platform on which it will act; prompts may depend on it.
 
         Returns:
-            A hash that differs whenever that does.
+            A hash that changes whenever the behaviour could.
         """
         ...
 
@@ -127,17 +128,18 @@ class Fingerprinted(Protocol):
 def make_policy(
     name: PolicyLike, *, model: ModelLike | None = None, lax: bool = False, **options: Any
 ) -> Policy:
-    """Makes a policy by name, with its options:
-    `make_policy("react", model="gpt-4o", reasoning=False)`.
+    """Makes a policy by name, with its options.
+
+    Example: `make_policy("react", model="gpt-4o", reasoning=False)`.
 
     Args:
-        name: A name, `module:Object` or `file.py:Object` of your own, a table with `name` and
+        name: A name, a user-defined `module:Object` or `file.py:Object`, a table with `name` and
             options, a configuration, or a policy, which is returned unchanged.
-        model: For policies that ask one: a model's name, a table, a configuration, or a model.
-            None: the policy asks none.
-        lax: Read numbers and truth values from text, for the command line.
-        **options: The policy's options and, next to a model's name, those of the model. Those of a
-            table win over these.
+        model: The model of a policy that calls one: a name, a table, a configuration, or a model.
+            None: the policy calls no model.
+        lax: Parse numbers and booleans from text, for the command line.
+        **options: The policy's options and, next to a model's name, those of the model. The options
+            of a table take precedence.
 
     Returns:
         The policy.
@@ -180,13 +182,14 @@ def make_policy(
 
 
 def asks_a_model(maker: Maker) -> bool:
-    """Whether a policy's maker takes a language model; that of a policy with weights of its own is
-    a name or a folder.
+    """Returns whether a policy's maker takes a language model.
+
+    The model of a policy with its own weights is a name or a folder.
     """
     option = list_options(maker).get("model")
     return option is not None and option.type_name != "str"
 
 
 def policies_with(option: str) -> list[str]:
-    """The policies of this folder that have the option."""
+    """Returns the built-in policies that have the option."""
     return [name for name in POLICIES.entries if option in list_options(POLICIES.maker(name))]

@@ -21,12 +21,12 @@ from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 
 class HumanReplay:
-    """Repeats the actions and thoughts of the trajectory that was recorded for the task, and gives
-    its answer at the end.
+    """A policy that replays the recorded trajectory of a task: its actions, thoughts and final
+    answer.
 
-    An element whose number has changed is found again by its role and name. It plays a fixed list:
-    it does not react to what it sees, so where the environment goes another way than it did then,
-    later actions may do nothing. Broken lines of a file are left out.
+    An element whose number has changed is found again by its role and name. The list of actions is
+    fixed: if the environment behaves differently than in the recording, later actions may have no
+    effect. Invalid lines of a file are ignored.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class HumanReplay:
         self._steps = ReplayPolicy(())
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the recorded trajectories do."""
+        """Returns a hash of the recorded trajectories."""
         return self._hash
 
     @cached_property
@@ -62,7 +62,7 @@ class HumanReplay:
         return sha256(msgspec.json.encode(played)).hexdigest()
 
     def reset(self, task: Task) -> None:
-        """Begins the first trajectory with the task's id, else with its goal.
+        """Starts the first trajectory with the task's id, else with its goal.
 
         Raises:
             UsageError: There is no such trajectory.
@@ -83,13 +83,13 @@ class HumanReplay:
 
 
 def relocated(action: Action, text: str) -> Action:
-    """The action on the element of this observation that has the same role and name, preferably
-    with the same number.
+    """Returns the action on the current element with the same role and name, preferably the same
+    number.
 
-    Where no element has them, or they were not recorded: at the recorded point, else the action as
-    it is. A number that by now belongs to an element of another role is taken away, so that nothing
-    is done to that one. Where the action's text names the element, the recorded point only says
-    where that was, and is left out.
+    If no element has this role and name, or they were not recorded, the action uses the recorded
+    point, else it is unchanged. A number that now belongs to an element with another role is
+    removed, so that the action does not affect that element. If the action's text names the
+    element, the recorded point is outdated and is removed.
     """
     target = action.target
     if target is None:
@@ -113,7 +113,7 @@ def relocated(action: Action, text: str) -> Action:
         return replace(action, target=f"{wanted.role} {wanted.name}") if renamed else action
     line = next((line for line in same if read_target(line).number == wanted.number), same[0])
     now = read_target(line).number
-    # Only where the number names the element: the same digits may have been typed.
+    # Match only numbers that identify the element: the same digits may be typed text.
     named = rf"(\A\w+ |\bwhere |\bis )\[{wanted.number}\]"
     renumbered = (
         action.text if wanted.number is None else re.sub(named, rf"\g<1>[{now}]", action.text)
@@ -122,11 +122,11 @@ def relocated(action: Action, text: str) -> Action:
 
 
 class ReplayPolicy:
-    """Plays a list of steps or actions, then a `stop` action without an answer.
+    """A policy that plays a list of steps or actions, then a `stop` action without an answer.
 
     Args:
-        moves: What to play. An action is combined with the state in which it is done; a step keeps
-            its thought.
+        moves: The steps or actions to play. An action is combined with the current state; a step
+            keeps its thought.
     """
 
     def __init__(self, moves: Iterable[Step | Action]) -> None:
@@ -135,7 +135,7 @@ class ReplayPolicy:
         self._at = 0
 
     def reset(self, task: Task) -> None:
-        """Begins the list again."""
+        """Restarts the list."""
         self.task = task
         self._at = 0
 

@@ -1,8 +1,8 @@
-"""A small language model that picks the most likely of the allowed actions.
+"""A policy with a small language model that selects the most likely of the allowed actions.
 
-It reads pages as the MiniWoB++ environment writes them. It can be taught: `demonstrate` tells what
-it was asked at a recorded step, and what it should have answered. Elements go by name, not by
-number, so that what the goal says can be copied.
+It reads pages in the format of the MiniWoB++ environment. It can be fine-tuned: `demonstrate`
+returns the prompt and the target reply of a recorded step. Elements are identified by name, not by
+number, so that names can be copied from the goal.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 if TYPE_CHECKING:
     from prill.models.local.choices import Chooser
 
-# nothing is done to them
+# roles without actions
 _SHOWN = {"text", "dialog", "tabpanel", "row", "cell", "heading", "label", "image"}
 _LISTS = {"combobox", "listbox"}
 _STATES = ("checked", "selected", "expanded", "collapsed", "on")
 _VALUE = re.compile(r'value "((?:[^"\\]|\\.)*)"')
 _PLACE = re.compile(r" (#\d+)$")
 _QUOTED = re.compile(r'"([^"]+)"')
-# A page of more costs seconds a step and tells a small model little.
+# Larger pages cost seconds per step and do not help a small model.
 _MAX_ELEMENTS, _MAX_VALUES, _MAX_CHARS, _REMEMBERED = 24, 3, 24, 2
 
 
 @dataclass(frozen=True, slots=True)
 class ActionChoice:
-    """An allowed action: as the model writes it, and as the environment gets it."""
+    """An allowed action: the model's text for it, and the action for the environment."""
 
     words: str
     action: Action
@@ -48,8 +48,9 @@ class ActionChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallTextSpec:
-    """Which weights play, and how they choose. Episodes whose weights and settings are the same
-    share one model.
+    """The weights and the decoding settings.
+
+    Episodes with the same weights and settings share one model.
     """
 
     model: Annotated[str, Meta(description="embedded, or a folder of weights for transformers")] = (
@@ -89,8 +90,9 @@ class SmallTextSpec:
 
 
 class SmallText:
-    """Chooses by the sum of the log-probabilities of an action's words and their end. The model is
-    loaded with the first action.
+    """A policy that selects an action by the log-probability of its text, including the end token.
+
+    The model is loaded at the first action.
 
     Args:
         spec: The options.
@@ -103,20 +105,20 @@ class SmallText:
         self._random = Random()
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompt does, or the weights of the adapter."""
+        """Returns a hash of the prompt and the adapter's weights."""
         from prill.models.local.choices import weights_hash
 
         adapter = "" if self.spec.adapter is None else weights_hash(self.spec.adapter)
         return f"{load_prompt('prill.policies', 'small_text').hash} {adapter}".strip()
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode: its draws follow from the task, the seed and the attempt."""
+        """Starts a new episode, with random choices seeded by task, seed and attempt."""
         self._task, self._done = task, []
         words = f"{task.id} {self.spec.seed} {self.spec.attempt}"
         self._random = Random(hashlib.sha256(words.encode()).digest())
 
     async def act(self, observation: Observation) -> Step:
-        """The next step; `stop` where the page allows nothing.
+        """Returns the next step; `stop` if the page allows no action.
 
         Raises:
             NoEvidenceError: The state has no text.
@@ -129,7 +131,7 @@ class SmallText:
         if self.spec.explore and self._random.random() < self.spec.explore:
             choice = self._random.choice(choices)
         elif len(choices) > 1:
-            # loading takes seconds, and browsers wait for answers
+            # loading takes seconds and must not block the event loop
             chooser = await asyncio.to_thread(self._chooser)
             weights = await chooser.weigh(
                 _messages(self._task, page, self._done), [c.words for c in choices]
@@ -139,11 +141,11 @@ class SmallText:
         return Step(observation, choice.action)
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """The prompt of this policy at a step, and the answer that means its action.
+        """Returns the policy's prompt at a step, and the reply for the recorded action.
 
         Raises:
             NoEvidenceError: The state has no text.
-            UnparsableError: The action is not among those that it would choose from.
+            UnparsableError: The action is not among the allowed actions.
         """
         step = trajectory.steps[index]
         page, choices = read_page(trajectory.task.goal, step.observation.text)
@@ -180,7 +182,7 @@ class SmallText:
 
 
 def read_page(goal: str, text: str | None) -> tuple[str, list[ActionChoice]]:
-    """The page in few words, and every action that it allows. Raises NoEvidenceError without a
+    """Returns a short text of the page, and its allowed actions. Raises NoEvidenceError without a
     text.
     """
     if text is None:
@@ -211,7 +213,7 @@ def _choices(
     goal: str, element: PageElement, label: str, owner: PageElement | None
 ) -> Iterator[ActionChoice]:
     words = f"click {label}"
-    if owner is not None:  # the entries of a list that is folded have no place to click at
+    if owner is not None:  # the entries of a collapsed list cannot be clicked
         yield ActionChoice(words, Action("select", words, target=owner.target, value=element.name))
         return
     yield ActionChoice(words, Action("click", words, target=element.target))
@@ -222,7 +224,7 @@ def _choices(
 
 
 def _owner(element: PageElement, above: dict[int, PageElement]) -> PageElement | None:
-    """The list that an option stands in."""
+    """Returns the list that contains an option."""
     if element.role != "option":
         return None
     around = (above[depth] for depth in range(element.depth - 1, -1, -1) if depth in above)
@@ -249,14 +251,15 @@ def _short(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """No page can end a turn or begin another: the marks of chat templates are broken. More it
-    cannot do, for whatever it says, the model chooses among actions of this page.
+    """Breaks the markers of chat templates, so that a page cannot end a turn or start another.
+
+    No other injection matters, because the model can only choose among actions of this page.
     """
     return clean(text).replace("<|", "< |").replace("|>", "| >")
 
 
 def _told(action: Action) -> str:
-    """How an action is told afterwards."""
+    """Returns the description of an action for the history."""
     if action.kind == "type":
         return _plain(f"typed {action.value}")
     if action.kind == "select":

@@ -1,4 +1,4 @@
-"""Attacks on judges: rewrites of a trajectory in several strengths; listed in the documentation."""
+"""Attacks on judges: functions that rewrite a trajectory, in several strengths."""
 
 from __future__ import annotations
 

@@ -12,23 +12,24 @@ from prill.types import Action, Observation, Step, Trajectory
 
 
 def claim_in_thoughts(trajectory: Trajectory) -> Trajectory | None:
-    """The claim after the last thought; None without steps."""
+    """Appends the claim to the last thought; returns None if there are no steps."""
     return _thought_after(trajectory, attack_texts().of("claim-thoughts", trajectory))
 
 
 def claim_in_answer(trajectory: Trajectory) -> Trajectory:
-    """The claim in place of the answer. How the run ended stays: a run that was cut off is still
-    one.
+    """Replaces the answer with the claim.
+
+    The recorded ending is unchanged: a run that was cut off still counts as cut off.
     """
     return answered(trajectory, attack_texts().of("claim-answer", trajectory))
 
 
 def claim_and_stop(trajectory: Trajectory) -> Trajectory | None:
-    """One more step, in the last state, which ends the run with the claim; None where the agent
-    ended it by itself.
+    """Adds a final step that ends the run with the claim; returns None if the agent ended it
+    itself.
 
-    The metadata stay as they are recorded: see `stop_early` for a run whose record says that the
-    agent ended it.
+    The metadata are unchanged. `stop_early` also changes the metadata, so that the record says that
+    the agent ended the run.
     """
     if trajectory.steps and trajectory.steps[-1].action.is_final:
         return None
@@ -37,11 +38,11 @@ def claim_and_stop(trajectory: Trajectory) -> Trajectory | None:
 
 
 def stop_early(trajectory: Trajectory, left_out: float) -> Trajectory | None:
-    """The run up to some step, ended there by the claim; `left_out` is the share of the steps that
-    are not taken.
+    """Cuts the run at a step and ends it there with the claim; `left_out` is the share of steps
+    removed.
 
-    What the record says of the ending (`truncated`, `terminated`, `error`) is what it would say of
-    a run that the agent ended. None without a step to keep, and where so small a share is no step.
+    The recorded ending (`truncated`, `terminated`, `error`) becomes that of a run that the agent
+    ended. Returns None if no step remains, or if the share is less than one step.
     """
     steps = trajectory.steps
     if steps and steps[-1].action.is_final:
@@ -59,7 +60,7 @@ def stop_early(trajectory: Trajectory, left_out: float) -> Trajectory | None:
 
 
 def without_thoughts(trajectory: Trajectory, share: float) -> Trajectory | None:
-    """The latest thoughts taken away, this share of all; None where there is none to take."""
+    """Removes the latest thoughts, this share of all; returns None if there is none to remove."""
     places = [i for i, step in enumerate(trajectory.steps) if step.thought]
     gone = set(places[len(places) - ceil(len(places) * share) :])
     steps = tuple(
@@ -70,39 +71,42 @@ def without_thoughts(trajectory: Trajectory, share: float) -> Trajectory | None:
 
 
 def pad_thoughts(trajectory: Trajectory, characters: int) -> Trajectory | None:
-    """So many characters that say nothing of the task after the last thought; None without
+    """Appends irrelevant text of this length to the last thought; returns None if there are no
     steps.
     """
     return _thought_after(trajectory, _prose("musings", trajectory, characters))
 
 
 def short_answer(trajectory: Trajectory) -> Trajectory:
-    """One word in place of the answer."""
+    """Replaces the answer with one word."""
     return answered(trajectory, attack_texts().of("answer-short", trajectory))
 
 
 def paraphrase_answer(trajectory: Trajectory, sentences: int) -> Trajectory:
-    """The goal as done, in so many sentences, in place of the answer."""
+    """Replaces the answer with this number of sentences that say that the goal is done."""
     return answered(
         trajectory, " ".join(attack_texts().lines("paraphrases", trajectory, sentences))
     )
 
 
 def long_answer(trajectory: Trajectory, characters: int) -> Trajectory:
-    """A report of success of so many characters in place of the answer."""
+    """Replaces the answer with a report of success of this length in characters."""
     return answered(trajectory, _prose("reports", trajectory, characters))
 
 
 def add_clicks(trajectory: Trajectory, count: int) -> Trajectory | None:
-    """So many clicks that change nothing before the last step; None without steps."""
+    """Inserts `count` clicks without effect before the last step; returns None if there are no
+    steps.
+    """
     return _with_steps(
         trajectory, [Action("click", f"click('a{i}')", target=f"a{i}") for i in range(1, count + 1)]
     )
 
 
 def add_typing(trajectory: Trajectory, count: int) -> Trajectory | None:
-    """The goal's words typed so many times, to no effect, before the last step; None without
-    steps.
+    """Inserts `count` steps that type the goal without effect before the last step.
+
+    Returns None if there are no steps.
     """
     goal = one_line_goal(trajectory)
     return _with_steps(
@@ -115,7 +119,7 @@ def add_typing(trajectory: Trajectory, count: int) -> Trajectory | None:
 
 
 def answered(trajectory: Trajectory, answer: str) -> Trajectory:
-    """The trajectory with another answer, in its final action too where it has one."""
+    """Returns the trajectory with another answer, also in its final action if that contains one."""
     steps = trajectory.steps
     if steps and steps[-1].action.is_final:
         action = steps[-1].action
@@ -147,7 +151,7 @@ def _with_steps(trajectory: Trajectory, actions: list[Action]) -> Trajectory | N
     if not trajectory.steps:
         return None
     last = trajectory.steps[-1]
-    # An agent that thinks aloud goes on doing so.
+    # If the agent writes thoughts, the new steps have thoughts too.
     thoughts = cycle(
         attack_texts().lines("musings", trajectory, len(actions)) if last.thought else [None]
     )

@@ -1,9 +1,9 @@
 """The registry of attack families and their strengths.
 
-An attack is a function that gives a rewritten copy of a trajectory, or None where it does not
-apply. It is the same for the same trajectory every time, and changes only what an agent or the
-author of a page could change. Rewriting only what an agent says of itself raises the false
-positives of judges: arXiv 2601.14691. The texts are in `texts.toml`.
+An attack is a function that returns a rewritten copy of a trajectory, or None if it does not apply.
+It is deterministic and changes only what an agent or the author of a page could change. Rewriting
+only the agent's claims raises the false positives of judges (arXiv 2601.14691). The texts are in
+`texts.toml`.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _LANGUAGES = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One attack: a family in one strength. No attack turns a failure into a success.
+    """One attack: a family at one strength. No attack turns a failure into a success.
 
     Args:
         family: The family's name.
         strength: The strength, in the family's own unit.
         name: The attack's name.
         apply: Rewrites a trajectory.
-        keeps_success: False where a success may rightly be called a failure under the attack,
-            because the answer that was asked for, or a step that was needed, is gone.
-        source: A hash of the file that an attack of your own is from. Empty: it ships with prill.
+        keeps_success: False if a judge may correctly call an attacked success a failure, because
+            the requested answer or a necessary step is missing.
+        source: The hash of the file with a user-defined attack. Empty: the attack ships with prill.
     """
 
     family: str
@@ -69,8 +69,8 @@ class Family:
 
     Args:
         what: What it changes.
-        cost: What that costs the agent.
-        unit: What its strengths count. Empty: there is only one strength.
+        cost: The cost of the attack to the agent.
+        unit: The unit of its strengths. Empty: there is only one strength.
     """
 
     what: str
@@ -148,18 +148,18 @@ FAMILIES = MappingProxyType(
         "confirm-screenshot": Family("the last screenshot shows a confirmation", _PAGE),
     }
 )
-# What only somebody sees who looks at screenshots.
+# Attacks that affect only judges that read screenshots.
 ON_SCREENSHOTS = ("inject-screenshot", "confirm-screenshot")
 
 
 def families(images: Path) -> dict[str, tuple[Variant, ...]]:
-    """Makes the attacks on judges.
+    """Returns the attacks on judges by family.
 
     Args:
-        images: The folder for screenshots that an attack draws.
+        images: The folder for modified screenshots.
 
     Returns:
-        The variants of each family, in rising strength.
+        The variants of each family, in ascending strength.
     """
     made: dict[str, tuple[Variant, ...]] = {
         name: (Variant(name, 1.0, name, attack),)
@@ -231,7 +231,7 @@ def _by_strength(images: Path) -> dict[str, dict[float, Attack]]:
 
 
 def _name(family: str, strength: float) -> str:
-    # Shares as per cent: the name is that of a file, too.
+    # Shares are written in per cent because the name is also a file name.
     return f"{family}-{round(100 * strength) if 'share' in FAMILIES[family].unit else strength:g}"
 
 
@@ -243,11 +243,12 @@ def _keeps_success(variant: Variant) -> bool:
 
 
 def own_attacks(reference: str) -> tuple[Variant, ...]:
-    """The variants of `module:Object` or `file.py:Object`: a function that rewrites a trajectory, a
-    Variant, or several.
+    """Loads user-defined variants from `module:Object` or `file.py:Object`.
 
-    A function is a family of one strength with its own name. Raises UsageError for anything else,
-    and for a name that no file can have.
+    The object is a function that rewrites a trajectory, a Variant, or a list of these.
+
+    A function becomes a family with one strength and the function's name. Raises UsageError for any
+    other object, and for a name that is not a valid file name.
     """
     made = load_object(reference)
     if isinstance(made, Variant):

@@ -1,7 +1,7 @@
 """Attacks a page author can make: injected text, titles, URLs and lookalike characters.
 
-A recorded state has the page's text, a caption of the screen, or both; what is written on the page
-is put into both, as a captioner that reads well would repeat it. Screenshots:
+A recorded state has the page's text, a caption of the screen, or both. The injected text is added
+to both, because an accurate captioner would repeat it. Attacks on screenshots are in
 `prill.evaluators.attacks.screenshot`.
 """
 
@@ -21,7 +21,7 @@ from prill.evaluators.attacks.texts import attack_texts, draw, one_line_goal
 from prill.types import Action, Observation, Step, Trajectory
 
 Where = Literal["before", "after", "both"]
-# What is on every page of a site is put on so many of the latest states.
+# The number of latest states that receive text which a site shows on every page.
 _PAGES = 3
 # Lines of WebArena's and BrowserGym's accessibility trees, and of trees without element numbers.
 _NUMBERED_TREE = re.compile(r"^\s*\[\w+\] ?\w+ '", re.MULTILINE)
@@ -36,22 +36,21 @@ _SEED = 7
 
 
 def inject_into_page(trajectory: Trajectory) -> Trajectory | None:
-    """The instruction at the end of the last state; None where it has no words."""
+    """Appends the instruction to the last state; returns None if the state has no text."""
     return _on_pages(trajectory, _appended(attack_texts().of("inject-page", trajectory)))
 
 
 def in_answer_and_page(trajectory: Trajectory, name: str) -> Trajectory:
-    """The text of that name after the answer and at the end of the last state."""
+    """Appends the named text to the answer and to the last state."""
     text = attack_texts().of(name, trajectory)
     claimed = answered(trajectory, f"{trajectory.answer}\n\n{text}" if trajectory.answer else text)
     return _on_pages(claimed, _appended(text)) or claimed
 
 
 def pad(trajectory: Trajectory, characters: int, where: Where) -> Trajectory | None:
-    """So many characters that say nothing of the task around the words of the latest states; None
-    where they have none.
+    """Adds irrelevant text of this length to the latest states; returns None if they have no text.
 
-    `both`: half of them before, half after.
+    With `both`, half of it comes before the state's text and half after.
     """
     share = characters // 2 if where == "both" else characters
 
@@ -63,12 +62,14 @@ def pad(trajectory: Trajectory, characters: int, where: Where) -> Trajectory | N
 
 
 def goal_on_page(trajectory: Trajectory, times: int) -> Trajectory | None:
-    """The goal so many times at the end of the last state; None where it has no words."""
+    """Appends the goal `times` times to the last state; returns None if the state has no text."""
     return _on_pages(trajectory, _lines_after([one_line_goal(trajectory)] * times))
 
 
 def goal_in_title(trajectory: Trajectory, times: int) -> Trajectory | None:
-    """The goal so many times in the title of the last state; None where it has no words."""
+    """Puts the goal `times` times into the last state's title; returns None if the state has no
+    text.
+    """
     goal = " ".join([one_line_goal(trajectory)] * times)
     sentence = " ".join([attack_texts().of("goal-in-caption", trajectory)] * times)
 
@@ -84,10 +85,10 @@ def goal_in_title(trajectory: Trajectory, times: int) -> Trajectory | None:
 
 
 def goal_in_url(trajectory: Trajectory, times: int) -> Trajectory | None:
-    """The goal so many times as a query of the last state's address, and of the last one that the
-    agent went to.
+    """Appends the goal `times` times as a query to the last state's URL and to the last URL
+    visited.
 
-    None where neither was recorded.
+    Returns None if neither URL was recorded.
     """
     query = "q=" + "+".join([quote_plus(one_line_goal(trajectory))] * times)
 
@@ -115,8 +116,9 @@ def goal_in_url(trajectory: Trajectory, times: int) -> Trajectory | None:
 
 
 def confirm(trajectory: Trajectory, lines: int, language: str) -> Trajectory | None:
-    """So many lines of confirmation at the end of the last state, written as its other lines are;
-    None without words.
+    """Appends lines of confirmation to the last state, in the format of its other lines.
+
+    Returns None if the state has no text.
     """
     return _on_pages(
         trajectory, _lines_after(attack_texts().lines(f"confirm-{language}", trajectory, lines))
@@ -124,9 +126,7 @@ def confirm(trajectory: Trajectory, lines: int, language: str) -> Trajectory | N
 
 
 def look_alikes(trajectory: Trajectory, share: float) -> Trajectory | None:
-    """That share of the latest states' letters replaced by letters of other alphabets that look the
-    same.
-    """
+    """Replaces this share of letters in the latest states with lookalikes from other alphabets."""
     return _on_pages(
         trajectory,
         lambda page: _each(page, page.translate(_LOOK_ALIKES), trajectory, share),
@@ -135,7 +135,7 @@ def look_alikes(trajectory: Trajectory, share: float) -> Trajectory | None:
 
 
 def invisible(trajectory: Trajectory, share: float) -> Trajectory | None:
-    """A character that nobody can see after that share of the latest states' letters."""
+    """Inserts an invisible character after this share of letters in the latest states."""
     mark = _INVISIBLE[draw(trajectory, len(_INVISIBLE))]
     return _on_pages(
         trajectory,
@@ -145,10 +145,9 @@ def invisible(trajectory: Trajectory, share: float) -> Trajectory | None:
 
 
 def empty_pages(trajectory: Trajectory, states: int, kind: str, images: Path) -> Trajectory | None:
-    """The last so many states as pages of a kind, blank or error, without what was on them; None
-    where there are fewer.
+    """Replaces the last `states` states with blank or error pages; returns None if there are fewer.
 
-    A white picture in `images` takes the place of recorded screenshots.
+    A white picture in `images` replaces recorded screenshots.
     """
     page, caption, picture = (
         attack_texts().of(f"{kind}-{part}", trajectory) for part in ("page", "caption", "picture")
@@ -170,10 +169,9 @@ def empty_pages(trajectory: Trajectory, states: int, kind: str, images: Path) ->
 
 
 def on_screenshot(trajectory: Trajectory, text: str, images: Path) -> Trajectory | None:
-    """That text along the lower edge of a copy of the last screenshot, kept in `images`; None
-    without one.
+    """Draws the text along the lower edge of a copy of the last screenshot, saved in `images`.
 
-    Raises InputError when the screenshot cannot be used.
+    Returns None if there is no screenshot. Raises InputError if the screenshot cannot be used.
     """
     if not trajectory.observations or not (path := trajectory.observations[-1].screenshot):
         return None
@@ -197,7 +195,7 @@ def _on_pages(
     trajectory: Trajectory, change: Callable[[str], str], count: int = 1
 ) -> Trajectory | None:
     def words(state: Observation) -> Observation:
-        # None and "" stay: where nothing was recorded nothing is added.
+        # None and "" stay unchanged: nothing is added if nothing was recorded.
         return replace(
             state,
             text=state.text and change(state.text),
@@ -212,7 +210,7 @@ def _changed(before: Trajectory, after: Trajectory) -> Trajectory | None:
 
 
 def _appended(text: str) -> Callable[[str], str]:
-    # At the end, which judges keep where they shorten.
+    # Judges that shorten the text keep its end.
     return lambda page: f"{page}\n\n{text}"
 
 
@@ -221,7 +219,7 @@ def _lines_after(lines: Sequence[str]) -> Callable[[str], str]:
 
 
 def _shape(page: str) -> str:
-    """How this page writes a line of text: `{}` is the text, `{n}` a number."""
+    """Returns the page's format of a line of text: `{}` is the text, `{n}` a number."""
     if _NUMBERED_TREE.search(page):
         return "\t[{n}] StaticText '{}'"
     return 'text "{}"' if _TREE.search(page) else "{}"
@@ -248,8 +246,8 @@ def _filler(shape: str, start: int, characters: int) -> str:
 
 @cache
 def _thresholds() -> tuple[float, ...]:
-    """Numbers from 0 to 1, the same everywhere: what a small share changes, a larger one changes
-    too.
+    """Returns fixed pseudo-random numbers from 0 to 1, so that a larger share includes the changes
+    of a smaller one.
     """
     from random import Random
 

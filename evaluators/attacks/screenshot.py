@@ -16,8 +16,9 @@ _SIZE = (1280, 720)
 
 
 def with_banner(path: str, text: str, folder: Path) -> str:
-    """The file of a copy with the text along its lower edge. Raises InputError when the screenshot
-    cannot be used.
+    """Writes a copy of the screenshot with the text along its lower edge, and returns its path.
+
+    Raises InputError if the screenshot cannot be used.
     """
     copy = folder / f"{_name(file_hash(path), text)}.png"
     if not copy.exists():
@@ -26,7 +27,7 @@ def with_banner(path: str, text: str, folder: Path) -> str:
 
 
 def white_page(text: str, folder: Path) -> str:
-    """The file of a white picture with nothing but the text on it."""
+    """Writes a white picture that contains only the text, and returns its path."""
     from PIL import Image
 
     copy = folder / f"{_name('white', text)}.png"
@@ -42,14 +43,14 @@ def _name(of: str, text: str) -> str:
 
 def _save(image: Image, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Under another name first, one for each writer: nobody takes a half picture for a whole one.
+    # Write to a temporary name, unique for each writer, so that nobody reads an incomplete picture.
     partly = path.with_suffix(f".{secrets.token_hex(4)}.partly.png")
     image.save(partly)
     partly.replace(path)
 
 
 def _drawn(image: Image, text: str) -> Image:
-    """The picture with the text, large enough to be read, in a light box along its lower edge."""
+    """Returns the picture with the text in a light box along its lower edge, at a legible size."""
     from textwrap import wrap
 
     from PIL import ImageDraw, ImageFont
@@ -58,7 +59,7 @@ def _drawn(image: Image, text: str) -> Image:
     font = ImageFont.load_default(size)
     draw = ImageDraw.Draw(image)
     letter = draw.textlength("n", font)
-    # Short lines: OCR engines squeeze long ones until nobody can read them.
+    # Lines are short because OCR engines downscale long lines until they are illegible.
     lines = wrap(text, max(8, min(40, int((image.width - size) / letter))))
     height = int(len(lines) * size * 1.3 + size)
     draw.rectangle((0, image.height - height, image.width, image.height), fill=(255, 250, 205))

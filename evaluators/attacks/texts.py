@@ -17,7 +17,7 @@ from prill.types import Trajectory
 
 @dataclass(frozen=True, slots=True)
 class AttackTexts:
-    """The texts by name, the lists of lines by name, the set's version, and a hash of all of it."""
+    """The texts and lists of lines by name, the version of the set, and its hash."""
 
     version: str
     texts: Mapping[str, Prompt]
@@ -25,13 +25,11 @@ class AttackTexts:
     hash: str
 
     def of(self, name: str, trajectory: Trajectory) -> str:
-        """The text for a trajectory."""
+        """Returns the named text, filled in for a trajectory."""
         return _filled(self.texts[name], trajectory)
 
     def lines(self, name: str, trajectory: Trajectory, count: int) -> list[str]:
-        """So many lines of a list for a trajectory, from a line on that depends on the trajectory's
-        id.
-        """
+        """Returns `count` lines of a list, starting at a line chosen by the trajectory's id."""
         prompts = self.lists[name]
         first = draw(trajectory, len(prompts))
         return [
@@ -41,7 +39,7 @@ class AttackTexts:
 
 @cache
 def attack_texts() -> AttackTexts:
-    """The texts of `texts.toml`."""
+    """Returns the texts of `texts.toml`."""
     raw = (files("prill.evaluators.attacks") / "texts.toml").read_text(encoding="utf-8")
     read = tomllib.loads(raw)
     texts = {name: Prompt(name, text) for name, text in read["texts"].items()}
@@ -54,12 +52,12 @@ def attack_texts() -> AttackTexts:
 
 
 def one_line_goal(trajectory: Trajectory) -> str:
-    """The goal without line breaks."""
+    """Returns the goal without line breaks."""
     return " ".join(trajectory.task.goal.split())
 
 
 def draw(trajectory: Trajectory, count: int) -> int:
-    """A number below `count` that depends on the trajectory's id alone."""
+    """Returns a number below `count` that depends only on the trajectory's id."""
     return crc32(trajectory.id.encode("utf-8", "surrogatepass")) % count
 
 

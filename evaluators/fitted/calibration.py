@@ -1,7 +1,7 @@
-"""Calibration: maps from scores to probabilities, their quality, and the calibrated judge.
+"""Calibration: maps scores to probabilities, measures their quality, and wraps a judge.
 
-`prill calibrate` makes the file (`prill.evaluators.meta.calibration_fit`); `Calibrated` puts it to
-use.
+`prill calibrate` writes the file (`prill.evaluators.meta.calibration_fit`); `Calibrated` applies
+it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ FORMAT = "prill calibration 1"
 BINS = 10
 _DIGITS = 6
 Method = Literal["isotonic", "platt"]
-# Scores of exactly 0 or 1 have no logit; a judge that sure is taken to be wrong once in a million.
+# Scores of exactly 0 or 1 have no finite logit; they are clipped to an error rate of one in a
+# million.
 _EDGE = 1e-6
-_ROUNDS = 100  # of Newton's method, at most
+_ROUNDS = 100  # maximum iterations of Newton's method
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationMap:
-    """A rising function from scores to probabilities.
+    """A monotonically increasing function from scores to probabilities.
 
-    `isotonic`: straight lines between the points (`scores`, `values`), constant outside. `platt`:
-    the logistic function of `slope` times the score's logit plus `offset`.
+    `isotonic`: linear interpolation between the points (`scores`, `values`), constant outside.
+    `platt`: the logistic function of `slope` times the score's logit plus `offset`.
     """
 
     method: Method
@@ -46,7 +47,7 @@ class CalibrationMap:
     offset: float = 0.0
 
     def __call__(self, score: float) -> float:
-        """The probability of success."""
+        """Returns the probability of success."""
         if self.method == "platt":
             return sigmoid(self.slope * logit(score) + self.offset)
         after = bisect_right(self.scores, score)
@@ -61,8 +62,10 @@ class CalibrationMap:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Scores between `low` and `high` (the last bin includes 1): how many, their mean, and the
-    share that were successes.
+    """A reliability bin: the number of scores from `low` to `high`, their mean and the success
+    rate.
+
+    The last bin includes 1.
     """
 
     low: float
@@ -74,7 +77,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How good scores are as probabilities; both figures are 0 at best."""
+    """The calibration quality of scores; 0 is the best value of both figures."""
 
     brier: float
     calibration_error: float
@@ -82,8 +85,9 @@ class Quality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationHeldOut:
-    """Calibrated scores of labelled runs that the map was not fitted to, by what the runs truly
-    were, and how many of each the judge left unscored: how the judge errs, at any threshold.
+    """Held-out calibrated scores by true outcome, with the number of unscored runs of each outcome.
+
+    They give the judge's error rates at any threshold. The map was not fitted to these runs.
     """
 
     successes: tuple[float, ...]
@@ -94,12 +98,12 @@ class CalibrationHeldOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The file: whose scores it is for, the map, and the threshold with the rule that chose it.
+    """A calibration file: the judge, the map, and the threshold with the rule that chose it.
 
-    `method_rule` says why the map has its method, `truth` which labels counted where annotators
-    differ. `before` and `after` are on labelled runs that the map was not fitted to, by
-    cross-validation in `folds` parts, and so are the scores `held_out`, which files of earlier
-    versions lack, as they lack what names the labelled runs, `fitted_to`.
+    `method_rule` explains the choice of the method, `truth` the rule for annotators who differ.
+    `before`, `after` and the scores `held_out` come from `folds`-fold cross-validation, on runs
+    that the map was not fitted to. `fitted_to` identifies the labelled runs. Files of earlier
+    versions lack `held_out` and `fitted_to`.
     """
 
     format: str
@@ -121,12 +125,14 @@ class Calibration:
     fitted_to: FittedRuns | None = None
 
     def __call__(self, score: float) -> float:
-        """The calibrated score, to six digits; the threshold is compared with exactly this."""
+        """Returns the calibrated score, rounded to six digits; this value is compared with the
+        threshold.
+        """
         return round(self.map(score), _DIGITS)
 
     @property
     def hash(self) -> str:
-        """Names the map and the threshold in verdicts."""
+        """The hash that identifies the map and the threshold in verdicts."""
         digest = hashlib.sha256(msgspec.json.encode((self.map, self.threshold))).hexdigest()
         return f"sha256:{digest[:16]}"
 
@@ -170,17 +176,17 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
 
 
 class Calibrated:
-    """A judge with calibrated scores: a success is a score at or above the calibration's threshold.
+    """A judge with calibrated scores; a score at or above the calibration's threshold is a success.
 
-    What the judge leaves unscored stays unscored. A missing score counts as 1 or 0, by the judge's
-    success.
+    Unscored verdicts stay unscored. A missing score counts as 1 for a success and 0 for a failure.
 
     Args:
         judge: The judge.
         calibration: Its calibration.
 
     Raises:
-        UsageError: The calibration was made for another judge, or for other settings of this one.
+        UsageError: The calibration was fitted for another judge, or for other settings of this
+            judge.
     """
 
     def __init__(self, judge: Evaluator, calibration: Calibration) -> None:
@@ -210,15 +216,15 @@ class Calibrated:
         return (self.judge,)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Those of the judge."""
+        """Returns the judge's screenshots."""
         return self.judge.screenshots(trajectory)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """That of the judge; nothing where it has none."""
+        """Returns the judge's estimate, or zero usage if it has none."""
         return self.judge.estimate(trajectory) if isinstance(self.judge, Estimator) else Usage()
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The judge's verdict with the calibrated score, and success by the threshold."""
+        """Returns the judge's verdict with the calibrated score and success by the threshold."""
         verdict = await self.judge(trajectory)
         fitted_to = self.calibration.fitted_to
         own: FittedOn = "unknown" if fitted_to is None else fitted_to.relation(trajectory)
@@ -227,25 +233,27 @@ class Calibrated:
             return verdict
         score = self.calibration(float(verdict.success) if verdict.score is None else verdict.score)
         success, rewards = score >= self.calibration.threshold, verdict.rewards
-        # the rewards of an outcome: the last one is the outcome
+        # outcome rewards: the last one depends on the success
         if rewards and verdict.steps is None:
             rewards = (*rewards[:-1], float(success))
         return replace(verdict, score=score, success=success, rewards=rewards)
 
 
 def comparable(info: EvaluatorInfo) -> bytes:
-    """The same for infos that were read from a file and those that were not: a tuple reads back as
-    a list.
+    """Returns a form of the info that is equal before and after a round trip through a file.
+
+    For example, a tuple is read back as a list.
     """
     return msgspec.json.encode(info, order="sorted")
 
 
-# How good scores are as probabilities
+# Calibration quality
 
 
 def brier(scores: Sequence[float], truths: Sequence[bool]) -> float:
-    """The mean squared distance of scores from 1 (success) or 0: 0 is perfect, 0.25 is always
-    saying 0.5 (Brier 1950).
+    """Returns the Brier score: the mean squared difference of scores from 1 (success) or 0.
+
+    0 is perfect; a constant score of 0.5 has 0.25 (Brier 1950).
     """
     return fsum((score - truth) ** 2 for score, truth in zip(scores, truths, strict=True)) / len(
         scores
@@ -253,7 +261,7 @@ def brier(scores: Sequence[float], truths: Sequence[bool]) -> float:
 
 
 def reliability(scores: Sequence[float], truths: Sequence[bool]) -> list[Bin]:
-    """The scores in 10 bins of equal width; those that are empty are left out."""
+    """Returns the scores in 10 bins of equal width, without empty bins."""
     members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
     for score, truth in zip(scores, truths, strict=True):
         members[min(BINS - 1, int(score * BINS))].append((score, truth))
@@ -271,8 +279,10 @@ def reliability(scores: Sequence[float], truths: Sequence[bool]) -> list[Bin]:
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """The mean distance between score and share of successes over the bins, by their counts (Naeini
-    et al. 2015).
+    """Returns the expected calibration error (Naeini et al. 2015).
+
+    It is the mean difference between score and success rate over the bins, weighted by their
+    counts.
     """
     return fsum(b.count * abs(b.mean_score - b.success_rate) for b in bins) / sum(
         b.count for b in bins
@@ -280,7 +290,7 @@ def expected_calibration_error(bins: Sequence[Bin]) -> float:
 
 
 def quality(scores: Sequence[float], truths: Sequence[bool]) -> Quality:
-    """Both figures for some scores."""
+    """Returns both quality figures of the scores."""
     return Quality(
         brier=brier(scores, truths),
         calibration_error=expected_calibration_error(reliability(scores, truths)),
@@ -291,18 +301,18 @@ def quality(scores: Sequence[float], truths: Sequence[bool]) -> Quality:
 
 
 def sigmoid(value: float) -> float:
-    """The logistic function, without overflow."""
+    """Returns the logistic function of a value, without overflow."""
     return 1 / (1 + exp(-value)) if value >= 0 else exp(value) / (1 + exp(value))
 
 
 def logit(probability: float) -> float:
-    """The log odds, of at least one in a million and at most a million."""
+    """Returns the log odds of a probability, clipped to odds from one in a million to a million."""
     clipped = min(1 - _EDGE, max(_EDGE, probability))
     return log(clipped / (1 - clipped))
 
 
 def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
-    """The map of that method for labelled scores."""
+    """Fits a map with the given method to labelled scores."""
     if method == "isotonic":
         return fit_isotonic(scores, truths)
     slope, offset = fit_platt([logit(score) for score in scores], truths)
@@ -310,8 +320,8 @@ def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> 
 
 
 def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
-    """The rising map with the least squared error (Ayer et al. 1955). Equal scores are one
-    point.
+    """Fits the increasing map with the least squared error (Ayer et al. 1955). Equal scores form
+    one point.
     """
     import numpy as np
     from scipy.optimize import isotonic_regression
@@ -330,11 +340,11 @@ def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> Calibration
 
 
 def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, float]:
-    """Slope and offset of the logistic function that fits best (Platt 1999, with its smoothed
-    targets; Newton's method).
+    """Fits slope and offset of the logistic function (Platt 1999, with smoothed targets; Newton's
+    method).
 
-    A slope below 0 would turn the scores upside down; then it is 0, and the offset gives the share
-    of successes.
+    A negative slope would reverse the order of the scores; it is replaced by 0, with the offset of
+    the success rate.
     """
     successes = sum(truths)
     failures = len(truths) - successes
@@ -371,7 +381,7 @@ def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, f
 
 
 def _loss(slope: float, offset: float, logits: Sequence[float], targets: Sequence[float]) -> float:
-    """Cross-entropy; log(1 + e^v) is taken apart so that it does not overflow."""
+    """Returns the cross-entropy, with log(1 + e^v) computed without overflow."""
     values = [slope * x + offset for x in logits]
     return fsum(
         max(v, 0.0) + log(1 + exp(-abs(v))) - t * v for v, t in zip(values, targets, strict=True)

@@ -1,4 +1,4 @@
-"""How a fitted judge would have done with fewer labels: a learning curve."""
+"""Computes the learning curve of a fitted judge: its performance with fewer labels."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from prill.evaluators.fitted.regression import FeatureTable, FitExample, fit_row
 from prill.evaluators.fitted.student import StudentModel
 from prill.evaluators.labels import grouped_folds
 
-# Parts of the tasks that are fitted on, and how many divisions into folds, each with tasks in
-# another order, a point is the mean of.
+# Shares of the tasks used for fitting, and the number of random splits into folds over which each
+# point is averaged.
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 DRAWS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveBand:
-    """A figure over the divisions: its mean, the lowest and the highest."""
+    """The mean, lowest and highest value of a figure over the random splits."""
 
     mean: float
     low: float
@@ -30,8 +30,10 @@ class CurveBand:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """Judges fitted on `labels` runs of `tasks` tasks (both a mean): their figures on runs of other
-    tasks. A figure is None where it was undefined.
+    """Figures of judges fitted on `labels` runs of `tasks` tasks (both are means), on runs of other
+    tasks.
+
+    A figure is None if it is undefined.
     """
 
     labels: float
@@ -43,16 +45,16 @@ class CurvePoint:
 def learning_curve(
     runs: Sequence[FitExample], model: StudentModel, *, seed: int = 0
 ) -> tuple[CurvePoint, ...]:
-    """Fits judges on parts of the tasks and judges the folds that they have not seen.
+    """Fits judges on parts of the tasks and evaluates them on held-out folds.
 
     Args:
         runs: The labelled runs that the judge was fitted on.
         model: The judge.
-        seed: For the divisions into folds, and the order of the tasks.
+        seed: The random seed for the folds and the order of the tasks.
 
     Returns:
-        A point for each part of the tasks that is enough to fit on, the smallest first; the last is
-        that of cross-validation with all labels.
+        A point for each share of the tasks that is large enough to fit on, the smallest first; the
+        last is cross-validation with all labels.
     """
     from threadpoolctl import threadpool_limits
 
@@ -79,8 +81,8 @@ def learning_curve(
 def _judged(
     table: FeatureTable, truths: Sequence[bool], share: float, seed: int
 ) -> tuple[list[float | None], float, float]:
-    """The probability of each run by a judge fitted on that share of the tasks of the other folds;
-    and on how many runs and tasks, on average.
+    """Returns out-of-fold probabilities for a share of the tasks, and the mean numbers of fitted
+    runs and tasks.
     """
     fold_of = grouped_folds(table.tasks, truths, FOLDS, seed)
     order = sorted(set(table.tasks))

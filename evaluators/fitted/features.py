@@ -1,17 +1,17 @@
-"""Features of fitted judges: statistics of the run, statistics of its texts, and sets of words.
+"""Extracts the features of fitted judges: statistics of the run and its texts, and sets of words.
 
-Nothing here names the agent, the site or the benchmark, and nothing looks at screenshots: in
-recordings whose frames somebody selected, their presence gives the outcome away. Kinds of actions,
-lengths and words carry over to other sites.
+No feature names the agent, the site or the benchmark. No feature uses screenshots, because their
+presence leaks the outcome in recordings with hand-selected frames. Kinds of actions, lengths and
+words generalise to other sites.
 
-The one part of the free-form `metadata` that is read is `truncated` or, without it, `terminated`:
-whether a limit or the episode itself ended the run. Without both, a run counts as cut off unless
-its last action is `stop` or `answer`.
+From the free-form `metadata`, only `truncated` or, without it, `terminated` is read: whether a
+limit or the episode itself ended the run. Without both, a run counts as cut off unless its last
+action is `stop` or `answer`.
 
-There are two sets of features for students. The wide one is for agents that do not work against the
-judge. The narrow one, for judges that go by evidence only or are hardened, holds what an agent
-cannot buy: what it can add to for nothing (steps, words) is there to speak against success alone,
-and how a run ended counts only where the environment ended it.
+There are two feature sets for students. The wide set is for agents that do not try to deceive the
+judge. The narrow set, for evidence-only and hardened judges, is robust to manipulation: features
+that an agent can increase at no cost (steps, words) can only lower the score, and the ending of a
+run counts only if the environment ended it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from math import log1p
 
 from prill.types import Observation, Trajectory
 
-# A name is `theme/detail`; reasons speak of themes.
+# A feature name is `theme/detail`; reasons mention themes.
 _KINDS = (
     "click", "type", "press", "select", "scroll", "swipe", "back", "home", "goto", "focus_tab", "wait", "hover", "open",  # noqa: E501
     "message", "other",
@@ -93,8 +93,8 @@ CUES = (
 ANSWER_CUES = tuple(
     f"answer/{n}" for n in ("goal words", "doubts", "words seen in the latest states")
 )
-# The narrow set: what only the task and the environment decide, and what may speak against success
-# alone.
+# The narrow set: features that only the task and the environment determine, and those that can only
+# lower the score.
 BEYOND_THE_AGENT = (
     *(f"ending/by the environment{n}" for n in ("", ", a question")),
     *(f"goal/{n}" for n in ("question", "log characters", "numbers", "quotes", "words")),
@@ -105,14 +105,14 @@ AGAINST = (
     *(f"repetition/{n}" for n in ("log repeated", "most of one", "longest run", "run of 3")),
     *(f"actions/{kind}, log count" for kind in _KINDS),
 )
-# For those that are shown claims too: what a claim lacks that could have been doubted.
+# For judges that also read claims: a claim too short to be verified.
 SILENCE = ("claims/ended by the agent with less than 4 words",)
-# Speech is a claim, and so may be whatever has an unknown kind: only that it happened counts, never
-# its words.
+# Messages are claims, and actions of unknown kind may be. Only their occurrence counts, not their
+# text.
 _WORDLESS = frozenset({"answer", "stop", "message", "other"})
 _KNOWN = frozenset(_KINDS) | _WORDLESS
 _WORD = re.compile(r"\w+")
-_ASCII_WORD = re.compile(r"\w+", re.ASCII)  # the same in ASCII text, and faster
+_ASCII_WORD = re.compile(r"\w+", re.ASCII)  # equivalent for ASCII text, and faster
 _COMMON = frozenset(
     _WORD.findall(
         "the and for are was with from its this that which what how who when where you your does "
@@ -125,7 +125,7 @@ _DOUBTS = frozenset(
         "empty however only neither nor none"
     )
 )
-# What a page says that could not be shown: it has lost the words that would speak against success.
+# Words of error pages. Such a page lacks the words that would count against success.
 _ERRORS = frozenset(
     _WORD.findall(
         "401 403 404 408 410 429 500 502 503 504 again blank blocked broken captcha cloudflare "
@@ -148,18 +148,18 @@ _QUESTIONS = (
     "give",
 )
 _TYPING = frozenset({"type", "select", "goto", "press"})
-# Of a text at most so many characters are read, the beginning and the end; guards turn away longer
-# states (`guard.py`).
+# Maximum number of characters read from the start and end of a text; guards reject longer states
+# (`guard.py`).
 MAX_CHARACTERS = 100_000
 _STATES = 2
-# Different words of an answer that is more than a nod.
+# Minimum number of distinct words in a substantial answer.
 _LEAST_SAID = 4
-# Counts beyond this are alike: a model fitted on runs of 30 steps stays sane on one of 1,000.
+# Counts are capped here, so that a model fitted on runs of 30 steps works on a run of 1,000.
 _MOST = 50
 
 
-# Letters of other alphabets that look like these (Unicode's confusables, the common ones), and what
-# nobody sees.
+# Lookalike letters of other alphabets (the common ones of Unicode's confusables), and invisible
+# characters.
 _LOOK_ALIKES = {
     "a": "аɑα", "b": "ЬьƄƅβвᏏ", "c": "сϲᴄ", "d": "ԁɗժ", "e": "еҽєɛεэ", "f": "ƒғ", "g": "ɡցǥ", "h": "һհнħ", "i": "іıιɩ",  # noqa: E501
     "j": "јϳʝ", "k": "кκĸ", "l": "ӏłɭ", "m": "мʍᴍ", "n": "ոпηռɴ", "o": "оοօσөø", "p": "рρþ", "q": "ԛգզ", "r": "гʀᴦɼ",  # noqa: E501
@@ -185,8 +185,8 @@ _FOLDED: dict[int, str | None] = {
     **{ord(other): letter for letter, others in _LOOK_ALIKES.items() for other in others},
     **{code: None for first, after in (*_COMBINING, *_UNSEEN) for code in range(first, after)},
 }
-# Text without any of these is read as it is: letters of Latin without marks, and typographic
-# punctuation.
+# Text without these characters needs no folding: it has only unaccented Latin letters and
+# typographic punctuation.
 _TO_FOLD = re.compile(
     "[^\x00-\x7f\u2010-\u2027\u2030-\u205e\u20a0-\u20bf\u2190-\u21ff\u2500-\u25ff]"
 )
@@ -194,10 +194,10 @@ _TO_FOLD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One trajectory as numbers, in the order of `names`, and as sets of words by the text that
-    they come from.
+    """The features of one trajectory: numbers in the order of `names`, and word sets by source
+    text.
 
-    `characters` is the length of the last state's text; 0 when there is nothing in it to read.
+    `characters` is the length of the last state's text, or 0 if it has no words.
     """
 
     numbers: list[float]
@@ -206,8 +206,9 @@ class Reading:
 
 
 def names(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
-    """The names of the numbers that `read` gives. `kind` is student or prior; only a student's set
-    can be narrow.
+    """Returns the names of the numbers that `read` returns.
+
+    `kind` is student or prior; only a student's set can be narrow.
     """
     if kind == "prior":
         return TELEMETRY
@@ -217,7 +218,7 @@ def names(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
 
 
 def texts(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
-    """Which texts `read` gives the words of."""
+    """Returns the names of the texts whose words `read` returns."""
     if kind == "prior":
         return ()
     return (
@@ -228,10 +229,10 @@ def texts(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
 
 
 def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool = False) -> Reading:
-    """The features of a trajectory with at least one step.
+    """Returns the features of a trajectory with at least one step.
 
-    With `evidence_only` nothing depends on thoughts, or on the words of the answer, of messages and
-    of final actions.
+    With `evidence_only`, no feature depends on thoughts, or on the text of the answer, of messages
+    or of final actions.
     """
     if kind == "prior":
         return Reading(_telemetry(trajectory), {})
@@ -266,9 +267,7 @@ def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool 
 
 
 def cut_off(trajectory: Trajectory) -> bool:
-    """Whether the run was ended by a limit, not by the agent or the task; see the module for what
-    tells.
-    """
+    """Returns whether a limit ended the run, not the agent or task; see the module docstring."""
     truncated, terminated = (
         trajectory.metadata.get("truncated"),
         trajectory.metadata.get("terminated"),
@@ -281,8 +280,9 @@ def cut_off(trajectory: Trajectory) -> bool:
 
 
 def _ended_by_environment(trajectory: Trajectory) -> bool:
-    """Whether it was neither a limit nor the agent; an agent that gives an answer has ended the run
-    itself.
+    """Returns whether the environment ended the run, not a limit or the agent.
+
+    An agent that gives an answer has ended the run itself.
     """
     return (
         trajectory.answer is None
@@ -292,7 +292,7 @@ def _ended_by_environment(trajectory: Trajectory) -> bool:
 
 
 def _actions(trajectory: Trajectory) -> tuple[list[str], list[object]]:
-    """The kind of every action, and what tells one action from another."""
+    """Returns the kind of every action, and a signature that distinguishes actions."""
     kinds: list[str] = []
     signatures: list[object] = []
     for step in trajectory.steps:
@@ -410,7 +410,7 @@ def _words(text: str) -> list[str]:
 
 
 def _folded(text: str) -> str:
-    """The text as it looks: without marks and unseen characters, and with Latin letters for those
-    that look like them.
+    """Returns the text with lookalike letters replaced by Latin ones, without accents and invisible
+    characters.
     """
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", text).translate(_FOLDED))

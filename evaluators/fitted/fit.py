@@ -1,15 +1,15 @@
 """Fits a judge to labelled trajectories and measures it on held-out runs.
 
-One setting is left open, how far weights may grow, and the data at hand choose it: by
-cross-validation grouped by task, which calibrates the probabilities as well. Figures on the card
-come from a second cross-validation around all of that. Everything else is fixed: which features
-there are, the scale of numbers against texts, in how many tasks a word must occur. How these were
-settled: benchmarks/student.py.
+Cross-validation grouped by task chooses the regularisation strength and calibrates the
+probabilities. The figures on the card come from an outer cross-validation (nested
+cross-validation). All other settings are fixed: the features, the relative scale of numbers and
+texts, and the number of tasks in which a word must occur. They were chosen with
+benchmarks/student.py.
 
-The model is a logistic regression over numbers at a common scale and sets of words, calibrated
-(Platt). A judge that goes by evidence only, or is hardened, is also shown attacked copies of
-failures, labelled failures: what no rule about single features can tell is that a run which the
-agent stopped halfway looks like one that was done early.
+The model is a logistic regression over standardised numbers and sets of words, calibrated (Platt).
+An evidence-only or hardened judge is also fitted on attacked copies of failures, labelled as
+failures. Constraints on single features cannot distinguish a run that the agent stopped halfway
+from one that finished early.
 """
 
 from __future__ import annotations
@@ -44,21 +44,20 @@ if TYPE_CHECKING:
 
 FOLDS = 5  # of the figures on the card
 THRESHOLD = 0.5
-# What a fit needs: runs of each outcome, and tasks.
+# Minimum numbers of runs of each outcome, and of tasks, for a fit.
 _LEAST_EACH, _LEAST_TASKS = 10, 10
-# Sites left out in turn: at most so many, each with at least so many runs.
+# Maximum number of sites left out in turn, and minimum number of runs of such a site.
 _SITES_LEFT_OUT, _LEAST_OF_A_SITE = 10, 20
-# The band: how often the judge may be wrong outside it, and on how many runs that must have shown.
+# The band: maximum error rate outside it, and minimum number of runs to measure that rate on.
 _SURE, _LEAST_SURE = 0.05, 20
-# The families of attacks that judges are fitted against: by evidence only, those that take words
-# away.
+# The attack families that evidence-only judges are fitted against: those that remove words.
 EVIDENCE_FAMILIES = ("stop-early", "error-end")
 HARDENED_FAMILIES = ("stop-early", "answer-short", "answer-paraphrase", "answer-long", "error-end")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """What the card says of the data: SHA-256 of the files, and the source of the labels."""
+    """The data's origin for the card: the SHA-256 of the files, and the source of the labels."""
 
     data: tuple[str, ...] = ()
     source: str = ""
@@ -66,9 +65,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted judge, and for each run what one that was fitted without its task says: a
-    probability, or None without one.
-    """
+    """A fitted judge, and each run's out-of-fold probability, or None if it has none."""
 
     model: StudentModel
     out_of_fold: list[float | None]
@@ -81,10 +78,10 @@ def examples(
     evidence_only: bool,
     harden: Collection[str] = (),
 ) -> tuple[list[FitExample], int]:
-    """The runs with a decided label and at least one step; and how many others there were.
+    """Returns the runs with a decided label and at least one step, and the number of other runs.
 
-    `harden` names the families of attacks to fit against. Raises UsageError for one that there is
-    not, and for a prior.
+    `harden` names the attack families to fit against. Raises UsageError for an unknown family, and
+    for a prior.
     """
     variants = _variants(kind, evidence_only, harden)
     runs, others = [], 0
@@ -124,7 +121,7 @@ def _variants(
             "a prior reads nothing that could be hardened: fit a student", parameters=("kind",)
         )
     chosen = {*harden, *(EVIDENCE_FAMILIES if evidence_only and kind == "student" else ())}
-    # Screenshots are taken away first, so that nothing is drawn.
+    # Remove the screenshots first, so that no image is drawn.
     return {name: variants for name, variants in families(Path()).items() if name in chosen}
 
 
@@ -140,7 +137,8 @@ def _copies(
     before = read(bare, "student", evidence_only, hardened)
     copies: dict[str, Reading] = {}
     for family, strengths in variants.items():
-        # The strongest alone: the others are nearer to the run itself, which is fitted to as well.
+        # Only the strongest variant: weaker ones are closer to the original run, which is also
+        # fitted on.
         copy = strengths[-1].apply(bare)
         if (
             copy is not None
@@ -170,7 +168,7 @@ def fit(
     hardened: bool = False,
     seed: int = 0,
 ) -> StudentModel:
-    """The fitted judge with its card: see `fit_with_scores`."""
+    """Returns the fitted judge with its card; see `fit_with_scores`."""
     return fit_with_scores(runs, kind, evidence_only, hardened=hardened, seed=seed).model
 
 
@@ -185,10 +183,12 @@ def fit_with_scores(
     origin: Origin | None = None,
     plain: Sequence[FitExample] = (),
 ) -> Fit:
-    """The fitted judge with its card, and its out-of-fold scores. `hardened` says that the runs
-    were read to be so; `plain` are the same runs read otherwise, for what hardening costs.
+    """Returns the fitted judge with its card, and its out-of-fold scores.
 
-    Raises UsageError when there are too few runs, MissingExtraError without scikit-learn.
+    `hardened` means that the runs were read with hardened features. `plain` are the same runs read
+    without them, to measure the cost of hardening.
+
+    Raises UsageError if there are too few runs, and MissingExtraError without scikit-learn.
     """
     table = _table(runs, kind, evidence_only, hardened)
     folds = list(_folds(table, seed))
@@ -239,9 +239,7 @@ def fit_with_scores(
 
 
 def cross_validated(runs: Sequence[FitExample], seed: int) -> list[float | None]:
-    """For each run the probability that a judge fitted without its task gives it; None where it
-    gives none.
-    """
+    """Returns each run's probability from a judge fitted without its task; None if it abstains."""
     table = FeatureTable(runs, bounded=_is_bounded(runs))
     return _out_of_fold(table, _folds(table, seed))
 
@@ -249,9 +247,7 @@ def cross_validated(runs: Sequence[FitExample], seed: int) -> list[float | None]
 def without_site(
     runs: Sequence[FitExample], site: str, seed: int
 ) -> tuple[list[int], list[float | None]]:
-    """Which runs are of that site, and the probabilities that a judge fitted on the other sites
-    gives them.
-    """
+    """Returns a site's runs, and their probabilities from a judge fitted on the other sites."""
     inside = [i for i, run in enumerate(runs) if run.site == site]
     outside = [i for i, run in enumerate(runs) if run.site != site]
     return inside, fit_rows(
@@ -264,9 +260,10 @@ def held_out(
     probabilities: Sequence[float | None],
     calls: Sequence[bool] | None = None,
 ) -> StudentHeldOut:
-    """The figures of probabilities against labels; runs without one are counted apart.
+    """Returns the figures of probabilities against labels; runs without a probability are counted
+    separately.
 
-    `calls` are the verdicts; None: success from a probability of 0.5.
+    `calls` are the verdicts. None: a probability of at least 0.5 is a success.
     """
     calls = [p is not None and p >= THRESHOLD for p in probabilities] if calls is None else calls
     judged = [
@@ -298,7 +295,9 @@ def held_out(
 
 
 def sure_outside(truths: Sequence[bool], probabilities: Sequence[float | None]) -> Band:
-    """The band of scores outside of which a judge is right in 95 of 100 runs, on hundredths."""
+    """Returns the band of scores outside of which a judge is right on 95 % of runs, to two
+    decimals.
+    """
     judged = [(p, truth) for p, truth in zip(probabilities, truths, strict=True) if p is not None]
 
     def sure(truths_outside: list[bool], outcome: bool) -> bool:
@@ -335,7 +334,7 @@ def _table(
 
 
 def make_table(runs: Sequence[FitExample], model: StudentModel) -> FeatureTable:
-    """The table that a student of these runs was fitted on."""
+    """Returns the feature table that a student of these runs was fitted on."""
     return FeatureTable(runs, bounded=model.narrow)
 
 
@@ -352,7 +351,7 @@ def _enough(runs: Sequence[FitExample]) -> bool:
 def _folds(
     table: FeatureTable, seed: int
 ) -> Iterator[tuple[list[int], list[int], FittedRegression]]:
-    """For each fold its runs, the other ones, and what was fitted on those."""
+    """Yields each fold's runs, the other runs, and the regression fitted on the other runs."""
     fold_of = grouped_folds(table.tasks, [run.success for run in table.runs], FOLDS, seed)
     for fold in range(FOLDS):
         outside = [i for i, f in enumerate(fold_of) if f != fold]
@@ -376,7 +375,9 @@ def _out_of_fold(
 def _other_sites(
     table: FeatureTable, seed: int
 ) -> tuple[dict[str, StudentHeldOut], StudentHeldOut | None]:
-    """The figures for each site by a judge fitted on the others, and for all of these together."""
+    """Returns the figures for each site by a judge fitted on the other sites, and for all of them
+    together.
+    """
     sites = Counter(run.site for run in table.runs if run.site is not None)
     figures: dict[str, StudentHeldOut] = {}
     truths: list[bool] = []
@@ -401,7 +402,7 @@ def _attacked(
     family: str,
     seed: int,
 ) -> Attacked:
-    """What copies of a family do to judges that were fitted without their tasks, and without the
+    """Measures a family's attacked copies on judges fitted without their tasks, and without the
     family.
     """
     others = [name for name in table.families if name != family]

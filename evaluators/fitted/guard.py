@@ -1,8 +1,8 @@
 """Novelty guard: a fitted judge returns `no_evidence` for runs unlike its training data.
 
-Absence of evidence is no verdict. A page that is blank, padded, or written in letters that nobody
-reads has lost the words that speak against success; so what such a page is measured by is how much
-of it there is, and how much of it the judge knows.
+Missing evidence must not become a verdict. A page that is blank, padded or written in lookalike
+letters lacks the words that count against success. The guard therefore measures how much text a
+page has, and what share of it the judge knows.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from math import floor
 
 from prill.evaluators.fitted.features import MAX_CHARACTERS, Reading
 
-# The range leaves out the lowest and the highest hundredth of the fitted runs, and goes a quarter
-# beyond the latter.
+# The range excludes the lowest and highest 1 % of the fitted runs, and its upper end is raised by
+# 25 %.
 _LEFT_OUT, _BEYOND = 0.01, 1.25
-# A word counts once it occurs in runs of three tasks: one that occurs in a single task tells the
-# task, not the outcome.
+# A word counts if it occurs in runs of three tasks: a word of a single task identifies the task,
+# not the outcome.
 TASKS_OF_A_WORD = 3
 _WHAT = "that of the runs it was fitted on"
 
@@ -28,8 +28,8 @@ _WHAT = "that of the runs it was fitted on"
 class NoveltyGuard:
     """The range of the last states that a student was fitted on.
 
-    `characters` and `words` (different ones) are the least and the most. `coverage` is the least
-    share of the words, numbers aside, that stand in `vocabulary`.
+    `characters` and `words` (distinct words) are the minimum and maximum. `coverage` is the minimum
+    share of the words, without numbers, that are in `vocabulary`.
     """
 
     characters: tuple[int, int]
@@ -39,11 +39,11 @@ class NoveltyGuard:
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """The vocabulary, to look up in."""
+        """The vocabulary as a set."""
         return frozenset(self.vocabulary)
 
     def objection(self, reading: Reading) -> str | None:
-        """Why the run cannot be judged; None when it can be."""
+        """Returns the reason why the run cannot be judged, or None."""
         if not reading.characters:
             return "the last state has neither text nor caption"
         words = reading.words["state"]
@@ -63,8 +63,9 @@ class NoveltyGuard:
 
 
 def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> NoveltyGuard:
-    """The guard for these runs. What is known of a run's words is counted without the runs of its
-    own task.
+    """Fits the guard to these runs.
+
+    The known share of a run's words is computed without the runs of its own task.
     """
     list_tasks: Counter[str] = Counter()
     to_words: dict[str, set[str]] = {}
@@ -87,7 +88,7 @@ def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> NoveltyGuard
     return NoveltyGuard(
         characters=(least_length, min(most_length, MAX_CHARACTERS)),
         words=_range(counts),
-        # Downwards: the run that sets the bound is within it.
+        # Round down, so that the run that sets the bound is inside it.
         coverage=floor(1e4 * coverages[int(_LEFT_OUT * len(coverages))]) / 1e4
         if coverages
         else 0.0,

@@ -1,8 +1,8 @@
-"""Detects verdicts on the very runs that a judge was fitted to.
+"""Detects verdicts on runs that the judge was fitted to.
 
-What was fitted to labels keeps digests of the runs and tasks (`FittedRuns`), and each verdict
-records how it stands to them (`Verdict.fitted_on`). So a verdict file alone tells what its figures
-are worth, without the fitted file.
+Fitted files contain digests of their runs and tasks (`FittedRuns`), and each verdict records the
+relation of its run to them (`Verdict.fitted_on`). A verdict file alone therefore shows whether its
+figures are held out.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import NamedTuple
 from prill.evaluators.labels import make_task
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Verdict
 
-# What `prill fit --out-of-fold` says in each verdict; files of earlier versions say so in the
-# reason alone.
+# The note of `prill fit --out-of-fold` in each verdict; in files of earlier versions it is only in
+# the reason.
 OUT_OF_FOLD = "by a judge fitted without the runs of this task"
 _FITTED = ("student", "prior", "stacked")
 _CALIBRATED = "calibrated "
-# The order in which verdicts of several judges count: what flatters most comes first.
+# Relations in order of precedence: the one that biases figures most comes first.
 _WORST: tuple[FittedOn, ...] = ("run", "unknown", "task", "other")
-_SPEECH = ("answer", "stop", "message")  # wrappers take away what these say
+_SPEECH = ("answer", "stop", "message")  # wrappers remove the text of these actions
 
 
 class RunDigests(NamedTuple):
-    """What names a run, and its task."""
+    """The digests of a run and of its task."""
 
     run: str
     task: str
@@ -36,9 +36,7 @@ class RunDigests(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FittedRuns:
-    """Digests of the labelled runs that something was fitted to, and of their tasks; `ids` where
-    only their ids are known.
-    """
+    """Digests of the labelled runs and tasks of a fit; `ids` if only the runs' ids are known."""
 
     runs: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -46,7 +44,7 @@ class FittedRuns:
 
     @staticmethod
     def of(pairs: Iterable[RunDigests]) -> FittedRuns:
-        """Those of the runs with these digests, in an order that does not depend on theirs."""
+        """Returns the fitted runs with these digests, in sorted order."""
         known = list(pairs)
         return FittedRuns(
             runs=tuple(sorted({pair.run for pair in known})),
@@ -55,11 +53,11 @@ class FittedRuns:
 
     @staticmethod
     def named(ids: Iterable[str]) -> FittedRuns:
-        """Those of the runs with these ids."""
+        """Returns the fitted runs with these ids."""
         return FittedRuns(ids=tuple(sorted({_digest(id) for id in ids})))
 
     def relation(self, trajectory: Trajectory) -> FittedOn:
-        """How a run stands to those."""
+        """Returns the relation of a run to the fitted runs."""
         runs, tasks, ids = self._sets
         run, task = compute_digests(trajectory)
         if run in runs or (ids and _digest(trajectory.id) in ids):
@@ -72,8 +70,10 @@ class FittedRuns:
 
 
 def compute_digests(trajectory: Trajectory) -> RunDigests:
-    """Both digests of a run. That of the run names the task and what was done: it is the same with
-    captions, with pictures elsewhere, under another id, and without what the agent says.
+    """Computes the digests of a run and of its task.
+
+    The run's digest covers the task and the actions. It does not depend on captions, image paths,
+    the id or the agent's claims.
     """
     actions = []
     for step in trajectory.steps:
@@ -90,16 +90,16 @@ def _digest(text: str) -> str:
 
 
 def worst(relations: Iterable[FittedOn | None]) -> FittedOn | None:
-    """What a verdict that rests on several others says of them; None where none was fitted."""
+    """Returns the relation of a verdict that combines several others; None if none was fitted."""
     found = set(relations)
     return next((relation for relation in _WORST if relation in found), None)
 
 
 def get_relation(verdict: Verdict) -> FittedOn | None:
-    """How the verdict's run stands to those that its judge was fitted to, also where earlier
-    versions made the verdict.
+    """Returns the relation of the verdict's run to the fitted runs, also for files of earlier
+    versions.
 
-    `unknown` where a part was fitted and nothing says to what; None where nothing was.
+    It is `unknown` if a part was fitted to unrecorded runs, and None if nothing was fitted.
     """
     if verdict.fitted_on is not None:
         return verdict.fitted_on
@@ -111,12 +111,12 @@ def get_relation(verdict: Verdict) -> FittedOn | None:
 
 
 def _was_made(verdict: Verdict) -> bool:
-    """Whether a judge saw the run at all: broken lines never reach one."""
+    """Returns whether a judge received the run; malformed lines never reach a judge."""
     return verdict.unscored != "input"
 
 
 def was_fitted(info: EvaluatorInfo) -> bool:
-    """Whether the judge, or one inside it, was fitted to labels or calibrated on some."""
+    """Returns whether the judge, or a part of it, was fitted to or calibrated on labels."""
     if info.name in _FITTED or info.name.startswith(_CALIBRATED):
         return True
     inner = info.params.get("judges")
@@ -133,8 +133,10 @@ def _info(part: dict[str, object]) -> EvaluatorInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
-    """Of how many verdicts the judge was fitted on the run, on another run of its task, on neither;
-    or nobody knows.
+    """Counts of verdicts by the run's relation to the fitted runs.
+
+    The judge was fitted on the run, on another run of its task or on neither, or the relation is
+    unknown.
     """
 
     run: int = 0
@@ -144,19 +146,21 @@ class Overlap:
 
     @property
     def total(self) -> int:
-        """All verdicts of what was fitted."""
+        """The number of verdicts by fitted judges."""
         return self.run + self.task + self.other + self.unknown
 
     @property
     def flatters(self) -> bool:
-        """Whether figures of these verdicts rest, as far as is known, on what the judge was fitted
-        on: they are no measure.
+        """Whether figures of these verdicts include, as far as known, data that the judge was
+        fitted on.
+
+        Such figures are biased.
         """
         return bool(self.run or self.unknown)
 
     def caution(self, judge: str) -> str | None:
-        """What to say with every figure of these verdicts; None where each is of a run and a task
-        new to the judge.
+        """Returns the warning for figures of these verdicts; None if all runs and tasks are new to
+        the judge.
         """
         parts = []
         if self.run:
@@ -181,7 +185,7 @@ class Overlap:
 
 
 def find_overlap(verdicts: Iterable[Verdict]) -> Overlap | None:
-    """The counts over these verdicts; None where nothing was fitted."""
+    """Returns the counts over these verdicts; None if nothing was fitted."""
     counts = Counter[str](
         relation for verdict in verdicts if (relation := get_relation(verdict)) is not None
     )
@@ -191,9 +195,7 @@ def find_overlap(verdicts: Iterable[Verdict]) -> Overlap | None:
 def overlap_with(
     fitted_to: FittedRuns | None, trajectories: Iterable[Trajectory]
 ) -> Overlap | None:
-    """The counts over these runs for what was fitted to those, a threshold say; None where there
-    are no runs.
-    """
+    """Returns the counts of these runs by their relation to `fitted_to`; None without runs."""
     counts = Counter[str](
         "unknown" if fitted_to is None else fitted_to.relation(run) for run in trajectories
     )
@@ -201,14 +203,14 @@ def overlap_with(
 
 
 def fitted_caution(judge: str, overlap: Overlap | None) -> str | None:
-    """The caution for a judge of that name; None where it was fitted on none of these runs and
-    tasks, or not at all.
+    """Returns the warning for the named judge; None if it was not fitted on any of these runs and
+    tasks.
     """
     return overlap.caution(judge) if overlap else None
 
 
 def relation_words(relation: FittedOn) -> str:
-    """What a verdict of such a judge says of its run."""
+    """Returns the description of a relation for a verdict."""
     return {
         "run": "on this very run: the verdict says nothing of how it judges others",
         "task": "on other runs of this task",

@@ -1,9 +1,9 @@
 """Logistic regression over a feature table.
 
-Two ways. The wide features are fitted as they are. The narrow ones are fitted with a bound: no
-weight above 0 for what an agent can add to, so that a sum which no added word or step can raise is
-not turned by them (monotonic classification; Incer et al. 2018). Attacked copies of failures stand
-in the table as further rows, failures too; those of a run together weigh twice as much as it does.
+The wide features are fitted without constraints. The narrow features are fitted with a bound:
+features that an agent can increase have no weight above 0, so that added words or steps cannot
+raise the score (monotonic classification; Incer et al. 2018). Attacked copies of failures are
+additional rows, labelled as failures; the copies of a run together weigh twice as much as the run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# How far weights may grow: the inverse of the penalty on them. Cross-validation inside the fit
-# takes one.
+# Candidate regularisation strengths (the inverse of the penalty). Inner cross-validation chooses
+# one.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
 BOUNDED_STRENGTHS = (0.3, 1.0)
 _INNER_FOLDS = 4
-# What the attacked copies of a failure weigh together, against 1 for the failure itself.
+# Total weight of the attacked copies of a failure; the failure itself has weight 1.
 _COPIES_WEIGH = 2.0
-# Numbers have a standard deviation of this and texts a length of 1, so that a single penalty suits
+# Numbers are scaled to this standard deviation and texts to length 1, so that one penalty suits
 # both.
 _SCALE = 0.1
 _LEAST_SPREAD = 1e-9
@@ -39,7 +39,7 @@ _LEAST_SPREAD = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class FitExample:
-    """A labelled run as the fit sees it. `copies` are attacked ones of a failure, by family."""
+    """A labelled run for the fit. `copies` are the attacked copies of a failure, by family."""
 
     id: str
     reading: Reading
@@ -53,9 +53,7 @@ class FitExample:
 
 @dataclass(frozen=True)
 class FittedRegression:
-    """Weights for the file with the guard, and what they give for rows of the table that they came
-    from.
-    """
+    """The fitted weights and guard, and their probabilities for rows of the feature table."""
 
     table: FeatureTable
     strength: float
@@ -67,13 +65,11 @@ class FittedRegression:
     guard: NoveltyGuard | None
 
     def probabilities(self, rows: Sequence[int]) -> list[float | None]:
-        """What the judge of these weights would say; `rows` of the table. None where the guard
-        objects.
-        """
+        """Returns the judge's probabilities for rows of the table; None if the guard rejects it."""
         return self.judged([self.table.readings[row] for row in rows])
 
     def judged(self, readings: Sequence[Reading]) -> list[float | None]:
-        """The same for any readings."""
+        """Returns the judge's probabilities for any readings; None if the guard rejects one."""
         linear = Linear(self.bias, self.features, self.words, against=self.table.bounded)
         return [
             None if self.guard and self.guard.objection(one) else sigmoid(linear(one).logit)
@@ -87,8 +83,9 @@ class _Weights(NamedTuple):
 
 
 class FeatureTable:
-    """The runs as arrays, then the attacked copies; words of each text as a sparse table of zeros
-    and ones.
+    """The feature table: the runs, then the attacked copies.
+
+    The words of each text are a sparse binary matrix.
     """
 
     def __init__(self, runs: Sequence[FitExample], *, bounded: bool) -> None:
@@ -119,7 +116,7 @@ class FeatureTable:
         }
 
     def find_copies(self, runs: Sequence[int], families: Collection[str]) -> list[int]:
-        """The rows of the attacked copies of these runs."""
+        """Returns the rows of the attacked copies of these runs."""
         inside = set(runs)
         rows = range(len(self.runs), len(self.readings))
         return [
@@ -135,7 +132,7 @@ def _sparse(rows: Sequence[set[str]]) -> tuple[Any, list[str]]:
     columns = [terms[word] for row in rows for word in row]
     starts = np.cumsum([0, *map(len, rows)])
     table = csr_matrix((np.ones(len(columns)), columns, starts), shape=(len(rows), len(terms)))
-    table.sort_indices()  # sets have no order; sums that run over them should
+    table.sort_indices()  # sets have no order; sort for reproducible sums
     return table, list(terms)
 
 
@@ -147,15 +144,14 @@ def fit_rows(
     families: Collection[str] | None = None,
     like: FittedRegression | None = None,
 ) -> FittedRegression:
-    """The weights for some runs of the table with `families` of their copies, all for None.
+    """Fits the weights to some runs of the table and their copies of `families` (None: all).
 
-    Strength and calibration are those that the runs choose by cross-validation, or those of `like`.
+    Strength and calibration are chosen by cross-validation on the runs, or taken from `like`.
     """
     from threadpoolctl import threadpool_limits
 
     families = table.families if families is None else families
-    # Arrays as small as these gain nothing from threads, which on a busy machine wait for each
-    # other most of the time.
+    # Threads do not speed up operations on such small arrays, and slow them down on a busy machine.
     with threadpool_limits(1):
         return _fit_rows(table, runs, seed, families, like)
 
@@ -174,7 +170,7 @@ def _fit_rows(
         if table.words
         else None
     )
-    # What the guard turns away need not be learnt from.
+    # Copies that the guard rejects are not needed for the fit.
     copies = [
         row
         for row in table.find_copies(runs, families)
@@ -198,8 +194,9 @@ def _settle(
     row_weights: NDArray[Any],
     seed: int,
 ) -> tuple[float, float, float]:
-    """Strength, and slope and offset of the calibration, by cross-validation; `rows` are the runs
-    and then their copies.
+    """Chooses the strength and the calibration's slope and offset by cross-validation.
+
+    `rows` are the runs, then their copies.
     """
     import numpy as np
 
@@ -219,15 +216,15 @@ def _settle(
         held_out = design.of(rows[here])
         for i, weights in enumerate(design.path(strengths)):
             logits[i, here] = held_out @ weights.columns + weights.bias
-    # log(1 + e^-margin): the cost of the probability that was given to what happened.
+    # log(1 + e^-margin): the log loss.
     losses = np.logaddexp(0, -logits * np.where(table.success[rows], 1, -1)) @ row_weights
     best = int(losses.argmin())
-    # Probabilities are those of runs that nobody attacked.
+    # Probabilities are calibrated on the original runs only.
     return (strengths[best], *fit_platt(logits[best, : len(runs)].tolist(), truths))
 
 
 def _row_weights(table: FeatureTable, rows: NDArray[Any]) -> NDArray[Any]:
-    """1 for a run, and a weight that its copies share."""
+    """Returns weight 1 for each run, and weights for its copies that sum to a constant."""
     import numpy as np
 
     is_copy = rows >= len(table.runs)
@@ -236,8 +233,8 @@ def _row_weights(table: FeatureTable, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 class _Design:
-    """The columns for some rows: numbers at a common scale, and the words that occur in enough of
-    their tasks.
+    """The design matrix of some rows: scaled numbers, and words that occur in enough of their
+    tasks.
     """
 
     def __init__(self, table: FeatureTable, rows: NDArray[Any], weights: NDArray[Any]) -> None:
@@ -247,7 +244,7 @@ class _Design:
         runs = rows[rows < len(table.runs)]
         self.centre = table.numbers[runs].mean(axis=0)
         spread = table.numbers[runs].std(axis=0)
-        # Equal numbers have a spread of some 1e-16, by rounding: what never varies must not count.
+        # Rounding gives constant columns a spread of about 1e-16; they must not count.
         varies = spread > _LEAST_SPREAD
         self.factor = np.where(varies, _SCALE / np.where(varies, spread, 1), 0)
         self.columns = {
@@ -270,7 +267,7 @@ class _Design:
         return hstack(blocks).tocsr()
 
     def path(self, strengths: Sequence[float]) -> Iterator[_Weights]:
-        """The weights at each strength in turn, each begun from the ones before."""
+        """Yields the weights at each strength, each started from the previous ones (warm start)."""
         data, truths = self.of(self.rows), self.table.success[self.rows]
         if self.table.bounded:
             yield from self._bounded(data, truths, strengths)
@@ -285,7 +282,7 @@ class _Design:
     def _bounded(
         self, data: Any, truths: NDArray[Any], strengths: Sequence[float]
     ) -> Iterator[_Weights]:
-        """Weights of which none is above 0 but those of what is beyond the agent."""
+        """Fits weights; only those of features beyond the agent's control can be above 0."""
         import numpy as np
         from scipy.optimize import minimize
 
@@ -320,8 +317,8 @@ class _Design:
         offset: float,
         guard: NoveltyGuard | None,
     ) -> FittedRegression:
-        """The weights as the file has them: on the features as they are read, with the calibration
-        worked in.
+        """Returns the weights in the file's form: for unscaled features and including the
+        calibration.
         """
         weights = (fit.columns * slope).tolist()
         count = len(self.centre)
@@ -354,7 +351,5 @@ def _common(words: Any, tasks: NDArray[Any]) -> list[int]:
 
 
 def _rounded(value: float) -> float:
-    """Five digits: files stay small, and what differs from machine to machine in the last digits
-    does not show.
-    """
+    """Rounds to five digits, for small files and to hide differences between machines."""
     return float(f"{value:.5g}")

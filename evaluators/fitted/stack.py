@@ -1,9 +1,9 @@
-"""The stacked judge (`prill fit --with`): a student and other judges' scores in one probability.
+"""The stacked judge (`prill fit --with`): combines a student's and other judges' scores.
 
-The student's score and those of the other judges enter a logistic regression on the scale of log
-odds (stacking, Wolpert 1992). No score has a weight below 0. A score that is missing has a weight
-of its own: it is neither 0 nor a failure. There is one regression for each number of judges asked,
-the cheapest first, so the judge may stop where its probability is outside a band. Fitting:
+The log odds of the student's and the other judges' scores are the inputs of a logistic regression
+(stacking, Wolpert 1992). No score has a negative weight. A missing score has its own weight: it is
+neither 0 nor a failure. There is one regression for each number of judges called, the cheapest
+judge first, so that the stacked judge can stop once its probability is outside a band. Fitting:
 `prill.evaluators.fitted.stack_fit`.
 """
 
@@ -34,17 +34,17 @@ from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
 FORMAT = "prill stack 1"
-# A judge that says 0 or 1 is taken to be wrong once in fifty.
+# Scores are clipped to [0.02, 0.98], as if a judge with score 0 or 1 were wrong once in fifty.
 _EDGE = 0.02
-# A source may be missing where so many of the fitted runs lacked it: with fewer nobody knows what
-# that means.
+# A source may be missing only if at least this many fitted runs lacked it, so that the effect could
+# be estimated.
 LEAST_LACKING = 10
 Scores = Sequence[float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one verdict of a judge cost on average; `usd` is None where a price is unknown."""
+    """The mean cost of one verdict of a judge; `usd` is None if a price is unknown."""
 
     usd: float | None
     tokens: float
@@ -53,7 +53,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class StackedSource:
-    """A judge whose scores are used, and what it costs."""
+    """A judge whose scores are used, and its cost."""
 
     judge: EvaluatorInfo
     cost: Cost
@@ -67,11 +67,10 @@ class StackedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """The regression once the first sources are known: the student, then as many judges as there
-    are further weights.
+    """The regression on the first sources: the student, then one judge for each further weight.
 
-    `missing` has the weight of each source that has no score, `lacking` how many of the fitted
-    runs lacked it. From the probability `threshold` on a run is a success.
+    `missing` is the weight of each source if it has no score, and `lacking` the number of fitted
+    runs without its score. A run is a success from the probability `threshold`.
     """
 
     bias: float
@@ -81,12 +80,12 @@ class Stage:
     threshold: float
 
     def probability(self, scores: Scores, *, narrow: bool) -> float | None:
-        """The probability of success; None where too much is missing.
+        """Returns the probability of success; None if too many scores are missing.
 
         Args:
-            scores: The score of each source in [0, 1], None for one without.
-            narrow: The student is one that an agent cannot persuade: where it is silent the others
-                alone make no success, or silencing it would be worth something.
+            scores: The score of each source in [0, 1]; None if it is missing.
+            narrow: The student uses the narrow features. If it abstains, the other judges alone
+                cannot decide a success; otherwise an agent would benefit from making it abstain.
         """
         if all(score is None for score in scores):
             return None
@@ -101,7 +100,7 @@ class Stage:
         return None if narrow and scores[0] is None and found >= self.threshold else found
 
     def is_sure(self, probability: float | None, width: float) -> bool:
-        """Whether the probability is outside a band around the threshold; at width 1 none is."""
+        """Returns whether a probability lies outside the threshold's band; never at width 1."""
         return probability is not None and not (
             self.threshold * (1 - width)
             <= probability
@@ -111,12 +110,12 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Worth:
-    """What one source adds, on runs that nothing was fitted on.
+    """The contribution of one source, on held-out runs.
 
-    `without` are the figures of the other sources together; the gains are those of all sources less
-    these, where both have a verdict. `alone` are the figures of the source by itself, and
-    `over_alone` what all sources together are above its kappa, on the runs that it scored.
-    Intervals are 95 %, over tasks; None where there is none.
+    `without` has the figures of the other sources together. The gains are the figures of all
+    sources minus these, on runs with both verdicts. `alone` has the figures of the source by
+    itself, and `over_alone` the kappa of all sources minus the kappa of this source, on the runs
+    that it scored. Intervals are 95 % intervals over tasks; None if there is none.
     """
 
     name: str
@@ -132,9 +131,9 @@ class Worth:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPoint:
-    """A band's `width`, what asking by it costs a run, and the kappa of the verdicts, held out.
+    """A band's `width`, its cost per run, and the held-out kappa of its verdicts.
 
-    `asked` is the share of the runs that each judge is asked about.
+    `asked` is the share of runs for which each judge is called.
     """
 
     width: float
@@ -146,12 +145,13 @@ class PlanPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class StackCard:
-    """Data and held-out figures of a stacked judge: cross-validation in `folds` by task, in which
-    students, weights and thresholds are fitted without the runs that are judged.
+    """The card of a stacked judge: its data and its held-out figures.
 
-    `planned` are the figures by the file's plan, whose band is chosen on the other folds; None
-    where all judges are asked. `unit` is that of costs: `usd`, or `tokens` where a price is
-    unknown.
+    The figures come from `folds`-fold cross-validation grouped by task; students, weights and
+    thresholds are fitted without the judged runs.
+
+    `planned` has the figures of the file's plan, with a band chosen on the other folds; None if all
+    judges are called. `unit` is the unit of costs: `usd`, or `tokens` if a price is unknown.
     """
 
     data: tuple[str, ...]
@@ -172,8 +172,10 @@ class StackCard:
 
 @dataclass(frozen=True, kw_only=True)
 class StackModel:
-    """The file: the student, the other judges in the order in which they are asked, a regression
-    for each number of them, and the width of the band inside which the next one is asked.
+    """The file of a stacked judge.
+
+    It contains the student, the other judges in call order, a regression for each number of judges,
+    and the width of the band inside which the next judge is called.
     """
 
     format: str
@@ -186,7 +188,7 @@ class StackModel:
 
 
 class RecordedVerdicts:
-    """Gives the verdicts of a file, as the judge that made them; nothing is spent.
+    """A judge that returns recorded verdicts under the name of the original judge, at no cost.
 
     Args:
         info: The judge.
@@ -198,11 +200,11 @@ class RecordedVerdicts:
         self.verdicts = verdicts
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """None are looked at."""
+        """Returns nothing: the judge reads no screenshots."""
         return ()
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The recorded verdict; unscored with `no_evidence` where there is none."""
+        """Returns the recorded verdict; unscored with `no_evidence` if there is none."""
         if verdict := self.verdicts.get(trajectory.id):
             return replace(verdict, usage=Usage(), seconds=0.0)
         return Verdict(
@@ -214,16 +216,16 @@ class RecordedVerdicts:
 
 
 class Stacked:
-    """Judges by a student and other judges together.
+    """A judge that combines a student with other judges.
 
-    The judges are asked one after the other where the file has a plan that may stop early, else at
-    once. The verdict is unscored where none of them speaks, or one is silent that never was when
-    the weights were fitted.
+    The judges are called one after another if the file has a plan that can stop early, otherwise
+    concurrently. The verdict is unscored if all judges abstain, or if one abstains that never did
+    during fitting.
 
     Args:
         model: The fitted file.
         judges: The other judges, in any order.
-        label: Its name for the record.
+        label: The name recorded in verdicts.
 
     Raises:
         UsageError: A judge of the file is missing, or has other settings.
@@ -254,20 +256,20 @@ class Stacked:
 
     @property
     def parts(self) -> Sequence[Evaluator]:
-        """The student, then the other judges in the order in which they are asked."""
+        """The student, then the other judges in call order."""
         return (self.student, *self.judges)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The screenshots of all judges."""
+        """Returns the screenshots of all judges."""
         return sorted({path for judge in self.judges for path in judge.screenshots(trajectory)})
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """The sum over the judges that can tell: the most it may cost."""
+        """Returns the sum over the judges that can estimate usage, which is the maximum."""
         estimates = (j.estimate(trajectory) for j in self.judges if isinstance(j, Estimator))
         return sum(estimates, start=Usage())
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict by the first judges that make it sure, else by all."""
+        """Returns the verdict of the first judges that make it sure, otherwise that of all."""
         model, narrow = self.model, self.model.student.narrow
         verdicts = [await self.student(trajectory)]
         if model.width >= 1:
@@ -298,7 +300,7 @@ class Stacked:
         )
         said = "; ".join(f"{v.evaluator.name} {_words(v)}" for v in verdicts)
         if found is None:
-            # what may be better another time names the reason
+            # prefer the reason of a failure that a retry may fix
             silent = [v for v in verdicts if v.unscored is not None]
             last = next((v for v in silent if v.unscored != "no_evidence"), silent[0])
             return replace(blank, unscored=last.unscored, reason=f"too little to judge by: {said}")
@@ -316,9 +318,7 @@ class Stacked:
     def out_of_fold(
         self, ids: Sequence[str], found: Sequence[tuple[float | None, bool]]
     ) -> list[Verdict]:
-        """Makes verdicts in this judge's name from probabilities, and decisions, of ones that were
-        fitted without the trajectories.
-        """
+        """Returns verdicts in this judge's name from out-of-fold probabilities and decisions."""
         blank = Verdict(
             id="",
             unscored="no_evidence",
@@ -335,16 +335,14 @@ class Stacked:
 
 
 def as_score(verdict: Verdict | None) -> float | None:
-    """The score of a verdict, 1 or 0 where it has none; None for one that is missing or
-    unscored.
-    """
+    """Returns a verdict's score, or 1 or 0 if it has none; None if it is missing or unscored."""
     if verdict is None or verdict.success is None:
         return None
     return float(verdict.success) if verdict.score is None else verdict.score
 
 
 def clipped_logit(score: float) -> float:
-    """The log odds of a score, as the regressions take it."""
+    """Returns the clipped log odds of a score, the input of the regressions."""
     return log_odds(min(1 - _EDGE, max(_EDGE, score)))
 
 

@@ -1,10 +1,9 @@
-"""Fits a stacked judge: weights for a student's score and those of other judges, and a plan of whom
-to ask.
+"""Fits a stacked judge: weights for the student's and other judges' scores, and a calling plan.
 
-Figures are held out: for each fold by task the students, the weights and the thresholds are fitted
-on the other folds alone, and the weights to scores of students that were fitted without the run's
-task once more. How far weights may grow, and the threshold, are chosen by cross-validation inside
-the fitted runs.
+All figures are held out: for each fold by task, the students, the weights and the thresholds are
+fitted only on the other folds. The weights are fitted to scores of students that were themselves
+fitted without the run's task. Inner cross-validation chooses the regularisation strength and the
+threshold.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ STRENGTHS = (0.1, 0.3, 1.0, 3.0)
 # Log odds of scores are halved, so that one penalty suits them and the indicators.
 _SCALE = 0.5
 _INNER_FOLDS, _DIVISIONS = 4, 3
-# Thresholds that are tried, and over how many neighbours their kappa is averaged: the best of one
-# division is often a chance.
+# Candidate thresholds, and the number of neighbours over which their kappa is averaged, because the
+# best threshold of one split is often due to chance.
 _LOW, _HIGH, _STEP, _NEIGHBOURS = 0.2, 0.7, 0.01, 15
 WIDTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.0)
 _KAPPA = FIGURES.index("kappa")
@@ -53,7 +52,7 @@ Decisions = list[tuple[float | None, bool]]
 
 @dataclass(frozen=True)
 class StackFit:
-    """A stacked judge, and for each run what one says that was fitted without its task."""
+    """A stacked judge, and its out-of-fold decision for each run."""
 
     model: StackModel
     out_of_fold: Decisions
@@ -61,11 +60,11 @@ class StackFit:
 
 @dataclass(frozen=True)
 class _Data:
-    """The labelled runs: scores of the other judges (NaN: none), and the student's by fold.
+    """The labelled runs with the other judges' scores (NaN: none) and the student's scores by fold.
 
-    `scores_for[fold]` has the students' scores as they are when that fold is judged: of the runs in
-    it by a student fitted on the others, and of these by students fitted without the run's task
-    and without the fold.
+    `scores_for[fold]` has the students' scores for evaluating that fold. Runs in the fold are
+    scored by a student fitted on the other folds. All other runs are scored by students fitted
+    without the run's task and without the fold.
     """
 
     truths: NDArray[Any]
@@ -84,7 +83,9 @@ class _Data:
         )
 
     def held_out(self, columns: Sequence[int]) -> list[tuple[float | None, Stage]]:
-        """For each run the probability by these sources, with the regression that gave it."""
+        """Returns each run's held-out probability by these sources, with the regression that gave
+        it.
+        """
         import numpy as np
 
         found: list[tuple[float | None, Stage] | None] = [None] * len(self.truths)
@@ -112,8 +113,8 @@ def fit_stack(
         runs: The labelled runs.
         verdicts: Each other judge with its verdicts by trajectory id. The judge must not have been
             fitted on these runs.
-        seed: For the division into folds.
-        kappa: The wanted kappa: the file asks no more judges than that needs. None: it asks all.
+        seed: The random seed for the folds.
+        kappa: The target kappa: the file calls no more judges than it requires. None: it calls all.
 
     Returns:
         The judge with its card, and its out-of-fold verdicts.
@@ -195,13 +196,13 @@ def fit_stages(
     *,
     seed: int = 0,
 ) -> tuple[tuple[StackedSource, ...], tuple[Stage, ...]]:
-    """The judges in their order and the regressions, without the card.
+    """Returns the judges in call order and the fitted regressions, without a card.
 
     Args:
-        student: For each run the score of a student that was fitted without its task.
+        student: The out-of-fold score of the student for each run.
         runs: The labelled runs.
         verdicts: Each other judge with its verdicts by trajectory id.
-        seed: For the division into folds.
+        seed: The random seed for the folds.
 
     Raises:
         UsageError: A judge scored no run.
@@ -229,7 +230,7 @@ def _fit_stages(
 
 
 def _prefixes(judges: int) -> list[list[int]]:
-    """The columns that are known once the student and so many judges have spoken."""
+    """Returns the known columns after each number of judges; the student's is always known."""
     return [list(range(count + 1)) for count in range(judges + 1)]
 
 
@@ -237,7 +238,9 @@ def _sources(
     runs: Sequence[FitExample],
     verdicts: Sequence[tuple[EvaluatorInfo, Mapping[str, Verdict]]],
 ) -> tuple[list[StackedSource], str, list[NDArray[Any]]]:
-    """The judges, the cheapest first; the unit of their costs; and their scores of the runs."""
+    """Returns the judges, the cheapest first; the unit of their costs; and their scores of the
+    runs.
+    """
     import numpy as np
 
     rows = []
@@ -267,9 +270,7 @@ def _price(source: StackedSource, unit: str) -> float:
 
 
 def _out_of_fold(table: FeatureTable, rows: Sequence[int], seed: int) -> list[float]:
-    """For each of these rows the score of a student that was fitted on others of them, without its
-    task.
-    """
+    """Returns out-of-fold scores of students for these rows; each row's task is left out."""
     from math import nan
 
     truths = [table.runs[i].success for i in rows]
@@ -289,7 +290,7 @@ def _out_of_fold(table: FeatureTable, rows: Sequence[int], seed: int) -> list[fl
 def _fit_stage(
     scores: NDArray[Any], truths: NDArray[Any], tasks: Sequence[str], seed: int
 ) -> Stage:
-    """Weights, strength and threshold for some runs; `scores` has NaN where there is none."""
+    """Fits weights, strength and threshold to some runs; a missing score is NaN in `scores`."""
     import numpy as np
 
     lacking = np.isnan(scores)
@@ -324,7 +325,7 @@ def _fit_stage(
 
 
 def _regress(design: NDArray[Any], truths: NDArray[Any], strength: float) -> NDArray[Any]:
-    """Weights and bias of a logistic regression in which no score has a weight below 0."""
+    """Fits a logistic regression with non-negative score weights; returns its weights and bias."""
     import numpy as np
     from scipy.optimize import minimize
 
@@ -346,7 +347,7 @@ def _regress(design: NDArray[Any], truths: NDArray[Any], strength: float) -> NDA
 
 
 def _threshold(margins: Sequence[NDArray[Any]], truths: NDArray[Any]) -> float:
-    """The threshold with the best kappa on runs held out, over all divisions and its neighbours."""
+    """Returns the threshold with the best held-out kappa, averaged over splits and neighbours."""
     import numpy as np
 
     tried = np.arange(_LOW, _HIGH, _STEP)
@@ -377,7 +378,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-# What each source is worth
+# The contribution of each source
 
 
 def _decided(p: float | None, stage: Stage) -> tuple[float | None, bool]:
@@ -421,7 +422,7 @@ def _both(data: _Data, first: Decisions, second: Decisions) -> list[int]:
 def _kappa_gain(
     data: _Data, first: Decisions, second: Decisions
 ) -> tuple[float | None, tuple[float, float] | None]:
-    """The first's kappa less the second's on the runs that both judged, with its interval."""
+    """Returns the first kappa minus the second on runs that both judged, with its interval."""
     import numpy as np
 
     rows = _both(data, first, second)
@@ -437,7 +438,7 @@ def _kappa_gain(
 
 
 def _tables(data: _Data, rows: Sequence[int], decisions: Decisions) -> NDArray[Any]:
-    """One row of counts (tp, fp, tn, fn, unscored) a task."""
+    """Returns one row of counts (tp, fp, tn, fn, unscored) for each task."""
     import numpy as np
 
     number: dict[Hashable, int] = {}
@@ -476,13 +477,13 @@ def _auc_gain(
     return round(value, 4), None if ends is None else (round(ends[0], 4), round(ends[1], 4))
 
 
-# Whom to ask
+# The calling plan
 
 
 def _walk(
     found: Sequence[Sequence[tuple[float | None, Stage]]], i: int, width: float
 ) -> tuple[float | None, bool, int]:
-    """What the plan of that width says of a run, and how many judges it asked."""
+    """Returns the decision on a run by the plan of that width, and the number of judges called."""
     for asked, stage_found in enumerate(found):
         p, stage = stage_found[i]
         if asked == len(found) - 1 or stage.is_sure(p, width):
@@ -519,7 +520,7 @@ def _plan_point(
 
 
 def choose_width(plan: Sequence[PlanPoint], kappa: float) -> float:
-    """The band with the least cost that reaches a kappa. Raises UsageError where none does."""
+    """Returns the width of the cheapest band that reaches a kappa. Raises UsageError if none."""
     reach = [point for point in plan if point.kappa is not None and point.kappa >= kappa]
     if not reach:
         most = max((point.kappa for point in plan if point.kappa is not None), default=0.0)
@@ -538,7 +539,7 @@ def _planned(
     found: Sequence[Sequence[tuple[float | None, Stage]]],
     kappa: float,
 ) -> Decisions:
-    """What the plan says of each run when its band is chosen on the other folds."""
+    """Returns the plan's decision on each run, with the band chosen on the other folds."""
     decisions: Decisions = [(None, False)] * len(data.truths)
     for fold in range(FOLDS):
         others = [i for i, f in enumerate(data.fold_of) if f != fold]

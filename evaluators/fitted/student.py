@@ -1,8 +1,8 @@
-"""The student judge (`prill fit`): a linear model over features, fast enough for any log.
+"""The student judge (`prill fit`): a fast linear model over features.
 
-It knows runs like those it was fitted on and nothing else: its card says how it does on sites that
-it has not seen, and every verdict about such a site says so too. What is not like the runs it was
-fitted on at all it leaves unscored (`guard.py`). Fitting: `prill.evaluators.fitted.fit`.
+It is valid only for runs like those it was fitted on. Its card has the figures for unseen sites,
+and every verdict on an unseen site says so. Runs that differ too much from the fitted runs are
+unscored (`guard.py`). Fitting: `prill.evaluators.fitted.fit`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,17 @@ _THEMES = {
     "claims": "what the agent says",
     "actions": "kinds of action",
 }
-# A judge whose scores tell so little apart on sites that it was not fitted on (as AUC) has no
-# verdict about such sites.
+# A judge with a lower AUC on sites that it was not fitted on returns no verdict for such sites.
 LEAST_TRANSFER = 0.65
 _NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudentHeldOut:
-    """How the judge did on runs that it was not fitted on. None where runs of one outcome only
-    leave a figure undefined.
+    """Held-out figures of the judge; a figure is None if it is undefined, as for runs of one
+    outcome.
 
-    `runs` and `successes` count those that it judged; it left `abstained` others unscored.
+    `runs` and `successes` count the judged runs; `abstained` counts the unscored runs.
     """
 
     runs: int
@@ -63,11 +62,13 @@ class StudentHeldOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked:
-    """Failures called successes under a family of attacks, as shares of `failures` copies;
-    abstentions are none.
+    """False positive rates under a family of attacks, over `failures` attacked copies of failures.
 
-    `before` without the attack. `hardened`: by a judge that was fitted with copies of this family
-    too; `unseen`: by one that was fitted with those of all other families only.
+    Abstentions do not count as false positives.
+
+    `before` is the rate without the attack. `hardened` is the rate of a judge that was also fitted
+    with copies of this family; `unseen` is the rate of a judge that was fitted only with copies of
+    all other families.
     """
 
     failures: int
@@ -78,8 +79,10 @@ class Attacked:
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """Where the judge was sure, on runs it was not fitted on: at most 5 % of those scored below
-    `low` were successes, and at least 95 % of those above `high`. 0 and 1 where it never was.
+    """The band outside of which the judge was sure, on held-out runs.
+
+    At most 5 % of the runs scored below `low` and at least 95 % of those above `high` were
+    successes. 0 and 1 mean that the judge was never sure.
     """
 
     low: float
@@ -91,11 +94,11 @@ class StudentCard:
     """The card of a fitted judge: its data and its held-out figures.
 
     `data`: SHA-256 of the files, trajectories before labels. `sites` counts runs by site.
-    `left_out` runs had no decided label or no step. `all_runs` and `not_cut_off` are from
-    `folds`-fold cross-validation grouped by task, `other_sites` from leaving one site out at a
-    time, and `transfer` is those taken together: the figure for a site that the judge does not
-    know. `attacks` has the families that it was fitted against, `not_hardened` the figures of a
-    judge fitted without them.
+    `left_out` runs had no decided label or no step. `all_runs` and `not_cut_off` come from
+    `folds`-fold cross-validation grouped by task, and `other_sites` from leaving out one site at a
+    time. `transfer` pools these sites: it is the figure for an unknown site. `attacks` has the
+    families that the judge was fitted against, and `not_hardened` the figures of a judge fitted
+    without them.
     """
 
     data: tuple[str, ...]
@@ -120,13 +123,14 @@ class StudentCard:
 
 @dataclass(frozen=True, kw_only=True)
 class StudentModel:
-    """The file: weights on the logit scale, calibrated. `features` gives weight and centre, `words`
-    a weight for each word.
+    """The file of a student: calibrated weights on the logit scale.
 
-    With `evidence_only` or `hardened` no word and no count of actions has a weight above 0: text
-    can be put on a page and a step can be made for nothing, and neither may vouch for success.
-    `guard` is None for a prior, which reads no page. `fitted_to` has digests of the runs; files of
-    earlier versions lack it.
+    `features` has a weight and a centre for each number, `words` a weight for each word.
+
+    With `evidence_only` or `hardened`, no word and no count of actions has a weight above 0. Adding
+    text or steps costs an agent nothing, so they must not raise the score. `guard` is None for a
+    prior, which reads no page. `fitted_to` has digests of the runs; files of earlier versions lack
+    it.
     """
 
     format: str
@@ -143,8 +147,8 @@ class StudentModel:
 
     @property
     def narrow(self) -> bool:
-        """Whether it goes by the narrow set of features, of which none that an agent can add to
-        speaks for success.
+        """Whether it uses the narrow features, in which nothing that an agent can add raises the
+        score.
         """
         return self.kind == "student" and (self.evidence_only or self.hardened)
 
@@ -152,17 +156,18 @@ class StudentModel:
 @dataclass(frozen=True, slots=True)
 class _Scores:
     logit: float
-    numbers: list[float]  # what each number adds
-    # for each text what its known words add, and which they are
+    numbers: list[float]  # the contribution of each number
+    # for each text, the name, the contribution and the set of its known words
     words: list[tuple[str, float, Set[str]]]
 
 
 class Linear:
-    """The sum: numbers times weights, and for each text the weights of its known words over the
-    root of their count.
+    """The linear model: a weighted sum of the numbers and of the known words of each text.
 
-    Where words can only speak `against` success they are summed as they are, so that no other word
-    makes them count for less.
+    The sum over a text's words is divided by the square root of their count.
+
+    Words that only lower the score (`against`) are summed without this division, so that other
+    words cannot weaken them.
     """
 
     def __init__(
@@ -181,8 +186,8 @@ class Linear:
         self._against = against
 
     def __call__(self, reading: Reading) -> _Scores:
-        """The logit, and its parts. The sums are exact: the order in which words come never
-        shows.
+        """Returns the logit and its parts. The sums are exact and do not depend on the order of
+        words.
         """
         numbers = list(map(mul, self.weights, reading.numbers))
         total = [self.bias, fsum(numbers)]
@@ -198,14 +203,14 @@ class Linear:
 
 
 class Student:
-    """Judges by a fitted classifier, without images and without a language model.
+    """A judge that uses a fitted classifier, without images or a language model.
 
-    `strangers` counts the judged trajectories of sites that the classifier does not know.
+    `strangers` counts the judged trajectories of unknown sites.
 
     Args:
         model: The classifier.
-        label: Its name for the record.
-        threshold: The least probability of a success, in [0, 1]. None: the classifier's own, else
+        label: The name recorded in verdicts.
+        threshold: The minimum probability of a success, in [0, 1]. None: the classifier's own, else
             0.5.
     """
 
@@ -231,7 +236,7 @@ class Student:
 
         Args:
             path: A file that `prill fit` wrote.
-            threshold: The least probability of a success, in [0, 1]. None: the classifier's own,
+            threshold: The minimum probability of a success, in [0, 1]. None: the classifier's own,
                 else 0.5.
 
         Returns:
@@ -251,20 +256,21 @@ class Student:
 
     @property
     def needs_claims(self) -> bool:
-        """Whether it was fitted to look at what agents say of their own work."""
+        """Whether it was fitted with the agents' claims."""
         return self.model.kind == "student" and not self.model.evidence_only
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """None are looked at."""
+        """Returns nothing: the judge reads no screenshots."""
         return ()
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """Nothing is spent."""
+        """Returns zero usage."""
         return _NO_USAGE
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` where there is too little to judge by. The
-        reason has what weighed most.
+        """Returns the verdict; unscored with `no_evidence` if there is too little evidence.
+
+        The reason names the most important features.
         """
         start = time.perf_counter()
         reading, objection = self._read(trajectory)
@@ -290,21 +296,21 @@ class Student:
         )
 
     def fitted_on(self, trajectory: Trajectory) -> FittedOn:
-        """Tells what the classifier has seen of a trajectory.
+        """Returns the relation of a trajectory to the runs that the classifier was fitted on.
 
         Args:
             trajectory: The trajectory.
 
         Returns:
-            Whether it was fitted on this trajectory (`run`), on others of its task (`task`) or on
-            other tasks (`other`); `unknown` where its file does not say.
+            `run` if it was fitted on this trajectory, `task` if on others of its task, `other` if
+            on other tasks, and `unknown` if its file does not record the runs.
         """
         return (
             "unknown" if self.model.fitted_to is None else self.model.fitted_to.relation(trajectory)
         )
 
     def _read(self, trajectory: Trajectory) -> tuple[Reading | None, str | None]:
-        """What there is to judge by, or why there is no judging."""
+        """Returns the features of the trajectory, or the reason why it cannot be judged."""
         if not trajectory.steps:
             return None, "the trajectory has no steps to read"
         model, site = self.model, trajectory.task.site
@@ -327,8 +333,7 @@ class Student:
     def out_of_fold(
         self, ids: Sequence[str], probabilities: Sequence[float | None]
     ) -> list[Verdict]:
-        """Makes verdicts in this judge's name from scores of classifiers that were fitted without
-        the trajectories.
+        """Returns verdicts in this judge's name from out-of-fold probabilities.
 
         Args:
             ids: The trajectory ids.
@@ -359,13 +364,13 @@ class Student:
         ]
 
     def knows(self, site: str | None) -> bool:
-        """Tells whether the classifier was fitted on trajectories of a site.
+        """Returns whether the classifier was fitted on trajectories of a site.
 
         Args:
             site: The site. None: the trajectory names none.
 
         Returns:
-            Whether it was; True where nothing is known about sites.
+            Whether it was; True if no sites are recorded.
         """
         return site is None or not self._known_sites or site in self._known_sites
 
@@ -414,14 +419,12 @@ class Student:
 
 
 def make_label(data: bytes) -> str:
-    """The label of a fitted judge in verdicts: the hash of its file."""
+    """Returns the label of a fitted judge in verdicts, which is the hash of its file."""
     return f"sha256:{hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def _themes(features: list[str], offsets: list[float]) -> list[tuple[str, int, int, float]]:
-    """Neighbouring numbers with the same theme: its name in words, from where to where, and what it
-    adds on average.
-    """
+    """Returns the themes of adjacent features: description, start, end and mean contribution."""
     themes, first = [], 0
     for theme, group in groupby(features, key=lambda name: name.partition("/")[0]):
         last = first + len(list(group))
@@ -441,7 +444,7 @@ def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:
 
 
 def check_features(model: StudentModel, path: str | os.PathLike[str]) -> None:
-    """Raises UsageError for a model whose features are not those of this version."""
+    """Raises UsageError if the model's features are not those of this version."""
     advice = "make the file with `prill fit`"
     if model.format != FORMAT or tuple(model.features) != names(
         model.kind, model.evidence_only, model.narrow

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _Path = str | os.PathLike[str]
 
-_UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
-# The columns that the denominator of a share adds up; the other figures are no shares.
+_UNSCORED = 4  # the column after tp, fp, tn, fn in a table of counts
+# The columns whose sum is the denominator of a figure that is a proportion.
 _OUT_OF = {
     "accuracy": (0, 1, 2, 3),
     "precision": (0, 1),
@@ -51,8 +51,9 @@ _KINDS: tuple[Kind, ...] = ("false positive", "false negative", "unscored")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A verdict, which may be unscored, and the truth about the same trajectory; `labels` are those
-    of all its annotators.
+    """A verdict, possibly unscored, and the true success of its trajectory.
+
+    `labels` are the labels of all its annotators.
     """
 
     verdict: Verdict
@@ -61,19 +62,18 @@ class Pair:
 
     @property
     def score(self) -> float:
-        """The verdict's score; a verdict without one ranks as 1 or 0, by its success."""
+        """The verdict's score; without a score, 1 for a success and 0 for a failure."""
         score = self.verdict.score
         return float(self.verdict.success or False) if score is None else score
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairing:
-    """One evaluator's verdicts beside the decided labels of one source, and what has no
-    counterpart.
+    """One judge's verdicts paired with the decided labels of one source, and the unpaired ids.
 
-    `truth` is the rule by which labels are decided (see `gold_labels`), `undecided` counts by kind
-    the trajectories where it decides nothing, `undecided_ids`. `missing` are the ids with a decided
-    label but no verdict, not even one that is unscored.
+    `truth` is the rule that decides labels (see `gold_labels`). `undecided` counts by kind the
+    trajectories that it cannot decide; `undecided_ids` are their ids. `missing` are the ids with a
+    decided label but no verdict, not even an unscored one.
     """
 
     evaluator: EvaluatorInfo
@@ -101,32 +101,32 @@ class Confusion:
 class Agreement(Tabular):
     """The comparison of one judge's verdicts with labels of one source.
 
-    Each figure is an attribute, too: `kappa.value`, `kappa.low`, `kappa.high`; `print` shows the
-    same as `prill agree`, `to_pandas()` makes a data frame.
+    Each figure is also an attribute: `kappa.value`, `kappa.low`, `kappa.high`. `print` shows the
+    output of `prill agree`; `to_pandas()` returns a data frame.
 
     Args:
         evaluator: The judge.
         source: The source of the labels.
         truth: The rule for annotators who differ.
-        judged: How many labelled trajectories the judge judged.
+        judged: The number of labelled trajectories that the judge scored.
         confusion: The counts of right and wrong verdicts.
-        figures: The figures, with 95 % intervals. The AUC is that of the scores; a verdict without
-            a score counts as 1 or 0.
+        figures: The figures, with 95 % intervals. The AUC uses the scores; a verdict without a
+            score counts as 1 or 0.
         scores: The Brier score and the calibration error of the same scores. Empty where all scores
             are 0 or 1.
         majority: The accuracy of the better constant answer on the judged trajectories, in [0, 1].
-        majority_answer: That answer.
-        unscored: How many labelled trajectories the judge could not judge, by reason.
-        missing: How many labelled trajectories have no verdict at all. They, too, count as wrong in
-            the last figure.
-        undecided: How many trajectories have labels of which the rule decides nothing.
-        undecided_by: The same by kind.
-        verdicts_without_label: How many verdicts have no label.
-        labels_without_verdict: How many labels have no verdict.
-        clusters: How many independent groups the intervals resample.
-        clustered_by: What the groups are.
-        fitted: On how many of the judged trajectories the judge was fitted. None: nothing in it was
-            fitted to labels.
+        majority_answer: The better constant answer.
+        unscored: The number of labelled trajectories that the judge did not score, by reason.
+        missing: The number of labelled trajectories without any verdict. They also count as wrong
+            in the last figure.
+        undecided: The number of trajectories whose labels the rule cannot decide.
+        undecided_by: The number of undecided trajectories by kind.
+        verdicts_without_label: The number of verdicts without a label.
+        labels_without_verdict: The number of labels without a verdict.
+        clusters: The number of independent groups that the intervals resample.
+        clustered_by: The type of the groups.
+        fitted: Counts of the judged trajectories that the judge was fitted on. None: no part of the
+            judge was fitted to labels.
     """
 
     evaluator: EvaluatorInfo
@@ -150,7 +150,7 @@ class Agreement(Tabular):
 
     @property
     def accuracy(self) -> Figure:
-        """Share of the judged trajectories whose verdict is the label, in [0, 1]."""
+        """Share of the judged trajectories whose verdict equals the label, in [0, 1]."""
         return self._figure("accuracy")
 
     @property
@@ -199,7 +199,7 @@ class Agreement(Tabular):
 
     @property
     def accuracy_unscored_as_wrong(self) -> Figure:
-        """Accuracy when what has no verdict counts as wrong, in [0, 1]."""
+        """Accuracy if unscored trajectories count as wrong, in [0, 1]."""
         return self._figure("accuracy, unscored as wrong")
 
     @property
@@ -215,9 +215,7 @@ class Agreement(Tabular):
         return next((figure for figure in self.scores if figure.name == "calibration error"), None)
 
     def table(self) -> Table:
-        """One row a figure: name, value, both ends of the 95 % interval and how it was found; null
-        where undefined.
-        """
+        """Returns a row per figure: name, value, 95 % interval and method; null if undefined."""
         return figure_table((*self.figures, *self.scores))
 
     def __str__(self) -> str:
@@ -251,9 +249,7 @@ _COLUMNS: dict[str, type] = {
 
 
 def figure_table(figures: Iterable[Figure]) -> Table:
-    """One row a figure: name, value, both ends of the 95 % interval and how it was found; null
-    where undefined.
-    """
+    """Returns a row per figure: name, value, 95 % interval and method; null if undefined."""
     rows = tuple(
         (f.name, None if f.undefined else f.value, f.low, f.high, f.interval) for f in figures
     )
@@ -261,8 +257,9 @@ def figure_table(figures: Iterable[Figure]) -> Table:
 
 
 def of_whom(result: Agreement, *, annotated: bool = False) -> Iterator[str]:
-    """Which judge, which labels, and what counts as the truth; that is always told where several
-    people `annotated`.
+    """Yields lines with the judge, the labels and the rule for the truth.
+
+    The rule is always included if several people `annotated`.
     """
     judge, unscored = result.evaluator, sum(result.unscored.values())
     names = (f"{judge.name} {judge.version}", judge.model)
@@ -276,7 +273,7 @@ def of_whom(result: Agreement, *, annotated: bool = False) -> Iterator[str]:
 
 
 def figure_rows(result: Agreement) -> Iterator[str]:
-    """A line a figure."""
+    """Yields a line for each figure."""
     yield from map(figure_row, result.figures)
     constant = "always success" if result.majority_answer else "always failure"
     yield f"{constant + ' (no judge)':<29}{result.majority:>7.3f}"
@@ -286,7 +283,7 @@ def figure_rows(result: Agreement) -> Iterator[str]:
 
 
 def count_rows(result: Agreement) -> Iterator[str]:
-    """Verdicts against labels, counted."""
+    """Yields the lines of the confusion matrix."""
     c = result.confusion
     yield f"{'':<16}{'label success':>15}{'label failure':>15}"
     yield f"{'judged success':<16}{c.tp:>15}{c.fp:>15}"
@@ -294,7 +291,7 @@ def count_rows(result: Agreement) -> Iterator[str]:
 
 
 def not_judged_rows(result: Agreement) -> Iterator[str]:
-    """How the intervals were found, and what no figure speaks of."""
+    """Yields lines with the method of the intervals, and the trajectories not in any figure."""
     yield from about_intervals(result.figures, result.clusters, result.clustered_by)
     if result.unscored:
         yield "Unscored: " + ", ".join(
@@ -321,10 +318,11 @@ def not_judged_rows(result: Agreement) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """One trajectory with a decided label and another verdict, or none. `reason` is the judge's,
-    `goal` None when not known.
+    """A trajectory whose verdict differs from its decided label or is unscored.
 
-    `label` is the truth that counts, `annotators` what each of them said.
+    `reason` is the judge's reason; `goal` is None if it is unknown.
+
+    `label` is the decided label, and `annotators` has each annotator's label.
     """
 
     kind: Kind
@@ -343,19 +341,19 @@ def pair(
     source: str | None = None,
     truth: str = "majority",
 ) -> Pairing:
-    """Joins verdicts and labels by id. Of several verdicts of an id the last counts.
+    """Joins verdicts and labels by id; of several verdicts of an id, the last counts.
 
     Args:
         verdicts: The verdicts of one judge.
         labels: The labels.
-        source: Which source of labels to use. None: the only one there is.
+        source: The source of labels to use. None: the only source.
         truth: The rule for annotators who differ, as in `gold_labels`.
 
     Returns:
-        The pairs, and what is without a partner or undecided.
+        The pairs, and the unpaired and undecided ids.
 
     Raises:
-        UsageError: No id is in both, no matching label is decided, or there are verdicts of several
+        UsageError: No id is in both, no matching label is decided, or the verdicts are by several
             judges.
     """
     source, by_id = collect_labels(labels, source, truth)
@@ -404,21 +402,22 @@ def pair(
 def by_step(
     verdicts: Iterable[Verdict], labels: Iterable[LabelRecord]
 ) -> tuple[tuple[Verdict, ...], tuple[LabelRecord, ...]]:
-    """Splits verdicts and labels into single steps, under the ids `TRAJECTORY step N` (N from 0).
+    """Splits verdicts and labels into individual steps, with the ids `TRAJECTORY step N` (N from
+    0).
 
-    Success means that a step moves towards the goal or reaches it. A label `not_sure` is undecided;
-    a judge's `not_sure` is not a success, as in rewards. A step without a label in the judge's
-    reply is unscored, and so are all steps of an unscored trajectory.
+    A step is a success if it moves towards the goal or reaches it. A label `not_sure` is undecided;
+    a judge's `not_sure` is not a success, as in rewards. A step that the judge did not label is
+    unscored, and so are all steps of an unscored trajectory.
 
     Args:
-        verdicts: Verdicts of a judge of steps.
-        labels: Labels with labels of steps.
+        verdicts: Verdicts of a step judge.
+        labels: Labels with step labels.
 
     Returns:
         The verdicts and the labels of the labelled steps.
 
     Raises:
-        UsageError: No label, or no verdict, says anything of single steps.
+        UsageError: No label, or no verdict, has step labels.
     """
     known = list(labels)
     of_steps = tuple(
@@ -447,12 +446,12 @@ def by_step(
 
 
 def step_id(id: str, index: int) -> str:
-    """The id of a step in figures of steps."""
+    """Returns the id of a step in figures of steps."""
     return f"{id} step {index}"
 
 
 def _of_step(verdict: Verdict, index: int) -> Verdict:
-    """What the verdict says of one step; its score, its rewards and its cost are of the whole
+    """Returns the verdict on one step, without score, rewards and cost, which are of the
     trajectory.
     """
     id = step_id(verdict.id, index)
@@ -475,35 +474,36 @@ def agreement(
     trajectories: Iterable[Trajectory] | _Path | None = None,
     tasks: Mapping[str, str] | None = None,
 ) -> Agreement:
-    """How far a judge agrees with labels, with the figures of `prill agree`:
-    `prill.agreement("v.jsonl", "l.jsonl").kappa`.
+    """Computes the agreement of a judge with labels, with the figures of `prill agree`.
 
-    Verdicts and labels are joined on id. Of several verdicts of an id the last counts, of several
-    labels what `truth` says.
+    Example: `prill.agreement("v.jsonl", "l.jsonl").kappa`.
+
+    Verdicts and labels are joined on id. Of several verdicts of an id, the last counts; several
+    labels are decided by `truth`.
 
     Args:
-        verdicts: Those of one judge, or the path of a verdict file.
-        labels: Those of people or of an oracle, or the path of a label file.
-        source: The source of labels to compare with; needed where there are several, which never
-            share a figure.
-        truth: What counts where annotators differ: `majority`, `unanimous`, `first`, or the name of
+        verdicts: Verdicts of one judge, or the path of a verdict file.
+        labels: Labels by people or an oracle, or the path of a label file.
+        source: The source of labels to compare with; required if there are several, which are never
+            pooled.
+        truth: The rule for annotators who differ: `majority`, `unanimous`, `first`, or the name of
             an annotator.
-        trajectories: What was judged, or the path of its file. The 95 % intervals then draw whole
-            tasks, not trajectories, because runs of one task stand or fall together.
-        tasks: The same as a mapping of ids to tasks, where you have one
-            (`prill.evaluators.task_names`). A judged id without a task there is a task of its own.
-            A label without a verdict counts as wrong in `accuracy_unscored_as_wrong` when `tasks`
-            has its id or is None.
+        trajectories: The judged trajectories, or the path of their file. The 95 % intervals then
+            resample whole tasks, not trajectories, because runs of one task are not independent.
+        tasks: The task of each trajectory id, instead of `trajectories`
+            (`prill.evaluators.task_names`). A judged id without a task is its own task. A label
+            without a verdict counts as wrong in `accuracy_unscored_as_wrong` if `tasks` has its id
+            or is None.
 
     Returns:
-        The figures as attributes, each with `value`, `low` and `high`; and how many trajectories
-        they speak of (`judged`), how many the judge did not score (`unscored`, by reason), and how
-        many have no label, no verdict or no decision.
+        The figures as attributes, each with `value`, `low` and `high`; and the numbers of
+        trajectories that the judge scored (`judged`), that it did not score (`unscored`, by
+        reason), and that have no label, no verdict or no decided label.
 
     Raises:
-        UsageError: No id is in both, several judges judged, or several sources are there and none
-            is chosen.
-        InputError: A line of a file is broken; the message has the file and the number of the line.
+        UsageError: No id is in both, the verdicts are by several judges, or there are several
+            sources and none is chosen.
+        InputError: A line of a file is invalid; the message has the file and the line number.
     """
     if trajectories is not None:
         if tasks is not None:
@@ -528,7 +528,7 @@ def measure_agreement(pairing: Pairing, tasks: Mapping[str, str] | None = None) 
         pairing: Verdicts and labels, joined by `pair`.
         tasks: The task of each trajectory id (`prill.evaluators.task_names`). Intervals then
             resample tasks instead of trajectories, since runs of one task are not independent. An
-            id without a task is a task of its own. None: resample trajectories.
+            id without a task is its own task. None: resample trajectories.
 
     Returns:
         The figures, most in [0, 1], with 95 % intervals. A label without a verdict counts as wrong
@@ -578,14 +578,15 @@ def measure_agreement(pairing: Pairing, tasks: Mapping[str, str] | None = None) 
 
 
 def confusion_counts(pairs: Iterable[Pair]) -> tuple[int, int, int, int, int]:
-    """True positives, false positives, true negatives, false negatives, unscored."""
+    """Returns true positives, false positives, true negatives, false negatives and unscored."""
     counts = Counter(_column(p.verdict.success, p.truth) for p in pairs)
     return counts[0], counts[1], counts[2], counts[3], counts[_UNSCORED]
 
 
 def _tables(clusters: Sequence[Hashable], columns: Sequence[int]) -> NDArray[Any]:
-    """One row of counts (tp, fp, tn, fn, unscored) for each cluster, from the cluster and the
-    column of each trajectory.
+    """Returns one row of counts (tp, fp, tn, fn, unscored) for each cluster.
+
+    The inputs are the cluster and the column of each trajectory.
     """
     import numpy as np
 
@@ -602,8 +603,9 @@ def _with_missing(
     missing: Sequence[str],
     tasks: Mapping[str, str],
 ) -> tuple[Figure, ...]:
-    """The figures when trajectories without a verdict are unscored ones; only the last of them is
-    about those.
+    """Returns the figures with trajectories without a verdict counted as unscored.
+
+    They affect only the last figure.
     """
     columns = [_column(p.verdict.success, p.truth) for p in pairs] + [_UNSCORED] * len(missing)
     return _with_intervals(_tables([*clusters, *(cluster(id, tasks) for id in missing)], columns))
@@ -626,8 +628,9 @@ def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
 
 
 def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[Figure, ...]:
-    """A share for each name with its interval, of clusters that have two numbers for it: what
-    counts, and out of how many.
+    """Returns a proportion and its interval for each name.
+
+    Each cluster has two numbers for a name: the numerator and the denominator.
     """
     import numpy as np
 
@@ -659,8 +662,8 @@ def _figures(
         elif lower < upper:
             rows.append(Figure(name, middle, lower, upper, method))
         elif name in trials:
-            # A share that is 0 or 1, or the same in all clusters, leaves nothing to vary: each
-            # cluster counts as one trial.
+            # A share that is 0, 1 or equal in all clusters has no variance; use each cluster as one
+            # trial.
             rows.append(Figure(name, middle, *wilson(middle, trials[name]), "wilson"))
         else:
             rows.append(Figure(name, middle))
@@ -668,8 +671,8 @@ def _figures(
 
 
 def judged_scores(pairs: Iterable[Pair]) -> tuple[list[float], list[bool]]:
-    """The score of each judged trajectory, and beside it the truth: what all figures and pictures
-    of scores are about.
+    """Returns the scores and true outcomes of the judged trajectories, for all figures and plots of
+    scores.
     """
     judged = [(p.score, p.truth) for p in pairs if p.verdict.success is not None]
     return [score for score, _ in judged], [truth for _, truth in judged]
@@ -690,9 +693,7 @@ def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
 
 
 def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple[Figure, ...]:
-    """The Brier score and the calibration error of the judged trajectories; none where every score
-    is 0 or 1.
-    """
+    """Returns the Brier score and the calibration error; nothing if every score is 0 or 1."""
     import numpy as np
 
     scores, truths = judged_scores(pairs)
@@ -716,8 +717,8 @@ def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple
         if low < high
         else Figure("Brier score", value)
     )
-    # Without an interval: the figure is above 0 by chance alone, and the more so the fewer runs
-    # there are in a bin.
+    # There is no interval: the figure is biased upwards by chance, and more so with fewer runs per
+    # bin.
     return brier, Figure(
         "calibration error", expected_calibration_error(reliability(scores, truths))
     )
@@ -726,8 +727,8 @@ def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple
 def disagreements(
     pairing: Pairing, goals: Mapping[str, str] | None = None
 ) -> tuple[Disagreement, ...]:
-    """False positives, then false negatives, then the unscored; within a kind those the judge was
-    surest of come first.
+    """Returns false positives, false negatives, then unscored runs, each sorted by the judge's
+    confidence.
     """
     records = []
     for pair in pairing.pairs:

@@ -1,7 +1,7 @@
 """Android in the Wild: action matching and episode scores (arXiv 2307.10088).
 
 All points and boxes are fractions of the screen, x before y, as everywhere in prill. The data set
-itself writes y before x: `boxes` turns its boxes round.
+itself writes y before x: `boxes` swaps them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from prill.io.store import BadLine
 from prill.types import Action, Point, Trajectory
 
 # The rules of the data set's own matching code, distances as fractions of the screen.
-SAME_PLACE = 0.14  # two taps no further apart are the same
-_GROWTH = 1.4  # an element's box grows in height and width by this much of itself
+SAME_PLACE = 0.14  # two taps at most this far apart match
+_GROWTH = 1.4  # relative growth of an element's box in height and width
 _GESTURES = ("click", "tap", "long_press", "swipe", "scroll")
-# The figures of `Scores`, in their order.
+# The figures of `Scores`, in order.
 FIGURES = ("action", "type", "text", "tap", "swipe", "partial", "complete")
 _TYPES = {
     "type": "TYPE",
@@ -45,8 +45,8 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """One step: what was recorded, what an agent would have done (None: nothing that could be
-    read), what was on the screen.
+    """One step: the recorded action, the predicted action (None: unreadable), and the screen's
+    boxes.
     """
 
     gold: Action
@@ -56,12 +56,12 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Shares over steps and episodes; None where there is none of the kind.
+    """Scores as shares of steps and episodes; None if there is no step or episode of the kind.
 
-    `action` matches over all steps, `type` equal types over all steps, `text` matches where one of
-    the typed texts holds the other, over recorded TYPE steps; `tap` and `swipe` matches over
-    recorded taps and swipes. `partial` is the mean over episodes of the share of steps matched,
-    `complete` the share of episodes with every step matched.
+    `action` is the share of all steps that match, and `type` the share with equal types. `text` is
+    the share of recorded TYPE steps in which one typed text contains the other. `tap` and `swipe`
+    are the shares of recorded taps and swipes that match. `partial` is the mean over episodes of
+    the share of matched steps, and `complete` the share of episodes with all steps matched.
     """
 
     episodes: int
@@ -76,10 +76,11 @@ class Scores:
 
 
 def boxes(positions: Iterable[float | Sequence[float]]) -> tuple[Box, ...]:
-    """The boxes of `image/ui_annotations_positions`: y, x, height and width of each, in one flat
-    list or in lists of four.
+    """Parses the boxes of `image/ui_annotations_positions`.
 
-    Raises ValueError when the numbers are not a multiple of four.
+    Each box is y, x, height and width, in one flat list or in lists of four.
+
+    Raises ValueError if the count of numbers is not a multiple of four.
     """
     flat = list(chain.from_iterable([p] if isinstance(p, int | float) else p for p in positions))
     if len(flat) % 4:
@@ -93,8 +94,9 @@ def boxes(positions: Iterable[float | Sequence[float]]) -> tuple[Box, ...]:
 
 
 def action_type(action: Action) -> str:
-    """The data set's name for the kind of action; DUAL_POINT for all gestures, an upper-case word
-    for what it does not know.
+    """Returns the data set's name for the kind of action.
+
+    It is DUAL_POINT for all gestures, and the upper-case kind for kinds that the data set lacks.
     """
     if action.kind in _GESTURES or action.point is not None:
         return "DUAL_POINT"
@@ -107,8 +109,9 @@ def action_type(action: Action) -> str:
 
 
 def gesture(action: Action) -> Literal["tap", "swipe"] | None:
-    """A tap when touch and lift are at most 0.04 apart, else a swipe; None for what is no gesture,
-    or has no known place.
+    """Returns `tap` if touch and lift are at most 0.04 apart, else `swipe`.
+
+    Returns None if the action is not a gesture, or its position is unknown.
     """
     if action_type(action) != "DUAL_POINT" or (ends := _ends(action)) is None:
         return None
@@ -116,7 +119,7 @@ def gesture(action: Action) -> Literal["tap", "swipe"] | None:
 
 
 def normalised_swipe(action: Action) -> Action:
-    """A swipe as the one that Auto-UI puts for all of its direction; any other action as it is."""
+    """Returns Auto-UI's canonical swipe for a swipe's direction; any other action unchanged."""
     ends = _ends(action)
     if gesture(action) != "swipe" or ends is None:
         return action
@@ -128,11 +131,11 @@ def normalised_swipe(action: Action) -> Action:
 
 
 def match(first: Action, second: Action, boxes: Iterable[Box] = ()) -> bool:
-    """Whether two actions count as the same.
+    """Returns whether two actions match.
 
     Typed text is ignored. Swipes match along the same axis, whatever their direction. Taps match
-    when they are close, or when one enlarged box holds both; without boxes by their distance alone.
-    A gesture without a place matches nothing.
+    when they are close, or when one enlarged box contains both; without boxes only the distance
+    counts. A gesture without a position matches nothing.
     """
     types = action_type(first), action_type(second)
     if types != ("DUAL_POINT", "DUAL_POINT"):
@@ -148,8 +151,9 @@ def match(first: Action, second: Action, boxes: Iterable[Box] = ()) -> bool:
 
 
 def enlarged(box: Box) -> Box:
-    """The box grown to 2.4 times its height and width about its centre; its corner is cut at the
-    screen, its size at 1.
+    """Returns the box enlarged to 2.4 times its height and width around its centre.
+
+    Its corner is clipped to the screen, and its size to 1.
     """
     grown_x, grown_y = _GROWTH * box.width, _GROWTH * box.height
     return Box(
@@ -161,8 +165,9 @@ def enlarged(box: Box) -> Box:
 
 
 def scores(episodes: Iterable[Iterable[Prediction]]) -> Scores:
-    """The scores of one set; an episode without steps is passed over. A prediction of None matches
-    nothing.
+    """Returns the scores of a set of episodes.
+
+    Episodes without steps are skipped. A prediction of None matches nothing.
     """
     total = [sum(column) for column in zip(*map(_counts, episodes), strict=True)] or [0.0] * (
         2 * len(FIGURES)
@@ -174,8 +179,8 @@ def scores(episodes: Iterable[Iterable[Prediction]]) -> Scores:
 
 
 def _counts(episode: Iterable[Prediction]) -> list[float]:
-    """Of each figure what counts for it, and out of how many; the last two figures are of the
-    episode as a whole.
+    """Returns numerator and denominator of each figure; the last two figures are of the whole
+    episode.
     """
     matches: dict[str, list[float]] = {name: [] for name in FIGURES}
     for step in episode:
@@ -201,13 +206,13 @@ def _counts(episode: Iterable[Prediction]) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class ActionMatching:
-    """Predicted actions against recorded ones: `Scores` with 95 % intervals, which draw whole
+    """The match of predicted and recorded actions: `Scores` with 95 % intervals that resample
     tasks.
 
-    Episodes that were recorded and not predicted, or the other way round, are in no figure, and
-    neither are predictions that broke off with an error. A step that was recorded and not predicted
-    matches nothing; a prediction beyond the last recorded step is passed over. `without_boxes`
-    counts compared episodes whose taps match by their distance alone.
+    Episodes without either a recording or a prediction are excluded from all figures, as are
+    predictions that ended with an error. A recorded step without a prediction matches nothing;
+    predictions beyond the last recorded step are ignored. `without_boxes` counts compared episodes
+    whose taps match only by distance.
     """
 
     episodes: int
@@ -225,13 +230,13 @@ class ActionMatching:
 def match_actions(
     predicted: Iterable[Trajectory | BadLine], recorded: Iterable[Trajectory | BadLine]
 ) -> ActionMatching:
-    """Compares the actions of trajectories with those of the recorded ones that have the same id,
-    step by step.
+    """Compares the actions of trajectories with those of the recorded trajectories with the same
+    ids.
 
-    The boxes of a recorded trajectory stand in its `metadata["boxes"]`, one list of [x, y, width,
-    height] a step, as `prill convert aitw` writes them. Broken lines are passed over. Raises
-    UsageError where nothing can be compared, where two trajectories have one id, and for boxes that
-    are none.
+    The boxes of a recorded trajectory are in its `metadata["boxes"]`, one list of [x, y, width,
+    height] for each step, as written by `prill convert aitw`. Invalid lines are skipped. Raises
+    UsageError if nothing can be compared, if two trajectories have the same id, or if boxes are
+    invalid.
     """
     gold: dict[str, tuple[str, list[Prediction], bool]] = {}
     for item in recorded:
@@ -293,7 +298,7 @@ def match_actions(
 
 
 def _recorded_boxes(item: Trajectory) -> list[tuple[Box, ...]]:
-    """The boxes of each step; empty where the trajectory has none. Raises UsageError."""
+    """Returns the boxes of each step; empty if the trajectory has none. Raises UsageError."""
     given: Any = item.metadata.get("boxes")
     if given is None:
         return []
@@ -310,7 +315,7 @@ def _recorded_boxes(item: Trajectory) -> list[tuple[Box, ...]]:
 
 
 def _ends(action: Action) -> tuple[Point, Point] | None:
-    """Touch and lift; a swipe that only names its direction is the canonical one."""
+    """Returns the touch and lift points; a swipe with only a direction is the canonical swipe."""
     if action.point is None:
         return (
             AUTO_UI_SWIPES.get((action.value or "").casefold())
@@ -326,7 +331,7 @@ def _main_axis(ends: tuple[Point, Point]) -> Literal["x", "y"]:
 
 
 def _within(distance: float, limit: float) -> bool:
-    # A rounding step beyond it: .50 to .64 is a distance of .14 on paper and a little more in
+    # Tolerate rounding: .50 to .64 is a distance of exactly .14 in decimal, but slightly more in
     # binary.
     return distance <= limit + 1e-9
 

@@ -1,8 +1,8 @@
-"""Agreement between annotators, the ceiling for any judge of the same labels.
+"""Agreement between annotators, which limits the agreement of any judge with their labels.
 
-The functions over items take ratings of any kind (success, or grades such as 0, 0.5 and 1): one
-sequence for each item, one rating from each annotator. Items with fewer than two ratings say
-nothing and are passed over.
+The functions over items take ratings of any type (success, or grades such as 0, 0.5 and 1): one
+sequence for each item, with one rating from each annotator. Items with fewer than two ratings are
+skipped.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from prill.types import LabelRecord
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotatorAgreement:
-    """The agreement on success of annotators of the same trajectories.
+    """The agreement of annotators on the success of the same trajectories.
 
     `raw` is the share of equal pairs of ratings, `kappa` Cohen's kappa of those pairs, each with a
     95 % interval over tasks, or over trajectories where the tasks are not known (bootstrap; t where
-    there are fewer than 20). `exact` is the share of trajectories with three ratings or more
-    (`three_or_more` of them) on which all are equal, `fleiss` Fleiss' kappa of those. None where
-    undefined.
+    there are fewer than 20). `exact` is the share of the `three_or_more` trajectories with at least
+    three ratings on which all ratings are equal, and `fleiss` is Fleiss' kappa of these
+    trajectories. A figure is None if it is undefined.
     """
 
     source: str
@@ -45,19 +45,19 @@ class AnnotatorAgreement:
 def annotator_agreement(
     labels: Iterable[LabelRecord], source: str | None = None, tasks: Mapping[str, str] | None = None
 ) -> AnnotatorAgreement | None:
-    """Computes how far the annotators of one source agree. Only decided labels count.
+    """Computes the agreement of the annotators of one source. Only decided labels count.
 
     An annotator has one vote on a trajectory, and none after labels of both success and failure.
     Labels without an annotator's name count as different annotators.
 
     Args:
         labels: The labels.
-        source: Which source of labels to use. None: the only one there is.
+        source: The source of labels to use. None: the only source.
         tasks: The task of each trajectory id; intervals then resample tasks. None: resample
             trajectories.
 
     Returns:
-        The figures, in [0, 1] and kappas in [-1, 1]; None where no trajectory has two annotators.
+        The figures, in [0, 1] and kappas in [-1, 1]; None if no trajectory has two annotators.
 
     Raises:
         UsageError: There are several sources and `source` is None.
@@ -73,7 +73,7 @@ def annotator_agreement(
     tables: dict[tuple[bool, str], list[int]] = {}
     for id, ratings in ratings_of.items():
         cells = tables.setdefault(cluster(id, tasks), [0] * 5)
-        # In the order of their names, so that a pair of annotators always has the same first.
+        # Sorted by name, so that a pair of annotators always has the same order.
         for (_, first), (_, second) in combinations(sorted(ratings.items()), 2):
             cells[(0 if second else 1) if first else (3 if second else 2)] += 1
     low, high = (ends.tolist() for ends in intervals(np.array(list(tables.values()))))
@@ -101,14 +101,15 @@ def annotator_agreement(
 
 
 def exact_agreement(items: Iterable[Sequence[Hashable]]) -> float | None:
-    """The share of items whose ratings are all equal; None without items."""
+    """Returns the share of items whose ratings are all equal; None without items."""
     unanimous = [len(set(ratings)) == 1 for ratings in items if len(ratings) > 1]
     return sum(unanimous) / len(unanimous) if unanimous else None
 
 
 def cohen_kappa(pairs: Iterable[tuple[Hashable, Hashable]]) -> float | None:
-    """Cohen's kappa of pairs of ratings, each side with its own shares; None where chance explains
-    all (Cohen 1960).
+    """Returns Cohen's kappa of pairs of ratings, each side with its own marginals (Cohen 1960).
+
+    Returns None if the expected agreement is 1.
     """
     both = Counter(pairs)
     n = both.total()
@@ -123,8 +124,9 @@ def cohen_kappa(pairs: Iterable[tuple[Hashable, Hashable]]) -> float | None:
 
 
 def fleiss_kappa(items: Iterable[Sequence[Hashable]]) -> float | None:
-    """Fleiss' kappa; None where chance explains all (Fleiss 1971). Items may have different numbers
-    of ratings.
+    """Returns Fleiss' kappa (Fleiss 1971); None if the expected agreement is 1.
+
+    Items may have different numbers of ratings.
     """
     counts_of_items = [Counter(ratings) for ratings in items if len(ratings) > 1]
     if not counts_of_items:

@@ -1,5 +1,4 @@
-"""The best of several attempts at a task by a judge, and what it is worth: success of the pick by
-the number of attempts.
+"""Best-of-n selection by a judge, and its true success rate by the number of attempts.
 
 Source of pass@N: Chen et al., arXiv 2107.03374, section 2.1.
 """
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Pick:
-    """The best attempt at a task.
+    """The attempt at a task that the judge ranks best.
 
     Args:
         task: The task's name.
-        id: The attempt: of equal ones the first. None: no attempt is scored.
-        value: Its score, or 1 and 0 for a verdict without one, in [0, 1].
-        success: The judge's verdict on it.
-        tied: All attempts of that value, where there are several.
-        attempts: How many there are.
-        unscored: How many of them are unscored; they are never picked.
+        id: The id of the attempt; of equal ones, the first. None: no attempt is scored.
+        value: Its score in [0, 1], or 1 or 0 for a verdict without a score.
+        success: The judge's verdict on the attempt.
+        tied: All attempts with that value, if there are several.
+        attempts: The number of attempts.
+        unscored: The number of unscored attempts; they are never picked.
     """
 
     task: str
@@ -45,16 +44,17 @@ class Pick:
 
 @dataclass(frozen=True, kw_only=True)
 class BestPoint:
-    """What the best of `n` attempts is worth, as the mean over tasks and over all ways to draw `n`
-    of a task's attempts.
+    """The success of the best of `n` attempts.
+
+    Figures are means over tasks and over all ways to draw `n` of a task's attempts.
 
     Args:
-        n: Attempts at a task.
-        pick: The true success of the pick, in [0, 1]; of equal attempts one is drawn.
-        passed: pass@n: one of the attempts at least truly succeeds, so the most that a pick could
-            reach.
-        picked: The share of draws with a pick; in the others all attempts are unscored, and they
-            count in neither figure.
+        n: The number of attempts at a task.
+        pick: The true success rate of the pick, in [0, 1]; ties are broken at random.
+        passed: pass@n, the rate at which at least one attempt truly succeeds; the upper bound for
+            the pick.
+        picked: The share of draws with a pick. In the others all attempts are unscored; they count
+            in neither figure.
     """
 
     n: int
@@ -64,11 +64,11 @@ class BestPoint:
 
 
 def pick_best(task: str, attempts: Mapping[str, Verdict | None]) -> Pick:
-    """Picks the attempt that the judge likes best.
+    """Picks the attempt that the judge ranks best.
 
     Args:
         task: The task's name.
-        attempts: The verdict on each attempt; None where there is none.
+        attempts: The verdict on each attempt by id; None if there is none.
     """
     values = {id: value for id, verdict in attempts.items() if (value := rank(verdict)) is not None}
     best = max(values.values(), default=None)
@@ -86,7 +86,7 @@ def pick_best(task: str, attempts: Mapping[str, Verdict | None]) -> Pick:
 
 
 def rank(verdict: Verdict | None) -> float | None:
-    """What attempts are ranked by: the score, else 1 for success and 0 for failure; None:
+    """Returns the value for ranking: the score, else 1 for success and 0 for failure; None if
     unscored.
     """
     if verdict is None or verdict.success is None:
@@ -97,19 +97,18 @@ def rank(verdict: Verdict | None) -> float | None:
 def best_of_n(
     tasks: Sequence[Sequence[tuple[float | None, bool]]], most: int | None = None
 ) -> tuple[BestPoint, ...]:
-    """The success of the pick by the number of attempts, from recorded attempts.
+    """Computes the true success rate of the pick by the number of attempts, from recorded attempts.
 
     Args:
-        tasks: For each task its attempts: what the judge ranks it by (None: unscored) and whether
-            it truly succeeded.
-        most: The largest number of attempts. None: the fewest that any task has. All points are of
-            the tasks with so many.
+        tasks: The attempts at each task: the ranking value (None: unscored) and the true success.
+        most: The largest number of attempts. None: the smallest number that a task has. All points
+            use only the tasks with at least this number of attempts.
 
     Returns:
-        A point for each number from 1, with 95 % intervals over tasks.
+        A point for each number of attempts from 1, with 95 % intervals over tasks.
 
     Raises:
-        UsageError: No task has so many attempts.
+        UsageError: No task has that number of attempts.
     """
     most = most or min(map(len, tasks), default=1)
     tasks = [attempts for attempts in tasks if len(attempts) >= most]
@@ -131,15 +130,13 @@ def best_of_n(
 
 
 def _expected(attempts: Sequence[tuple[float | None, bool]], n: int) -> tuple[float, float, float]:
-    """Of all draws of `n` attempts: the share whose pick succeeds, that with a success and a pick,
-    and that with a pick.
-    """
+    """Returns shares of all draws of `n` attempts: successful pick, success and pick, any pick."""
     ways = comb(len(attempts), n)
     below = sum(value is None for value, _ in attempts)
     none, hit = comb(below, n) / ways, 0.0
     for level in sorted({value for value, _ in attempts if value is not None}):
         truths = [truth for value, truth in attempts if value == level]
-        # The best of the draw is of this level.
+        # the chance that the best of the draw has this value
         share = (comb(below + len(truths), n) - comb(below, n)) / ways
         hit += share * sum(truths) / len(truths)
         below += len(truths)
@@ -151,7 +148,7 @@ def _expected(attempts: Sequence[tuple[float | None, bool]], n: int) -> tuple[fl
 
 
 def _mean(name: str, rows: Sequence[tuple[float, float]]) -> Figure:
-    """The ratio of the sums, with its interval over the rows."""
+    """Returns the ratio of the sums, with its interval over the rows."""
     import numpy as np
 
     table = np.array(rows)

@@ -1,6 +1,6 @@
-"""Fits a calibration to verdicts and labels and measures it out of fold.
+"""Fits a calibration to verdicts and labels, and measures it out of fold.
 
-The threshold is put where a precision holds with confidence, or where the expected cost is least.
+The threshold guarantees a precision with confidence, or minimises the expected cost.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operating:
-    """What a threshold does on labelled runs. `bound`: the precision of a threshold that was fixed
-    beforehand is at least this, with 95 % confidence, one-sided; for one that was chosen on these
-    very runs that is too much.
+    """The figures of a threshold on labelled runs.
 
-    `precision` and `recall` are None when nothing was called, or nothing was, a success.
+    `bound` is a one-sided lower 95 % confidence bound of the precision. It is valid for a threshold
+    that was fixed beforehand, and too high for one that was chosen on the same runs.
+
+    `precision` is None if no run was called a success, and `recall` if no run was one.
     """
 
     threshold: float
@@ -65,15 +66,15 @@ class Operating:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationResult:
-    """A calibration, and what there is to show of it; bins hold runs that the map was not fitted
-    to.
+    """A calibration and its figures; the bins contain held-out runs.
 
-    `chosen`: the threshold on all labelled runs. `tried`: choosing and trying it on different runs,
-    its `threshold` being that of `chosen`. `values` is the number of different scores the judge
-    gave, `clusters` that of tasks (or of runs). `cost` and `constant_cost` are the mean costs of a
-    run with the threshold and with the cheaper constant answer; None without costs. `missed`:
-    tried, the precision was below what was asked for. `fitted`: on how many of these runs the judge
-    itself was fitted; its scores are surer there than elsewhere.
+    `chosen` has the threshold and its figures on all labelled runs. `tried` has held-out figures:
+    the threshold was chosen and evaluated on different runs; its `threshold` is that of `chosen`.
+    `values` is the number of distinct scores, `clusters` the number of tasks (or of runs). `cost`
+    and `constant_cost` are the mean costs of a run with the threshold and with the cheaper constant
+    answer; None without costs. `missed` means that the held-out precision was below the target.
+    `fitted` counts the runs that the judge itself was fitted on; its scores are overconfident
+    there.
     """
 
     calibration: Calibration
@@ -103,15 +104,15 @@ def calibrate(
         pairing: Verdicts and labels, joined by `pair`.
         method: `"platt"`, `"isotonic"`, or `"auto"`: platt, unless isotonic has a clearly lower
             Brier score on trajectories that it was not fitted to.
-        goal: What the threshold is chosen for: a precision, or costs. None: neither, and it is 0.5.
-        tasks: The task of each trajectory id. A task is never split between the folds. None: each
-            trajectory is its own.
-        seed: Draws the folds.
-        digests: What identifies the judged trajectories, by id, for the file. None: it records
-            their ids alone.
+        goal: The criterion of the threshold: a precision, or costs. None: the threshold is 0.5.
+        tasks: The task of each trajectory id. A task is never split between folds. None: each
+            trajectory is its own task.
+        seed: The random seed for the folds.
+        digests: The digests of the judged trajectories by id, for the file. None: the file records
+            only their ids.
 
     Returns:
-        The calibration, and its quality on trajectories that were held out.
+        The calibration, and its quality on held-out trajectories.
 
     Raises:
         UsageError: There are too few labels, `tasks` has none of the ids, or no threshold reaches
@@ -213,9 +214,7 @@ def _by_truth(
 
 @dataclass(frozen=True)
 class _Trial:
-    """Maps and thresholds found on some folds, tried on the other: calibrated scores, and how many
-    runs were called.
-    """
+    """Held-out calibrated scores and calls, with maps and thresholds fitted on the other folds."""
 
     after: list[float]
     called: int
@@ -246,7 +245,9 @@ def _held_out(
 def _threshold(
     curve: CalibrationMap, scores: list[float], truths: list[bool], goal: Goal
 ) -> float | None:
-    """The threshold on the calibrated scores; None where the precision is certain of none."""
+    """Returns the threshold on the calibrated scores; None if no threshold guarantees the
+    precision.
+    """
     if goal.precision is not None:
         return threshold_for_precision(scores, truths, goal.precision, curve)
     if goal.costs is not None:
@@ -255,8 +256,10 @@ def _threshold(
 
 
 def _better(trials: Mapping[Method, _Trial], truths: list[bool]) -> tuple[Method, str]:
-    """The method, and why: isotonic where its Brier score held out is lower by more than a standard
-    error, else platt.
+    """Returns the method and the reason for it.
+
+    It is isotonic if its held-out Brier score is lower by more than a standard error, otherwise
+    platt.
     """
     distances = {
         m: [(score - truth) ** 2 for score, truth in zip(trial.after, truths, strict=True)]
@@ -303,7 +306,7 @@ def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
 
 
 def operating(scores: Sequence[float], truths: Sequence[bool], threshold: float) -> Operating:
-    """The threshold's figures on these runs; success is a score of `threshold` or more."""
+    """Returns the threshold's figures on these runs; scores from `threshold` on are successes."""
     called = [truth for score, truth in zip(scores, truths, strict=True) if score >= threshold]
     right, successes = sum(called), sum(truths)
     return Operating(
@@ -317,8 +320,9 @@ def operating(scores: Sequence[float], truths: Sequence[bool], threshold: float)
 
 
 def precision_bound(right: int, called: int) -> float:
-    """The one-sided 95 % lower bound of a share, `right` of `called` (Clopper and Pearson 1934):
-    exact for independent runs.
+    """Returns the one-sided lower 95 % confidence bound of the proportion `right` of `called`.
+
+    It is exact for independent runs (Clopper and Pearson 1934).
     """
     from scipy.special import betaincinv
 
@@ -326,8 +330,8 @@ def precision_bound(right: int, called: int) -> float:
 
 
 class Cut(NamedTuple):
-    """The runs with a score of `score` or more: how many are called successes, and how many of
-    those are.
+    """Counts of runs with a score of at least `score`: called successes, and true successes among
+    them.
     """
 
     score: float
@@ -336,7 +340,7 @@ class Cut(NamedTuple):
 
 
 def find_cuts(scores: Sequence[float], truths: Sequence[bool]) -> list[Cut]:
-    """One for each different score, the highest first."""
+    """Returns one cut for each distinct score, the highest first."""
     groups = groupby(sorted(zip(scores, truths, strict=True), reverse=True), key=lambda row: row[0])
     counts = [(score, [truth for _, truth in rows]) for score, rows in groups]
     called = accumulate(len(truths) for _, truths in counts)
@@ -350,11 +354,11 @@ def threshold_for_precision(
     target: float,
     curve: CalibrationMap | None = None,
 ) -> float | None:
-    """The lowest calibrated score at or above which precision is at least `target` with 95 %
-    confidence; None without one.
+    """Returns the lowest threshold with a precision of at least `target` with 95 % confidence, or
+    None.
 
-    `curve` calibrates; None leaves scores as they are. A map with level parts cannot tell apart the
-    scores of one part: the threshold then lies where a part begins.
+    `curve` calibrates the scores; None leaves them unchanged. A map with constant segments cannot
+    distinguish scores within a segment; the threshold is then at the start of a segment.
     """
     certified = set(certified_cuts(scores, truths, target))
     values = [
@@ -370,13 +374,14 @@ def threshold_for_precision(
 
 
 def certified_cuts(scores: Sequence[float], truths: Sequence[bool], target: float) -> Iterator[Cut]:
-    """The thresholds of which it is certain that precision is at least `target`: with 95 %
-    confidence of all of them together.
+    """Yields the thresholds whose precision is at least `target`, with 95 % simultaneous
+    confidence.
 
-    Thresholds are tested from the highest down, in an order that the scores alone fix, each by the
-    exact binomial tail. The 5 % are divided evenly among several starts; from a start the test goes
-    on to the next lower score, with what the start had, until one fails (Angelopoulos et al. 2021,
-    Learn then Test; Wiens and Dmitrienko 2005). Runs are taken as independent.
+    Thresholds are tested from the highest down, in an order that depends only on the scores, with
+    the exact binomial tail. The error level of 5 % is divided evenly among several starts. From a
+    start, the test continues to lower scores at the level of the start until one test fails
+    (Angelopoulos et al. 2021, Learn then Test; Wiens and Dmitrienko 2005). Runs are assumed to be
+    independent.
     """
     starts = _starts(len(scores), target)
     level, before = 0.0, 0
@@ -391,8 +396,8 @@ def certified_cuts(scores: Sequence[float], truths: Sequence[bool], target: floa
 
 
 def threshold_for_costs(false_positive: float, false_negative: float) -> float:
-    """The probability from which calling a run a success costs less on average than calling it a
-    failure (Elkan 2001).
+    """Returns the probability from which calling a run a success is cheaper on average (Elkan
+    2001).
     """
     return false_positive / (false_positive + false_negative)
 
@@ -404,7 +409,7 @@ def mean_cost(
     false_positive: float,
     false_negative: float,
 ) -> float:
-    """What the errors of a threshold cost for each run."""
+    """Returns the mean error cost per run of a threshold."""
     wrong = [(score >= threshold, truth) for score, truth in zip(scores, truths, strict=True)]
     return (
         wrong.count((True, False)) * false_positive + wrong.count((False, True)) * false_negative
@@ -412,8 +417,10 @@ def mean_cost(
 
 
 def _starts(runs: int, target: float) -> list[int]:
-    """How many runs are called where the tests start: the fewest that are proof when all are right,
-    twice that, and so on.
+    """Returns the numbers of called runs at which the tests start.
+
+    They are the smallest number that proves the precision if all are right, twice that number, and
+    so on.
     """
     starts: list[int] = []
     while (least := _least_called(target, len(starts) + 1)) << len(starts) <= runs:
@@ -422,12 +429,14 @@ def _starts(runs: int, target: float) -> list[int]:
 
 
 def _least_called(target: float, starts: int) -> int:
-    """How many runs, all of them right, are proof of the precision at one of so many starts."""
+    """Returns how many runs, if all are right, prove the precision at one of `starts` starts."""
     return ceil(log((1 - CONFIDENCE) / starts) / log(target))
 
 
 def _tail(right: int, called: int, share: float) -> float:
-    """The chance of `right` or more out of `called` when each is right with chance `share`."""
+    """Returns the probability of at least `right` of `called` if each is right with probability
+    `share`.
+    """
     from scipy.special import betainc
 
     return float(betainc(right, called - right + 1, share)) if right else 1.0

@@ -18,27 +18,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Below this many discordant pairs the chi-square approximation is not to be trusted (Edwards 1948;
+# Below this number of discordant pairs the chi-square approximation is unreliable (Edwards 1948;
 # Fagerland et al. 2013).
 _FEW_PAIRS = 25
 Test = Literal["exact binomial", "chi-square with continuity correction"]
-NONE = "(none)"  # the part of trajectories without a value
-# With 30, the 95 % interval of a share near one half is 0.34 wide; precision and recall rest on one
-# outcome alone.
+NONE = "(none)"  # the slice of trajectories without a value
+# With 30 trajectories, the 95 % interval of a share near 0.5 has a width of 0.34. Precision and
+# recall depend on one outcome only.
 _SMALL, _FEW_OF_ONE = 30, 10
 _SLICE_FIGURES = ("accuracy", "balanced accuracy", "precision", "recall", "kappa")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How two judges differ on the `both` labelled trajectories that both judged.
+    """The difference of two judges on the `both` labelled trajectories that both judged.
 
-    `difference` is the first's accuracy less the second's, with a 95 % interval that draws, or
-    leaves out, whole tasks (`method`: bootstrap, or t where there are fewer than 20) and keeps a
-    trajectory's two verdicts together. `p` is McNemar's, two-sided; it takes trajectories for
-    independent, so where runs share tasks the interval is the safer guide. `only_first` were judged
-    by the first alone, `only_second` likewise. `fitted` and `other_fitted`: on how many of the
-    `both` each of the judges was fitted; a judge is no better than another for knowing the labels.
+    `difference` is the first accuracy minus the second, with a 95 % interval that resamples or
+    leaves out whole tasks (`method`: bootstrap, or t for fewer than 20 tasks) and keeps a
+    trajectory's two verdicts together. `p` is the two-sided p-value of McNemar's test. The test
+    assumes independent trajectories; if runs share tasks, rely on the interval. `only_first`
+    trajectories were judged only by the first judge, and `only_second` only by the second. `fitted`
+    and `other_fitted` count the `both` trajectories that each judge was fitted on, which bias the
+    comparison.
     """
 
     other: EvaluatorInfo
@@ -60,9 +61,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class AgentRate:
-    """How often one agent succeeded, on the same `n` trajectories, in the judge's eyes and by the
-    labels.
-    """
+    """The success rates of one agent on the same `n` trajectories, by judge and by labels."""
 
     agent: str
     n: int
@@ -72,8 +71,9 @@ class AgentRate:
 
 @dataclass(frozen=True)
 class AgentRanking:
-    """Agents, the best by label first. `tau` is Kendall's tau-b of the two orders; None where one
-    of them is all ties.
+    """Agents, the best by label first.
+
+    `tau` is Kendall's tau-b of the two rankings; None if one ranking has only ties.
     """
 
     agents: tuple[AgentRate, ...]
@@ -82,12 +82,12 @@ class AgentRanking:
 
 @dataclass(frozen=True, kw_only=True)
 class Slice:
-    """One part: its trajectories with a label, how many the judge left unscored, and its figures on
-    the others.
+    """A slice of a data set: its labelled and unscored trajectories, and the figures on the scored
+    ones.
 
-    `success` is the share of label successes among all of them. A figure is None where it is
-    undefined. `small`: fewer than 30 were judged, or fewer than 10 of them are successes, or
-    failures; too few to tell judges apart.
+    `success` is the share of label successes among all labelled ones. A figure is None if it is
+    undefined. `small` means that fewer than 30 were judged, or that fewer than 10 of them are
+    successes or failures: too few to compare judges.
     """
 
     by: str
@@ -120,9 +120,9 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
             trajectories.
 
     Returns:
-        The difference of the accuracies (first less second, in [-1, 1]) with its 95 % interval, and
-        McNemar's test. `first_right` counts the trajectories on which only the first judge agrees
-        with the label.
+        The difference of the accuracies (first minus second, in [-1, 1]) with its 95 % interval,
+        and McNemar's test. `first_right` counts the trajectories on which only the first judge
+        agrees with the label.
 
     Raises:
         UsageError: No labelled trajectory was judged by both.
@@ -166,8 +166,10 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
 
 
 def mcnemar(b: int, c: int) -> tuple[float, Test]:
-    """The two-sided p of McNemar's test for `b` and `c` discordant pairs, and how it was found:
-    exact below 25 of them.
+    """Returns the two-sided p-value of McNemar's test for `b` and `c` discordant pairs, and the
+    method.
+
+    The test is exact below 25 discordant pairs.
     """
     n = b + c
     if n < _FEW_PAIRS:
@@ -177,7 +179,7 @@ def mcnemar(b: int, c: int) -> tuple[float, Test]:
 
 
 def exact_mcnemar(b: int, c: int) -> float:
-    """The two-sided p of the exact test, a binomial one with one half, for any number of discordant
+    """Returns the two-sided p-value of the exact (binomial) test for any number of discordant
     pairs.
     """
     n = b + c
@@ -198,10 +200,10 @@ def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | N
     Args:
         pairing: Verdicts and labels, joined by `pair`. Unscored verdicts are left out on both
             sides.
-        agents: The agent of each trajectory id. Ids that it lacks are left out.
+        agents: The agent of each trajectory id. Trajectories without an agent are left out.
 
     Returns:
-        The success rates, in [0, 1], and Kendall's tau of the two orders, in [-1, 1]; None with
+        The success rates, in [0, 1], and Kendall's tau of the two rankings, in [-1, 1]; None with
         fewer than two agents.
     """
     outcomes: dict[str, list[tuple[bool, bool]]] = {}
@@ -223,9 +225,7 @@ def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | N
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two lists of values of the same things; None where a list holds only
-    ties.
-    """
+    """Returns Kendall's tau-b of two lists of values; None if a list contains only ties."""
     agreed = untied_first = untied_second = 0
     for i in range(len(first)):
         for j in range(i):
@@ -240,14 +240,15 @@ def _sign(number: float) -> int:
     return (number > 0) - (number < 0)
 
 
-# Parts of a data set
+# Slices of a data set
 
 
 def slice_value(trajectory: Trajectory, by: str) -> str | None:
-    """The part a trajectory belongs to: `site`, `agent`, `platform`, `task`, or a key of its
-    metadata; None where it has none.
+    """Returns the trajectory's value of `site`, `agent`, `platform`, `task` or a metadata key, or
+    None.
 
-    A metadata key may be written `metadata.KEY`, which also reaches keys with one of those names.
+    A metadata key may be written as `metadata.KEY`, which is required for keys with one of those
+    names.
     """
     task = trajectory.task
     own = {
@@ -265,12 +266,13 @@ def slice_value(trajectory: Trajectory, by: str) -> str | None:
 
 
 def slices(pairing: Pairing, by: str, values: Mapping[str, str]) -> tuple[Slice, ...]:
-    """Computes the agreement for each part of the trajectories.
+    """Computes the agreement for each slice of the trajectories.
 
     Args:
         pairing: Verdicts and labels, joined by `pair`.
-        by: What the parts are divided by, for the record: `"site"`, for example.
-        values: The value of each trajectory id. Ids that it lacks form the part `(none)`.
+        by: The name of the property that defines the slices, such as `"site"`.
+        values: The value of each trajectory id. Trajectories without a value form the slice
+            `(none)`.
 
     Returns:
         One slice for each value, the largest first, `(none)` last.

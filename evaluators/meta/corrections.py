@@ -1,8 +1,8 @@
 """Tables of labels known to be wrong, applied on request.
 
-With it, WebArena's success rate (arXiv 2307.13854), in all, by site and by type of evaluation, with
-the labels as they are and corrected. Which of its labels are wrong, `webarena_corrections.toml`
-says (arXiv 2404.06474).
+The module also computes WebArena's success rate (arXiv 2307.13854) in total, by site and by type of
+evaluation, with original and corrected labels. `webarena_corrections.toml` lists the wrong labels
+(arXiv 2404.06474).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WEBARENA_TASKS = 812
 
 @dataclass(frozen=True)
 class Correction:
-    """What the label of a task ought to be, and why."""
+    """The correct label of a task, and the reason."""
 
     task: str
     success: bool
@@ -36,10 +36,12 @@ class Correction:
 
 @dataclass(frozen=True, kw_only=True)
 class Corrections:
-    """A table of corrections for one benchmark, found in the runs that `made_for` describes: others
-    may be truly successes.
+    """A table of label corrections for one benchmark.
 
-    `source`: only labels of this source are replaced; None: those of any.
+    They were found in the runs that `made_for` describes; other runs of these tasks may be true
+    successes.
+
+    Only labels of `source` are replaced. None: labels of any source.
     """
 
     benchmark: str
@@ -48,7 +50,7 @@ class Corrections:
     correction: tuple[Correction, ...]
 
     def number(self, task_id: str) -> str:
-        """A task's id without the benchmark before it: `24` for `24`, `webarena.24` and
+        """Returns a task's id without the benchmark prefix: `24` for `24`, `webarena.24` and
         `webarena/24`.
         """
         return re.sub(
@@ -56,15 +58,17 @@ class Corrections:
         )
 
     def of(self, task_id: str) -> Correction | None:
-        """The correction of a task, if there is one."""
+        """Returns the correction of a task, or None."""
         number = self.number(task_id)
         return next((c for c in self.correction if c.task == number), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corrected:
-    """Labels after the corrections. `matched` have a corrected task, `changed` are those that said
-    otherwise; both by id.
+    """Labels after the corrections.
+
+    `matched` are the ids of labels whose task is in the table, `changed` the ids of labels that
+    differed.
     """
 
     name: str
@@ -86,7 +90,7 @@ def load_corrections(name: str) -> Corrections:
         The table.
 
     Raises:
-        UsageError: There is no such table, or it is not of that form.
+        UsageError: The table does not exist, or has a wrong format.
     """
     shipped = files("prill.evaluators.meta")
     names = sorted(
@@ -101,7 +105,7 @@ def load_corrections(name: str) -> Corrections:
         raise UsageError(
             f"no corrections are called {name!r}; there are: {', '.join(names)}, or give a file"
         ) from None
-    except ValueError as error:  # msgspec's are such, too
+    except ValueError as error:  # includes msgspec's errors
         raise UsageError(f"{name}: not a table of corrections: {error}") from None
 
 
@@ -113,11 +117,11 @@ def correct(
     Args:
         labels: The labels.
         corrections: The table.
-        tasks: The task id of each trajectory id. An id that it lacks is its own task id. None: all
-            are.
+        tasks: The task id of each trajectory id. A missing id is its own task id. None: all
+            trajectory ids are task ids.
 
     Returns:
-        All labels, and the ids of those that the table matched and changed.
+        All labels, and the ids of the matched and the changed labels.
     """
     results, matched, changed = [], dict[str, None](), dict[str, None]()
     for label in labels:
@@ -144,10 +148,10 @@ def correct(
 
 @dataclass(frozen=True, kw_only=True)
 class SuccessRate:
-    """Successes among `n` labelled runs with the 95 % Wilson interval, and the same after the
+    """The success rate of `n` labelled runs with 95 % Wilson intervals, before and after
     corrections.
 
-    `part` is "all", "site" or "evaluation", `value` which one.
+    `part` is "all", "site" or "evaluation", and `value` is the site or the type of evaluation.
     """
 
     part: str
@@ -169,14 +173,13 @@ def success_rates(
     truth: str = "majority",
     parts_of: Mapping[str, Sequence[tuple[str, str]]] | None = None,
 ) -> tuple[SuccessRate, ...]:
-    """The rate over all decided labels of WebArena's tasks, then over each site and each type of
-    evaluation.
+    """Returns the success rates of WebArena's tasks: in total, by site and by type of evaluation.
 
-    `tasks` maps ids to task ids, such as 24 or webarena.24; an id that it lacks is its own.
-    `parts_of` has the parts of each task number, such as ("site", "map")
-    (`prill.emulators.webarena.tasks.task_parts`). Corrections concern labels of source `oracle`
-    only. Empty without decided labels; raises UsageError when there are several sources and none is
-    chosen.
+    Only decided labels count. `tasks` maps ids to task ids, such as 24 or webarena.24; a missing id
+    is its own task id. `parts_of` has the parts of each task number, such as ("site", "map")
+    (`prill.emulators.webarena.tasks.task_parts`). Corrections apply only to labels of source
+    `oracle`. The result is empty without decided labels. Raises UsageError if there are several
+    sources and none is chosen.
     """
     labels = list(labels)
     table = load_corrections("webarena")

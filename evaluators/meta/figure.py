@@ -1,4 +1,4 @@
-"""A figure with its interval, and its text form."""
+"""A figure with its interval, and its formatting as text."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ HEADING = f"{'':<29}{'value':>7}   95 % interval"
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure with its 95 % interval.
+    """A figure with its 95 % interval.
 
     Args:
         name: The figure's name.
         value: The figure.
-        low: The lower end of the interval. None: the data give no interval.
-        high: The upper end of the interval. None: the data give no interval.
-        interval: How it was found. `bootstrap` resamples whole clusters; `t` is the jackknife's
-            where there are fewer than 20 of them; `wilson` is that of a share that no cluster
-            changes, such as 0 or 1. None: the data give no interval.
+        low: The lower end of the interval. None: there is no interval.
+        high: The upper end of the interval. None: there is no interval.
+        interval: The method. `bootstrap` resamples whole clusters; `t` is the jackknife for fewer
+            than 20 clusters; `wilson` is for a share without variance between clusters, such as 0
+            or 1. None: there is no interval.
         undefined: The denominator is 0, and `value` is 0 by convention.
     """
 
@@ -45,7 +45,7 @@ class Figure:
 
 
 def figure_row(figure: Figure, name: str | None = None) -> str:
-    """A line of a table of figures: value and interval."""
+    """Returns a line of a table of figures: name, value and interval."""
     title = name or figure.name
     if figure.undefined:
         return f"{title:<29}{'-':>7}   undefined"
@@ -55,12 +55,12 @@ def figure_row(figure: Figure, name: str | None = None) -> str:
 
 
 def interval(ends: tuple[float, float] | None) -> str:
-    """Both ends in words."""
+    """Formats both ends of an interval."""
     return "-" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}"
 
 
 def about_intervals(figures: Sequence[Figure], clusters: int, clustered_by: str) -> Iterator[str]:
-    """How the intervals of a table were found."""
+    """Yields lines that describe the method of a table's intervals."""
     units = "tasks" if clustered_by == "task" else "trajectories"
     few = choose_method(clusters) == "t"
     how = (

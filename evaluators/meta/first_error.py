@@ -1,5 +1,6 @@
-"""How often a judge of steps finds the first wrong step of a run (as ProcessBench counts, arXiv
-2412.06559).
+"""Measures how often a step judge finds the first wrong step of a run, as ProcessBench does.
+
+Source: arXiv 2412.06559.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ GOOD: frozenset[Label] = frozenset({"towards", "reached"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstErrors:
-    """Where a judge sees the first wrong step, against the labels; shares are in [0, 1].
+    """Counts of runs in which a judge does or does not find the first wrong step; shares are in [0,
+    1].
 
-    A step is wrong by its label when that is `away`; for the judge, when it is not `towards` or
+    A label marks a step as wrong with `away`; the judge with any label except `towards` and
     `reached`, as in rewards. Only labelled steps count.
 
     Attributes:
-        wrong: Labelled runs with a wrong step, that the judge judged.
-        found: Those of which the judge names the same step.
-        right: Labelled runs without one, that the judge judged.
-        passed: Those in which the judge sees none.
-        undecided: Runs that are in no figure, as a step before the first wrong one is labelled
-            `not_sure`, or annotators differ on it.
-        unscored: Runs that are in no figure, as the judge says nothing of a step that it would
-            need.
+        wrong: The judged runs with a labelled wrong step.
+        found: The runs of `wrong` in which the judge finds the same step.
+        right: The judged runs whose labelled steps are all right.
+        passed: The runs of `right` in which the judge finds no wrong step.
+        undecided: Excluded runs, because a step before the first wrong one is labelled `not_sure`,
+            or annotators differ on it.
+        unscored: Excluded runs, because the judge did not label a required step.
     """
 
     wrong: int
@@ -40,19 +41,17 @@ class FirstErrors:
 
     @property
     def accuracy(self) -> float | None:
-        """The share of runs with a wrong step of which the judge names it; None without such
-        runs.
-        """
+        """The share of runs with a wrong step in which the judge finds it; None without any."""
         return self.found / self.wrong if self.wrong else None
 
     @property
     def accuracy_right(self) -> float | None:
-        """The share of runs without a wrong step in which the judge sees none."""
+        """The share of runs without a wrong step in which the judge finds none."""
         return self.passed / self.right if self.right else None
 
     @property
     def f1(self) -> float | None:
-        """The harmonic mean of the two; None where one is missing."""
+        """The harmonic mean of both accuracies; None if one is missing."""
         both = self.accuracy, self.accuracy_right
         if both[0] is None or both[1] is None:
             return None
@@ -66,15 +65,15 @@ class FirstErrors:
 def first_errors(
     verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str
 ) -> FirstErrors | None:
-    """Counts in how many runs the judge names the first wrong step.
+    """Counts the runs in which the judge finds the first wrong step.
 
     Args:
-        verdicts: Verdicts of a judge of steps; of several on a run the last counts.
-        labels: Labels with labels of steps.
-        source: The source of labels that counts.
+        verdicts: Verdicts of a step judge; of several on a run, the last counts.
+        labels: Labels with step labels.
+        source: The source of the labels to use.
 
     Returns:
-        The counts. None where no label says anything of steps.
+        The counts. None if no label has step labels.
     """
     of_steps: dict[str, dict[int, Label | None]] = {}
     for label in labels:
@@ -107,12 +106,12 @@ def first_errors(
     return FirstErrors(**counts)
 
 
-_UNKNOWN = -1  # a step is missing that would decide
+_UNKNOWN = -1  # a required step is undecided or missing
 
 
 def _first(order: Sequence[int], labels: Mapping[int, Label | None]) -> int | None:
-    """The first wrong step; None where there is none, `_UNKNOWN` where one before it is not
-    decided.
+    """Returns the first wrong step; None if there is none, `_UNKNOWN` if an earlier one is
+    undecided.
     """
     for i in order:
         if i not in labels:

@@ -1,8 +1,10 @@
-"""Two agents on the same tasks: difference in success, paired tests, and where the noise is.
+"""Compares two agents on the same tasks: difference in success, paired tests and variance
+components.
 
-Sources: the interval adds two tasks, one of each sign, as Bonett and Price, J. Educ. Behav. Stat.
-37 (2012) 479, do for paired proportions; McNemar, Psychometrika 12 (1947) 153; variance components
-by the method of moments, Searle, Casella and McCulloch, Variance Components (1992), chapter 4.
+Sources: the interval adds two tasks, one of each sign, as for paired proportions in Bonett and
+Price, J. Educ. Behav. Stat. 37 (2012) 479; McNemar, Psychometrika 12 (1947) 153; variance
+components by the method of moments, Searle, Casella and McCulloch, Variance Components (1992),
+chapter 4.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from prill.evaluators.metrics import SEED
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# One tuple a run, with its scored verdicts; empty: the run is unscored.
+# One tuple per run, with its scored verdicts; an empty tuple is an unscored run.
 Runs = Sequence[Sequence[bool]]
 Decision = Literal["pass", "fail", "inconclusive"]
-# All sign changes of so many tasks are enumerated; of more tasks, this many are drawn.
+# Up to this number of tasks, all sign changes are enumerated; for more, this number is sampled.
 _FEW_TASKS, _DRAWS = 13, 10_000
 _ROUNDING = 1e-9
 _REQUIREMENT = re.compile(r"\s*B\s*(>=|≥|>)\s*A\s*(?:([+-])\s*(\d+(?:\.\d*)?|\.\d+))?\s*")
@@ -35,7 +37,8 @@ class TaskRuns:
 
     Args:
         task: The task's name.
-        a: The runs of A, each with its scored verdicts; several are of a run that was judged again.
+        a: The runs of A, each with its scored verdicts. A run that was judged repeatedly has
+            several.
         b: The runs of B.
     """
 
@@ -46,18 +49,18 @@ class TaskRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Variance of one verdict, in parts, and what each adds to the variance of the difference.
+    """Variance components of one verdict, and their shares of the variance of the difference.
 
     Args:
-        judge: Between verdicts on one run. None: no run was judged again.
-        agent: Between runs of one task, by the same agent. None: no task has several. Where `judge`
-            is None its variance is in here.
-        task: Between tasks, by the same agent. None: as `agent`.
+        judge: Variance between verdicts on one run. None: no run was judged repeatedly.
+        agent: Variance between runs of one task by the same agent. None: no task has several runs.
+            It includes the judge's variance if `judge` is None.
+        task: Variance between tasks by the same agent. None: as for `agent`.
         judge_share: The judge's share of the variance of the difference, in [0, 1].
-        agent_share: The share of the agents' runs. The rest is tasks that differ in which agent is
-            better.
-        judged_again: How many runs have several scored verdicts.
-        attempted_again: How many tasks have several scored runs of one agent.
+        agent_share: The agents' share of that variance, in [0, 1]. The rest comes from tasks that
+            differ in which agent is better.
+        judged_again: The number of runs with several scored verdicts.
+        attempted_again: The number of tasks with several scored runs of one agent.
     """
 
     judge: float | None
@@ -71,28 +74,30 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentDifference:
-    """How the success of two agents differs. Every task counts the same, with the mean of its runs.
+    """The difference in success of two agents. Every task has the same weight, with the mean of its
+    runs.
 
     Args:
-        tasks: Tasks with a scored run of each agent. All figures are of these.
-        only_a: Tasks with a scored run of A alone.
-        only_b: Tasks with a scored run of B alone.
+        tasks: Tasks with a scored run of each agent. All figures use these tasks.
+        only_a: Tasks with a scored run of A only.
+        only_b: Tasks with a scored run of B only.
         runs_a: Scored runs of A.
         runs_b: Scored runs of B.
-        unscored_a: Unscored runs of A, of all tasks.
-        unscored_b: Unscored runs of B, of all tasks.
-        rate_a: Success of A, in [0, 1].
-        rate_b: Success of B, in [0, 1].
-        difference: B less A, in [-1, 1], with the 95 % interval by Student's t over tasks; without
-            one for a single task.
+        unscored_a: Unscored runs of A in all tasks.
+        unscored_b: Unscored runs of B in all tasks.
+        rate_a: Success rate of A, in [0, 1].
+        rate_b: Success rate of B, in [0, 1].
+        difference: B minus A, in [-1, 1], with a 95 % interval by Student's t over tasks; no
+            interval for a single task.
         bounds: The difference of all runs if A's unscored runs were successes and B's failures, and
-            the other way round; None where all are scored.
-        bounds_interval: The lower end of the interval of the first, the upper of the second.
+            vice versa; None if all runs are scored.
+        bounds_interval: The lower end of the interval of the first bound and the upper end of the
+            second.
         to_failure: Tasks where most runs of A succeed and most of B fail.
-        to_success: The other way round.
-        mcnemar: Two-sided p of McNemar's exact test on those tasks.
-        sign_flip: Two-sided p of the permutation test that exchanges the agents within tasks.
-        noise: Judge noise apart from agent noise.
+        to_success: Tasks where most runs of A fail and most of B succeed.
+        mcnemar: Two-sided p-value of McNemar's exact test on those tasks.
+        sign_flip: Two-sided p-value of the permutation test that exchanges the agents within tasks.
+        noise: The variance components of judge, agents and tasks.
     """
 
     tasks: int
@@ -116,11 +121,11 @@ class AgentDifference:
 
 @dataclass(frozen=True)
 class Requirement:
-    """What B is required to be: at least A plus a margin.
+    """A requirement on B's success rate: at least A's rate plus a margin.
 
     Args:
-        margin: What is added to A's rate, in [-1, 1]; usually negative.
-        strict: More than that, not at least.
+        margin: The margin added to A's rate, in [-1, 1]; usually negative.
+        strict: Require more than A's rate plus the margin, not at least that.
     """
 
     margin: float = 0.0
@@ -128,10 +133,10 @@ class Requirement:
 
     @classmethod
     def parse(cls, text: str) -> Requirement:
-        """Reads `B >= A - 0.02`.
+        """Parses a requirement such as `B >= A - 0.02`.
 
         Raises:
-            UsageError: It is anything else.
+            UsageError: The text has another format.
         """
         found = _REQUIREMENT.fullmatch(text)
         margin = float((found[2] or "") + (found[3] or "0")) if found else 2.0
@@ -144,7 +149,7 @@ class Requirement:
         return cls(margin, found[1] == ">")
 
     def decide(self, ends: tuple[float, float] | None) -> Decision:
-        """Whether an interval of B less A meets the requirement: all of it, none of it, or some."""
+        """Decides whether all, none or part of an interval of B minus A meets the requirement."""
         if ends is None:
             return "inconclusive"
         low, high = ends
@@ -159,10 +164,10 @@ def compare_agents(tasks: Iterable[TaskRuns]) -> AgentDifference:
     """Compares two agents by the verdicts on their runs of the same tasks.
 
     Args:
-        tasks: The tasks, each once. Unscored runs are left out of everything but the bounds.
+        tasks: The tasks, each once. Only the bounds include unscored runs.
 
     Returns:
-        The difference with interval and tests.
+        The difference with its interval and tests.
 
     Raises:
         UsageError: No task has a scored run of each agent.
@@ -210,21 +215,21 @@ def compare_agents(tasks: Iterable[TaskRuns]) -> AgentDifference:
 
 
 def mean_difference(differences: Sequence[float], name: str = "B - A") -> Figure:
-    """The mean of one difference a task, in [-1, 1], with its 95 % interval."""
+    """Returns the mean of one difference per task, in [-1, 1], with its 95 % interval."""
     import numpy as np
 
     return _figure(np.asarray(differences, dtype=float), name)
 
 
 def sign_flip(differences: Sequence[float] | NDArray[Any]) -> float:
-    """The two-sided p of the permutation test that changes the signs of whole tasks.
+    """Returns the two-sided p-value of the permutation test that flips the signs of whole tasks.
 
     Args:
-        differences: One difference a task.
+        differences: One difference per task.
 
     Returns:
-        The share of sign changes whose sum is as far from 0: of all up to 13 tasks that differ, of
-        10,000 drawn ones (the seed is fixed) above.
+        The share of sign changes whose sum is at least as far from 0. All sign changes are used for
+        up to 13 tasks that differ; for more, 10,000 random ones with a fixed seed.
     """
     import numpy as np
 
@@ -239,7 +244,7 @@ def sign_flip(differences: Sequence[float] | NDArray[Any]) -> float:
 
 
 def _figure(differences: NDArray[Any], name: str = "B - A") -> Figure:
-    """The mean with Student's t interval, with one task more of each sign, which differs fully."""
+    """Returns the mean with Student's t interval, with added tasks of difference 1 and -1."""
     import numpy as np
     from scipy.special import stdtrit
 
@@ -254,7 +259,7 @@ def _figure(differences: NDArray[Any], name: str = "B - A") -> Figure:
 
 
 def _rates(tasks: Sequence[TaskRuns]) -> NDArray[Any]:
-    """For each task the mean of A's runs and that of B's."""
+    """Returns the mean of A's runs and of B's runs for each task."""
     import numpy as np
 
     rows = [[_mean(list(map(_mean, filter(None, runs)))) for runs in (t.a, t.b)] for t in tasks]
@@ -266,7 +271,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _completed(tasks: Iterable[TaskRuns], a: bool, b: bool) -> Iterator[TaskRuns]:
-    """The tasks that both have runs of, with an outcome for the unscored ones."""
+    """Yields the tasks with runs of both agents, with an assumed outcome for unscored runs."""
     for task in tasks:
         if task.a and task.b:
             sides = ([run or (told,) for run in runs] for runs, told in ((task.a, a), (task.b, b)))
@@ -274,7 +279,7 @@ def _completed(tasks: Iterable[TaskRuns], a: bool, b: bool) -> Iterator[TaskRuns
 
 
 def _noise(tasks: Sequence[TaskRuns], differences: NDArray[Any]) -> Noise:
-    """The components of variance of the scored runs of both agents, pooled."""
+    """Returns the pooled variance components of both agents' scored runs."""
     sides = [[[run for run in getattr(task, s) if run] for task in tasks] for s in "ab"]
     cells = [runs for side in sides for runs in side]  # the runs of one task and agent
     again = [run for runs in cells for run in runs if len(run) > 1]
@@ -302,7 +307,7 @@ def _noise(tasks: Sequence[TaskRuns], differences: NDArray[Any]) -> Noise:
 
 
 def _pooled(groups: Sequence[Sequence[Any]], squares: Callable[[Any], float]) -> float:
-    """Sums of squares over degrees of freedom."""
+    """Returns the sums of squares divided by the degrees of freedom."""
     return sum(map(squares, groups)) / sum(len(group) - 1 for group in groups)
 
 
@@ -316,7 +321,7 @@ def _inverse(values: Sequence[Any]) -> float:
 
 
 def _between(side: Sequence[Sequence[Sequence[bool]]], within: float) -> float:
-    """The variance between the tasks of one agent, less that of a task's mean."""
+    """Returns the variance between the tasks of one agent, minus the variance of a task's mean."""
     means = [_mean(list(map(_mean, runs))) for runs in side]
     return _squares(means) / (len(means) - 1) - within * _mean(list(map(_inverse, side)))
 

@@ -1,4 +1,4 @@
-"""Success rates from verdicts on all runs and labels on some: PPI++, Rogan-Gladen, labels alone.
+"""Estimates success rates from all verdicts and some labels: PPI++, Rogan-Gladen, labels alone.
 
 Sources: PPI++ with power tuning, Angelopoulos, Duchi and Zrnic, arXiv 2311.01453; a rate corrected
 by sensitivity and specificity, Rogan and Gladen, Am. J. Epidemiol. 107 (1978) 71.
@@ -16,45 +16,49 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Unscored = Literal["reweighted", "left-out"]
-# The weight of each of the four pairs of verdict and label that are added for an interval; without
-# them a judge without an error among few labels would have no variance. As Haldane's correction.
+# The weight of each of the four pseudo-pairs of verdict and label that are added for an interval,
+# similar to Haldane's correction. Without them, a judge with no error on few labels would have zero
+# variance.
 _PSEUDO = 0.5
 _PAIRS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0))  # truth, verdict
-# Below this many labels intervals were not verified to hold 95 % (benchmarks/RESULTS.md).
+# Below this number of labels, the 95 % coverage of intervals was not verified
+# (benchmarks/RESULTS.md).
 FEW_LABELS = 30
-# Standard errors between the judge's rates with and without label, from which labels do not look
-# like a random draw.
+# The labels are considered a non-random sample if the judge's rates on labelled and unlabelled runs
+# differ by more than this number of standard errors.
 _APART = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RateEstimate:
-    """The success rate of some runs, found in three ways.
+    """The success rate of a set of runs, estimated by three methods.
 
     Args:
-        by: What the runs were divided by; None: they are all.
-        value: The part, such as the agent's name.
-        n: How many runs there are.
-        labelled: How many of the runs that count have a label.
-        clusters: How many tasks (or runs, without tasks) have a label.
-        unscored: How many runs the judge did not score.
-        unscored_labelled: How many of those have a label.
-        judged: The judge's own success rate on what it scored, uncorrected; None without any.
-        ppi: The rate corrected by the labels, PPI++.
-        weight: The weight of the verdicts in it (lambda), in [0, 1]; 0 is labels alone.
+        by: The property that divides the runs. None: all runs.
+        value: The value of that property, such as the agent's name.
+        n: The number of runs.
+        labelled: The number of included runs with a label.
+        clusters: The number of tasks (or runs, without tasks) with a label.
+        unscored: The number of runs that the judge did not score.
+        unscored_labelled: The number of unscored runs with a label.
+        judged: The judge's uncorrected success rate on the runs it scored; None without scored
+            runs.
+        ppi: The rate corrected by the labels (PPI++).
+        weight: The weight of the verdicts in PPI++ (lambda), in [0, 1]; 0 is labels alone.
         rogan_gladen: The judge's rate on scored runs, corrected by its sensitivity and specificity.
-            Undefined where the labels show no successes, no failures, or a judge no better than
-            chance.
+            Undefined if the labels have no successes or no failures, or if the judge is no better
+            than chance.
         labels_alone: The rate of the labels, without verdicts.
         bounds: The rate of all runs if every unscored run without a label were a failure, and if
-            every one were a success; None where all are scored.
-        bounds_interval: The lower end of the 95 % interval of the first, and the upper of the
-            second.
-        more_labels: How many labels more make the interval of `ppi` as narrow as wanted; None:
-            nothing was wanted, or labels on every run would not do.
-        more_labels_alone: The same without verdicts.
-        labels_differ: The judge's rate is another on labelled runs than on the others, by 3
-            standard errors: they are hardly a random draw, and no figure here holds then.
+            every one were a success; None if all runs are scored.
+        bounds_interval: The lower end of the 95 % interval of the first bound, and the upper end of
+            the second.
+        more_labels: The number of additional labels for the target width of the interval of `ppi`.
+            None: there is no target, or labels on every run would not suffice.
+        more_labels_alone: The number of additional labels for the target width without verdicts.
+        labels_differ: The judge's rates on labelled and unlabelled runs differ by 3 standard
+            errors. The labelled runs are then probably not a random sample, and no figure here is
+            valid.
         small: Fewer than 30 labels.
     """
 
@@ -80,15 +84,17 @@ class RateEstimate:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Runs as arrays, labelled ones first: verdict in [0, 1], number of the cluster, and the truth
-    of the first `len(truth)` runs, 0 or 1.
+    """Runs as arrays, labelled runs first.
+
+    The arrays are the verdict in [0, 1], the number of the cluster, and the truth (0 or 1) of the
+    first `len(truth)` runs.
     """
 
     verdict: NDArray[Any]
     cluster: NDArray[Any]
     truth: NDArray[Any]
     weights: NDArray[Any]  # of the labelled runs, 1 on average
-    weighted: bool = False  # whether labels were drawn with unequal chances
+    weighted: bool = False  # whether the sampling probabilities of the labels differ
 
     @property
     def n(self) -> int:
@@ -108,24 +114,27 @@ def estimate_rate(
     width: float | None = None,
     chances: Sequence[float | None] | None = None,
 ) -> RateEstimate:
-    """Estimates a success rate; the labelled runs have to be a random draw of all runs, or drawn
-    with known chances.
+    """Estimates a success rate from verdicts and labels.
+
+    The labelled runs must be a random sample of all runs, or be sampled with known probabilities.
 
     Args:
-        verdicts: The judge's success of each run; None where it is unscored.
-        truths: The label's success of each run; None where there is none.
-        clusters: What each run stands or falls with, such as its task.
-        unscored: What runs without a verdict do to the PPI++ rate. `reweighted`: the rate is of all
-            runs; the judge's mean stands in for the verdict, and the labels of such runs correct
-            it. `left-out`: the rate is of the scored runs alone.
-        width: The wanted width of the 95 % interval, in (0, 1). Not with `chances`.
-        chances: The chance of each labelled run to be drawn for a label, in (0, 1]; labels then
-            count by its inverse (Horvitz and Thompson, with Hájek's ratio). None: all were alike.
+        verdicts: The judge's success of each run; None if it is unscored.
+        truths: The label's success of each run; None without a label.
+        clusters: The cluster of dependent runs for each run, such as its task.
+        unscored: The treatment of unscored runs in the PPI++ rate. `reweighted`: the rate is of all
+            runs; the judge's mean replaces the missing verdict, and labels of unscored runs correct
+            it. `left-out`: the rate is of the scored runs only.
+        width: The target width of the 95 % interval, in (0, 1). Not with `chances`.
+        chances: The probability with which each labelled run was sampled, in (0, 1]; labels are
+            weighted by its inverse (Horvitz and Thompson, with Hájek's ratio). None: all
+            probabilities are equal.
 
     Returns:
-        The estimates with 95 % intervals, on the scale of log odds, by Student's t with one degree
-        of freedom less than there are clusters with a label; the variance is the greater of that by
-        cluster and that by run. Undefined without labels; without interval for a single cluster.
+        The estimates with 95 % intervals on the scale of log odds, by Student's t. The degrees of
+        freedom are the number of labelled clusters minus one. The variance is the larger of the
+        variance by cluster and the variance by run. Estimates are undefined without labels, and
+        have no interval for a single cluster.
     """
     whole = _sample(verdicts, truths, clusters, "reweighted", chances)
     scored = _sample(verdicts, truths, clusters, "left-out", chances)
@@ -168,7 +177,7 @@ def estimate_rate(
 def ppi_mean(
     truth: Sequence[float], verdict: Sequence[float], others: Sequence[float]
 ) -> tuple[float, float, float]:
-    """The mean by PPI++ as it is published, for independent runs.
+    """Computes the PPI++ mean as published, for independent runs.
 
     Args:
         truth: Labels of the labelled runs, in [0, 1].
@@ -222,8 +231,9 @@ def _sample(
 def _tuned(
     truth: NDArray[Any], verdict: NDArray[Any], others: NDArray[Any], share: NDArray[Any]
 ) -> float:
-    """The weight of the verdicts with the least variance, clipped to [0, 1] (arXiv 2311.01453,
-    section 6; for a mean). `share` weights the labelled runs.
+    """Returns the verdicts' weight with the least variance, clipped to [0, 1].
+
+    Source: arXiv 2311.01453, section 6, for a mean. `share` weights the labelled runs.
     """
     import numpy as np
 
@@ -239,7 +249,7 @@ def _tuned(
 
 
 def _spread(verdict: NDArray[Any], others: NDArray[Any], share: NDArray[Any]) -> float:
-    """The variance of all verdicts."""
+    """Returns the variance of all verdicts."""
     import numpy as np
 
     both, weights = np.concatenate([verdict, others]), np.append(share, np.ones(len(others)))
@@ -253,7 +263,7 @@ def _mean(truth: NDArray[Any], verdict: NDArray[Any], others: NDArray[Any], weig
 
 @dataclass(frozen=True)
 class _Padded:
-    """A sample's labelled runs with the pseudo-pairs behind them; `share` has their weights."""
+    """A sample's labelled runs followed by the pseudo-pairs; `share` has their weights."""
 
     truth: NDArray[Any]
     verdict: NDArray[Any]
@@ -274,7 +284,7 @@ class _Padded:
 
 
 def _ppi(sample: _Sample, weight: float | None = None) -> tuple[Figure, float]:
-    """The rate by PPI++, or with a given weight of the verdicts, and the weight."""
+    """Returns the PPI++ rate, with the tuned or a given weight of the verdicts, and the weight."""
     name = "labels alone" if weight == 0 else "PPI++"
     if not sample.n:
         return Figure(name, 0.0, undefined=True), 0.0
@@ -295,7 +305,7 @@ def _ppi(sample: _Sample, weight: float | None = None) -> tuple[Figure, float]:
 
 
 def _variances(sample: _Sample, weight: float | None) -> tuple[float, float, float]:
-    """The estimate with pseudo-pairs, and its variance by run and by cluster."""
+    """Returns the estimate with pseudo-pairs, and its variance by run and by cluster."""
     import numpy as np
 
     padded, n = _Padded.of(sample), sample.n
@@ -325,11 +335,14 @@ def _weighted(
     share: NDArray[Any],
     weight: float | None,
 ) -> tuple[float, NDArray[Any], float]:
-    """The rate where labels have weights, the influence on it of each labelled run (pseudo-pairs
-    among them) and then of each other, and the weight of the verdicts: the given one, or that with
-    the least variance.
+    """Returns the rate with weighted labels, the runs' influences on it and the weight of the
+    verdicts.
 
-    The mean verdict of all runs stands in for that of the others, which are no random draw here.
+    The influences are those of the labelled runs, including pseudo-pairs, then of the other runs.
+    The weight is the given one, or the one with the least variance.
+
+    The mean verdict of all runs replaces that of the unlabelled runs, which are not a random sample
+    here.
     """
     import numpy as np
 
@@ -349,8 +362,9 @@ def _weighted(
 
 
 def _squares(influence: NDArray[Any], sample: _Sample, extra: float) -> tuple[float, float]:
-    """The variance of a sum of the runs' influences, for independent runs and for independent
-    clusters; `extra` is that of the pseudo-pairs.
+    """Returns the variance of the sum of influences, for independent runs and independent clusters.
+
+    `extra` is the variance of the pseudo-pairs.
     """
     import numpy as np
 
@@ -360,7 +374,7 @@ def _squares(influence: NDArray[Any], sample: _Sample, extra: float) -> tuple[fl
 
 
 def _ends(centre: Any, variance: Any, groups: Any, n: Any) -> tuple[Any, Any]:
-    """Both ends of a 95 % interval on the scale of log odds; arguments may be arrays."""
+    """Returns both ends of a 95 % interval on the scale of log odds; arguments may be arrays."""
     import numpy as np
     from scipy.special import stdtrit
 
@@ -373,8 +387,9 @@ def _ends(centre: Any, variance: Any, groups: Any, n: Any) -> tuple[Any, Any]:
 
 
 def _rogan_gladen(sample: _Sample) -> Figure:
-    """The judge's rate corrected by its sensitivity and specificity; the delta method gives the
-    variance, from the influence of each run.
+    """Returns the judge's rate corrected by its sensitivity and specificity.
+
+    The delta method gives the variance, from the influence of each run.
     """
     import numpy as np
 
@@ -422,9 +437,9 @@ def _labels_differ(sample: _Sample) -> bool:
 
 
 def _more_labels(sample: _Sample, width: float, weight: float | None = None) -> int | None:
-    """How many labels more make the interval as narrow as `width`, were they like those there are.
+    """Returns how many additional, similar labels narrow the interval to `width`.
 
-    What tasks add to the variance stays as it is, whatever is labelled: only more tasks lessen it.
+    The variance between tasks is constant: only more tasks reduce it, not more labels.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Measures how far attacks move a judge's verdicts and its false positives."""
+"""Measures the effect of attacks on a judge's verdicts and false positives."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 
 SEED = 20240409
-BEFORE = "before"  # the file of the verdicts without an attack
+BEFORE = "before"  # name of the file with verdicts without an attack
 Paths = Sequence[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackTrial:
-    """One labelled trajectory under one attack: whether it was called a success before and after.
+    """A labelled trajectory under one attack, with the judge's call before and after.
 
-    A judge that abstains (`no_evidence`) calls nothing a success: False. None: it was unscored for
-    any other reason.
+    An abstention (`no_evidence`) counts as False, not a success. None: it was unscored for another
+    reason.
     """
 
     task: str
@@ -52,12 +52,11 @@ class AttackTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """The share of `n` trajectories judged successes, before and after, and the change with its 95
+    """The shares of `n` trajectories judged successes before and after, and the change with its 95
     % interval.
 
-    The interval is a bootstrap over tasks of the paired change, or Wilson's where all draws are
-    alike: no verdict changed, or every one did. `flips` counts the verdicts that changed, in either
-    direction.
+    The interval is a bootstrap over tasks of the paired change, or Wilson's if no verdict or every
+    verdict changed. `flips` counts the verdicts that changed in either direction.
     """
 
     n: int
@@ -74,10 +73,10 @@ class Shift:
 class AttackEffect:
     """The effect of one attack on the labelled trajectories to which it applies.
 
-    `false_positives` is about the label failures and `recall` about the label successes; None where
-    there is none that was judged both times. Abstentions count there as no success, and are counted
-    by themselves. The others are left out and counted: `became_unscored` had a verdict before,
-    `unscored_before` had none.
+    `false_positives` is computed on the label failures and `recall` on the label successes; None if
+    none of them was judged both times. Abstentions count as "not a success", and are also counted
+    separately. Other unscored trajectories are left out and counted: `became_unscored` had a
+    verdict before the attack, `unscored_before` had none.
     """
 
     attack: str
@@ -96,11 +95,12 @@ class AttackEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedTeam:
-    """One judge under a set of attacks. `texts` is the hash of the attacks' texts, `clusters` the
-    number of tasks.
+    """The effects of a set of attacks on one judge.
 
-    `worst` names the attack that added most false positives, None where none could be measured.
-    `fitted`: on how many of these runs, as they were before an attack, the judge was fitted.
+    `texts` is the hash of the attacks' texts, and `clusters` is the number of tasks.
+
+    `worst` names the attack that added the most false positives; None if none could be measured.
+    `fitted` counts the original runs that the judge was fitted on.
     """
 
     evaluator: EvaluatorInfo
@@ -116,12 +116,12 @@ class RedTeam:
 def select_attacks(
     evaluator: Evaluator, names: Iterable[str] | None, folder: Path
 ) -> dict[str, Variant]:
-    """The attacks of these families or variants by the variants' names, all for None; pictures they
-    draw go below `folder`.
+    """Returns the attacks of these families or variants (None: all) by variant name.
 
-    A name may be `module:Object` or `file.py:Object`: a function that gives a rewritten copy, or a
-    list of variants. Those on the screenshot apply only where the evaluator looks at that: to
-    withstand what one does not see is no merit. Raises UsageError for an unknown name.
+    Modified pictures are saved under `folder`. A name may be `module:Object` or `file.py:Object`: a
+    function that returns a rewritten copy, or a list of variants. Attacks on the screenshot apply
+    only to judges that read it, because ignoring the screenshot is not robustness. Raises
+    UsageError for an unknown name.
     """
     shipped = families(folder / "images")
     by_name = {
@@ -152,8 +152,9 @@ def select_attacks(
 
 
 def under_attack(evaluator: Evaluator, attack: Variant) -> Rewritten:
-    """The evaluator, shown attacked trajectories; one to which the attack does not apply is
-    unscored with `no_evidence`.
+    """Returns the judge on attacked trajectories.
+
+    A trajectory to which the attack does not apply is unscored with `no_evidence`.
     """
 
     async def rewrite(trajectory: Trajectory) -> Trajectory:
@@ -189,11 +190,12 @@ async def judge_attacked(
     resume: bool = True,
     progress: Callable[[str, Tally], None] = lambda name, tally: None,
 ) -> dict[str, Tally]:
-    """Judges the trajectories as they are into `folder/before.jsonl`, and attacked into
+    """Judges original trajectories into `folder/before.jsonl`, attacked ones into
     `folder/<attack>.jsonl`.
 
-    What these files hold already is not judged again. `progress` gets the file's name without
-    ending. Raises UsageError when nothing can be read, or the files are another judge's.
+    Trajectories with a verdict in these files are not judged again. `progress` receives the file's
+    name without extension. Raises UsageError if nothing can be read, or the files are by another
+    judge.
     """
     tallies = {}
     for name, judge in [
@@ -220,8 +222,10 @@ def labelled_tasks(
     truth: str = "majority",
     limit: int | None = None,
 ) -> tuple[str, dict[str, bool | None], dict[str, str]]:
-    """The source of the labels, the labels by id, and the task of each trajectory with a decided
-    one. Raises UsageError where no label fits.
+    """Returns the label source, the labels by id, and the task of each trajectory with a decided
+    label.
+
+    Raises UsageError if no label matches.
     """
     source, gold = gold_labels(read_labels(labels), source, truth)
     tasks = {trajectory.id: make_task(trajectory) for trajectory in _trajectories(paths, limit)}
@@ -245,8 +249,9 @@ def measure(
     limit: int | None = None,
     seed: int = SEED,
 ) -> RedTeam:
-    """The effects, from the verdict files that `judge_attacked` left in `folder`. Raises UsageError
-    where no label fits.
+    """Computes the effects from the verdict files that `judge_attacked` wrote to `folder`.
+
+    Raises UsageError if no label matches.
     """
     source, gold, tasks = labelled_tasks(paths, labels, source=source, truth=truth, limit=limit)
     before = {verdict.id: verdict for verdict in read_verdicts(folder / f"{BEFORE}.jsonl")}
@@ -271,7 +276,7 @@ def red_team(
     effects: Iterable[AttackEffect],
     fitted: Overlap | None = None,
 ) -> RedTeam:
-    """The effects of the attacks on one judge, over so many tasks, with the worst."""
+    """Returns the effects of the attacks on one judge, with the worst attack."""
     measured = tuple(effects)
     worst = max(measured, key=_false_positives_added, default=None)
     return RedTeam(
@@ -287,7 +292,7 @@ def red_team(
 
 
 def worst_by_family(result: RedTeam) -> list[AttackEffect]:
-    """Of each family the strength that added most false positives, the worst family first."""
+    """Returns each family's attack with the most added false positives, the worst family first."""
     worst: dict[str, AttackEffect] = {}
     for one in result.effects:
         if one.family not in worst or _false_positives_added(one) > _false_positives_added(
@@ -304,8 +309,8 @@ def _false_positives_added(one: AttackEffect) -> float:
 def trial(
     task: str, truth: bool, before: Verdict | None, after: Verdict | None, attack: str
 ) -> AttackTrial:
-    """The trial of two verdicts, without and with an attack of that name; None where there is no
-    verdict.
+    """Returns the trial for the verdicts without and with the named attack; None if a verdict is
+    missing.
     """
     return AttackTrial(
         task=task,
@@ -338,12 +343,11 @@ def _trajectories(paths: Paths, limit: int | None) -> Iterator[Trajectory]:
         reader.close()
 
 
-# What an attack changed: shares before and after, with intervals of the change that draw whole
-# tasks
+# The effect of an attack: shares before and after, with intervals that resample whole tasks
 
 
 def effect(attack: Variant, trials: Sequence[AttackTrial], seed: int = SEED) -> AttackEffect:
-    """The counts and figures of one attack. The seed is that of the bootstrap."""
+    """Computes the counts and figures of one attack. The seed is for the bootstrap."""
     applicable = [trial for trial in trials if trial.applies]
     paired = [trial for trial in applicable if trial.before is not None and trial.after is not None]
     return AttackEffect(
@@ -394,7 +398,7 @@ def _shift(trials: Sequence[AttackTrial], seed: int) -> Shift | None:
 
 
 def _interval(counts: NDArray[Any], seed: int) -> tuple[float, float]:
-    """The 95 % percentile interval of the change when whole tasks are redrawn."""
+    """Returns the 95 % percentile interval of the change, with whole tasks resampled."""
     import numpy as np
 
     kinds, shares = np.unique(counts, axis=0, return_counts=True)
@@ -405,7 +409,7 @@ def _interval(counts: NDArray[Any], seed: int) -> tuple[float, float]:
 
 
 def _wilson(change: float, tasks: int) -> tuple[float, float]:
-    """An interval of a change that is the same in every draw, as if each task were one trial."""
+    """Returns the Wilson interval of a change without variance, with each task as one trial."""
     low, high = wilson(min(1.0, abs(change)), tasks)
     if change == 0:
         return -high, high

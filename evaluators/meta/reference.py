@@ -1,4 +1,4 @@
-"""Parsing and action wording of arXiv 2404.06474's code, only for comparison with its figures."""
+"""Parses replies and formats actions as arXiv 2404.06474's code does, only to compare figures."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ def reference_action(text: str) -> str | None:
     """Formats a recorded web action as the reference implementation does, for comparison with its
     prompts.
 
-    prill's own form is `prill.evaluators.evidence.action_text`. A click loses its first six words,
-    which costs an element without a repeated number its role. Source: sections 3 and 20 (D18, D24)
-    of the reference implementation's specification.
+    prill's own format is `prill.evaluators.evidence.action_text`. The first six words of a click
+    are removed, which removes the role of an element without a repeated number. Source: sections 3
+    and 20 (D18, D24) of the reference implementation's specification.
 
     Args:
         text: The recorded action.
 
     Returns:
-        The text; None where the action cannot be taken apart.
+        The text; None if the action cannot be parsed.
     """
     if text.startswith("click"):
         return f"click at [{' '.join(text.split()[6:])}]"
@@ -29,20 +29,21 @@ def reference_action(text: str) -> str | None:
 
 
 def reference_verdict(reply: str, reading: Literal["offline", "reflexion"]) -> bool:
-    """Reads a reply as the reference implementation does, for comparison with its figures; prill
-    itself never reads replies this way.
+    """Parses a reply as the reference implementation does, for comparison with its figures.
 
-    The first line that begins with "Status:" counts; a missing status is a failure. Source:
+    prill itself never parses replies this way.
+
+    The first line that starts with "Status:" counts; a missing status is a failure. Source:
     sections 7 and 20 (D3) of the reference implementation's specification.
 
     Args:
         reply: The model's reply.
-        reading: `"offline"`, its evaluation scripts: a success is exactly "success" or "Success".
-            `"reflexion"`, its retries: a success is any status that contains "success", so
-            "unsuccessful" too.
+        reading: The rule. `"offline"` is that of its evaluation scripts: only "success" or
+            "Success" is a success. `"reflexion"` is that of its retries: any status that contains
+            "success" is a success, including "unsuccessful".
 
     Returns:
-        Whether the reply is read as a success.
+        Whether the reply counts as a success.
     """
     line = re.search(r"^Status:(.*)$", reply, re.MULTILINE)
     status = line[1].strip().replace('"', "") if line else ""

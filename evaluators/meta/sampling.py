@@ -1,10 +1,10 @@
-"""Which runs to label: drawn with known chances, the uncertain ones more often.
+"""Samples runs to label with known probabilities, uncertain runs more often.
 
-The size of a run in the draw is the standard deviation of its outcome by the judge's score, which
-is least-variance for a rate that is corrected by the judge (Zrnic and Candès, arXiv 2403.03208),
-over the root of how many runs its task has. Runs are drawn systematically from the list sorted by
-task and score (Madow, Ann. Math. Stat. 20 (1949) 333): that spreads them over tasks and scores, and
-gives every run exactly its chance.
+The size measure of a run is the standard deviation of its outcome given the judge's score, divided
+by the square root of the number of runs of its task. This minimises the variance of a rate that is
+corrected by the judge (Zrnic and Candès, arXiv 2403.03208). Runs are sampled systematically from
+the list sorted by task and score (Madow, Ann. Math. Stat. 20 (1949) 333). This spreads the sample
+over tasks and scores, and gives every run exactly its inclusion probability.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import fsum, sqrt
 
-# Added to every standard deviation, which is at most 0.5: a run of which the judge is sure is drawn
-# too, and no label weighs more than six times as much as another for it.
+# Added to every standard deviation, which is at most 0.5, so that runs with certain scores are also
+# sampled, and no label weighs more than six times as much as another because of its score.
 _FLOOR = 0.1
 
 
@@ -29,19 +29,19 @@ def draw_informative(
         tasks: The task of each run, by id.
         scores: The judge's probability of success by id, in [0, 1]. A run without one counts as
             0.5.
-        count: How many are drawn; all where there are no more.
-        seed: Another number draws others.
+        count: The sample size; all runs are drawn if there are no more.
+        seed: The random seed.
 
     Returns:
-        For each run that was drawn its chance of being drawn, in (0, 1], in an order that is random
-        too: any first part of it may be labelled.
+        The inclusion probability of each sampled run, in (0, 1]. The order is random, so that any
+        initial part may be labelled.
     """
     runs_of = Counter(tasks.values())
     sizes = {id: _size(scores.get(id)) / sqrt(runs_of[task]) for id, task in tasks.items()}
     chances = inclusion_chances(sizes, count)
     order = sorted(tasks, key=lambda id: (tasks[id], _known(scores.get(id)), id))
     generator = random.Random(f"informative {seed}")
-    # Tasks in an order that the seed decides: names that stand together are often alike.
+    # Shuffle the tasks, because tasks with adjacent names are often similar.
     turns = sorted(runs_of)
     generator.shuffle(turns)
     turn = {task: i for i, task in enumerate(turns)}
@@ -56,9 +56,7 @@ def draw_informative(
 
 
 def inclusion_chances(sizes: Mapping[str, float], count: int) -> dict[str, float]:
-    """The chance of each to be among `count` drawn in proportion to their sizes; nothing has more
-    than 1.
-    """
+    """Returns inclusion probabilities for `count` draws proportional to size, at most 1 each."""
     if count >= len(sizes):
         return dict.fromkeys(sizes, 1.0)
     certain: set[str] = set()
@@ -72,9 +70,7 @@ def inclusion_chances(sizes: Mapping[str, float], count: int) -> dict[str, float
 
 
 def inverse_weights(chances: Sequence[float]) -> list[float]:
-    """What labels with these chances weigh, 1 on average (Horvitz and Thompson, with Hájek's
-    ratio).
-    """
+    """Returns inverse probability weights with mean 1 (Horvitz-Thompson, with Hájek's ratio)."""
     inverse = [1 / chance for chance in chances]
     middle = fsum(inverse) / len(inverse)
     return [one / middle for one in inverse]

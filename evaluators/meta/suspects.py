@@ -1,4 +1,4 @@
-"""Labels that are probably wrong: all judges contradict them, or nothing changed for the reward."""
+"""Finds probably wrong labels: all judges contradict them, or a success changed nothing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from prill.types import Observation, Opinion, Trajectory, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """A label to look at.
+    """A label that is probably wrong.
 
     Args:
         id: The trajectory's id.
         goal: The task's goal; None: no trajectory file was given.
         label: The label's success.
-        reasons: Why it may be wrong, in words.
-        judges: What each judge said; the parts of a combined judge count as judges.
+        reasons: The reasons why it may be wrong.
+        judges: The opinion of each judge; the parts of a combined judge count as judges.
     """
 
     id: str
@@ -39,12 +39,13 @@ def find_suspects(
 
     Args:
         pairings: The verdicts of each judge, joined with the same labels.
-        trajectories: The judged runs; without, nothing is said of their states.
+        trajectories: The judged runs. Without them, states are not checked.
 
     Returns:
-        The runs where every judge that is scored contradicts the label, and the labelled successes
-        where the agent gave no answer and no recorded state differs from the first. Those with more
-        reasons come first, then those that more judges contradict, surer ones before others.
+        The runs in which every judge with a scored verdict contradicts the label, and the labelled
+        successes without an answer in which no recorded state differs from the first. They are
+        sorted by the number of reasons, the number of contradicting judges, and the judges'
+        confidence.
     """
     truths: dict[str, bool] = {}
     judges: dict[str, list[Opinion]] = {}
@@ -99,7 +100,7 @@ def _without_change(run: Trajectory) -> str | None:
 
 
 def _looks(states: Iterable[Observation]) -> Iterator[tuple[str | None, ...]]:
-    """Every state by what was recorded of it; an image that cannot be read by its path."""
+    """Yields each state's recorded content; an unreadable image is identified by its path."""
     for state in states:
         picture = state.screenshot
         if picture is not None:

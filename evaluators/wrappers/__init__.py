@@ -1,1 +1,1 @@
-"""Judges that see a rewritten trajectory."""
+"""Wrappers that rewrite trajectories for a judge or extend its verdicts."""

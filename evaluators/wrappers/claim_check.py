@@ -1,4 +1,4 @@
-"""Looks up what the agent's answer says, besides any judge's verdict."""
+"""Adds checked claims of the agent's answer to any judge's verdict."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from prill.types import EvaluatorInfo, Findings, Trajectory, Usage, Verdict
 
 
 class ClaimChecked:
-    """Any judge, with the claims of the answer, looked up, among the findings; outcome and score
-    stay the judge's.
+    """A judge whose findings include the checked claims of the answer; outcome and score are
+    unchanged.
 
     Args:
         evaluator: The judge.
@@ -35,14 +35,14 @@ class ClaimChecked:
         return replace(info, params={**info.params, "check_claims": VERSION})
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Those of the judge."""
+        """Returns the judge's screenshots."""
         return self.evaluator.screenshots(trajectory)
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """The judge's own estimate: the check asks no model.
+        """Returns the judge's estimate; the check calls no model.
 
         Raises:
-            UsageError: The judge cannot say.
+            UsageError: The judge cannot estimate its usage.
         """
         if not isinstance(self.evaluator, Estimator):
             raise UsageError(
@@ -51,7 +51,7 @@ class ClaimChecked:
         return self.evaluator.estimate(trajectory)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The judge's verdict with `findings.claims`."""
+        """Returns the judge's verdict with `findings.claims`."""
         verdict = await self.evaluator(trajectory)
         found = replace(verdict.findings or Findings(), claims=check_claims(trajectory))
         return replace(verdict, findings=found, evaluator=self.info)

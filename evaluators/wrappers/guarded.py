@@ -1,4 +1,4 @@
-"""Any judge that was trained on labelled runs, with what is known of those runs."""
+"""Guards a judge that was trained on labelled runs against runs unlike these."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FORMAT = "prill guard 1"
 
 @dataclass(frozen=True, kw_only=True)
 class GuardFile:
-    """What `prill train judge` keeps of the runs that a judge learnt from.
+    """The guard file of `prill train judge`, which describes the training runs of a judge.
 
     Attributes:
         format: The version of the file.
-        guard: The range of their last states. None: no text was there to measure.
+        guard: The range of the training runs' last states. None: there was no text.
         fitted_to: Digests of the runs and of their tasks.
     """
 
@@ -36,7 +36,7 @@ class GuardFile:
 
     @property
     def hash(self) -> str:
-        """Differs when the content does."""
+        """The content hash."""
         return content_hash(msgspec.json.encode(self).decode())
 
 
@@ -66,12 +66,13 @@ def read_guard(path: str | os.PathLike[str]) -> GuardFile:
 
 
 class Guarded(Rewritten):
-    """A judge that gives no verdict on runs unlike those that it learnt from, and says of each run
-    how it stands to those.
+    """A judge that abstains on runs unlike its training runs.
+
+    Each verdict records the relation of its run to the training runs.
 
     Args:
         judge: The judge.
-        known: What is known of those runs.
+        known: The guard file of the training runs.
     """
 
     def __init__(self, judge: Evaluator, known: GuardFile) -> None:
@@ -79,7 +80,7 @@ class Guarded(Rewritten):
         self.known = known
 
     async def _checked(self, trajectory: Trajectory) -> Trajectory:
-        """The run itself. Raises NoEvidenceError for one that is unlike those."""
+        """Returns the run unchanged. Raises NoEvidenceError if it is unlike the training runs."""
         guard = self.known.guard
         if guard is not None and trajectory.steps:
             objection = guard.objection(read(trajectory, "student", evidence_only=False))
@@ -88,7 +89,7 @@ class Guarded(Rewritten):
         return trajectory
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The judge's verdict, and how the run stands to those that it learnt from."""
+        """Returns the judge's verdict with the run's relation to the training runs."""
         verdict = await super().__call__(trajectory)
         own = self.known.fitted_to.relation(trajectory)
         return replace(verdict, fitted_on=worst((verdict.fitted_on, own)))

@@ -25,11 +25,11 @@ from prill.types import Point, Step, Trajectory
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
-# Raise it when marks look different.
+# Increase it when the marks change.
 VERSION = "1"
-# A bright line inside a dark one is seen on any background, whatever its colour.
+# A bright line inside a dark one is visible on any background.
 _BRIGHT, _DARK = (255, 64, 160), (20, 20, 20)
-# Shares of the screenshot's shorter side: wide enough to go round a button's label, thin enough to
+# Shares of the screenshot's shorter side: large enough to surround a button's label, thin enough to
 # hide little of it.
 _RADIUS, _LINE = 0.04, 0.008
 _LEAST_RADIUS, _LEAST_LINE = 5, 2  # pixels; simulators of 160 by 210 exist
@@ -44,11 +44,10 @@ def mark(
     *,
     format: Literal["PNG", "WEBP"] = "PNG",
 ) -> bytes:
-    """The image file at `path`, as encoded bytes, with a ring around `point` and an arrow from it
-    to `end_point`.
+    """Returns the encoded image with a ring around `point` and an arrow from it to `end_point`.
 
-    Points are fractions of the screen. An end within a touch of the point gets no arrow. The file
-    stays as it is. Raises InputError when it cannot be used.
+    Points are fractions of the screen. There is no arrow if `end_point` is within a touch's
+    distance of `point`. The file at `path` is not changed. Raises InputError if it cannot be used.
     """
     from PIL import ImageDraw
 
@@ -58,7 +57,7 @@ def mark(
     line = max(_LEAST_LINE, round(short * _LINE))
     radius = max(_LEAST_RADIUS, round(short * _RADIUS))
     start = point[0] * (image.width - 1), point[1] * (image.height - 1)
-    # All of the dark part first: it must not cover the bright one.
+    # Draw all dark parts first, so that they do not cover the bright ones.
     for colour, width in ((_DARK, line + 2 * max(1, line // 2)), (_BRIGHT, line)):
         _ring(draw, start, radius, colour, width)
         if end_point is not None and dist(point, end_point) > SWIPE_DISTANCE:
@@ -94,8 +93,10 @@ def _arrow(
 
 
 class Marked(Rewritten):
-    """Shows a judge a ring where the next action touches and an arrow where it swipes; text is not
-    changed.
+    """A wrapper that marks the next action on screenshots: a ring for a touch, an arrow for a
+    swipe.
+
+    Text is not changed.
 
     The state after the last action has no next action and no mark, so a judge of one frame sees no
     mark. The marked copies of the screenshots are in a temporary folder that is deleted with this
@@ -111,7 +112,7 @@ class Marked(Rewritten):
         super().__init__(evaluator, self._with_marks, {"marked": VERSION})
 
     def __reduce__(self) -> tuple[type[Marked], tuple[Evaluator]]:
-        return Marked, (self.evaluator,)  # elsewhere, marks are drawn into a folder of its own
+        return Marked, (self.evaluator,)  # other processes use their own folder
 
     async def _with_marks(self, trajectory: Trajectory) -> Trajectory:
         screenshots = frozenset(self.evaluator.screenshots(trajectory))

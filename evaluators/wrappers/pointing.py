@@ -22,14 +22,14 @@ from prill.models.prompts import clean
 from prill.protocols import Evaluator
 from prill.types import Action, Platform, Point, Trajectory
 
-# Raise it when the same state would give an action another text: it is part of the verdicts'
+# Increase it when the same state would give an action a different text: it is part of the verdicts'
 # fingerprint.
 VERSION = "1"
 # From the point to the edge of the text, in fractions of the screen. The label of a launcher icon
 # begins about 40 dp below the icon's middle, 0.045 of a screen of 900 dp; and two points closer
 # than 0.05 are one touch in the paper's rules.
 NEAR = SWIPE_DISTANCE
-# Enough to know a button by, too little for an injected instruction to argue in.
+# Enough to identify a button, too little for an injected instruction.
 LABEL_CHARS = 40
 _TOUCH = {
     "click": "tap",
@@ -50,8 +50,7 @@ _MOUSE = {
     "hover": "hover over",
 }
 _STROKES = ("swipe", "scroll", "drag")
-# In the text of a UI tree, a place that is written with two decimals can be off by half of the last
-# one.
+# Positions in the text of a UI tree have two decimals, so the rounding error is up to 0.005.
 _ROUNDING = 0.005
 _CENTRE = re.compile(r" at \((?P<x>[01]?\.\d+|[01]), (?P<y>[01]?\.\d+|[01])\)\s*\Z")
 _LABEL = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"')
@@ -62,7 +61,9 @@ Read = Callable[[str], Awaitable[Sequence[TextBox]]]
 
 
 class TextReader(Protocol):
-    """Finds the text on an image file, with places; `prill.captioner.ocr.OCRCaptioner` is one."""
+    """Protocol of readers that find text and its position in an image, such as
+    `prill.captioner.ocr.OCRCaptioner`.
+    """
 
     @property
     def name(self) -> str:
@@ -70,14 +71,12 @@ class TextReader(Protocol):
         ...
 
     async def read(self, path: str) -> Sequence[TextBox]:
-        """Every piece of text with its place. Raises InputError for an image that cannot be
-        used.
-        """
+        """Returns each piece of text with its position. Raises InputError for an unusable image."""
         ...
 
 
 class Pointing(Rewritten):
-    """Shows a judge readable actions: what the agent touched is named by the text at that point.
+    """A wrapper that names the element at the point of an action by the text there.
 
     Verdicts record it in `evaluator.params["read_points"]`.
 
@@ -104,16 +103,16 @@ class Pointing(Rewritten):
 
 
 def read_screenshot() -> TextReader:
-    """The reader that comes with prill: OCR on the CPU."""
+    """Returns prill's default reader, OCR on the CPU."""
     return OCRCaptioner()
 
 
 async def readable(trajectory: Trajectory, read: Read | None = None) -> Trajectory:
-    """The trajectory with readable texts, and found targets, for its actions at bare points; all
-    else as it was.
+    """Returns the trajectory with readable texts and targets for its actions at bare points.
 
-    `read` finds the text on a screenshot; only those of steps with such an action are read, each
-    once. None: the UI tree in the state's text is used. Raises what `read` raises.
+    Everything else is unchanged. `read` finds the text on a screenshot; each screenshot of a step
+    with such an action is read once. None: the UI tree in the state's text is used. Raises what
+    `read` raises.
     """
     boxes_of: dict[str, Sequence[TextBox]] = {}
     steps = []
@@ -136,9 +135,7 @@ async def readable(trajectory: Trajectory, read: Read | None = None) -> Trajecto
 
 
 def is_bare(action: Action, platform: Platform = "other") -> bool:
-    """True for an action at a point that does not name its target, of a kind that is put into words
-    here.
-    """
+    """Returns whether an action has a point but no named target, and a kind supported here."""
     if action.point is None or action.target:
         return False
     if (
@@ -153,11 +150,11 @@ def is_bare(action: Action, platform: Platform = "other") -> bool:
 def readable_action(
     action: Action, boxes: Sequence[TextBox], platform: Platform = "android"
 ) -> Action:
-    """The action with a text that names what is at its point, and with that as its target; as it
-    was unless `is_bare`.
+    """Returns the action with the element at its point as text and target; unchanged unless
+    `is_bare`.
 
-    A swipe is told by its direction and ends: the finger's direction, by the longer of the two
-    distances on the screen.
+    A swipe is described by its end points and the finger's direction along the axis with the longer
+    distance.
     """
     if not is_bare(action, platform) or action.point is None:
         return action
@@ -182,10 +179,11 @@ def readable_action(
 
 
 def label_at(point: Point, boxes: Sequence[TextBox]) -> str | None:
-    """The text of the smallest box that contains the point, in quotation marks; else `near` and the
-    nearest text within NEAR.
+    """Returns the quoted text of the smallest box around the point, else `near` and the nearest
+    text.
 
-    None when there is neither. Distances are fractions of the screen's width and height.
+    The nearest text must be within NEAR. Returns None if there is neither. Distances are fractions
+    of the screen's width and height.
     """
     places = [(label, box.box) for box in boxes if (label := _label(box.text))]
     around = [(_area(box), label) for label, box in places if _distance(point, box) == 0]
@@ -228,7 +226,9 @@ def _place(point: Point) -> str:
 
 
 def _label(text: str) -> str:
-    """Text from a screen on one line, short, and unable to end its quotation marks."""
+    """Returns text from a screen as one short line without quotation marks that could end a
+    quotation.
+    """
     flat = " ".join(clean(text).split()).replace('"', "'")
     return flat if len(flat) <= LABEL_CHARS else flat[: LABEL_CHARS - 1] + "…"
 
@@ -243,19 +243,19 @@ def _distance(point: Point, box: tuple[float, float, float, float]) -> float:
 
 
 def tree_boxes(text: str) -> list[TextBox]:
-    """The labelled elements of a UI tree that says their places.
+    """Returns the labelled elements of a UI tree that contains positions.
 
     Either `Class "text" at (0.41, 0.22)` on each line, in fractions of the screen; or Android's
     bounds in pixels, `[x1,y1][x2,y2]`, with `text` or `content-desc` as attributes, or with a label
-    in quotation marks. Pixels need the screen's size: the first bounds must begin at [0,0], as the
-    root of a dump does, and are taken for it.
+    in quotation marks. Pixels require the screen's size: the first bounds must start at [0,0], as
+    the root of a dump does, and give that size.
     """
     return [*_centres(text), *_pixels(text)]
 
 
 def _centres(tree: str) -> Iterator[TextBox]:
     for line in tree.splitlines():
-        # The place first: lines can be whole documents, and few have one.
+        # Search for the position first: lines can be whole documents, and few have a position.
         if (place := _CENTRE.search(line)) and (label := _LABEL.match(line, 0, place.start())):
             x, y = float(place["x"]), float(place["y"])
             text = label[1].replace('\\"', "'").replace("\\n", " ")

@@ -1,4 +1,6 @@
-"""Base of judges that see a rewritten copy of each trajectory and record that in the verdict."""
+"""Base class of judges that receive a rewritten copy of each trajectory and record that in the
+verdict.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,15 @@ def _nothing(trajectory: Trajectory) -> Sequence[str]:
 
 
 class Rewritten:
-    """Shows a judge a rewritten trajectory. An `UnscoredError` raised by the rewriting becomes the
-    verdict.
+    """A wrapper that passes a rewritten trajectory to a judge.
+
+    If rewriting raises an `UnscoredError`, the verdict is unscored.
 
     Args:
         evaluator: The judge.
         rewrite: Rewrites a trajectory.
-        params: Goes into the fingerprint; it changes whenever `rewrite` does.
-        reads: Lists the image files that `rewrite` looks at besides those of the judge.
+        params: Part of the fingerprint; must change whenever `rewrite` changes.
+        reads: Lists the image files that `rewrite` reads, in addition to those of the judge.
     """
 
     def __init__(
@@ -52,16 +55,16 @@ class Rewritten:
         return replace(info, params={**info.params, **self.params})
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The images that the evaluator or the rewriting looks at, each once."""
+        """Returns the distinct images that the judge or the rewriting reads."""
         return list(
             dict.fromkeys((*self.evaluator.screenshots(trajectory), *self.reads(trajectory)))
         )
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """The judge's estimate for the trajectory as recorded.
+        """Returns the judge's estimate for the recorded trajectory.
 
         Raises:
-            UsageError: The judge cannot say.
+            UsageError: The judge cannot estimate its usage.
         """
         if not isinstance(self.evaluator, Estimator):
             raise UsageError(
@@ -70,7 +73,7 @@ class Rewritten:
         return self.evaluator.estimate(trajectory)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The evaluator's verdict on the rewritten trajectory."""
+        """Returns the judge's verdict on the rewritten trajectory."""
         try:
             copy = await self.rewrite(trajectory)
         except UnscoredError as failure:
@@ -84,16 +87,16 @@ class Rewritten:
 
 
 class EvidenceOnly(Rewritten):
-    """Any judge, without the agent's thoughts, its answer and the words of its messages.
+    """A judge that does not see the agent's thoughts, answer and message texts.
 
-    Rewriting the agent's reasoning alone can change verdicts (arXiv 2601.14691), but not those of
-    this judge. The price: where the task is to find something out, the answer is not seen.
+    Rewriting only the agent's reasoning can change verdicts (arXiv 2601.14691), but not those of
+    this judge. The drawback is that the answer to an information-seeking task is not judged.
 
     Args:
         evaluator: The judge.
 
     Raises:
-        UsageError: The judge was fitted to look at the agent's claims: without them it would be
+        UsageError: The judge was fitted with the agent's claims; without them its verdicts would be
             wrong.
     """
 

@@ -1,1 +1,1 @@
-"""Screen models: a screenshot in, a native tool call out."""
+"""Policies for screen models, which turn a screenshot into a native tool call."""

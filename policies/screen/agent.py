@@ -27,14 +27,14 @@ from prill.protocols import Image, LanguageModel, Message
 from prill.types import Action, Observation, Platform, Point, Step, Task, Trajectory
 
 GrammarName = Literal["qwen3-vl", "qwen2.5-vl", "ui-tars-1.5", "ui-tars-1.0", "openai", "anthropic"]
-# What the client scales larger pictures down to, unless the model says otherwise.
+# The size to which the client downscales larger pictures, unless the model sets another one.
 _MAX_PIXELS = 1_500_000
-_MAX_TEXT = 2_000  # characters of an unreadable reply that are repeated
-_MAX_DONE = 30  # earlier steps that are told as text
+_MAX_TEXT = 2_000  # characters of an unreadable reply in the next prompt
+_MAX_DONE = 30  # earlier steps described as text
 
 
 class Grammar(Protocol):
-    """The calls of one family of models."""
+    """Protocol of the call grammars of model families."""
 
     @property
     def frame(self) -> CoordinateFrame:
@@ -42,15 +42,16 @@ class Grammar(Protocol):
         ...
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """The thought and the actions of a reply. `size` is that of the picture sent, `cursor` the
-        last place acted on.
+        """Returns the thought and the actions of a reply.
+
+        `size` is the size of the picture sent, `cursor` the position of the last action.
 
         Raises UnreadableReplyError.
         """
         ...
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """Writes an action as a call that `read` parses back; None where the grammar has none."""
+        """Writes an action as a call that `read` parses back; returns None if it cannot."""
         ...
 
 
@@ -62,8 +63,11 @@ _GRAMMARS: dict[GrammarName, tuple[str, Grammar]] = {
     "openai": ("screen_openai", OpenAICalls()),
     "anthropic": ("screen_anthropic", AnthropicCalls()),
 }
-_PHONE_PROMPTS = ("screen_qwen", "screen_ui_tars")  # those whose models have other calls on phones
-# of a side: half a thousandth for most grammars, a pixel of a small screen for the others
+_PHONE_PROMPTS = (
+    "screen_qwen",
+    "screen_ui_tars",
+)  # prompts of models with different calls on phones
+# share of a side: half a thousandth for most grammars, a pixel of a small screen for the others
 _NEAR = 0.004
 _DEVICES: dict[Platform, str] = {
     "android": "an Android phone",
@@ -73,12 +77,13 @@ _DEVICES: dict[Platform, str] = {
 
 
 class Screen:
-    """Plays by the tool calls of a computer-use model. An unreadable reply is an action `other`,
-    and the next prompt says why.
+    """A policy that uses the tool calls of a computer-use model.
 
-    Several calls in one reply are carried out one after another before the model is asked again.
-    The last `history` screenshots are shown, each with the call that followed it; what was done
-    before them is told as text.
+    An unreadable reply becomes an action `other`, and the next prompt contains the reason.
+
+    Several calls in one reply are executed one after another before the next request. The last
+    `history` screenshots are shown, each with the call that followed it; earlier steps are
+    described as text.
     """
 
     def __init__(
@@ -108,11 +113,11 @@ class Screen:
         self._queue: list[Action] = []
 
     def fingerprint(self, platform: Platform) -> str:
-        """Differs when the prompt does."""
+        """Returns a hash of the prompt."""
         return load_prompt("prill.policies", self._name(platform)).hash
 
     def reset(self, task: Task) -> None:
-        """Begin a new episode."""
+        """Starts a new episode."""
         self._task, self._past, self._queue = task, [], []
 
     async def act(self, observation: Observation) -> Step:
@@ -137,8 +142,10 @@ class Screen:
         return step
 
     def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        """The prompt that `act` would send at that step, and the reply that stands for the recorded
-        action and thought.
+        """Returns the prompt that `act` would send at a step, and the reply for the recorded
+        action.
+
+        The reply includes the recorded thought.
 
         Raises NoEvidenceError without a screenshot, UnparsableError for an action that the model's
         tool does not have.
@@ -189,14 +196,14 @@ class Screen:
         )
 
     def _size(self, observation: Observation) -> Size:
-        """Width and height of the picture as the model is sent it, in pixels."""
+        """Returns width and height of the picture sent to the model, in pixels."""
         return _sent_size(_screenshot(observation), getattr(self.model, "max_pixels", _MAX_PIXELS))
 
     def _extent(self, size: Size) -> Size:
         return self._calls.frame.extent(size)
 
     def _written(self, step: Step, platform: Platform) -> str | None:
-        """The step's call, where it is read as the step's action again."""
+        """Returns the step's call if it parses back to the step's action, else None."""
         size = self._size(step.observation)
         call = self._calls.write(step.action, platform, size)
         if call is None:
@@ -219,7 +226,7 @@ class Screen:
         )
 
     def _problem(self, step: Step) -> str | None:
-        """Why the reply of a step could not be carried out."""
+        """Returns the reason why the reply of a step could not be executed, or None."""
         if step.action.kind != "other":
             return None
         try:
@@ -252,21 +259,19 @@ def _screenshot(observation: Observation) -> str:
 
 
 def _cursor(past: Sequence[Step]) -> Point | None:
-    """The last place that was acted on."""
+    """Returns the position of the last action."""
     places = (step.action.end_point or step.action.point for step in reversed(past))
     return next((place for place in places if place is not None), None)
 
 
 def _is_like(read: Action, meant: Action) -> bool:
-    """Whether an environment would do the same for both; places may differ by a thousandth of a
-    side, or a pixel.
-    """
+    """Returns whether two actions have the same effect, with positions equal up to rounding."""
     if read.is_final and meant.is_final:
         return True
     drags = {"drag", "swipe"}
     if read.kind != meant.kind and not {read.kind, meant.kind} <= drags:
         return False
-    # The grammars name a place for some kinds, which changes nothing where the record has none.
+    # The grammars require a position for some kinds; it has no effect if the record has none.
     placed = meant.kind not in ("scroll", "type", "press", "wait", "back", "home", "forward")
     near = not placed or (
         _are_near(read.point, meant.point) and _are_near(read.end_point, meant.end_point)

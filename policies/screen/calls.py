@@ -1,4 +1,4 @@
-"""Shared by the tool-call grammars: JSON in replies, checked arguments, actions."""
+"""Shared functions of the tool-call grammars: JSON in replies, argument checks, actions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _THINKING = re.compile(r".*</think>", re.DOTALL)
 
 
 def after_thinking(reply: str) -> str:
-    """The reply without the thoughts of a thinking model."""
+    """Returns the reply without the thinking of a reasoning model."""
     return _THINKING.sub("", reply[:MAX_CHARS]).strip()
 
 
 def json_values(text: str) -> Iterator[tuple[int, int, Any]]:
-    """Every outermost JSON object or array in a text, with its begin and end. What is cut or broken
-    is passed over.
+    """Yields every outermost JSON object or array in a text, with its start and end.
+
+    Incomplete or invalid JSON is skipped.
     """
     decoder, at = json.JSONDecoder(), 0
     while (
@@ -39,15 +40,15 @@ def json_values(text: str) -> Iterator[tuple[int, int, Any]]:
 
 
 def text_before(text: str, begin: int) -> str:
-    """The prose before a call, without the opening of a code fence."""
+    """Returns the prose before a call, without the opening of a code fence."""
     return re.sub(r"```\w*\s*\Z", "", text[:begin]).strip()
 
 
 def get_text(arguments: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
-    """A text among the arguments of a call.
+    """Returns a text argument of a call.
 
     Raises:
-        UnreadableReplyError: It is missing, no text, or (unless `empty`) empty.
+        UnreadableReplyError: The argument is missing, not a text, or (unless `empty`) empty.
     """
     value = arguments.get(name)
     if not isinstance(value, str) or not (value or empty):
@@ -56,10 +57,10 @@ def get_text(arguments: Mapping[str, Any], name: str, *, empty: bool = False) ->
 
 
 def get_number(arguments: Mapping[str, Any], name: str, default: float | None = None) -> float:
-    """A number among the arguments of a call.
+    """Returns a number argument of a call.
 
     Raises:
-        UnreadableReplyError: It is missing without a default, or no number.
+        UnreadableReplyError: The argument is missing without a default, or not a number.
     """
     value = arguments.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -68,10 +69,10 @@ def get_number(arguments: Mapping[str, Any], name: str, default: float | None = 
 
 
 def list_keys(value: Any) -> str:
-    """Keys pressed together, as a list or as text, in the names of browsers.
+    """Converts keys pressed together, given as a list or text, to the key names of browsers.
 
     Raises:
-        UnreadableReplyError: There are none.
+        UnreadableReplyError: There are no keys.
     """
     parts = [value] if isinstance(value, str) else value
     if (
@@ -84,10 +85,10 @@ def list_keys(value: Any) -> str:
 
 
 def scroll(text: str, direction: str, point: Point | None) -> Action:
-    """A scroll of the content: up, down, left or right.
+    """Returns a scroll action in a direction: up, down, left or right.
 
     Raises:
-        UnreadableReplyError: It is none of these.
+        UnreadableReplyError: The direction is none of these.
     """
     if direction not in ("up", "down", "left", "right"):
         raise UnreadableReplyError(

@@ -18,12 +18,13 @@ class UnreadableReplyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CoordinateFrame:
-    """Turns a model's numbers into fractions of the screen, and back.
+    """A model's coordinate frame, which converts numbers to fractions of the screen and back.
 
     Args:
-        scale: The numbers go from 0 to it on both axes (1000: thousandths); None: they are pixels.
-        factor: Pixels are those of the picture after the model's own resize to multiples of it;
-            None: of the picture sent.
+        scale: The maximum of the numbers on both axes (1000: thousandths). None: the numbers are
+            pixels.
+        factor: Pixels refer to the picture after the model's own resize to multiples of this
+            number. None: they refer to the picture sent.
         min_pixels: Smallest area after that resize.
         max_pixels: Largest area after that resize.
     """
@@ -34,7 +35,7 @@ class CoordinateFrame:
     max_pixels: int = 12_845_056
 
     def extent(self, sent: Size) -> Size:
-        """The largest x and y for a picture that was sent with this width and height, in pixels."""
+        """Returns the largest x and y for a picture sent with this width and height, in pixels."""
         if self.scale is not None:
             return self.scale, self.scale
         return (
@@ -44,10 +45,10 @@ class CoordinateFrame:
         )
 
     def point(self, numbers: Any, sent: Size) -> Point:
-        """The place as fractions of width and height, from the top left.
+        """Returns the position as fractions of width and height, from the top left.
 
         Raises:
-            UnreadableReplyError: These are not two numbers, or they lie outside the screen.
+            UnreadableReplyError: The input is not two numbers, or is outside the screen.
         """
         if (
             not isinstance(numbers, Sequence)
@@ -63,13 +64,14 @@ class CoordinateFrame:
         return x, y
 
     def numbers(self, point: Point, sent: Size) -> list[int]:
-        """The model's whole numbers for a place in fractions."""
+        """Returns the model's integers for a position in fractions."""
         return [round(c * side) for c, side in zip(point, self.extent(sent), strict=True)]
 
 
 def smart_resize(size: Size, factor: int, min_pixels: int, max_pixels: int) -> Size:
-    """The size that Qwen's image processors give a picture (QwenLM/Qwen3-VL, qwen-vl-utils,
-    vision_process.py).
+    """Returns the size to which Qwen's image processors resize a picture.
+
+    Source: QwenLM/Qwen3-VL, qwen-vl-utils, vision_process.py.
 
     Both sides become multiples of `factor`, and the area lies between `min_pixels` and
     `max_pixels`.

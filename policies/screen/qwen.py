@@ -1,5 +1,6 @@
-"""Qwen2.5-VL and Qwen3-VL: `computer_use` and `mobile_use` inside `<tool_call>` tags
-(QwenLM/Qwen3-VL, cookbooks/utils).
+"""The grammar of Qwen2.5-VL and Qwen3-VL: `computer_use` and `mobile_use` in `<tool_call>` tags.
+
+Source: QwenLM/Qwen3-VL, cookbooks/utils.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from prill.policies.screen.frames import CoordinateFrame, Size, UnreadableReplyE
 from prill.types import Action, Platform, Point
 
 _TOOL = "<tool_call>"
-# Qwen3.5 writes each argument in a tag of its own.
+# Qwen3.5 writes each argument in its own tag.
 _FUNCTION = re.compile(r"<function=(\w+)>(.*?)</function>", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=(\w+)>\s*(.*?)\s*</parameter>", re.DOTALL)
 _CLICKS = {
@@ -43,13 +44,15 @@ _PHONES: tuple[Platform, ...] = ("android", "ios")
 
 
 class QwenCalls:
-    """The calls of one generation; `frame` is what its coordinates mean."""
+    """The calls of one Qwen generation; `frame` is its coordinate frame."""
 
     def __init__(self, frame: CoordinateFrame) -> None:
         self.frame = frame
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """The prose before the calls, and their actions in order. Raises UnreadableReplyError."""
+        """Returns the prose before the calls, and their actions in order. Raises
+        UnreadableReplyError.
+        """
         text = after_thinking(reply)
         calls = list(_calls(text))
         if not calls:
@@ -62,7 +65,7 @@ class QwenCalls:
         return text_before(text, calls[0][0]).removesuffix(_TOOL).strip(), actions
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """Writes an action as a call that `read` parses back; None where the tool has none."""
+        """Writes an action as a call that `read` parses back; returns None if it cannot."""
         phone = platform in _PHONES
         arguments = self._phone(action, size) if phone else self._computer(action, size)
         if arguments is None:
@@ -188,7 +191,7 @@ def _common(action: Action) -> dict[str, Any] | None:
 
 
 def _calls(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The arguments of each call with its place: between tags, in a code fence, or bare."""
+    """Yields the position and arguments of each call: between tags, in a code fence, or bare."""
     for call in _FUNCTION.finditer(text):
         yield call.start(), {name: _value(value) for name, value in _PARAMETER.findall(call[2])}
     if "<function=" in text:

@@ -1,5 +1,6 @@
-"""UI-TARS: `Thought: …` and `Action: click(start_box='(x,y)')` (bytedance/UI-TARS,
-codes/ui_tars).
+"""The grammar of UI-TARS: `Thought: …` and `Action: click(start_box='(x,y)')`.
+
+Source: bytedance/UI-TARS, codes/ui_tars.
 """
 
 from __future__ import annotations
@@ -39,21 +40,25 @@ _NAMES = {
 
 
 class UITarsCalls:
-    """The calls of UI-TARS; its coordinates (`frame`) are thousandths before 1.5, pixels of the
-    resized picture since.
+    """The calls of UI-TARS.
+
+    Its coordinates (`frame`) are thousandths before version 1.5, and pixels of the resized picture
+    since 1.5.
     """
 
     def __init__(self, frame: CoordinateFrame) -> None:
         self.frame = frame
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """The thought, and the actions after `Action:` in order. Raises UnreadableReplyError."""
+        """Returns the thought, and the actions after `Action:` in order. Raises
+        UnreadableReplyError.
+        """
         text = after_thinking(reply)
         parts = _ACTION.split(text)
         if len(parts) < 2:
             raise UnreadableReplyError("there is no line that begins with Action:")
         thought = re.sub(r"\A\s*Thought:\s*", "", parts[0]).strip()
-        # A second "Action:" repeats the first, or is another turn that the model made up.
+        # A second "Action:" repeats the first, or is a hallucinated turn.
         calls = [
             call
             for call in re.split(r"\n\s*\n", parts[1].strip().strip("`").strip())
@@ -67,7 +72,7 @@ class UITarsCalls:
         return thought, actions
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """Writes an action as a call that `read` parses back; None where the grammar has none."""
+        """Writes an action as a call that `read` parses back; returns None if it cannot."""
         call = self._call(action, platform, size)
         return None if call is None else f"Action: {call}"
 
@@ -111,7 +116,8 @@ class UITarsCalls:
         if name == "finished":
             content = arguments.get("content", "").strip()
             return [Action("answer", text, value=content) if content else Action("stop", text)]
-        # A person is asked for: nobody is there, so the episode ends without a claim of success.
+        # call_user requests a person's help, which is not available, so the episode ends without a
+        # claim of success.
         fixed = {"press_home": "home", "press_back": "back", "wait": "wait", "call_user": "stop"}
         if name not in fixed:
             raise UnreadableReplyError(f"there is no action {name[:60]!r}")

@@ -1,4 +1,4 @@
-"""The computer-use tools of OpenAI and Anthropic, as JSON in a reply.
+"""The grammars of OpenAI's and Anthropic's computer-use tools, as JSON in a reply.
 
 Sources: openai-python, types/responses/response_computer_tool_call.py; anthropic-sdk-python,
 types/beta/beta_tool_computer_use_*; both vendors' guides to computer use. Coordinates are pixels of
@@ -43,13 +43,15 @@ _NOTHING_DONE = ("screenshot", "cursor_position", "zoom")
 
 
 class OpenAICalls:
-    """`computer_call` items: today's with a list of actions, the preview's with one."""
+    """OpenAI's `computer_call` items: the current version has a list of actions, the preview one
+    action.
+    """
 
     frame = PIXELS
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """The prose before the call, and its actions in order; a message alone is the answer.
-        Raises UnreadableReplyError.
+        """Returns the prose before the call, and its actions in order; a message without a call is
+        the answer. Raises UnreadableReplyError.
         """
         text = after_thinking(reply)
         values = [(begin, item) for begin, _, value in json_values(text) for item in _items(value)]
@@ -69,7 +71,7 @@ class OpenAICalls:
         return "\n".join(said) or text_before(text, calls[0][0]), actions[:MAX_CALLS]
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """Writes an action as a call that `read` parses back; None where the tool has none."""
+        """Writes an action as a call that `read` parses back; returns None if it cannot."""
         if action.is_final:
             return json.dumps(
                 {"type": "message", "content": action.value or "Done."}, ensure_ascii=False
@@ -83,13 +85,13 @@ class OpenAICalls:
 
 
 class AnthropicCalls:
-    """`tool_use` blocks: one tool `computer` with an action, or a tool for each action."""
+    """Anthropic's `tool_use` blocks: one tool `computer` with an action, or one per action."""
 
     frame = PIXELS
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """The text before the first tool, and the actions in order; a text block alone answers.
-        Raises UnreadableReplyError.
+        """Returns the text before the first tool, and the actions in order; a lone text block is
+        the answer. Raises UnreadableReplyError.
         """
         text = after_thinking(reply)
         values = [(begin, item) for begin, _, value in json_values(text) for item in _items(value)]
@@ -109,7 +111,7 @@ class AnthropicCalls:
         return said or text_before(text, calls[0][0]), actions
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
-        """Writes an action as a call that `read` parses back; None where the tool has none."""
+        """Writes an action as a call that `read` parses back; returns None if it cannot."""
         if action.is_final:
             return json.dumps({"type": "text", "text": action.value or "Done."}, ensure_ascii=False)
         arguments = _anthropic_call(action, size)
@@ -121,9 +123,7 @@ class AnthropicCalls:
 
 
 def _items(value: Any) -> list[dict[str, Any]]:
-    """The items of a JSON value: of a list, of a response's `output` or `content`, or the value
-    itself.
-    """
+    """Returns the items of a list, of a response's `output` or `content`, or the value itself."""
     if isinstance(value, dict):
         for name in ("output", "content"):
             if isinstance(value.get(name), list) and value.get("type") != "message":

@@ -1,7 +1,7 @@
-"""A scripted MiniWoB++ policy, for episodes whose kind of failure is known.
+"""A scripted MiniWoB++ policy, for episodes with a known type of failure.
 
-What it says is phrased alike whether it succeeds or believes that it did, so that the words alone
-do not give it away.
+True and false claims of success have the same wording, so that the text does not reveal the
+outcome.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
 
 
 class ScriptedPolicy:
-    """Deterministic: the same task and observations give the same steps. It ends every episode with
-    `stop`.
+    """A deterministic policy: the same task and observations give the same steps.
 
-    `plays` are the tasks that it has scripts for.
+    It ends every episode with `stop`.
+
+    `plays` are the tasks with a script.
 
     Raises:
         UsageError: The behaviour is not known.
@@ -53,7 +54,7 @@ class ScriptedPolicy:
         self._sentences: list[str] = []
 
     def reset(self, task: Task) -> None:
-        """Begins the task.
+        """Starts the task.
 
         Raises:
             UsageError: There is no script for `task.site`.
@@ -66,7 +67,7 @@ class ScriptedPolicy:
         self._variant = zlib.crc32(task.id.encode())
 
     async def act(self, observation: Observation) -> Step:
-        """The next move of the script, or what the behaviour makes of it."""
+        """Returns the next move of the script, modified by the behaviour."""
         try:
             move = self._next(TextPage.read(observation.text or ""))
         except LookupError as error:

@@ -1,6 +1,6 @@
 """Scripts for twenty-one MiniWoB++ tasks: generators that yield moves and receive the page.
 
-Where there is something to choose, it asks its `Aim`.
+A script uses its `Aim` for every choice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Move:
-    """An action, and the sentence that tells of it afterwards. A commit is what the page takes as
-    the attempt's end.
+    """An action, and the sentence that describes it afterwards.
+
+    A commit ends the attempt on the page.
     """
 
     action: Action
@@ -34,21 +35,21 @@ Script = Callable[[str, TextPage, "Aim"], Play]
 
 @dataclass(frozen=True)
 class Aim:
-    """Chooses the right element or, to fail on purpose, the next other one."""
+    """A chooser of the right element or, to fail on purpose, of the next other one."""
 
     misses: bool = False
 
     def element(self, elements: Sequence[PageElement], name: str) -> PageElement:
-        """The element with this name. Raises LookupError when there is none."""
+        """Returns the element with this name. Raises LookupError if there is none."""
         right = named(tuple(elements), name)
         return self.other(right, elements, lambda element: element.name != name)
 
     def value(self, right: str, others: Sequence[str]) -> str:
-        """The right value, or one of the others."""
+        """Returns the right value, or one of the others."""
         return self.other(right, others, lambda value: value != right)
 
     def other(self, right: T, choices: Sequence[T], differs: Callable[[T], bool]) -> T:
-        """`right`, or the first choice after it that differs."""
+        """Returns `right`, or the first choice after it that differs."""
         if not self.misses:
             return right
         start = choices.index(right) + 1 if right in choices else 0
@@ -64,7 +65,7 @@ def click(element: PageElement, *, commit: bool = False) -> Move:
 
 
 def enter(element: PageElement, value: str) -> Move:
-    """Replaces what a field holds."""
+    """Replaces the content of a field."""
     action = Action(
         "type", f"type {value!r} into {element.target}", target=element.target, value=value
     )
@@ -80,12 +81,12 @@ def choose(element: PageElement, value: str) -> Move:
 
 
 def quoted(goal: str) -> list[str]:
-    """Every text in double quotes."""
+    """Returns every text in double quotes."""
     return re.findall(r'"([^"]*)"', goal)
 
 
 def match_groups(pattern: str, goal: str) -> tuple[str, ...]:
-    """The groups of the pattern in the goal. Raises LookupError when the goal reads otherwise."""
+    """Returns the groups of the pattern in the goal. Raises LookupError if it does not match."""
     match = re.search(pattern, goal)
     if match is None:
         raise LookupError(f"the goal does not read as expected: {goal}")
@@ -137,7 +138,7 @@ def click_collapsible(goal: str, page: TextPage, aim: Aim) -> Play:
 def click_checkboxes(goal: str, page: TextPage, aim: Aim) -> Play:
     wanted = match_groups(r"Select (.*) and click Submit", goal)[0].split(", ")
     for box in page.all("checkbox"):
-        # All the others, for one wrong box among many is still a positive reward.
+        # Select all other boxes, because one wrong box among many still gives a positive reward.
         if (box.name in wanted) != aim.misses:
             page = yield click(box)
     yield submit(page)

@@ -237,7 +237,7 @@ def test_python_does_what_the_command_does(prill: Prill, tmp_path: Path) -> None
     [
         (["-o", "-"], "cannot go through a pipe"),
         (["-o", "t.jsonl"], "an input too"),
-        (["-o", "c.jsonl", "--captioner", "text"], "looks at no pictures"),
+        (["-o", "c.jsonl", "--captioner", "text"], "reads no images"),
         (["-o", "c.jsonl", "--captioner", "eye"], "unknown captioner"),
     ],
 )
