@@ -54,8 +54,8 @@ class RolloutConfig(EpisodesConfig):
 class RolloutResult:
     """Result of a rollout.
 
-    counts: Episodes by outcome.
-        counts: Episodes by how they ended.
+    Args:
+        counts: Episodes by outcome.
         output: The output folder.
         graded: Whether the environment has an oracle.
         agent: The agent's name in records.
