@@ -83,7 +83,7 @@ def _rows(path: str | PathLike[str]) -> Iterator[tuple[str, str, list[tuple[str,
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: no CSV in UTF-8: {error}") from None
+        raise UsageError(f"{path}: not CSV in UTF-8: {error}") from None
 
 
 def _grade(text: str) -> float:

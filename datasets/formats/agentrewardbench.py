@@ -143,7 +143,7 @@ def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLin
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: no CSV in UTF-8: {error}") from None
+        raise UsageError(f"{path}: not CSV in UTF-8: {error}") from None
 
 
 def _read(path: Path, root: Path) -> Trajectory | BadLine:

@@ -243,7 +243,7 @@ def _metadata(path: Path) -> _Metadata:
     except FileNotFoundError:
         return _Metadata()
     except (OSError, *UNREADABLE) as error:
-        raise UsageError(f"{file}: {error}; mend or remove it") from None
+        raise UsageError(f"{file}: {error}; fix or remove it") from None
 
 
 def _example(row: _Result) -> str:

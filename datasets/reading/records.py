@@ -177,7 +177,7 @@ def image_in(folder: str | PathLike[str], name: str) -> str:
     except (ValueError, RuntimeError):  # a null character, an unpaired surrogate, circular links
         circular = True
     if circular:
-        raise InputError(f"image path {name!r} is no name of a file")
+        raise InputError(f"image path {name!r} is not a file name")
     if not path.is_relative_to(root):
         raise InputError(f"image path {name!r} leaves the folder {folder}")
     return str(path)

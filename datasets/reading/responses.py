@@ -196,7 +196,7 @@ def _parts(content: _Content) -> str | tuple[ContentPart, ...] | None:
 def _records(items: list[object]) -> Iterator[_Item]:
     for item in items:
         if not isinstance(item, dict):
-            raise InputError(f"an item is no object: {type(item).__name__}")
+            raise InputError(f"an item is not an object: {type(item).__name__}")
         yield item
 
 

@@ -84,7 +84,7 @@ def load_pickle(
         return _Unpickler(BytesIO(data), most_steps).load()
     except _BROKEN as error:
         raise InputError(
-            f"{path}: no readable pickle: {str(error) or type(error).__name__}"
+            f"{path}: not a readable pickle: {str(error) or type(error).__name__}"
         ) from None
 
 

@@ -154,7 +154,7 @@ def _run_command(name: str, argv: list[str]) -> int:
         print(f"prill {name}: {error}", file=sys.stderr)
         more = f"; {again} tries again what failed meanwhile" if again else ""
         print(
-            f"what is finished is kept, and the same command goes on from there{more}",
+            f"what is finished is kept, and the same command resumes from there{more}",
             file=sys.stderr,
         )
         return 4

@@ -73,7 +73,7 @@ def reflexion(config: ReflexionConfig, switches: Switches) -> int:
         with stage_bar() as show:
             result = asyncio.run(reflexion_async(config, progress=show))
     except KeyboardInterrupt:
-        say("\nstopped; the same command takes up where this run ended")
+        say("\nstopped; the same command resumes where this run ended")
         return EXIT_INTERRUPTED
     results = result.results
     print(json.dumps(msgspec.to_builtins(results.table)) if switches.json else result)
@@ -123,7 +123,7 @@ def filtered_bc(config: FilteredBCConfig, switches: Switches) -> int:
         with _shown() as audience:
             result = run_filtered_bc(config, audience=audience)
     except KeyboardInterrupt:
-        print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
+        print("\nstopped; the same command resumes where this study ended", file=sys.stderr)
         return EXIT_INTERRUPTED
     print(json.dumps(msgspec.to_builtins(result.results)) if switches.json else result)
     folder = Path(result.output)
@@ -296,7 +296,7 @@ def train(config: TrainConfig, switches: Switches) -> int:
             try:
                 result = run_train(config, progress=progress, say=say)
             except KeyboardInterrupt as stop:
-                said = stop or "stopped at once; the same command goes on from the last checkpoint"
+                said = stop or "stopped at once; the same command resumes from the last checkpoint"
                 print(f"\nprill train: {said}", file=sys.stderr)
                 return EXIT_INTERRUPTED
     if not _is_first():

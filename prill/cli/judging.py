@@ -143,7 +143,7 @@ def _report(result: ScoreResult, *, as_json: bool) -> None:
     for caution in result.cautions:
         say(f"prill score: {caution}")
     if tally.stopped:
-        say("stopped; the same command takes up where this run ended")
+        say("stopped; the same command resumes where this run ended")
     elif tally.unscored.keys() - {*RETRIED, "no_evidence"}:
         say("the same command with --retry-unscored tries those again")
 
@@ -211,7 +211,7 @@ def caption(config: CaptionConfig, switches: Switches) -> int:
         result = asyncio.run(_caption(config))
     except asyncio.CancelledError:
         print(
-            "prill caption: dropped the calls under way; the same command takes up where this run "
+            "prill caption: dropped the calls under way; the same command resumes where this run "
             "ended",
             file=sys.stderr,
         )
@@ -285,7 +285,7 @@ def _report_captions(result: CaptionResult, *, as_json: bool) -> None:
     if without + tally.broken > 10:
         say(f"  … and {without + tally.broken - 10} more")
     if tally.stopped:
-        say("stopped; the same command takes up where this run ended")
+        say("stopped; the same command resumes where this run ended")
     elif tally.unscored.keys() - set(RETRIED):
         say("the same command with --retry-unscored tries those again")
 
@@ -299,7 +299,7 @@ def _stoppable(work: Callable[[_C, Switches], int]) -> Callable[[_C, Switches], 
         try:
             return work(config, switches)
         except KeyboardInterrupt:
-            print("\nstopped; the same command goes on from here", file=sys.stderr)
+            print("\nstopped; the same command resumes from here", file=sys.stderr)
             return EXIT_INTERRUPTED
 
     return carried_out

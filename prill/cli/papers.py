@@ -49,7 +49,7 @@ def bench(config: BenchConfig, switches: Switches) -> int:
             else:
                 result = asyncio.run(bench_async(config, progress=show))
     except KeyboardInterrupt:
-        print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
+        print("\nstopped; the same command resumes where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(
@@ -74,7 +74,7 @@ def rank(config: RankConfig, switches: Switches) -> int:
     """
     result = asyncio.run(_rank(config))
     if result.stopped:
-        print("prill papers rank: stopped; the same command goes on from there", file=sys.stderr)
+        print("prill papers rank: stopped; the same command resumes from there", file=sys.stderr)
         return _EXIT_INTERRUPTED
     print(json.dumps(result.table()) if switches.json else result)
     print(f"{result.figures.steps:,} steps -> {result.output}", file=sys.stderr)
@@ -127,7 +127,7 @@ def conversations(config: ConversationsConfig, switches: Switches) -> int:
         print(json.dumps(result.table()))
     if tally.stopped:
         print(
-            "prill papers conversations: stopped; the same command takes up where this run ended",
+            "prill papers conversations: stopped; the same command resumes where this run ended",
             file=sys.stderr,
         )
         return _EXIT_INTERRUPTED

@@ -35,7 +35,7 @@ def rollout(config: RolloutConfig, switches: Switches) -> int:
     try:
         result = asyncio.run(_rollout(config))
     except KeyboardInterrupt:
-        print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
+        print("\nstopped; the same command resumes where this run ended", file=sys.stderr)
         return EXIT_INTERRUPTED
     if switches.json:
         print(json.dumps(result.table()))

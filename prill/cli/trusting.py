@@ -187,7 +187,7 @@ def redteam(config: RedteamConfig, switches: Switches) -> int:
             result = asyncio.run(redteam_async(config, progress=show))
     except KeyboardInterrupt:
         print(
-            "prill redteam: stopped; the same command takes up where this run ended",
+            "prill redteam: stopped; the same command resumes where this run ended",
             file=sys.stderr,
         )
         return EXIT_INTERRUPTED

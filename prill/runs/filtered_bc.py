@@ -210,9 +210,7 @@ def plan_filtered_bc(config: FilteredBCConfig) -> RunPlan:
 def _plan(config: FilteredBCConfig) -> RunPlan:
     expect_place(config.output, "a study")
     if config.tables_only:
-        raise UsageError(
-            "tables_only: there is nothing to foresee of tables", parameters=("tables_only",)
-        )
+        raise UsageError("tables_only: tables need no plan", parameters=("tables_only",))
     out, spec = Path(config.output), config.make_training(0)
     with run_budget(config.budget_usd, folder=out, planned=True):
         _, judges, plans = prepare(config, out)

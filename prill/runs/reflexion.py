@@ -107,7 +107,7 @@ class ReflexionConfig(EpisodesConfig):
         super().check()
         if self.second is not None and self.is_graded_by_oracle:
             raise UsageError(
-                "second: nobody needs a second opinion on the oracle's labels",
+                "second: a second judge is not used with the oracle's labels",
                 parameters=("second",),
             )
 

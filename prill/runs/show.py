@@ -31,7 +31,7 @@ from prill.types import CheckedClaim, Findings, Trajectory, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class ShowConfig(Config):
-    """Configuration of `prill show`: show one verdict with what models were asked and answered."""
+    """Configuration of `prill show`: show one verdict with its model calls."""
 
     id: Annotated[str, Meta(description="the trajectory whose verdict is wanted")]
     verdicts: Annotated[

@@ -157,7 +157,7 @@ def _add_gauges(
 
 def _log_judgement(result: RewardResult | BaseException, spec: ServiceSpec) -> None:
     if isinstance(result, BaseException):
-        _log.warning("the judge broke: %s", type(result).__name__)
+        _log.warning("the judge failed: %s", type(result).__name__)
     elif spec.log == "verdicts":
         verdict = result.verdict
         word = verdict.unscored or ("success" if verdict.success else "failure")

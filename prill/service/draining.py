@@ -64,7 +64,7 @@ class BoundedConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Rejects malformed HTTP."""
-        body = problem("http", "this is no HTTP request that can be read")
+        body = problem("http", "malformed HTTP request")
         headers = [
             ("content-type", "application/json"),
             ("content-length", str(len(body))),

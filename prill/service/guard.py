@@ -245,7 +245,7 @@ class Guard:
         """
         hosts = headers.getlist("host")
         if len(hosts) != 1:
-            raise _RefusedError(400, "host", "one Host header, please")
+            raise _RefusedError(400, "host", "send exactly one Host header")
         if self.spec.is_loopback:
             name = hosts[0].lower()
             bare = name if name.endswith("]") else name.rpartition(":")[0] or name
@@ -253,7 +253,7 @@ class Guard:
                 raise _RefusedError(403, "host", "this address is not served here")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != hosts[0]:
-            raise _RefusedError(403, "origin", "pages of other sites may not ask here")
+            raise _RefusedError(403, "origin", "requests from pages of other sites are rejected")
 
     def _checked_token(self, headers: Headers, query: QueryParams) -> int | None:
         """Returns the index of the token that was sent; None if no token is required."""
